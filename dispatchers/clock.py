@@ -168,22 +168,29 @@ class Clock(Timeline):
         self._begin_tasks()
         while (found := self._queue.pop()) is not None and found[0] <= self._until:
             now, client, stage = found
-            while stage < SERVED:
-                time = self._end_of_next_stage(client, now, stage)
-                stage += 1
-                if time > now:
-                    if time < NEVER:
-                        self._queue.put(client, time, stage)
-                    break  # if no time passes, no other event can come between these stages
-            else:
-                if stage == SERVED:
-                    return self._row_of_arrival(client, now)
-                if stage == ASKING:
-                    self._request_fetch(client, now, int(self._bytes[client]))
-                    self._begin_tasks()
-                else:
-                    self._resume_after_outage(client, now, begins=stage == FETCHING)
+            if stage == ASKING:
+                self._request_fetch(client, now, int(self._bytes[client]))
+                self._begin_tasks()
+            elif stage in (FETCHING, UP):
+                self._resume_after_outage(client, now, begins=stage == FETCHING)
+            elif self._push_is_served(client, now, stage):
+                return self._row_of_arrival(client, now)
         return ()
+
+    def _push_is_served(self, client: int, now: int, stage: int) -> bool:
+        """Take a client's task through its next stages; return whether the server is done with the push now.
+
+        `stage` ends now. If a later one takes time, its end is put into the queue; as long as none does, no other event
+        can come between them.
+        """
+        while stage < SERVED:
+            time = self._end_of_next_stage(client, now, stage)
+            stage += 1
+            if time > now:
+                if time < NEVER:
+                    self._queue.put(client, time, stage)
+                return False
+        return True
 
     def _row_of_arrival(self, client: int, now: int) -> tuple[int, ...]:
         self.time, self._last, self._outages_since = now, client, 0

@@ -20,7 +20,7 @@ from fredsim.kernels.fused_executor import NumbaFusedExecutor
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.numerics.verdicts import PASSED, REFUSED, UNDECIDED
+from fredsim.numerics.verdicts import ALLOWED, REFUSED, UNDECIDED
 from fredsim.runs.results import Result
 from fredsim.simulation.guarded_plugins import GuardedGate
 
@@ -278,12 +278,12 @@ def test_no_verdict_is_against_the_exact_mean(threads: int, hidden: tuple[int, .
             v[:] = state(rng, size)
             exact = engine.mean(v)
             executor = engine.fused_executor(Rule(keep, state=("v",), zero_keeps=True), [theta, v], "v", 1)
-            executor.begin([5], [theta], rng.integers(0, 50, (1, 2)))
+            executor.run_passes([5], [theta], rng.integers(0, 50, (1, 2)))
             for apart in (0.0, 1e-15, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-2):
                 for bound in (exact * (1 - apart), exact * (1 + apart)):
-                    executor.take([5], np.zeros((1, 1), np.float32), np.array([[bound, bound]]), [room])
+                    executor.prepare([5], np.zeros((1, 1), np.float32), np.array([[bound, bound]]), [room])
                     (verdict,) = executor.apply(0, 1)
-                    assert verdict in {UNDECIDED, PASSED if exact > bound else REFUSED}, (number, apart)
+                    assert verdict in {UNDECIDED, ALLOWED if exact > bound else REFUSED}, (number, apart)
                     if apart == 1e-2 and number < 4:
                         assert verdict != UNDECIDED
                         assert math.isclose(executor.mean(0), exact, rel_tol=1e-5)

@@ -24,14 +24,14 @@ class Executor:
         self.tasks: dict[int, tuple[int, int]] = {}
         self.begun = 0
 
-    def begin(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
+    def run_passes(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         assert len(set(slots)) == len(slots)
         assert all(0 <= slot < self.slots for slot in slots)
         for slot, params, row in zip(slots, held, rows, strict=True):
             self.tasks[slot] = int(params[0]), int(row[0])
         self.begun += len(slots)
 
-    def take(self, *_: Any) -> Any: ...
+    def prepare(self, *_: Any) -> Any: ...
     def apply(self, *_: Any) -> Any: ...
     def mean(self, *_: Any) -> Any: ...
 
@@ -94,7 +94,7 @@ def test_a_client_that_is_refused_has_its_next_tasks_begun_together() -> None:
 def test_of_what_is_not_watched_no_mean_is_known(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then no refusal is expected, and no passes are done for nothing."""
     begun: list[int] = []
-    make, begin = NumbaEngine.fused_executor, NumbaFusedExecutor.begin
+    make, run_passes = NumbaEngine.fused_executor, NumbaFusedExecutor.run_passes
 
     def unwatched(engine: NumbaEngine, rule: Rule, arrays: Any, watched: str, window: int) -> NumbaFusedExecutor:
         assert watched == "v"
@@ -102,10 +102,10 @@ def test_of_what_is_not_watched_no_mean_is_known(simulate: Simulate, monkeypatch
 
     def counted(executor: NumbaFusedExecutor, slots: list[int], *given: Any) -> None:
         begun.extend(slots)
-        begin(executor, slots, *given)
+        run_passes(executor, slots, *given)
 
     monkeypatch.setattr(NumbaEngine, "fused_executor", unwatched)
-    monkeypatch.setattr(NumbaFusedExecutor, "begin", counted)
+    monkeypatch.setattr(NumbaFusedExecutor, "run_passes", counted)
     run = {**RUN, "iterations": 300}
     same(simulate({**run, "path": "fused"}), simulate({**run, "path": "snapshots"}))
     assert len(begun) == 300

@@ -40,7 +40,10 @@ def recorded(
         "dispatcher": {"name": "clock", **(changes or {})}, "evaluation": {"every": 1, "unit": "seconds"}, "seed": 0,
     }  # fmt: skip
     (folder / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
-    summary = {"status": "finished", "digest": "0" * 64, "iterations": len(rows), "time": until}
+    summary = {
+        "status": "finished", "digest": "0" * 64, "iterations": len(rows), "updates": len(rows), "time": until,
+        "backend": "numba", "path": "snapshots", "versions": {}, "processor": "",
+    }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     table = pd.DataFrame(list(rows), columns=list(COLUMNS), dtype=np.int64)
     table.insert(0, "iteration", range(len(rows)))

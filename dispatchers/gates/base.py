@@ -48,7 +48,10 @@ class Gate(Configurable):
         self._ahead: dict[tuple[int, int], float] = {}
 
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | Sequence[bool]:
-        """Return whether this client's copy passes at iteration `step`, as a whole or tensor by tensor."""
+        """Return whether this client's copy passes, as a whole or tensor by tensor.
+
+        `step` is the iteration of a fetch; for a push, how many gradients were done before.
+        """
         raise NotImplementedError
 
     def look_ahead(self, begin: int, clients: Sequence[int]) -> None:

@@ -61,7 +61,10 @@ class PerTensor(Compressor):
         return out, size
 
     def compress_tensor(self, g: Array, words: NDArray[np.uint32]) -> tuple[Array, int]:
-        """Compress a flat tensor (n,); return what is decoded, and its bytes. `words` are n random ones or none."""
+        """Compress a flat tensor (n,); return what is decoded, and its bytes.
+
+        `words` are random ones, (n,), or (0,) unless `needs_words`.
+        """
         raise NotImplementedError
 
 

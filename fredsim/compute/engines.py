@@ -141,7 +141,7 @@ class GradientExecutor(Protocol):
         """The pending passes, by name of the array."""
         ...
 
-    def begin(self, slots: NDArray[np.int64], params: Array, rows: NDArray[np.int32]) -> None:
+    def run_passes(self, slots: NDArray[np.int64], params: Array, rows: NDArray[np.int32]) -> None:
         """Do the passes of n minibatches, the samples `rows` (n, µ), at the parameters (P,); keep them in `slots`."""
         ...
 
@@ -177,14 +177,14 @@ class FusedEngine(Engine, Protocol):
 class FusedExecutor(Protocol):
     """Applies a rule to gradients in the order of their arrival, and copies θ for clients whose fetch passes."""
 
-    #: The number of slots for pending passes: more than the events of a window.
+    #: The number of slots for pending passes: at least the events of a window.
     slots: int
 
-    def begin(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
+    def run_passes(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         """Do the passes of minibatches, given as in `Engine.gradients`, and keep them in these slots."""
         ...
 
-    def take(
+    def prepare(
         self, slots: Sequence[int], coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array | None]
     ) -> Array:
         """Prepare the next B arrivals, whose passes are in `slots`; return their samples' losses (B, µ).
@@ -197,7 +197,8 @@ class FusedExecutor(Protocol):
     def apply(self, b: int, end: int) -> list[int]:
         """Apply the rule to the gradients of arrivals b … end − 1, or up to the first UNDECIDED or DIVERGED one.
 
-        The first call after `take` has b = 0. Returns the verdict on each client's fetch (fredsim.numerics.verdicts).
+        The first call after `prepare` has b = 0. Returns the verdicts on the clients' fetches
+        (fredsim.numerics.verdicts).
         """
         ...
 

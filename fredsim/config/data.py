@@ -16,7 +16,8 @@ from fredsim.system.memory import refuse_beyond_memory
 
 __all__ = ["Data", "DataChoice", "LeastSquares", "Quadratic"]
 
-#: The memory for one entry of least squares: while it is drawn, for the optimum, and as kernels read it.
+#: The memory for one entry of least squares, or one variable of a quadratic: while it is drawn, for the optimum, and as
+#: kernels read it.
 BYTES_PER_ENTRY = 28
 
 

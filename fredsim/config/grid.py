@@ -15,7 +15,10 @@ MOST_RUNS = 10_000  # the most runs of a sweep
 
 
 def grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
-    """Return the document's sweep and cases, empty if it has none. Raises ConfigError if they are malformed."""
+    """Return the document's sweep and cases, empty if it has none; those that are null are removed from the document.
+
+    Raises ConfigError if they are malformed.
+    """
     for key in ("sweep", "cases"):
         if key in document.data and document.data[key] is None:  # `sweep=null` on the command line removes it
             del document.data[key]

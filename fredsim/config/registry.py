@@ -129,7 +129,10 @@ def required_keys(kind: Kind, name: str) -> list[str]:
 def argument_problems(
     function: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()
 ) -> Problems:
-    """Return the problems of keyword arguments that a callable does not take; it also gets those in `supplied`."""
+    """Return what is wrong with a callable's keyword arguments: unknown ones, and required ones that are missing.
+
+    It also gets those in `supplied`. One that is missing is not named if an unknown one probably means it.
+    """
     parameters = inspect.signature(function).parameters
     meant: dict[str, str | None] = {}  # by unknown key, the known one that is near
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):

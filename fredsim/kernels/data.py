@@ -59,10 +59,10 @@ def is_coded(split: Split) -> bool:
 @lru_cache(maxsize=12)
 def pack_split(split: Split, chunk: int) -> Any:
     """Return a split as DATA, in chunks of `chunk` columns (the bias counts as one). The runs of a sweep share it."""
-    first, column, value, small = _sparse(split)
+    first, column, value, coded = _sparse(split)
     n, inputs = split.x.shape
     chunks = -(-(inputs + 1) // chunk)
-    row, plain = np.repeat(np.arange(n), np.diff(first)), column & LOWER if small else column
+    row, plain = np.repeat(np.arange(n), np.diff(first)), column & LOWER if coded else column
     counts = np.bincount(row * chunks + plain // chunk, minlength=n * chunks).reshape(n, chunks)
     cuts = np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(counts, axis=1)], axis=1).astype(np.int32)
     return DATA.pack(first=first, column=column, value=value, labels=split.y, chunk=chunk, chunks=chunks, cuts=cuts)

@@ -20,7 +20,7 @@ from fredsim.kernels.gradient import PASSES, form_layer_rows, lay_out_pending, n
 from fredsim.kernels.reductions import copy
 from fredsim.kernels.steady import CHECK_EVERY, unsteady_end
 from fredsim.kernels.update import FINITE, UNCHANGED
-from fredsim.numerics.verdicts import DIVERGED, PASSED, REFUSED, UNDECIDED
+from fredsim.numerics.verdicts import ALLOWED, DIVERGED, REFUSED, UNDECIDED
 
 __all__ = ["DRAIN_EVERY", "apply"]
 
@@ -46,20 +46,21 @@ class Step(NamedTuple):
 
 @kernel(
     passes=PASSES, begin=int, end=int, rule=int, table=int64s, coefficients=int, coefficients_stride=int,
-    apply_zeros=int, sums=int, partials=doubles, error=doubles, bounds=doubles, copies=int64s, verdicts=int64s,
+    apply_zeros=int, sums=int, partials=doubles, rounding=doubles, bounds=doubles, copies=int64s, verdicts=int64s,
     parameters=int, steady=uint8s, steady_sums=doubles, may_skip=int, applied=int,
 )  # fmt: skip
 def apply(rank, size, barrier, a):
     """Apply a rule, in place, row by row, to the mean gradients of minibatches begin … end − 1 whose passes are done.
 
     After minibatch b, the fetch gate decides by v̄, the mean of the state's watched array v. The fetch is refused if v̄
-    is below bounds[b, 0]. It passes if v̄ is above bounds[b, 1]; then θ is copied to the address copies[b]. verdicts[b]
-    is set to the decision (fredsim.numerics.verdicts); UNDECIDED and DIVERGED end the call.
+    is below bounds[b, 0]. It passes if v̄ is above bounds[b, 1]; then θ is copied to the address copies[b]. It always
+    passes if bounds[b, 1] is −∞; else it is always refused if bounds[b, 0] is ∞, and it never passes if bounds[b, 1] is
+    ∞. verdicts[b] is set to the decision (fredsim.numerics.verdicts); UNDECIDED and DIVERGED end the call.
 
     - `rule`, `table`, `coefficients`: addresses of the compiled rule and its arguments (fredsim.kernels.update); there
       is one row of coefficients per minibatch, `coefficients_stride` bytes apart.
     - `apply_zeros`: whether the rule is also applied to rows whose gradient is +0.
-    - `error` (1,): a bound on the relative error of a sum in float32; `parameters`: their number P.
+    - `rounding` (1,): a bound on the relative error of a sum in float32; `parameters`: their number P.
     - `steady` (inputs + 1,): whether a row of the first layer is steady (fredsim.kernels.steady); it is used only if
       `may_skip`. `steady_sums` (inputs + 1, 2): a steady row's sums of v and |v|.
     - `applied`: how many minibatches were applied before this call.
@@ -70,7 +71,7 @@ def apply(rank, size, barrier, a):
     if a.begin == 0:
         lay_out_pending(rank, size, a.passes)
         barrier_wait(size, barrier)
-    b, error, theta = a.begin, item(a.error, 0), floats(item(a.table, 0))
+    b, rounding, theta = a.begin, item(a.rounding, 0), floats(item(a.table, 0))
     sums = a.sums + 128 * rank if a.sums != 0 else a.sums
     while b < a.end:
         partial = shift(a.partials, (b * size + rank) * 3)
@@ -83,16 +84,16 @@ def apply(rank, size, barrier, a):
         finite = update_rows(rank, size, a.passes, b, step)
         put(partial, 0, 1.0 if finite else 0.0)
         barrier_wait(size, barrier)  # one per minibatch is enough: a thread copies only rows that it alone changes
-        verdict = decide_fetch(size, shift(a.partials, b * size * 3), shift(a.bounds, 2 * b), error, a.parameters)
+        verdict = decide_fetch(size, shift(a.partials, b * size * 3), shift(a.bounds, 2 * b), rounding, a.parameters)
         if rank == 0:
             put(a.verdicts, b, verdict)
-        if verdict == PASSED:
+        if verdict == ALLOWED:
             copy_rows(rank, size, a.passes.net, theta, floats(item(a.copies, b)))
-        b = b + 1 if verdict <= PASSED else a.end
+        b = b + 1 if verdict in (REFUSED, ALLOWED) else a.end
 
 
 @subroutine
-def decide_fetch(size, partials, bounds, error, count):
+def decide_fetch(size, partials, bounds, rounding, count):
     """Return the verdict on a fetch from all threads' `partials`; `count` is the number of parameters (see `apply`)."""
     total, magnitude = 0.0, 0.0
     for thread in range(size):
@@ -102,12 +103,12 @@ def decide_fetch(size, partials, bounds, error, count):
         magnitude += item(partials, 3 * thread + 2)
     low, high = item(bounds, 0), item(bounds, 1)
     if high == -np.inf:
-        return PASSED
+        return ALLOWED
     if low == np.inf:
         return REFUSED
-    low_mean, high_mean = (total - error * magnitude) / count, (total + error * magnitude) / count
+    low_mean, high_mean = (total - rounding * magnitude) / count, (total + rounding * magnitude) / count
     if low_mean > 0.0 and low_mean > high:
-        return PASSED
+        return ALLOWED
     if low_mean > 0.0 and high_mean < low:
         return REFUSED
     return UNDECIDED
@@ -130,7 +131,7 @@ def update_rows(rank, size, a, b, step):
     `a` is PASSES (fredsim.kernels.gradient). Returns whether this thread's part of θ is finite.
     """
     net, tree = a.net, thread_tree(rank, a)
-    buffer = shift(tree.stack, a.tables.stack)
+    buffer = shift(tree.stack, a.tables.stack_floats)
     finite, added = True, ZERO
     for layer in range(net.layers):
         rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)

@@ -54,24 +54,24 @@ class NumbaFusedExecutor(PassExecutor):
         self._kernel, self._steady, self._applied = fused.apply, SteadyRows(rule, 1, rows), 0
         # The number of terms of a sum in float32, and twice the bound of its relative rounding error.
         terms = fused.DRAIN_EVERY + chunk * (int(layout.widths.max()) // 16 + 1) + 16
-        error = np.array([terms * 2.0**-23 if terms < 2**17 else np.inf])
+        rounding = np.array([terms * 2.0**-23 if terms < 2**17 else np.inf])
         apply_zeros, sums = len(arrays) > 1 or not rule.zero_keeps, aligned(team.size, 32) if watched else 0
         self._arguments = self._kernel.pack(
             passes=self._pass_arguments, begin=0, end=0, rule=compile_rule(rule, watched).address,
             table=addresses([arrays[0], *arrays]), coefficients=0, coefficients_stride=0, apply_zeros=apply_zeros,
-            sums=sums, partials=0, error=error, bounds=0, copies=0, verdicts=0, parameters=len(arrays[0]),
+            sums=sums, partials=0, rounding=rounding, bounds=0, copies=0, verdicts=0, parameters=len(arrays[0]),
             steady=self._steady.flags, steady_sums=np.zeros((rows, 2)), may_skip=0, applied=0,
         )  # fmt: skip
         for kernel in (self._kernels.forward_backward, self._kernel):
             kernel.address  # noqa: B018  compiles it now, so that this is not counted in the run's time
 
-    def begin(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
+    def run_passes(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         """Do the passes of minibatches; see FusedExecutor."""
         different = {id(params): params for params in held}  # several minibatches of a client share parameters
         at = dict(zip(different, addresses(different.values()).tolist(), strict=True))
         self._begin(np.array(slots), np.array([at[id(params)] for params in held]), rows)
 
-    def take(
+    def prepare(
         self, slots: Sequence[int], coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array | None]
     ) -> Array:
         """Prepare the next arrivals; see FusedExecutor."""

@@ -155,7 +155,7 @@ def form_rows(rank, size, a, b):
     """Write this thread's rows, in every layer, of minibatch b's gradient."""
     gradient = floats(item(a.out, b))
     tree = thread_tree(rank, a)
-    buffer = shift(tree.stack, a.tables.stack)
+    buffer = shift(tree.stack, a.tables.stack_floats)
     for layer in range(a.net.layers):
         rows, width = item(a.net.sizes, layer) + 1, item(a.net.sizes, layer + 1)
         k, end = rows * rank // size, rows * (rank + 1) // size

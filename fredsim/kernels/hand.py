@@ -40,9 +40,9 @@ UPDATE, PASSES, INPUTS, WAITING = range(4)  # indices of ACTIVITIES
 #: At event i the passes in slot arriving[i] arrive, which were done at event source[i] (negative: before these events).
 #: The rule is applied to their gradient with row i of `coefficients`, rows `coefficients_stride` bytes apart; then the
 #: passes of the samples rows[i] (µ,) are done, and kept in slot target[i]. Either slot may be −1: nothing arrives, or
-#: the client never arrives again. `losses` (count, µ) are those of the arrivals; diverged_at[rank] is set to the first
-#: event after which the thread found a parameter that is not finite. `version` is the current version of the layers
-#: above the first, 0 … versions − 1.
+#: the client never arrives again. `losses` (count, µ) are those of the arrivals; diverged_at[rank], `count` before the
+#: call, is set to the first event after which the thread found a parameter that is not finite. `version` is the current
+#: version of the layers above the first, 0 … versions − 1.
 EVENTS = Fields(
     count=int, version=int, arriving=int64s, target=int64s, source=int64s, rows=int32s, coefficients=int,
     coefficients_stride=int, losses=floats, diverged_at=int64s,
@@ -51,7 +51,7 @@ EVENTS = Fields(
 
 @kernel(
     net=NETWORK, data=DATA, tables=TABLES, events=EVENTS, mu=int, rule=int, apply_zeros=int, capacity=int, versions=int,
-    arrays=int, addresses=int64s, bounds=int64s, pending_rows=int32s, pending_losses=floats, pending_errors=floats,
+    array_count=int, addresses=int64s, bounds=int64s, pending_rows=int32s, pending_losses=floats, pending_errors=floats,
     pending_activations=floats, factors=floats, active=uint8s, z=floats, transposed=floats, scratch=floats,
     scratch_stride=int, steady=uint8s, may_skip=int, arrived=int, tickets=int64s, ticks=int64s,
 )  # fmt: skip
@@ -65,7 +65,7 @@ def advance(rank, size, barrier, a):
     - `capacity`: the most events of a window; `versions`: how many versions of the upper layers are kept.
     - `bounds` (size + 1,): thread `rank` has the first layer's columns from bounds[rank] to bounds[rank + 1], whole
       vectors; its strip of that layer's rows begins at (inputs + 1)·bounds[rank].
-    - `addresses` (versions + 1, arrays): the rule's arrays (θ to read, θ to write, state), for each version of the
+    - `addresses` (versions + 1, array_count): the rule's arrays (θ to read, θ to write, state), for each version of the
       upper layers and, last, for the first layer.
     - `pending_…`: the pending passes, one row per slot.
     - `steady` (size, inputs + 1): whether a row of a thread's columns is steady (fredsim.kernels.steady); it is used
@@ -127,6 +127,12 @@ def sweep_upper_layers(a, local, s, e, version):
 
 
 @inlined
+def version_after(a, version, event):
+    """Return the version after an event, given the one before: it only changes if a gradient arrives."""
+    return (version + 1) % a.versions if item(a.events.arriving, event) >= 0 else version
+
+
+@inlined
 def run_passes(a, local, size, s, e, version):
     """Do the passes of the events' next minibatches, divided by samples; return the version after the window."""
     if local.rank == 0:
@@ -136,12 +142,12 @@ def run_passes(a, local, size, s, e, version):
     for task in range(tasks * local.rank // size, tasks * (local.rank + 1) // size):
         i = s + task // blocks
         while done <= i:
-            version = (version + 1) % a.versions if item(a.events.arriving, done) >= 0 else version
+            version = version_after(a, version, done)
             done += 1
         if item(a.events.target, i) >= 0:
             run_block_passes(a, local, s, i, task % blocks, version)
     while done < e:
-        version = (version + 1) % a.versions if item(a.events.arriving, done) >= 0 else version
+        version = version_after(a, version, done)
         done += 1
     return version
 

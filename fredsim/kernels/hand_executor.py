@@ -77,14 +77,14 @@ class NumbaHandExecutor:
         self.slot_bytes, self.pending = self._passes.slot_bytes, self._passes.arrays
         #: The ticks that each thread has spent on each of ACTIVITIES.
         self.ticks = np.zeros((team.size, len(self._kernels.ACTIVITIES)), np.int64)
-        floats = layout.stack + block_size(mu) * layout.sample_floats + most * int(layout.widths.max()) + 3 * MARGIN
-        scratch = aligned(team.size, floats)
+        floats = layout.stack_floats + block_size(mu) * layout.sample_floats + most * int(layout.widths.max())
+        scratch = aligned(team.size, floats + 3 * MARGIN)
         pending = self.pending
         self._steady, self._arrived = SteadyRows(rule, team.size, rows), 0
         self._arguments = self._kernels.advance.pack(
             net=layout.network(layout.widths, self._offsets), data=pack_split(split, chunk), tables=layout.tables,
             events=0, mu=mu, rule=compile_rule(rule).address, apply_zeros=bool(arrays) or not rule.zero_keeps,
-            capacity=capacity, versions=capacity + 1, arrays=2 + len(arrays), addresses=self._addresses(),
+            capacity=capacity, versions=capacity + 1, array_count=2 + len(arrays), addresses=self._addresses(),
             bounds=self._bounds, pending_rows=pending["samples"], pending_losses=pending["losses"],
             pending_errors=pending["errors"], pending_activations=pending["activations"],
             factors=aligned(team.size * capacity * rows * layout.padded_samples),

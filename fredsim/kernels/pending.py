@@ -96,7 +96,7 @@ def pack_passes(
 
     """
     inputs = int(layout.sizes[0]) + 1
-    scratch = aligned(threads, layout.stack + MARGIN + chunk * int(layout.widths.max()) + MARGIN)
+    scratch = aligned(threads, layout.stack_floats + MARGIN + chunk * int(layout.widths.max()) + MARGIN)
     packed: Arguments = specialise("gradient", mu, split).PASSES.pack(
         net=layout.network(layout.sizes[1:], layout.offsets(layout.sizes[1:])), data=pack_split(split, chunk),
         tables=layout.tables, mu=mu, batches=0, rows=0, held=0,
@@ -163,7 +163,7 @@ class NumbaGradientExecutor(PassExecutor):
         self._pass_arguments.set(out=np.array([address(self._gradient)]))
         self._used_bytes = 0  # the bytes of slots that were used since the file was last paged out
 
-    def begin(self, slots: Integers, params: Array, rows: NDArray[np.int32]) -> None:
+    def run_passes(self, slots: Integers, params: Array, rows: NDArray[np.int32]) -> None:
         """Do the passes of minibatches at the same parameters; see GradientExecutor."""
         params = with_margin(params, self._copy)
         self._begin(slots, np.full(len(slots), address(params)), rows)

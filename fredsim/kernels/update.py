@@ -115,7 +115,10 @@ class TeamRule:
         update.address  # noqa: B018  compiles it now, so that this is not counted in the run's time
 
     def __call__(self, *arguments: Any) -> bool:
-        """Apply the rule: update(theta, *state, g, begin, end, *coefficients), in place on float32 arrays."""
+        """Apply the rule: update(theta, *state, g, begin, end, *coefficients); return whether θ stays finite.
+
+        θ and the state are updated in place, elements begin … end − 1; they and g are float32 (P,).
+        """
         *arrays, gradient = arguments[: self._count]
         begin, end, *coefficients = arguments[self._count :]
         if any(one is not other for one, other in zip(arrays, self._arrays, strict=True)):

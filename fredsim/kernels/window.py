@@ -79,7 +79,7 @@ def thread_local(rank, a):
     factors = shift(a.factors, rank * a.capacity * blocks * (inputs + 1) * LEAVES)
     active = shift(a.active, rank * a.capacity * groups * (inputs + 1))
     stack = shift(a.scratch, rank * a.scratch_stride)
-    hidden = shift(stack, a.tables.stack)
+    hidden = shift(stack, a.tables.stack_floats)
     gradient, spent = shift(hidden, LEAVES * sample_floats(a.net) + 64), shift(a.ticks, len(ACTIVITIES) * rank)
     tree = Tree(a.mu, a.tables, stack)
     steady = shift(a.steady, rank * (inputs + 1))
@@ -115,7 +115,7 @@ def update_columns(a, local, s, i, k, end):
     """Apply event i's gradient to this thread's columns of rows k … end − 1; return whether they stay finite."""
     rows, stride, slot = item(a.net.sizes, 0) + 1, item(a.net.strides, 0), item(a.events.arriving, i)
     _, groups = blocks_of(a.mu)
-    table, (factors_at, active_at) = address_of(a.addresses, a.versions * a.arrays), input_offsets(a, i - s)
+    table, (factors_at, active_at) = address_of(a.addresses, a.versions * a.array_count), input_offsets(a, i - s)
     coefficients = a.events.coefficients + i * a.events.coefficients_stride
     errors = shift(a.pending_errors, slot * errors_size(a))
     finite = True
@@ -163,7 +163,7 @@ def apply_zeros(a, local, table, k, end, coefficients, checking):
 def add_columns(a, local, s, i, c, last):
     """Add chunk c of inputs × weights to z of event i's next minibatch; after the `last` chunk, add the bias."""
     inputs, stride, width = item(a.net.sizes, 0), item(a.net.strides, 0), local.width
-    theta, strip = floats(item(a.addresses, a.versions * a.arrays)), (inputs + 1) * local.low
+    theta, strip = floats(item(a.addresses, a.versions * a.array_count)), (inputs + 1) * local.low
     for m in range(a.mu):
         start, stop = chunk_bounds(a.data, item(a.events.rows, i * a.mu + m), c)
         at = ((i - s) * a.mu + m) * stride + local.low
@@ -186,7 +186,7 @@ def update_rows(a, local, s, e, version, layer, k):
         slot = item(a.events.arriving, i)
         if slot >= 0:
             finite = apply_rows(
-                a.rule, address_of(a.addresses, version * a.arrays), item(net.offsets, layer) + k * stride, stride,
+                a.rule, address_of(a.addresses, version * a.array_count), item(net.offsets, layer) + k * stride, stride,
                 a.events.coefficients + i * a.events.coefficients_stride, local.tree,
                 shift(a.pending_activations, slot * item(net.activation_offsets, net.layers - 1)),
                 item(net.activation_offsets, layer - 1) + k * LEAVES, rows * LEAVES, min(ROWS_AT_ONCE, rows - k),
@@ -197,7 +197,7 @@ def update_rows(a, local, s, e, version, layer, k):
                 put(a.events.diverged_at, local.rank, min(item(a.events.diverged_at, local.rank), i))
             version = (version + 1) % a.versions
         if item(a.events.target, i) >= 0:
-            weights = floats(item(a.addresses, version * a.arrays))
+            weights = floats(item(a.addresses, version * a.array_count))
             transposed = shift(a.transposed, (i - s) * item(net.transposed_offsets, net.layers))
             stop, to = min(k + ROWS_AT_ONCE, rows - 1), item(net.transposed_offsets, layer)
             transpose(weights, item(net.offsets, layer), stride, k, stop, rows - 1, width, transposed, to)
@@ -208,7 +208,7 @@ def run_block_passes(a, local, s, i, b, version):
     """Do the forward and backward pass of block b of event i's next minibatch, above the first layer."""
     net, mu, slot, hidden = a.net, a.mu, item(a.events.target, i), local.hidden
     stride, classes, sample_stride = item(net.strides, 0), item(net.sizes, net.layers), sample_floats(net)
-    weights = floats(item(a.addresses, version * a.arrays))
+    weights = floats(item(a.addresses, version * a.array_count))
     transposed = shift(a.transposed, (i - s) * item(net.transposed_offsets, net.layers))
     errors = shift(a.pending_errors, slot * errors_size(a))
     activations = shift(a.pending_activations, slot * item(net.activation_offsets, net.layers - 1))

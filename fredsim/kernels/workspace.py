@@ -25,8 +25,8 @@ NETWORK = Fields(
     transposed_offsets=int64s,
 )  # fmt: skip
 #: Tables by the pattern of four blocks' activity (see `_tables`); `all_active` (groups, `stride`), the bytes of rows in
-#: which every block is active; and the floats that the `stack` of waiting sums takes.
-TABLES = Fields(counts=uint8s, blocks=uint8s, all_active=uint8s, stride=int, stack=int)
+#: which every block is active; and `stack_floats`, how many floats the stack of waiting sums takes.
+TABLES = Fields(counts=uint8s, blocks=uint8s, all_active=uint8s, stride=int, stack_floats=int)
 
 Integers = NDArray[np.int64]
 
@@ -62,7 +62,7 @@ class WorkspaceLayout:
         error_offsets: where each layer's errors begin within those of a minibatch.
         activation_offsets: where the inputs of each layer above the first begin, in blocks.
         transposed_offsets: where each layer's transposed weights begin; the first layer has none.
-        stack: the floats that the stack of waiting sums takes.
+        stack_floats: how many floats the stack of waiting sums takes.
         tables: TABLES.
 
     """
@@ -82,8 +82,10 @@ class WorkspaceLayout:
         active = np.full((self.groups, rows), 2**GROUP - 1, np.uint8)
         active[-1] = 2 ** (self.blocks - GROUP * (self.groups - 1)) - 1
         counts, blocks = _tables()
-        self.stack = MAX_LANES * ROWS_TOGETHER * (self.groups - 1).bit_length()
-        self.tables = TABLES.pack(counts=counts, blocks=blocks, all_active=active, stride=rows, stack=self.stack)
+        self.stack_floats = MAX_LANES * ROWS_TOGETHER * (self.groups - 1).bit_length()
+        self.tables = TABLES.pack(
+            counts=counts, blocks=blocks, all_active=active, stride=rows, stack_floats=self.stack_floats
+        )
 
     def offsets(self, strides: Integers) -> Integers:
         """Return where each layer's parameters begin if its rows are `strides` apart, and the end."""

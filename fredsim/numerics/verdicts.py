@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-__all__ = ["DIVERGED", "PASSED", "REFUSED", "UNDECIDED"]
+__all__ = ["ALLOWED", "DIVERGED", "REFUSED", "UNDECIDED"]
 
-#: REFUSED, PASSED: the gate's decision. UNDECIDED: the mean is too near the gate's bound to decide by a sum in float32;
-#: it must be computed exactly. DIVERGED: θ is not finite.
-REFUSED, PASSED, UNDECIDED, DIVERGED = range(4)
+#: REFUSED, ALLOWED: the gate's decision. UNDECIDED: the mean is too near the gate's bound to decide by a sum in
+#: float32; it must be computed exactly. DIVERGED: θ is not finite.
+REFUSED, ALLOWED, UNDECIDED, DIVERGED = range(4)

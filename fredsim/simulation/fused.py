@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedEngine
-from fredsim.numerics.verdicts import DIVERGED, PASSED, UNDECIDED
+from fredsim.numerics.verdicts import ALLOWED, DIVERGED, UNDECIDED
 from fredsim.plugins.states import State
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged, Parts
@@ -132,7 +132,7 @@ class Fused(Snapshots):
             (self._spare.pop() if self._spare else self._pool.take()) if may_pass else None
             for may_pass in (bounds[:, 1] < np.inf).tolist()
         ]
-        losses = self._executor.take(slots[:n], coefficients, bounds, copies)
+        losses = self._executor.prepare(slots[:n], coefficients, bounds, copies)
         i, before, received = 0, server.timestamp, np.zeros(len(clients), np.int64)  # received: bytes fetched
         while i < n:
             for verdict in self._executor.apply(i, n):
@@ -159,14 +159,14 @@ class Fused(Snapshots):
     def _reply(self, client: int, verdict: int, copy: Array | None) -> int:
         """Let the client whose gradient was applied begin its next task; return how many bytes it fetched.
 
-        `copy` is the array into which the kernel has copied the parameters, if the verdict is PASSED.
+        `copy` is the array into which the kernel has copied the parameters, if the verdict is ALLOWED.
         """
         server, holdings = self._server, self._holdings
         server.elementwise.timestamp = server.timestamp = self.iteration + 1
         if not self._protocol.wait:
             holdings.begin(client)
             self._arrivals.began(client)
-        if verdict == PASSED:
+        if verdict == ALLOWED:
             self._arrivals.fetched(client, self.iteration)
             holdings.adopt(client, cast(Array, copy), server.timestamp)
             self._recorder.count_fetch(server.params.nbytes, client)

@@ -144,7 +144,9 @@ class HandWholeGradients(Hand):
         super().__init__(parts, choice)
         self._executor = self._make_executor(1, Limits())
         self._check_memory(self._executor.slot_bytes)
-        self._executor.begin(np.zeros(1, np.int64), parts.params, np.zeros((1, parts.sampler.batch_size), np.int32))
+        self._executor.run_passes(
+            np.zeros(1, np.int64), parts.params, np.zeros((1, parts.sampler.batch_size), np.int32)
+        )
         self._executor.gradient(0)  # compiles all, so that compilation is not counted in the run's time
         contract = self._server.contract
         #: A copy of the parameters (P,), if a push may leave the timestamp unchanged: they must not change then.
@@ -168,7 +170,7 @@ class HandWholeGradients(Hand):
         return {**self._executor.pending, "stamps": self._stamps}
 
     def _begin(self, slots: Integers, rows: NDArray[np.int32]) -> None:
-        self._executor.begin(slots, self._server.params, rows)
+        self._executor.run_passes(slots, self._server.params, rows)
 
     def _check(self, params: Array, *, new: bool) -> bool:
         """Return whether the server's parameters (P,) are finite; if they are `new`, keep a copy."""
@@ -187,11 +189,12 @@ class HandWholeGradients(Hand):
             if not server.push(gradient, client, int(stamps[slot]), begin + i).finite:
                 raise Diverged(begin + i)
             params = server.params
+            # A property may return another array each time; then the server need not keep the one that was seen.
             stays = seen is not None and server.timestamp == before and params is server.params
             if stays and np.asarray(seen).tobytes() != np.asarray(params).tobytes():
                 raise server.changed_params(client, begin + i)
             if continues[i]:
-                executor.begin(slots[i : i + 1], params, rows[i : i + 1])
+                executor.run_passes(slots[i : i + 1], params, rows[i : i + 1])
                 stamps[slot] = server.timestamp
             if server.contract.begins:
                 server.begins(client, params, server.timestamp, begin + i)

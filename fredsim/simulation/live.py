@@ -47,9 +47,10 @@ class ClientTask:
 class TaskResult:
     """The result of a task: its push (P,), its samples' losses (k·µ,), and whether everything stayed finite.
 
-    If the client compressed the push, `push` is what the server decodes, and `size` the bytes that it took, else 0;
-    `fingerprint` is that of the push before compression. `began`, `done` and `received` are `time.monotonic_ns()` on
-    the server's machine: when the client began, when it was done, and when its push had arrived.
+    If the client compressed the push, `push` is what the server decodes, `size` the bytes that it took, and
+    `fingerprint` that of the push before compression; otherwise the last two are 0. `began`, `done` and `received` are
+    `time.monotonic_ns()` on the server's machine: when the client began, when it was done, and when its push had
+    arrived.
     """
 
     task: ClientTask

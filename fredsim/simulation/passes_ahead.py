@@ -59,7 +59,7 @@ class PassesAhead:
                 slots[after] = free.pop()
                 then = after
         if begun:
-            self._executor.begin([slots[place] for place in begun], params, self._samples[begun])
+            self._executor.run_passes([slots[place] for place in begun], params, self._samples[begun])
         return slots[at : at + count]
 
     def free(self, place: int, *, fetched: bool) -> None:

@@ -57,38 +57,40 @@ def choose_path(
     be given up. `in_updates`: the run's length is given in updates. Raises ConfigError if the path `wanted` cannot
     compute the run.
     """
-    why_snapshots = why_whole or _why_snapshots(contract, protocol)
-    if may_give_up and not why_snapshots:
-        why_snapshots = "a task may be given up"
-    if reacts and not why_snapshots:
-        why_snapshots = "how long a fetch takes depends on whether it passes"
-    why_not_rule = why_snapshots or _why_not_rule(contract)
-    why_not_known = _why_not_known(protocol, events, probed)
-    why_not_hand = (
-        why_snapshots or why_not_known or (why_not_rule and _why_not_hand(contract, protocol, in_updates=in_updates))
+    why_snapshots = _first(
+        why_whole,
+        _why_snapshots(contract, protocol),
+        "a task may be given up" if may_give_up else "",
+        "how long a fetch takes depends on whether it passes" if reacts else "",
     )
-    # By path, why it cannot be taken; an empty text if it can. The faster paths come first.
-    obstacles: dict[PathTaken, str] = {"snapshots": ""}
+    why_not_rule = _first(why_snapshots, _why_not_rule(contract))
+    why_not_known = _why_not_known(protocol, events, probed)
+    why_not_whole = _why_not_hand(contract, protocol, in_updates=in_updates)  # matters only if there is no rule
+    obstacles: dict[PathTaken, str] = {}  # by path, the fastest first, why it cannot be taken: "" if it can
     if backend == "numba":
-        obstacles = {"hand": why_not_hand, "fused": why_not_rule, **obstacles}
+        obstacles["hand"] = _first(why_snapshots, why_not_known, why_not_rule and why_not_whole)
+        obstacles["fused"] = why_not_rule
     elif backend == "cuda":
-        obstacles = {"queued": why_not_rule or why_not_known, **obstacles}
+        obstacles["queued"] = _first(why_not_rule, why_not_known)
+    obstacles["snapshots"] = ""
     if wanted != "auto":
         why_not = obstacles.get(wanted, f"the backend {backend} has no such path")
         if why_not:
             raise ConfigError(f"path is {wanted}; {why_not}: leave path out")
         return Choice(wanted, f"path is {wanted}", bool(why_not_rule))
     taken = next(path for path, why_not in obstacles.items() if not why_not)
-    why = "all that an event depends on is known ahead"
+    why = next(iter(obstacles.values()))  # why it is not the fastest path
     if backend == "numpy":
         why = "the backend numpy forms whole gradients"
-    elif backend == "cuda":
-        why = why_not_rule or why_not_known or why
-    elif why_not_hand:
-        why = why_not_hand
-    elif why_not_rule:
-        why = f"{why_not_rule}; all else is known ahead"
+    elif not why:
+        all_known = "all that an event depends on is known ahead"
+        why = f"{why_not_rule}; all else is known ahead" if why_not_rule else all_known
     return Choice(taken, why, bool(why_not_rule))
+
+
+def _first(*reasons: str) -> str:
+    """Return the first reason that is not empty; "" if all are."""
+    return next(filter(None, reasons), "")
 
 
 def _why_snapshots(contract: Contract, protocol: Protocol) -> str:

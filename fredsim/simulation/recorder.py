@@ -115,7 +115,10 @@ class Recorder(Stateful):
         self._numbers[name].append(value)
 
     def count_push(self, size: int, losses: NDArray[np.float32] | None, client: int) -> None:
-        """Count a client's push of `size` bytes (0 if it was dropped) and take its samples' losses (µ,), if any."""
+        """Count a client's push of `size` bytes (0 if it was dropped).
+
+        Also take its samples' losses, (k·µ,) for k local steps, if there are any.
+        """
         self.potential_pushes += 1
         self.pushes += size > 0
         self.bytes_pushed += size
@@ -125,7 +128,7 @@ class Recorder(Stateful):
             self.by_client.count_push(client, size)
 
     def count_pushes(self, staleness: Integers, losses: NDArray[np.float32], size: int, clients: Integers) -> None:
-        """Count n applied pushes of `size` bytes each: staleness (n,), samples' losses (n, µ), clients (n,)."""
+        """Count n applied pushes of `size` bytes each: staleness (n,), samples' losses (n, k·µ), clients (n,)."""
         n = len(staleness)
         self.potential_pushes += n
         self.pushes += n

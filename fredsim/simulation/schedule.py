@@ -182,13 +182,10 @@ class Arrivals(Stateful):
         """
         if until_release is None:
             self._draw(limit)
-            begin = end = self._at
-            stop = min(begin + limit, len(self._ahead))
             if "begun" in self._columns:  # it is compared with the actual fetches, so these must have happened
                 refused = ()
-            while end < stop and ((at := self._previous[end] - begin) < 0 or (at < len(refused) and refused[at])):
-                end += 1
-            self._at = end
+            begin = self._at
+            self._at = end = self._end_of_independent(begin, min(begin + limit, len(self._ahead)), refused)
             clients = self._ahead[begin:end]
             columns = {name: values[begin:end] for name, values in self._columns.items()}
         else:
@@ -200,6 +197,17 @@ class Arrivals(Stateful):
         ids = np.array(clients, np.int64)
         _check_begun(ids, under_way, columns.pop("begun", None), iteration)
         return Schedule(ids, under_way, **columns)
+
+    def _end_of_independent(self, begin: int, stop: int, refused: Sequence[bool]) -> int:
+        """Return the first of the arrivals begin … stop − 1 that depends on the reply to another of them, else `stop`.
+
+        It is the first whose client has already arrived among them, unless its fetch was then refused.
+        """
+        for end in range(begin, stop):
+            earlier = self._previous[end] - begin  # the client's arrival before; negative if it is not among these
+            if earlier >= 0 and not (earlier < len(refused) and refused[earlier]):
+                return end
+        return stop
 
     def _choose(self, count: int, iteration: int) -> tuple[list[int], dict[str, Integers]]:
         """Choose the next clients, and hold them; return them, and the further columns of their arrivals."""
@@ -253,7 +261,7 @@ class Arrivals(Stateful):
     def _within_run(self, order: Order) -> Order:
         """Return those of these arrivals that are part of the run; note whether they are the last."""
         part = order.until(self._length.until)
-        self._ended = len(part) < max(1, len(order))
+        self._ended = not len(order) or len(part) < len(order)  # nothing will come, or the time is over
         return part
 
     def _keep_ahead(self, clients: list[int], columns: dict[str, Integers]) -> None:

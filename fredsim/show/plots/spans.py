@@ -113,17 +113,24 @@ def _stages(
     number, begun = (events[name].to_numpy(np.int64) for name in ("number", "begun"))
     began, done, received, time = (events[name].to_numpy(np.int64) for name in TIMES)
     down, instant = _outages(config)
-    skipped = number - np.where(before >= 0, number[before], -1) > 1 if len(events) else np.zeros(0, bool)
-    known = begun >= before  # otherwise its fetch was dropped, or it does not wait, so that a fetch takes no time
-    fetched = np.where(known, np.maximum(_at(time, begun), free), began)
-    released = np.where(skipped, np.clip(_at(time, _next_fetch(events, before)), free, fetched), fetched)
-    released = np.where(~known & (skipped | down), free, released)
-    last = np.where(down & (skipped | instant), STATES.index("lost"), STATES.index("fetching"))
-    states = np.empty((len(events), 6), np.int64)
-    for place, state in enumerate(("held", "lost", "fetching", "computing", "sending", "waiting")):
-        states[:, place] = STATES.index(state)
-    states[:, 2] = last
-    return np.stack([released, fetched, began, done, received, time], axis=1), states
+    task_lost = number - np.where(before >= 0, number[before], -1) > 1 if len(events) else np.zeros(0, bool)
+    waits = begun >= before  # otherwise its fetch was dropped, or it does not wait, so that a fetch takes no time
+    fetched = np.where(waits, np.maximum(_at(time, begun), free), began)
+    released = np.where(task_lost, np.clip(_at(time, _next_fetch(events, before)), free, fetched), fetched)
+    released = np.where(~waits & (task_lost | down), free, released)
+    held, lost, fetching, computing, sending, waiting = (
+        STATES.index(name) for name in ("held", "lost", "fetching", "computing", "sending", "waiting")
+    )
+    stages = (  # in order: the state, and when it ends
+        (held, released),
+        (lost, fetched),
+        (np.where(down & (task_lost | instant), lost, fetching), began),
+        (computing, done),
+        (sending, received),
+        (waiting, time),
+    )
+    states = np.stack([np.broadcast_to(state, len(events)) for state, _ in stages], axis=1)
+    return np.stack([end for _, end in stages], axis=1), states
 
 
 def _at(time: Integers, event: Integers) -> Integers:

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CAPTION", "STALENESS", "Histogram", "final_row", "histograms"]
 
-CAPTION = "Staleness of what the server applied: updates since the parameters that a gradient was computed from."
 BINS = 60
 SHOWN = 99.9  # the percentage of pushes that is shown; a long tail would compress the rest of the axis
+CAPTION = (
+    "Staleness of what the server applied: updates since the parameters that a gradient was computed from."
+    f" The largest {100 - SHOWN:.1g} % are left out."
+)
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
@@ -39,7 +42,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
         axes.set_xlabel("staleness τ (updates)")
         axes.set_ylabel("share of pushes, per update")
-    return Drawing(f"{CAPTION} The largest {100 - SHOWN:.1g} % are left out.", [Table(rows)])
+    return Drawing(CAPTION, [Table(rows)])
 
 
 STALENESS = Kind("histograms of the staleness of pushes", draw)
