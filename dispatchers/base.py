@@ -68,9 +68,11 @@ class Order:
 
     @staticmethod
     def joined(orders: Sequence[Order]) -> Order:
-        """Return the concatenation of several orders."""
-        columns = {name: np.concatenate([o.columns[name] for o in orders]) for name in orders[-1].columns}
-        return Order(np.concatenate([order.client for order in orders]), **columns)
+        """Return the concatenation of several orders, which have the same columns."""
+        if len(orders) == 1:
+            return orders[0]
+        names = ("client", *orders[0].columns)
+        return Order(**{name: np.concatenate([getattr(order, name) for order in orders]) for name in names})
 
 
 class Dispatcher(Configurable):

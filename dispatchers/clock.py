@@ -32,6 +32,7 @@ __all__ = ["Clock"]
 
 #: Stages of a client's task, each an event when it ends; UP is a time during which a client with outages is up.
 COMPUTING, SENDING, ARRIVING, SERVED, ASKING, FETCHING, UP = range(7)
+FEW = 8  # so many tasks or fewer are begun one by one; NumPy is faster for more
 MOST_OUTAGES = 20_000  # the most outages without an arrival; with many clients, as many again for each 20 of them
 
 
@@ -218,11 +219,19 @@ class Clock(Timeline):
 
     def _begin_tasks(self) -> None:
         """Let the clients in `_starting` begin their tasks; at the start of the run, all clients."""
-        if self._fresh:
+        starting, fresh = self._starting, self._fresh
+        self._starting, self._fresh = [], False
+        if not fresh and len(starting) <= FEW and self._outages is None:
+            for client, time in starting:
+                self._begun[client] = time
+                end = time + self._durations.of(client, int(self._numbers[client]))
+                if end < NEVER:
+                    self._queue.put(client, end, COMPUTING)
+            return
+        if fresh:
             clients, times = np.arange(self._clients), np.zeros(self._clients, np.int64)
         else:
-            clients, times = np.array(self._starting, np.int64).reshape(-1, 2).T
-        self._starting, self._fresh = [], False
+            clients, times = np.array(starting, np.int64).reshape(-1, 2).T
         if not len(clients):
             return
         if self._outages is not None:
@@ -243,7 +252,7 @@ class Clock(Timeline):
         at = outages.begin(client, now)
         if begins:
             self._begun[client] = at
-            self._left[client] = self._durations(np.array([client]), self._numbers[[client]])[0]
+            self._left[client] = self._durations.of(client, int(self._numbers[client]))
         left, until = int(self._left[client]), outages.until(client)
         if left == NEVER and not outages.lost:
             return

@@ -14,8 +14,7 @@ least. A task that would take longer than the limit, if there is one, is given u
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,9 +42,18 @@ __all__ = [
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-TaskTime = Callable[[Integers, Integers], Integers]
-"""A function of clients and the numbers of their tasks, int64 (n,) each, that returns the durations of these tasks in
-nanoseconds, int64 (n,)."""
+
+class TaskTime(Protocol):
+    """How long tasks take, in nanoseconds; NEVER for one that never ends."""
+
+    def __call__(self, clients: Integers, numbers: Integers) -> Integers:
+        """Return the times of n tasks, given by their clients and numbers, int64 (n,) each."""
+        ...
+
+    def of(self, client: int, number: int) -> int:
+        """Return the time of one task."""
+        ...
+
 
 #: The end of the clock, 146 years: sums of two such times fit int64.
 LAST = 2**62
@@ -53,6 +61,8 @@ LAST = 2**62
 NEVER = LAST
 #: The most tasks that are drawn at once: intermediate values take some 100 bytes each.
 TOGETHER = 2**17
+AHEAD = 32  # the most tasks of one client that are drawn together, where tasks begin one by one
+MOST_AHEAD = 2**18  # the most tasks of all clients that are drawn so
 #: The first element of a draw's counter, by the purpose of the draw.
 TASK, MACHINE, UP, DOWN = 0, 8, 16, 24
 
@@ -149,11 +159,23 @@ class TaskDurations:
         self.rate = float(np.sum(1.0 / self.means)) if self.means.ndim else clients / float(self.means)
         self._steps, self._nanoseconds = steps, own * 1e9
         self._fixed = as_nanoseconds(own) if self._noise == "none" else None
+        #: By client, the number of a task, and how long this and the client's next few tasks take; see `of`.
+        self._drawn: dict[int, tuple[int, list[int]]] = {}
+        self._together = max(1, min(AHEAD, MOST_AHEAD // clients))
 
     def __call__(self, clients: Integers, numbers: Integers) -> Integers:
         """Return how long these clients spend on these tasks, int64 (n,) nanoseconds; NEVER for one that never ends."""
         takes = self._takes(clients, numbers)
         return takes if self._limit is None else np.minimum(takes, self._limit[clients])
+
+    def of(self, client: int, number: int) -> int:
+        """Return how long one task takes. The client's next few are drawn with it: one draw costs as much as many."""
+        first, takes = self._drawn.get(client, (0, []))
+        if not first <= number < first + len(takes):
+            numbers = np.arange(number, number + self._together)
+            first, takes = number, self(np.full(self._together, client), numbers).tolist()
+            self._drawn[client] = first, takes
+        return takes[number - first]
 
     def given_up(self, clients: Integers, numbers: Integers) -> Integers:
         """Return 1 for each task that is given up because it would take longer than the limit, else 0; (n,)."""

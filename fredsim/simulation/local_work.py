@@ -48,6 +48,8 @@ def minibatches(sampler: Sampler, steps: int, sent: Integers, clients: Integers,
 
     `sent` (B,) is how many gradients were done before each task, `numbers` (B,) how many tasks of the same client.
     """
+    if steps == 1:
+        return sampler.rows(sent, clients, numbers)[:, None]
     within = np.arange(steps)
     sent, numbers = (values[:, None] * steps + within for values in (sent, numbers))
     rows = sampler.rows(sent.reshape(-1), np.repeat(clients, steps), numbers.reshape(-1))

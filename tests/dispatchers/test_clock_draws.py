@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order
+from fredsim.dispatchers.durations import TaskDurations
 from fredsim.simulation.schedule import whole_schedule
 from tests.dispatchers.test_clock import durations, order, staleness, started
 
@@ -198,3 +199,18 @@ def test_a_task_takes_as_long_whatever_else_happens() -> None:
                 clock.restart(min(under_way), 3)
                 restarts += 1
         assert restarts > 80
+
+
+@pytest.mark.parametrize("clients", [3, 2**17])
+@pytest.mark.parametrize("more", [{}, {"limit": 1.0}, {"seconds": {"name": "gamma", "cv": 0.5}}], ids=str)
+def test_times_that_are_drawn_together_are_those_of_each_task(clients: int, more: dict[str, Any]) -> None:
+    """In whatever order they are asked for, and after the number of local steps is set anew."""
+    tasks = started(clients, reacts=True, compute={"noise": {"name": "exponential"}, **more})._durations
+    assert isinstance(tasks, TaskDurations)
+    rng = np.random.default_rng(0)
+    for steps in (1, 3):
+        tasks.set_steps(steps)
+        ids, numbers = rng.integers(0, min(clients, 5), 300), np.arange(300) // 3
+        numbers[::7] = rng.integers(0, 200, len(numbers[::7]))
+        one_by_one = [tasks.of(client, number) for client, number in zip(ids.tolist(), numbers.tolist(), strict=True)]
+        assert one_by_one == tasks(ids, numbers).tolist()
