@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 
 from fredsim.dispatchers.base import Order, Timeline
-from fredsim.dispatchers.durations import NEVER, Compute, Draws, Power, TaskDurations, TaskTime, TwoClasses, check_times
+from fredsim.dispatchers.durations import NEVER, Compute, Draws, TaskDurations, TaskTime, check_own_times, check_times
 from fredsim.dispatchers.event_queue import EventQueue
 from fredsim.dispatchers.merged import MergedArrivals
 from fredsim.dispatchers.network import Link, Network, ServerTime
@@ -61,7 +61,7 @@ class Clock(Timeline):
 
     def expect(self, clients: int) -> None:
         """Raise ConfigError if a list does not have one value per client, or if a time is too long for the clock."""
-        self._check_seconds(clients)
+        check_own_times(self.hyper.compute.seconds, clients)
         noise, limit = self.hyper.compute.noise, self.hyper.compute.limit
         if noise != "none" and noise.add:
             check_times(noise, clients, "dispatcher.compute.noise")
@@ -75,18 +75,6 @@ class Clock(Timeline):
             )
         if self.hyper.outages is not None:
             self.hyper.outages.check(clients)
-
-    def _check_seconds(self, clients: int, steps: int = 1) -> None:
-        """Raise ConfigError as `expect` does, also if tasks of `steps` gradients are too long for the clock."""
-        seconds, key = self.hyper.compute.seconds, "dispatcher.compute.seconds"
-        if isinstance(seconds, Power):
-            seconds = seconds.base * max(1.0, float(clients) ** seconds.exponent)
-        elif isinstance(seconds, TwoClasses):
-            seconds = seconds.base * max(1.0, seconds.factor)
-        check_times(seconds, clients, key)
-        if steps > 1 and isinstance(seconds, float | list):
-            longest = seconds if isinstance(seconds, float) else max(seconds)
-            check_times(longest * steps, clients, f"{key} of a task of {steps} local steps")
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start over: every client begins its first task at time 0."""
@@ -111,15 +99,11 @@ class Clock(Timeline):
         self._size = size
         self._until = NEVER - 1 if until is None else until
         if isinstance(self._durations, TaskDurations):
-            self._check_seconds(self._clients, steps)
+            check_own_times(self.hyper.compute.seconds, self._clients, steps)
             self._durations.set_steps(steps)
         self._merged = None
-        if (
-            self._outages is None
-            and self._network.instant
-            and not reacts
-            and isinstance(self._durations, TaskDurations)
-        ):
+        known_ahead = self._outages is None and self._network.instant and not reacts
+        if known_ahead and isinstance(self._durations, TaskDurations):
             self._merged = MergedArrivals(self._durations, self._clients)
         n = self._clients if self._merged is None else 0
         self._queue = EventQueue(n)

@@ -36,6 +36,7 @@ __all__ = [
     "TaskTime",
     "as_nanoseconds",
     "check_each",
+    "check_own_times",
     "check_times",
 ]
 
@@ -252,3 +253,16 @@ def check_times(value: Any, clients: int, key: str) -> None:
     longest = max(value) if isinstance(value, list) else value
     if isinstance(longest, float | int) and longest * 1e9 >= LAST:
         raise ConfigError(f"{key} is {longest:g} seconds; the clock ends after {LAST / 1e9:.0f}: give shorter times")
+
+
+def check_own_times(seconds: OwnTimes, clients: int, steps: int = 1) -> None:
+    """Raise ConfigError as `check_times` does, also if a task of `steps` gradients is too long for the clock."""
+    longest, key = seconds, "dispatcher.compute.seconds"
+    if isinstance(seconds, Power):
+        longest = seconds.base * max(1.0, float(clients) ** seconds.exponent)
+    elif isinstance(seconds, TwoClasses):
+        longest = seconds.base * max(1.0, seconds.factor)
+    check_times(longest, clients, key)
+    if steps > 1 and isinstance(longest, float | list):
+        longest = longest if isinstance(longest, float) else max(longest)
+        check_times(longest * steps, clients, f"{key} of a task of {steps} local steps")

@@ -72,9 +72,8 @@ def open_source(source: Source) -> Document:
     if not os.path.exists(path):  # unlike Path.exists, False for a name that no file can have
         name, known = os.path.splitext(path.as_posix())[0], shipped()
         if name not in known:
-            near = nearest(name, sorted(known))
             raise ConfigError(
-                f"{path}: no such file, and no experiment of this name{near or ';'} "
+                f"{path}: no such file, and no experiment of this name{nearest(name, sorted(known)) or ';'} "
                 "`fredsim list experiments` names those that come with fredsim"
             )
         path = known[name]

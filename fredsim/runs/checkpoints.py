@@ -13,11 +13,13 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError, OutputError
 from fredsim.plugins.states import State
 from fredsim.runs.checkpoint_format import FORMAT, json_with_digest, read_arrays, read_metadata
@@ -25,7 +27,15 @@ from fredsim.runs.growing_files import FilePrefix
 from fredsim.simulation.loop import Diverged
 from fredsim.system.files import CHUNK_BYTES, hash_of_prefix, write_chunks
 
-__all__ = ["EVERY_MINUTE", "NO_CHECKPOINTS", "Checkpoint", "CheckpointPolicy", "Checkpoints", "resume_errors"]
+__all__ = [
+    "EVERY_MINUTE",
+    "NO_CHECKPOINTS",
+    "Checkpoint",
+    "CheckpointPolicy",
+    "Checkpoints",
+    "identity_of_run",
+    "resume_errors",
+]
 
 LAST_KEPT = 2
 SUFFIXES = {"json", "safetensors", "json.part", "safetensors.part"}
@@ -61,6 +71,17 @@ class Checkpoint:
     state: State
     spent: Mapping[str, float]
     """The seconds that the run has taken so far, by their names in summary.json."""
+
+
+def identity_of_run(experiment: Experiment, backend: str, path: str, code: Mapping[str, str]) -> dict[str, Any]:
+    """Return the identity of a run; `code` has the SHA-256 of the user's modules, by name."""
+    return {
+        "experiment": experiment.digest,
+        "fredsim": version("fredsim"),
+        "backend": backend,
+        "path": path,
+        "code": dict(code),
+    }
 
 
 class Checkpoints:

@@ -176,8 +176,8 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     forecast = forecast_run(prepared, summary, total)
     total = forecast.iterations if forecast is not None else total or 0
     clients = min(experiment.clients.count, total)  # those that arrive at all
-    tasks = clients * (1 if experiment.dispatcher.wait else 2)
     guarded, protocol = make_server(experiment)
+    tasks = clients * protocol.tasks_per_client
     server = without_average(guarded.inner)
     together = False  # whether the server holds all clients until the last has pushed, so that they share a version
     if guarded.contract.built_in and guarded.contract.holds:

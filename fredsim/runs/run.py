@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +20,14 @@ from fredsim.numerics.streams import Streams
 from fredsim.plugins.references import by_reference
 from fredsim.plugins.states import State
 from fredsim.runs.checkpoint_format import check_restored, check_types
-from fredsim.runs.checkpoints import NO_CHECKPOINTS, Checkpoint, CheckpointPolicy, Checkpoints, resume_errors
+from fredsim.runs.checkpoints import (
+    NO_CHECKPOINTS,
+    Checkpoint,
+    CheckpointPolicy,
+    Checkpoints,
+    identity_of_run,
+    resume_errors,
+)
 from fredsim.runs.event_file import EventFile
 from fredsim.runs.growing_files import GrowingFile, GrowingText
 from fredsim.runs.hooks import SIMULATED_RUN, Hooks
@@ -80,13 +85,7 @@ class Run:
         self._next_due = 0.0  # the time at which the next checkpoint is due, by time.perf_counter
         self._last_checkpoint, self._failure = 0, ""  # its iteration; why the last one could not be written
         self.simulation, self.recorder = self._make()
-        # This run can only continue from a checkpoint with the same identity.
-        self._identity: dict[str, Any] = {
-            "experiment": prepared.experiment.digest,
-            "fredsim": version("fredsim"),
-            "backend": backend,
-            "path": self.simulation.choice.path,
-        }
+        self.identify({})
 
     @property
     def measured(self) -> tuple[str, ...]:
@@ -94,8 +93,9 @@ class Run:
         return tuple(self._measures)
 
     def identify(self, code: Mapping[str, str]) -> None:
-        """Add the SHA-256 of the user's modules to the identity that checkpoints must have."""
-        self._identity["code"] = dict(code)
+        """Set the identity that checkpoints must have; `code` has the SHA-256 of the user's modules, by name."""
+        path = self.simulation.choice.path
+        self._identity = identity_of_run(self._prepared.experiment, self._backend, path, code)
 
     def newest_checkpoint(self) -> Checkpoint | None:
         """Restore the newest checkpoint that the run can continue from, and return it; None if there is none.
@@ -127,7 +127,7 @@ class Run:
         names, wanted = sorted(checkpoint.files), sorted(file.name for file in self._files)
         if names != wanted:
             raise ValueError(f"it is of {', '.join(names) or 'no files'}, not of {', '.join(wanted)}")
-        if self._identity.get("code"):  # what a user's class restores of a state is its own choice: no checks
+        if self._identity["code"]:  # what a user's class restores of a state is its own choice: no checks
             self.simulation.put_state(checkpoint.state)
         else:
             with by_reference():  # only these two: the other parts compute something when they are asked for a state

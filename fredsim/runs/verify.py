@@ -12,7 +12,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +23,7 @@ from fredsim.plugins.arrays import same
 from fredsim.plugins.modules import look_above
 from fredsim.plugins.states import State
 from fredsim.plugins.user_code import code_changes, user_code_digests
-from fredsim.runs.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
+from fredsim.runs.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
 from fredsim.runs.differences import check, difference, first_line
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
@@ -211,13 +210,8 @@ def first_unequal(one: State, other: State) -> str:
 def identity_of(result: Result) -> dict[str, Any]:
     """Return the identity that a run's checkpoints must have for this code to continue from them as the run did."""
     experiment, summary = recorded_experiment(result), result.summary
-    return {
-        "experiment": experiment.digest,
-        "fredsim": version("fredsim"),
-        "backend": summary["backend"],
-        "path": summary["path"],
-        "code": user_code_digests(experiment.plain()),
-    }
+    code = user_code_digests(experiment.plain())
+    return identity_of_run(experiment, summary["backend"], summary["path"], code)
 
 
 def recorded_experiment(result: Result, backend: str | None = None) -> Experiment:

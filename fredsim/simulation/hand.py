@@ -43,7 +43,7 @@ class Hand(Scheduled):
         """Raise ConfigError if pending passes, of `each` bytes, and the server's arrays by client exceed the memory."""
         parts = self._parts
         if parts.limits.memory is None:
-            tasks = parts.most_tasks(parts.clients * (1 if parts.protocol.wait else 2))
+            tasks = parts.most_tasks(parts.clients * parts.protocol.tasks_per_client)
             arrays = self._server.contract.per_client * parts.most_tasks(parts.clients)
             what = f"{tasks:,} tasks whose passes may be pending"
             refuse_what_clients_hold(parts.clients, what, tasks * each, arrays, parts.params.nbytes)

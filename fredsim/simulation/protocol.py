@@ -31,6 +31,11 @@ class Protocol:
     fred_timestamps: bool = False  # whether a dropped fetch refreshes the timestamp all the same
     local_steps: int = 1
 
+    @property
+    def tasks_per_client(self) -> int:
+        """How many tasks a client may have at once: without `wait`, one under way and one to begin."""
+        return 1 if self.wait else 2
+
     def start(self, context: RunContext) -> None:
         """Start the gates and the compressor."""
         for part in (self.push_gate, self.fetch_gate, self.compressor):

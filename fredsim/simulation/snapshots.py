@@ -87,7 +87,7 @@ class Snapshots(Simulation):
         """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
         parts, contract = self._parts, self._server.contract
         if parts.limits.memory is None and parts.engine.device_name is None and not contract.holds:
-            copies = 1 + parts.most_tasks(parts.clients * (1 if parts.protocol.wait else 2))
+            copies = 1 + parts.most_tasks(parts.clients * parts.protocol.tasks_per_client)
             arrays = contract.per_client * parts.most_tasks(parts.clients)
             what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
             refuse_what_clients_hold(parts.clients, what, copies * each, arrays, each)
