@@ -5,8 +5,8 @@
 Bernstein et al. 2018, "signSGD: compressed optimisation for non-convex problems", arXiv:1802.04434; 2019,
 arXiv:1810.05291.
 
-Departures: sign(0) = 0, both for a client and for a tie. A push counts as signs, one bit each, only if the clients
-compress it: compress: sign.
+Departures: sign(0) = 0, both for a client and for a tie. A push counts as signs only if the clients compress it
+(compress: sign), at two bits each, since 0 is a third value; otherwise as float32.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class Experiment(HyperParameters):
     updates: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10000])] = None
     """The length of the run, in updates that the server makes."""
     epochs: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10])] = None
-    """The length of the run, in passes over the data, of n ÷ µ iterations each."""
+    """The length of the run, in passes over the data, of n ÷ µ iterations each (if clients take one local step)."""
     seconds: Annotated[Positive | None, Affects.BITS, Field(examples=[120.0])] = None
     """The length of the run, in simulated seconds: it has the events up to then. This needs a clock (docs/time.md)."""
     until: Annotated[Until | None, Affects.BITS, Field(examples=[{"validation_error": 0.05}])] = None

@@ -27,12 +27,12 @@ class FigureChoice(HyperParameters):
     panel: Annotated[list[Printable] | None, Field(examples=["none"])] = None
     """The key, or keys, by whose values there is a panel each; `none`: a single panel; null: λ and µ."""
     x: Annotated[Printable | None, Field(examples=["seconds"])] = None
-    """The x axis of curves and ends: `iterations`, `updates`, `bytes`, `seconds`; for ends also the share of `pushes`
-    or `fetches` that passed, or a dotted key of the experiment."""
+    """The x axis of curves and ends, and the unit of a matrix: `iterations`, `updates`, `bytes`, `seconds`; for ends
+    also the share of `pushes` or `fetches` that passed, or a dotted key of the experiment."""
     y: Annotated[Printable, Field(examples=["train_loss"])] = "validation_error"
-    """The column of `metrics.csv` that curves and ends show."""
+    """The column of `metrics.csv` that curves, ends and a matrix show."""
     reach: list[Finite] = Field(default_factory=list, examples=[[0.1, 0.05]])
-    """For curves: the table says when each of these values of y was reached."""
+    """For curves: the table says when each of these values of y was reached. A matrix shows when its one value was."""
     where: dict[Printable, Any] = Field(default_factory=dict, examples=[{"server.name": ["asgd", "sync"]}])
     """Only runs whose keys have these values, or one of a list, are drawn."""
     best: bool = False
