@@ -29,6 +29,7 @@ __all__ = ["live"]
 
 ROOT = Path(__file__).parents[1]
 CELLS = "2x4,2x32,2x128"
+THREADS = 2  # of the simulation
 
 
 def live(cells: list[Cell], updates: int, rounds: int, threads: int) -> Table:
@@ -80,10 +81,10 @@ def main(
 ) -> None:
     """Time real asynchronous runs."""
     pairs = [tuple(map(int, cell.split("x"))) for cell in cells.split(",")]
-    table = live([Cell(name, *pair) for pair in pairs for name in servers.split(",")], updates, rounds, 2)
+    table = live([Cell(name, *pair) for pair in pairs for name in servers.split(",")], updates, rounds, THREADS)
     show(table)
     if output is not None:
-        output.write_text(markdown(list(heading(1, 1)), [table]), encoding="utf-8")
+        output.write_text(markdown(list(heading(THREADS, 1)), [table]), encoding="utf-8")
 
 
 if __name__ == "__main__":

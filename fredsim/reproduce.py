@@ -19,7 +19,7 @@ from fredsim.runs.estimates import estimate
 from fredsim.runs.opening import open_expansion
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import reason_to_run
-from fredsim.runs.runner import run_expansion
+from fredsim.runs.runner import check_jobs, run_expansion
 from fredsim.runs.sweep import run_name
 from fredsim.show.printing import INTERRUPTED, duration, print_ending, print_results, print_table
 from fredsim.show.progress import make_monitor
@@ -42,6 +42,7 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
     Raises ConfigError if there is no such paper or experiment; and what `fredsim.run` raises.
 
     """
+    check_jobs(jobs)
     items = _items(paper, only, out)
     console = Console(stderr=True)
     rows, expected = [], 0.0

@@ -1,6 +1,7 @@
 """The data sets as a run sees them: shapes, values, splits."""
 
 import gzip
+import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import fredsim
 from fredsim.data import datasets, idx
 from fredsim.data.datasets import Dataset, data_root, load_dataset, normalized
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, DataError
 
 Refused = Callable[..., None]
 FIRST_LABELS = [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
@@ -23,7 +24,8 @@ FIRST_TEST_LABELS = [7, 2, 1, 0, 4, 1, 4, 9, 5, 9]
 def forget() -> Iterator[None]:
     """Let go of the data sets that are kept for the next run: MNIST takes 220 MB."""
     yield
-    datasets._load.cache_clear()
+    for cached in (datasets._load, datasets._read):
+        cached.cache_clear()
 
 
 def sizes(data: Dataset) -> tuple[int, int, int]:
@@ -35,6 +37,34 @@ def check_types(data: Dataset) -> None:
         assert (part.x.dtype.name, part.y.dtype.name) == ("float32", "int64")
         assert part.x.min() >= 0
         assert part.x.max() <= 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda whole: b"",
+        lambda whole: whole[:-100],
+        lambda whole: b"0,1\n",
+        lambda whole: gzip.compress(b"0,1\n"),
+        lambda whole: gzip.compress(b"0,1\n2\n"),
+    ],
+)
+def test_digits_that_are_damaged(
+    change: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec("sklearn")
+    assert found is not None
+    assert found.origin is not None
+    whole = (Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz").read_bytes()
+    path = tmp_path / "datasets" / "data" / "digits.csv.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(change(whole))
+    other = importlib.util.spec_from_file_location("sklearn", tmp_path / "__init__.py")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: other)
+    for cached in (datasets._load, datasets._read):
+        cached.cache_clear()
+    with pytest.raises(DataError, match=r"digits.csv.gz: .*; install scikit-learn again"):
+        load_dataset("digits", None, None, tmp_path)
 
 
 def test_digits(tmp_path: Path) -> None:

@@ -146,7 +146,8 @@ def test_download_of_the_real_files(mnist_root: str, serve: Callable[..., None],
         pytest.skip("FREDSIM_DATA holds MNIST, but not gzipped")
     serve(mirror)
     assert load_dataset("mnist", 50000, 10000, tmp_path).inputs == 784
-    datasets._load.cache_clear()
+    for cached in (datasets._load, datasets._read):
+        cached.cache_clear()
     for path in (tmp_path / "mnist").iterdir():
         assert path.read_bytes() == (mirror / path.name).read_bytes()
 
@@ -172,6 +173,15 @@ def test_only_damaged_mirrors(files: Files, serve: Callable[..., None], tmp_path
     with pytest.raises(DataError, match="could not be downloaded"):
         load_dataset("mnist", 8, 4, tmp_path / "root")
     assert list((tmp_path / "root" / "mnist").iterdir()) == []
+
+
+def test_a_file_in_place_of_the_folder(tmp_path: Path, serve: Callable[..., None]) -> None:
+    """There is no folder from which what has arrived could be removed."""
+    serve(tmp_path)
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "mnist").write_bytes(b"")
+    with pytest.raises(DataError, match=r"mnist: train-images-idx3-ubyte is not in .* and could not be downloaded"):
+        load_dataset("mnist", None, None, tmp_path / "root")
 
 
 def test_no_network_and_no_data(

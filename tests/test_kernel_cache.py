@@ -48,6 +48,18 @@ def compiled_number(source: str, text: Path, cache: Path, numba: str = "") -> st
     ).stdout.strip()
 
 
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize("content", [b"", b"nonsense", "half"], ids=str)
+def test_what_is_damaged_is_compiled_again(suffix: str, content: bytes | str, tmp_path: Path) -> None:
+    """As a power failure may leave it."""
+    text, cache = tmp_path / "number.py", tmp_path / "cache"
+    assert compiled_number(NUMBER, text, cache) == "41"
+    for path in cache.glob(f"*/*.{suffix}"):
+        whole = path.read_bytes()
+        path.write_bytes(content if isinstance(content, bytes) else whole[: len(whole) // 2])
+    assert compiled_number(NUMBER, text, cache) == "41"
+
+
 def test_what_was_compiled_is_used_again_until_its_text_changes(tmp_path: Path) -> None:
     text, cache = tmp_path / "number.py", tmp_path / "cache"
 

@@ -1,5 +1,8 @@
 """Which path a run takes: `auto` the quickest; one that cannot be taken is refused with the reason; digests stay."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -54,6 +57,25 @@ class Counting(Plain):
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_choice.py").write_text(OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_pytorch_that_is_damaged_leaves_numba(tmp_path: Path) -> None:
+    """Importing it may raise anything."""
+    (tmp_path / "torch.py").write_text("raise OSError('libcudnn.so.9: cannot open shared object file')\n", "utf-8")
+    program = """
+from fredsim.errors import ConfigError
+from fredsim.simulation.engines import resolve_backend
+print(resolve_backend("auto"))
+try:
+    import fredsim.cuda
+except ConfigError as error:
+    print(error)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    words = [sys.executable, "-c", program]
+    found = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert found[0] == "numba"
+    assert found[1].startswith("backend is cuda; it needs PyTorch and Triton (libcudnn.so.9: cannot open shared")
 
 
 def test_auto_takes_the_quickest(simulate: Simulate) -> None:

@@ -3,10 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fredsim.system import limits
+from fredsim.system.memory import machine_memory
 from fredsim.system.processors import default_threads
 
 
@@ -37,7 +40,48 @@ def test_processors_elsewhere(platform: str, says: Any, expected: int, monkeypat
 
 def test_processors_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 6}, raising=False)
+    monkeypatch.setattr(limits, "GROUPS", Path("nowhere"))
     assert default_threads() == 3
+
+
+VERSION_1 = "5:memory:/job/7\n2:cpu,cpuacct:/job\n1:name=systemd:/\n0::/\n"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "threads", "memory"),
+    [
+        ("0::/\n", {}, 8, 10**12),
+        ("0::/\n", {"cpu.max": "250000 100000\n", "memory.max": "5000000\n"}, 3, 5_000_000),  # in a container
+        ("0::/\n", {"cpu.max": "max 100000\n", "memory.max": "max\n"}, 8, 10**12),
+        ("0::/job/7\n", {"job/cpu.max": "50000 100000\n", "job/7/memory.max": "7000\n"}, 1, 7000),  # in a batch job
+        ("0::/job/7\n", {"job/cpu.max": "600000 100000", "job/7/cpu.max": "150000 100000"}, 2, 10**12),
+        (
+            VERSION_1,
+            {
+                "memory/job/7/memory.limit_in_bytes": "9000", "memory/memory.limit_in_bytes": "9223372036854771712",
+                "cpu,cpuacct/job/cpu.cfs_quota_us": "150000", "cpu,cpuacct/job/cpu.cfs_period_us": "50000",
+                "cpu,cpuacct/cpu.cfs_quota_us": "-1", "cpu,cpuacct/cpu.cfs_period_us": "100000",
+            },
+            3,
+            9000,
+        ),
+        ("0::/job\n", {"job/cpu.max": "much\n", "job/memory.max": ""}, 8, 10**12),
+    ],
+)  # fmt: skip
+def test_limits_of_containers_and_jobs(
+    groups: str, files: dict[str, str], threads: int, memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "groups").write_text(groups, encoding="utf-8")
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.setattr(limits, "GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(limits, "MOUNTED", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    sizes = {"SC_PHYS_PAGES": 10**12 // 4096 + 1, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(os, "sysconf", lambda name: sizes[name])
+    assert default_threads() == threads
+    assert machine_memory() == pytest.approx(memory, rel=1e-6)
 
 
 @pytest.mark.parametrize(

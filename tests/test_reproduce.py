@@ -202,6 +202,10 @@ def test_reproduce_goes_on(paper: Path, command: Command, monkeypatch: pytest.Mo
     assert not Path("out/two").exists()
 
 
+def test_too_many_jobs_are_refused_before_anything_is_measured(paper: Path, refused: Refused) -> None:
+    refused("reproduce", paper, "--jobs", 10**6, says=("jobs is 1000000; it must be 1 at least, and",))
+
+
 def test_what_cannot_be_reproduced(paper: Path, refused: Refused) -> None:
     refused("reproduce", "fasdg", says=("'fasdg' is no paper", "did you mean 'fasgd'?", "terngrad"))
     refused("reproduce", paper, "--only", "one,tow", says=("has no 'tow'; did you mean 'two'? (known: one, two)",))

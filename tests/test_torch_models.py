@@ -29,6 +29,7 @@ with warnings.catch_warnings():
 from fredsim import zoo
 from fredsim.native.engine import TorchEngine
 from fredsim.native.model import TorchModel
+from fredsim.native.settings import deterministic
 
 HERE = Path(__file__).parent
 Array = NDArray[np.float32]
@@ -222,6 +223,19 @@ def test_settings_are_put_back(simulate: Simulate) -> None:
         simulate({"model": own(name), "threads": 1, "iterations": 4})
         assert not torch.are_deterministic_algorithms_enabled()
         assert torch.get_num_threads() == 2
+
+
+def test_a_lower_precision_of_products_is_not_used(simulate: Simulate) -> None:
+    """Which a user's module may have asked for, for all that follows in the process; it stays as it was outside."""
+    torch.set_float32_matmul_precision("medium")
+    seen: list[str] = []
+    try:
+        with deterministic(1):
+            seen.append(torch.get_float32_matmul_precision())
+        seen.append(torch.get_float32_matmul_precision())
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert seen == ["highest", "medium"]
 
 
 def test_what_may_be_kept(simulate: Simulate) -> None:

@@ -24,7 +24,8 @@ Simulate = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
     yield
-    datasets._load.cache_clear()
+    for cached in (datasets._load, datasets._read):
+        cached.cache_clear()
 
 
 class Stand:

@@ -236,7 +236,8 @@ def try_one(folder: Path, watch: Watch, options: argparse.Namespace, kind: str, 
     folder.mkdir(parents=True)
     os.chdir(folder)
     os.mkfifo("pipe")
-    datasets._load.cache_clear()
+    for cached in (datasets._load, datasets._read):
+        cached.cache_clear()
     if number % 20 == 0:
         gc.collect()  # runs have reference cycles
     for name, content in case.files.items():

@@ -9,7 +9,8 @@ from fredsim.errors import ConfigError, how_to_install
 try:
     import torch  # noqa: F401  reports a missing package before any kernel is read
     import triton  # noqa: F401
-except ImportError as error:
+except Exception as error:  # a damaged installation may raise anything
+    reason = str(error).partition("\n")[0]
     raise ConfigError(
-        f"backend is cuda; it needs PyTorch and Triton ({error}); leave backend out or, {how_to_install('cuda')}"
+        f"backend is cuda; it needs PyTorch and Triton ({reason}); leave backend out or, {how_to_install('cuda')}"
     ) from None

@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import math
 import os
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,10 +153,15 @@ def file_digest(name: str) -> str | None:
     return content_digest(path) if kind == "npz" else None
 
 
+@functools.lru_cache(maxsize=2)
+def _read(kind: str, path: str, digest: str | None, root: Path) -> Parts:
+    del digest  # only part of the cache's key, so that a file that has changed is read again
+    return DATASETS[kind](root, path)
+
+
 @functools.lru_cache(maxsize=4)
 def _load(kind: str, path: str, digest: str | None, train: int | None, validation: int | None, root: Path) -> Dataset:
-    del digest  # only part of the cache's key, so that a file that has changed is loaded again
-    part, test, shape = DATASETS[kind](root, path)
+    part, test, shape = _read(kind, path, digest, root)  # rows are views: different numbers of them share memory
     total = len(part)
     default_train, default_validation = DEFAULT_ROWS.get(kind, (total - total // 6, total // 6))
     train = default_train if train is None else train
@@ -172,14 +178,24 @@ def _load(kind: str, path: str, digest: str | None, train: int | None, validatio
     return Dataset(Split(part.x[:train], part.y[:train]), Split(part.x[tail], part.y[tail]), test, classes, shape)
 
 
+#: Of the table of `digits`, float32 (1797, 65), pixels before the label.
+DIGITS_SHA256 = "26285be35f630dda601bc1138f791afa5f8f5d5b0fccf612cdb28fe1f83bb4c5"
+
+
 def _digits(root: Path, path: str) -> Parts:
     """1,797 images of 8×8 in 17 grey levels (Alpaydin and Kaynak 1998), from scikit-learn's CSV; x = value/16."""
     del root, path
     spec = importlib.util.find_spec("sklearn")  # finds the package without importing it
     if spec is None or spec.origin is None:
         raise DataError("digits: scikit-learn, which holds the file, is not installed; run `pip install scikit-learn`")
-    with gzip.open(Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
-        table = np.loadtxt(file, delimiter=",", dtype=np.float32)
+    file = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    try:
+        with gzip.open(file, "rt") as stream:
+            table = np.array([line.split(",") for line in stream], np.float32)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise DataError(f"{file}: cannot be read ({error}); install scikit-learn again") from None
+    if hashlib.sha256(table.tobytes()).hexdigest() != DIGITS_SHA256:
+        raise DataError(f"{file}: does not hold the 1,797 digits; install scikit-learn again")
     x, y = table[:, :-1] / np.float32(16), table[:, -1].astype(np.int64)
     return Split(x[:1497], y[:1497]), Split(x[1497:], y[1497:]), (1, 8, 8)
 

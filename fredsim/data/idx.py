@@ -9,8 +9,10 @@ import math
 import os
 import struct
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +98,7 @@ def _download(file: IdxFile, folder: Path) -> Path:
     reasons = []
     for mirror in MIRRORS:
         url = f"{mirror}{file.name}.gz"
-        arriving = f"{file.name}.{os.getpid()}.part.gz"
+        arriving = f"{file.name}.{uuid4().hex}.part.gz"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             pooch.retrieve(
@@ -106,7 +108,8 @@ def _download(file: IdxFile, folder: Path) -> Path:
             return (folder / arriving).replace(folder / f"{file.name}.gz")
         except (OSError, requests.RequestException, DataError) as error:
             reasons.append(f"{mirror}: {type(error).__name__}")
-            (folder / arriving).unlink(missing_ok=True)
+            with suppress(OSError):  # there may be no such folder
+                (folder / arriving).unlink()
     raise DataError(
         f"mnist: {file.name} is not in {folder} and could not be downloaded ({'; '.join(reasons)}); put the four IDX "
         f"files, gzipped or not, into {folder}, or name another data root by --data-root or FREDSIM_DATA"

@@ -28,7 +28,7 @@ __all__ = ["Compiled", "cache_folder", "make_module"]
 
 
 def cache_folder() -> Path:
-    """Return the folder for compiled kernels and downloads: FREDSIM_CACHE, else the user's cache folder."""
+    """Return the folder for compiled kernels: FREDSIM_CACHE, else the user's cache folder."""
     return Path(os.environ.get("FREDSIM_CACHE") or platformdirs.user_cache_dir("fredsim"))
 
 
@@ -75,7 +75,24 @@ class _Impl(caching.CompileResultCacheImpl):
 
 
 class _Files(caching.IndexDataCacheFile):
-    """numba's index and data files; a data file is named after its key's digest."""
+    """numba's index and data files; a data file is named after its key's digest.
+
+    A damaged file, as a power failure may leave it, counts as missing: what it held is compiled again.
+    """
+
+    def _load_index(self):
+        try:
+            return super()._load_index()
+        except OSError:
+            raise
+        except Exception:  # whatever reading nonsense raises
+            return {}
+
+    def _load_data(self, name):
+        try:
+            return super()._load_data(name)
+        except Exception as error:
+            raise OSError(f"{name} is damaged") from error  # which numba's `load` takes for missing
 
     def save(self, key, data):
         overloads = self._load_index()

@@ -77,8 +77,11 @@ class TorchModel:
         known = {"classes": classes, "shape": shape}
         arguments = {key: known[key] for key in data_arguments(factory)} | dict(hyper)
         try:
-            with torch.random.fork_rng(devices=[]):
+            devices = [torch.cuda.current_device()] if device == "cuda" else []
+            with torch.random.fork_rng(devices=devices):
                 torch.default_generator.manual_seed(seed)
+                if devices:
+                    torch.cuda.manual_seed(seed)
                 module = factory(**arguments)
         except KeyboardInterrupt:
             raise

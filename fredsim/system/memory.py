@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from fredsim.errors import ConfigError, SimulationError
+from fredsim.system.limits import memory_limits
 
 __all__ = [
     "byte_unit",
@@ -21,9 +21,6 @@ __all__ = [
     "release_free_memory",
 ]
 
-#: The files in which Linux gives the memory limit of a container, in bytes, or `max`.
-LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-
 #: The remedy in errors about what clients hold.
 SPILL_REMEDY = "give `memory`, such as memory: 4GB, beyond which they lie in a file, or lower it"
 
@@ -33,11 +30,7 @@ def machine_memory() -> int:
     found = []
     if hasattr(os, "sysconf"):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    for path in LIMITS:
-        try:
-            found.append(int(path.read_text()))
-        except (OSError, ValueError):  # there is no such file, or it says `max`
-            continue
+    found += memory_limits()
     if sys.platform != "win32":
         import resource
 

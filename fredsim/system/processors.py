@@ -6,16 +6,18 @@ import os
 import subprocess
 import sys
 
+from fredsim.system.limits import processor_limits
+
 __all__ = ["default_threads"]
 
 
 def default_threads() -> int:
-    """Return the number of processors that this process may use; on macOS, of performance cores.
+    """Return the number of processors that this process may use, at most its quota; on macOS, of performance cores.
 
     Threads share every gradient evenly, so all of them would wait for those on the slower efficiency cores.
     """
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
+        return min([len(os.sched_getaffinity(0)), *processor_limits()])
     count = os.cpu_count() or 1
     return min(count, _fast_processors() or count) if sys.platform == "darwin" else count
 
