@@ -225,7 +225,7 @@ def test_settings_are_put_back(simulate: Simulate) -> None:
         assert torch.get_num_threads() == 2
 
 
-def test_a_lower_precision_of_products_is_not_used(simulate: Simulate) -> None:
+def test_a_lower_precision_of_products_is_not_used() -> None:
     """Which a user's module may have asked for, for all that follows in the process; it stays as it was outside."""
     torch.set_float32_matmul_precision("medium")
     seen: list[str] = []

@@ -19,7 +19,7 @@ __all__ = ["read_arrays", "read_npz"]
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 REMEDY = f"it must be an NPZ file (numpy.savez) of the arrays {', '.join(ARRAYS)}"
-VALUE = 12  # bytes of memory that a value takes in addition to itself: as float32, and while it is converted
+BYTES_PER_VALUE = 12  # the memory that a value takes in addition to itself: as float32, and as kernels read it
 
 
 def read_npz(path: str) -> dict[str, NDArray[Any]]:
@@ -64,7 +64,7 @@ def _check(path: str, file: zipfile.ZipFile, wanted: Sequence[str], remedy: str)
         if size != rest and not dtype.hasobject:
             claims = f"its header says {dtype} {shape}, {format_bytes(size)}, and {format_bytes(rest)} follow"
             raise DataError(f"{path}: {key} is damaged ({claims}); {remedy}")
-        needed += size + VALUE * math.prod(shape)
+        needed += size + BYTES_PER_VALUE * math.prod(shape)
     if needed > (most := machine_memory()):
         takes = f"its arrays take {format_bytes(needed)}, and this machine has {format_bytes(most)} of memory"
         raise DataError(f"{path}: {takes}; save fewer rows, or bytes (uint8) instead of numbers")

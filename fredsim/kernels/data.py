@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ __all__ = ["CODED", "DATA", "input_at", "is_coded", "pack_split"]
 CODED = True  # whether inputs are coded (see DATA); kernels are compiled for both (fredsim.kernels.specialisation)
 MAX_CODES = 2**16  # the most columns, and the most different values, of a split whose inputs are coded
 LOWER = 2**16 - 1  # a mask of the lower 16 bits
+TOGETHER = 2**22  # so many inputs are searched or coded at once; intermediate values take some 30 bytes for each
 
 #: A split in compressed sparse rows: 81 % of MNIST's pixels are zero, and products with zero are skipped anyway. The
 #: nonzero inputs of sample i are those from first[i] to first[i + 1]. Columns are divided into `chunks` chunks of
@@ -41,14 +43,28 @@ def input_at(data, t):
 @lru_cache(maxsize=12)
 def _sparse(split: Split) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], bool]:
     """Return the fields `first`, `column` and `value` of DATA, and whether inputs are coded."""
-    occupied = split.x != 0
-    first = np.concatenate([[0], np.cumsum(np.count_nonzero(occupied, axis=1))]).astype(np.int64)
-    column, value = np.nonzero(occupied)[1].astype(np.int32), split.x[occupied]
+    counts = [np.count_nonzero(split.x[rows], axis=1) for rows in _blocks(split)]
+    first = np.cumsum(np.concatenate([[0], *counts])).astype(np.int64)
+    column, value = np.empty(first[-1], np.int32), np.empty(first[-1], np.float32)
+    for rows in _blocks(split):
+        inputs, inside = split.x[rows], slice(first[rows.start], first[rows.stop])
+        nonzero = np.nonzero(inputs)
+        column[inside], value[inside] = nonzero[1], inputs[nonzero]
     if split.x.shape[1] <= MAX_CODES and len(pd.unique(value[: 2 * MAX_CODES])) <= MAX_CODES:
-        codes, values = pd.factorize(value)
+        values = pd.Index(pd.unique(value))
         if len(values) <= MAX_CODES:
-            return first, (column | codes << 16).astype(np.uint32).view(np.int32), values, True
+            for begin in range(0, len(value), TOGETHER):
+                inside = slice(begin, begin + TOGETHER)
+                column[inside] |= (values.get_indexer(value[inside]) << 16).astype(np.uint32).view(np.int32)
+            return first, column, values.to_numpy(), True
     return first, column, value, False
+
+
+def _blocks(split: Split) -> Iterator[slice]:
+    """Yield slices of a split's rows, so that what is computed of one of them takes little memory."""
+    n, inputs = split.x.shape
+    rows = max(1, TOGETHER // max(1, inputs))
+    return (slice(begin, min(begin + rows, n)) for begin in range(0, n, rows))
 
 
 def is_coded(split: Split) -> bool:
@@ -62,7 +78,11 @@ def pack_split(split: Split, chunk: int) -> Any:
     first, column, value, coded = _sparse(split)
     n, inputs = split.x.shape
     chunks = -(-(inputs + 1) // chunk)
-    row, plain = np.repeat(np.arange(n), np.diff(first)), column & LOWER if coded else column
-    counts = np.bincount(row * chunks + plain // chunk, minlength=n * chunks).reshape(n, chunks)
-    cuts = np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(counts, axis=1)], axis=1).astype(np.int32)
+    cuts = np.zeros((n, chunks + 1), np.int32)
+    for rows in _blocks(split):
+        plain, size = column[first[rows.start] : first[rows.stop]], rows.stop - rows.start
+        places = np.repeat(np.arange(size), np.diff(first[rows.start : rows.stop + 1])) * chunks
+        places += (plain & LOWER if coded else plain) // chunk
+        counts = np.bincount(places, minlength=size * chunks).reshape(size, chunks)
+        np.cumsum(counts, axis=1, out=cuts[rows, 1:], dtype=np.int32)
     return DATA.pack(first=first, column=column, value=value, labels=split.y, chunk=chunk, chunks=chunks, cuts=cuts)
