@@ -80,10 +80,26 @@ class Ragged(Grey):
         return np.zeros((4, 3 + index), np.uint8), 0
 
 
+class Handing(Grey):
+    """As QMNIST does, it passes on what it does not know."""
+
+    def __init__(self, root: str, what: str | None = None, train: bool = True, **others: Any) -> None:
+        del what
+        super().__init__(root, train=train, **others)
+
+
+class Chosen(Grey):
+    """As EMNIST does, it asks which of several data sets is wanted."""
+
+    def __init__(self, root: str, split: str, **others: Any) -> None:
+        del split
+        super().__init__(root, **others)
+
+
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     package, module = ModuleType("torchvision"), ModuleType("torchvision.datasets")
-    for found in (Grey, Coloured, Whole, Absent, Pairs, Ragged):
+    for found in (Grey, Coloured, Whole, Absent, Pairs, Ragged, Handing, Chosen):
         found.asked = []
         setattr(module, found.__name__, found)
     package.datasets = module  # type: ignore[attr-defined]
@@ -104,6 +120,12 @@ def test_grey_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("stand_in")
+def test_a_class_that_passes_on_what_it_is_given(tmp_path: Path) -> None:
+    load_dataset("torchvision:Handing", None, None, tmp_path)
+    assert Handing.asked == [{"root": str(tmp_path), "train": train, "download": True} for train in (True, False)]
+
+
+@pytest.mark.usefixtures("stand_in")
 def test_coloured_images_come_with_their_channels_first(tmp_path: Path) -> None:
     data = load_dataset("torchvision:Coloured", 4, 0, tmp_path)
     assert Coloured.asked == [{"root": str(tmp_path), "split": split} for split in ("train", "test")]
@@ -120,7 +142,8 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
         ("Whole", ConfigError, r"no training and test part .*npz:PATH"),
         ("Absent", DataError, r"corrupted.*--data-root or FREDSIM_DATA"),
         ("Pairs", DataError, "one integer label each"),
-        ("Ragged", DataError, "cannot be read"),
+        ("Ragged", DataError, r"images of shapes \(4, 3\) and \(4, 14\); save such of one shape as npz:PATH"),
+        ("Chosen", ConfigError, "torchvision.datasets.Chosen needs split, which cannot be given here; .*npz:PATH"),
     ):
         with pytest.raises(kind, match=says):
             load_dataset(f"torchvision:{name}", None, None, tmp_path)
