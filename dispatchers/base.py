@@ -118,8 +118,8 @@ class Timeline(Dispatcher):
     on_gradient_done: OnGradientDone | None = None
 
     @property
-    def instant(self) -> bool:
-        """Whether copies (pushes and fetches) take no time."""
+    def sends_on_arrival(self) -> bool:
+        """Whether a push is gated and compressed when it arrives; otherwise it is as soon as its gradient is done."""
         raise NotImplementedError
 
     def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:

@@ -68,7 +68,7 @@ class Clock(Timeline):
         self._network = Network(self.hyper.link, self.hyper.server, clients)
         self.may_give_up = limit is not None
         check_times(limit, clients, "dispatcher.compute.limit")
-        if self.may_give_up and not self.instant:
+        if self.may_give_up and not self._network.instant:
             raise ConfigError(
                 "dispatcher.compute.limit is given, and copies take time; what is given up is counted when it ends: "
                 "leave limit out, or link and server"
@@ -90,8 +90,8 @@ class Clock(Timeline):
         return TaskDurations(self.hyper.compute, self._clients, draws)
 
     @property
-    def instant(self) -> bool:
-        """Whether copies (pushes and fetches) take no time."""
+    def sends_on_arrival(self) -> bool:
+        """Whether a push is gated and compressed when it arrives: if copies (pushes and fetches) take no time."""
         return self._network.instant
 
     def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:

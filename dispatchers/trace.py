@@ -73,8 +73,8 @@ class Trace(Timeline):
         self.configure()
 
     @property
-    def instant(self) -> bool:
-        """Whether pushes are gated and compressed on arrival; false if the trace says when gradients were done."""
+    def sends_on_arrival(self) -> bool:
+        """Whether a push is gated and compressed when it arrives; not if the trace says when gradients were done."""
         return not (self.hyper.check and self._survey.early)
 
     def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:

@@ -46,9 +46,9 @@ class GuardedClock(GuardedDispatcher):
         self.reacts = False
 
     @property
-    def instant(self) -> bool:
-        """Whether copies (pushes and fetches) take no time."""
-        return self._clock.instant
+    def sends_on_arrival(self) -> bool:
+        """Whether a push is gated and compressed when it arrives; see Timeline."""
+        return self._clock.sends_on_arrival
 
     def configure(self, *, reacts: bool, size: int, steps: int, until: int | None) -> None:
         """Tell the clock what it needs to know about the run, before the first arrival; see Timeline.configure.

@@ -96,8 +96,8 @@ class LiveDispatcher(Timeline):
         self._began = 0
 
     @property
-    def instant(self) -> bool:
-        """Whether copies take no time: true, since the loop gates a push when it arrives, not when it leaves."""
+    def sends_on_arrival(self) -> bool:
+        """Whether the loop gates a push when it arrives: always, however long it took."""
         return True
 
     def init(self, clients: int, streams: Streams) -> None:

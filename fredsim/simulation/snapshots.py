@@ -62,7 +62,7 @@ class Snapshots(Simulation):
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
         self._clock = clock if clock is not None and clock.reacts else None  # told when clients continue
         self._sends_early = False  # whether the clock asks for a push's bytes as soon as its gradient is done
-        if self._clock is not None and not self._clock.instant:
+        if self._clock is not None and not self._clock.sends_on_arrival:
             self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
         if self._clock is not None and self._sends_early:
             self._clock.call_when_done(self._send_early)
