@@ -52,6 +52,17 @@ def test_digits(changes: dict[str, Any], simulate: Simulate) -> None:
 
 
 @needs_triton
+@pytest.mark.parametrize("together", [1, 7, 50])
+def test_evaluation_in_parts(together: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more samples than one launch can have; a part may be as long as all of them."""
+    changes = {"iterations": 3, "data": {"name": "digits", "train": 60, "validation": 50}, "model": {"hidden": [5]}}
+    changes |= {"clients": {"count": 3, "batch_size": 2}, "evaluation": {"every": 1, "gradient_norm": True}}
+    numba = simulate({**changes, "backend": "numba"})
+    monkeypatch.setattr("fredsim.cuda.engine.EVALUATED", together)
+    same(numba, simulate({**changes, "backend": "cuda"}))
+
+
+@needs_triton
 @pytest.mark.parametrize(("inputs", "hidden", "samples"), [(1030, 7, 5), (9, 1040, 5), (3, 2, 1100)])
 def test_more_than_a_block_can_hold(inputs: int, hidden: int, samples: int, simulate: Simulate, tmp_path: Path) -> None:
     """Of inputs, of hidden units or of samples: each more than one program takes."""

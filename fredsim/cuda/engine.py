@@ -28,6 +28,9 @@ __all__ = ["CudaEngine", "CudaQueueExecutor"]
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
+#: The most samples that are evaluated together: a launch has at most 65,535 blocks along its second axis.
+EVALUATED = 2**16
+
 
 class CudaEngine(CudaOperations):
     """Computes gradients of minibatches of µ samples, many in a few launches, and evaluates: see QueueingEngine."""
@@ -147,14 +150,17 @@ class CudaEngine(CudaOperations):
         x, labels = self._uploaded(split)
         here = self.tensor_of(params)
         held, rows = self.on_device([here.data_ptr()], torch.int64), torch.arange(n, dtype=torch.int32).to(self._device)
-        z = [torch.empty((1, n, width), device=self._device) for width in self._sizes[1:]]
+        z = [torch.empty((1, min(n, EVALUATED), width), device=self._device) for width in self._sizes[1:]]
         losses, wrong = torch.empty(n, device=self._device), torch.empty(n, dtype=torch.bool, device=self._device)
-        self._forward(held, x, rows, z, 1, n)
-        block = tile(n, 64)
-        launch(
-            dense.softmax_cross_entropy, (-(-n // block),), z[-1], labels, rows, n, self._sizes[-1], losses, losses,
-            wrong, ERRORS=False, SAMPLES=block, warps=2,
-        )  # fmt: skip
+        for begin in range(0, n, EVALUATED):
+            some = slice(begin, min(begin + EVALUATED, n))
+            count = some.stop - begin
+            self._forward(held, x, rows[some], z, 1, count)
+            block = tile(count, 64)
+            launch(
+                dense.softmax_cross_entropy, (-(-count // block),), z[-1], labels, rows[some], count, self._sizes[-1],
+                losses[some], losses[some], wrong[some], ERRORS=False, SAMPLES=block, warps=2,
+            )  # fmt: skip
         return losses.cpu().numpy(), wrong.cpu().numpy()
 
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
