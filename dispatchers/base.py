@@ -62,9 +62,13 @@ class Order:
         """Return the first `count` arrivals."""
         return Order(self.client[:count], **{name: values[:count] for name, values in self.columns.items()})
 
-    def until(self, time: int | None) -> Order:
-        """Return the arrivals up to this time, in nanoseconds; all if it is None."""
-        return self if time is None else self.first(int(np.searchsorted(self.columns["time"], time, side="right")))
+    def until(self, time: int | None) -> tuple[Order, bool]:
+        """Return the arrivals up to this time, in nanoseconds (None: all), and whether none will follow these.
+
+        None will if the time is over, or if there are no arrivals at all.
+        """
+        part = self if time is None else self.first(int(np.searchsorted(self.columns["time"], time, side="right")))
+        return part, not len(self) or len(part) < len(self)
 
     @staticmethod
     def joined(orders: Sequence[Order]) -> Order:

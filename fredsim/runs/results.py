@@ -50,8 +50,8 @@ class Results:
         """One row per run: the values of the axes, and how it ended. Raises OutputError if one has two rows."""
         path = self.folder / "runs.csv"
         table = read_table(path, {"run": TEXT})
-        for name in table["run"][table["run"].duplicated()]:
-            raise OutputError(f"{path}: is damaged (it has the run {name} twice); run the experiment again")
+        if len(twice := table["run"][table["run"].duplicated()]):
+            raise OutputError(f"{path}: is damaged (it has the run {twice.iloc[0]} twice); run the experiment again")
         return table
 
     @cached_property

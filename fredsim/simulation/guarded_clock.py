@@ -93,12 +93,10 @@ class GuardedClock(GuardedDispatcher):
         many = most if until is None else 2**8  # pieces grow from here: few arrivals are drawn beyond the end
         ended = False
         while left > 0 and not ended:
-            order = self.draw(min(left, many))
-            part = order.until(until)
+            part, ended = self.draw(min(left, many)).until(until)
             yield part.first(left)
             left -= len(part)
             many = min(2 * many, most)
-            ended = len(part) < max(1, len(order))
 
 
 class OwnDurations(Guarded):

@@ -260,8 +260,7 @@ class Arrivals(Stateful):
 
     def _within_run(self, order: Order) -> Order:
         """Return those of these arrivals that are part of the run; note whether they are the last."""
-        part = order.until(self._length.until)
-        self._ended = not len(order) or len(part) < len(order)  # nothing will come, or the time is over
+        part, self._ended = order.until(self._length.until)
         return part
 
     def _keep_ahead(self, clients: list[int], columns: dict[str, Integers]) -> None:

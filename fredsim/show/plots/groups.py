@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 from fredsim.config.document import flatten
@@ -78,14 +79,8 @@ def by_run(results: Sequence[Result]) -> list[Panel]:
 
 def single_panel(results: Sequence[Result], names: Sequence[str]) -> Panel:
     """Return a single panel with one line per run, named by `names`."""
-    named = enumerate(zip(results, names, strict=True))
-    return Panel(
-        "",
-        [
-            Line(name, COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)], [run])
-            for number, (run, name) in named
-        ],
-    )
+    looks = zip(zip(results, names, strict=True), cycle(COLOURS), cycle(DASHES), strict=False)
+    return Panel("", [Line(name, colour, dash, [run]) for (run, name), colour, dash in looks])
 
 
 def differences(results: Sequence[Result]) -> dict[str, list[Any]]:
