@@ -1,5 +1,6 @@
 """The compiled kernels give the oracle's bits, whatever the shapes, the batch and the threads."""
 
+import threading
 import time
 from unittest.mock import patch
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from fredsim.compute.numpy_engine import NumpyBackendOperations, NumpyEngine
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import make_module
-from fredsim.jit.team import Team
+from fredsim.jit.team import ASLEEP, RANKS, STRIDE, Team
 from fredsim.kernels.data import is_coded, pack_split
 from fredsim.kernels.engine import NumbaEngine
 from fredsim.kernels.operations import NumbaOperations
@@ -156,6 +157,33 @@ def test_teams_side_by_side() -> None:
         found = np.full((1, 3), -1)
         other.run(ring, ring.pack(rounds=1, values=np.zeros(3, np.int64), found=found))
         assert found.tolist() == [[1, 2, 0]]
+
+
+@pytest.mark.parametrize("place", ["before", "between", "after"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_team_ends_after_an_interrupt(size: int, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while sleeping threads are woken, or when they are awake but rank 0 has not joined them."""
+    ring = make_module(RING, "a test's ring").ring
+    found = np.full((1, size), -1)
+    team = Team(size)
+    wake, threads = team._wake, team._threads
+
+    def interrupted() -> None:
+        if place == "between":  # the flag of rank 1 says that it was woken, which it was not
+            team._board[RANKS + STRIDE + ASLEEP] = 0
+        elif place == "after":
+            wake()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(team, "_wake", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        team.run(ring, ring.pack(rounds=1, values=np.zeros(size, np.int64), found=found))
+    closing = threading.Thread(target=team.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert not any(thread.is_alive() for thread in threads)
+    assert found.tolist() == [[*range(1, size), 0]]  # the call was done
 
 
 LENGTHS = sorted({*range(1, 70), 1023, 1024, 1025, 2047, 2048, 2049, 3072, 4095, 4096, 4097, 5000, 159_010})

@@ -199,7 +199,7 @@ def test_an_interrupted_run_is_the_beginning_of_the_whole(tmp_path: Path, digits
     settings = {"model": own("images"), "threads": 1, "evaluation": {"every": 7}}
     experiment = resolve({**digits_experiment, **settings})
     execute(experiment, tmp_path / "whole")
-    execute(experiment, tmp_path / "part", until=21)
+    execute(experiment, tmp_path / "part", most_iterations=21)
     whole, part = ((tmp_path / name / "metrics.csv").read_text().splitlines() for name in ("whole", "part"))
     assert part == whole[: len(part)]
     assert len(part) == 5

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fredsim.compressors.base import Array, PerTensor
 from fredsim.hyper import HyperParameters, PositiveInt
 from fredsim.numerics.oracle import tree_sum
+from fredsim.numerics.streams import uniform24
 
 __all__ = ["QSGD"]
 
@@ -42,6 +43,5 @@ class QSGD(PerTensor):
             return (np.full_like(g, np.nan) if norm != 0 else np.zeros_like(g)), size
         scaled = np.abs(g).astype(np.float64) / np.float64(norm) * s
         below = np.minimum(np.floor(scaled), s - 1)
-        u = (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
-        level = below + (u < scaled - below)
+        level = below + (uniform24(words) < scaled - below)
         return norm * (np.sign(g) * (level / s)).astype(np.float32), size

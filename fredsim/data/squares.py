@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fredsim.errors import DataError
 from fredsim.numerics.squares import combine_columns
-from fredsim.numerics.streams import Stream, Streams, normal_quantile
+from fredsim.numerics.streams import Stream, Streams, normal_quantile, uniform24
 
 __all__ = ["draw_rows", "mishchenko_rows"]
 
@@ -39,7 +39,7 @@ def draw_rows(count: int, columns: int, noise: float, seed: int) -> tuple[Array,
     for begin in range(0, count, step):
         rows = np.arange(begin, min(begin + step, count))[:, None]
         words = np.stack(streams.blocks(Stream.DATA, blocks, rows, MATRIX), axis=-1).reshape(len(rows), -1)[:, :columns]
-        x[begin : begin + step] = (words >> np.uint32(8)).astype(np.float64) * 2.0**-24 / scale
+        x[begin : begin + step] = uniform24(words) / scale
     solution = normal_quantile(streams.run_of_words(Stream.DATA, columns, client=SOLUTION))
     errors = normal_quantile(streams.words(Stream.DATA, 0, np.arange(count), TARGETS)) * noise
     return x, (combine_columns(x.T.astype(np.float64), solution) + errors).astype(np.float32)

@@ -87,9 +87,9 @@ def barrier_wait(size, barrier):
 
 
 # The layout of the board, an int64 array that the threads share: the number of calls so far, the address of the kernel,
-# and that of its arguments; then for each rank, STRIDE (two cache lines) apart, whether it sleeps, and the last call
-# that it has seen.
-CALLS, KERNEL, ARGUMENTS, RANKS = 0, 1, 2, 16
+# that of its arguments, and whether rank 0 has yet to begin the call; then for each rank, STRIDE (two cache lines)
+# apart, whether it sleeps, and the last call that it has seen.
+CALLS, KERNEL, ARGUMENTS, PENDING, RANKS = 0, 1, 2, 3, 16
 ASLEEP, SEEN, STRIDE = 0, 1, 16
 
 
@@ -117,20 +117,42 @@ def _serve(rank, size, barrier, board):
             idle = 0
 
 
-def _publish(size, board, kernel, arguments):
-    """Announce a call of a kernel to the other threads; return how many of them sleep."""
+def _begin(size, barrier, board, kernel, arguments):
+    """Announce a call of a kernel to the other threads. If none of them sleeps, run it; else return how many do."""
     shared = int64s(board)
     put(shared, KERNEL, kernel)
     put(shared, ARGUMENTS, arguments)
+    put(shared, PENDING, 1)
     fetch_add(shared, CALLS, 1)
     asleep = 0
     for rank in range(1, size):
         asleep += _atomic_load(shared, RANKS + STRIDE * rank + ASLEEP)
+    if asleep == 0:
+        put(shared, PENDING, 0)
+        call(kernel, (0, size, barrier, arguments))
     return asleep
 
 
+def _join(size, barrier, board):
+    """Run, as rank 0, the kernel that was announced; the other threads are awake."""
+    shared = int64s(board)
+    put(shared, PENDING, 0)
+    call(item(shared, KERNEL), (0, size, barrier, item(shared, ARGUMENTS)))
+    return 0
+
+
+def _end(board):
+    """Announce that the team is closed."""
+    shared = int64s(board)
+    put(shared, KERNEL, 0)
+    fetch_add(shared, CALLS, 1)
+    return 0
+
+
 serve = Compiled(_serve)
-publish = Compiled(_publish)
+begin = Compiled(_begin)
+join = Compiled(_join)
+end = Compiled(_end)
 
 
 class Team:
@@ -145,8 +167,8 @@ class Team:
         self._board = np.zeros(RANKS + STRIDE * threads, np.int64)
         self._addresses = address(self._barrier), address(self._board)
         self.seconds = 0.0  # the seconds spent in kernels so far
-        self._publish = publish.call
-        self._serve = serve.call
+        self._begin, self._join, self._serve = begin.call, join.call, serve.call
+        self._arguments: Structure | None = None  # those of the last call, which must live until it is done
         self._starts = [threading.Semaphore(0) for _ in range(threads - 1)]
         self._threads = [
             threading.Thread(target=self._work, args=(rank,), name=f"fredsim-{rank}", daemon=True)
@@ -164,22 +186,28 @@ class Team:
         if work < MIN_WORK:
             self.run_alone(kernel, arguments)
             return
-        begin = time.perf_counter()
-        barrier, _ = self._addresses
-        at = addressof(arguments)
-        self._announce(kernel.address, at)
-        kernel.call(0, self.size, barrier, at)
-        self.seconds += time.perf_counter() - begin
+        began = time.perf_counter()
+        self._arguments = arguments
+        if self.size == 1:
+            kernel.call(0, 1, self._addresses[0], addressof(arguments))
+        elif self._begin(self.size, *self._addresses, kernel.address, addressof(arguments)):
+            self._wake()
+            self._join(self.size, *self._addresses)
+        self.seconds += time.perf_counter() - began
 
     def run_alone(self, kernel: Compiled, arguments: Structure) -> None:
         """Run a kernel on the calling thread only, as a team of one."""
-        begin = time.perf_counter()
+        began = time.perf_counter()
         kernel.call(0, 1, self._addresses[0], addressof(arguments))
-        self.seconds += time.perf_counter() - begin
+        self.seconds += time.perf_counter() - began
 
     def close(self) -> None:
-        """End the threads."""
-        self._announce(0, 0)
+        """End the threads. If an interrupt (Ctrl-C) came while a call was announced, they wait for rank 0 in it."""
+        if self._board[PENDING]:
+            self._release()
+            self._join(self.size, *self._addresses)
+        end.call(self._addresses[1])
+        self._release()
         for thread in self._threads:
             thread.join()
         self._starts, self._threads, self.size = [], [], 1
@@ -190,14 +218,18 @@ class Team:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _announce(self, kernel: int, arguments: int) -> None:
-        """Announce a call, and wake the threads that sleep. A thread that is woken without need sleeps again."""
-        if self.size > 1 and self._publish(self.size, self._addresses[1], kernel, arguments):
-            for rank, start in enumerate(self._starts, 1):
-                place = RANKS + STRIDE * rank + ASLEEP
-                if self._board[place]:
-                    self._board[place] = 0
-                    start.release()
+    def _release(self) -> None:
+        """Wake every thread that sleeps, or is about to."""
+        for start in self._starts:
+            start.release()
+
+    def _wake(self) -> None:
+        """Wake the threads that sleep. A thread that is woken without need sleeps again."""
+        for rank, start in enumerate(self._starts, 1):
+            place = RANKS + STRIDE * rank + ASLEEP
+            if self._board[place]:
+                self._board[place] = 0
+                start.release()
 
     def _work(self, rank: int) -> None:
         """Run on a thread of the team: sleep until a call, serve calls, and so on until the team is closed."""

@@ -15,7 +15,7 @@ from fredsim.jit.pointers import doubles, int64s, item, put
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import Team, address
 from fredsim.kernels.elementary import exp64, log64
-from fredsim.kernels.streams import normal_quantile, philox
+from fredsim.kernels.streams import normal_quantile, philox, uniform24
 from fredsim.numerics.distributions import KINDS, SQUEEZE, Distribution, block_of
 from fredsim.numerics.streams import Stream, Streams
 
@@ -83,12 +83,6 @@ def gamma(constants, block, step, client, k0, k1):
     if boosted > 0.0:
         result = result * exp64(log64(1.0 - uniform24(w2)) / boosted)
     return item(constants, 2) * result
-
-
-@subroutine
-def uniform24(word):
-    """Return u, a uniform number in [0, 1) with 24 bits, from a 32-bit word."""
-    return np.float64(word >> np.uint64(8)) * 2.0**-24
 
 
 @subroutine

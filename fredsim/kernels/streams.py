@@ -11,7 +11,7 @@ from fredsim.jit.subroutine import subroutine
 from fredsim.kernels.elementary import log64
 from fredsim.numerics import streams
 
-__all__ = ["normal_quantile", "philox"]
+__all__ = ["normal_quantile", "philox", "uniform24"]
 
 LOW = np.uint64(0xFFFF_FFFF)
 SHIFT = np.uint64(32)
@@ -31,6 +31,12 @@ def philox(block, step, client, attempt, k0, k1):
         c0, c1, c2, c3 = (p1 >> SHIFT) ^ c1 ^ k0, p1 & LOW, (p0 >> SHIFT) ^ c3 ^ k1, p0 & LOW
         k0, k1 = (k0 + np.uint64(0x9E3779B9)) & LOW, (k1 + np.uint64(0xBB67AE85)) & LOW
     return c0, c1, c2, c3
+
+
+@subroutine
+def uniform24(word):
+    """Return u = (word >> 8)·2⁻²⁴, a uniform number in [0, 1) with 24 bits, from a 32-bit word."""
+    return np.float64(word >> np.uint64(8)) * 2.0**-24
 
 
 @subroutine

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, item, put, uint8s
 from fredsim.jit.team import Team
-from fredsim.kernels.streams import philox
+from fredsim.kernels.streams import philox, uniform24
 from fredsim.numerics import ternary
 from fredsim.numerics.ternary import Draws
 
@@ -41,7 +41,7 @@ def encode(rank, size, barrier, a):
                 lane = element & 3
                 word = w0 if lane == 0 else w1 if lane == 1 else w2 if lane == 2 else w3
                 x = item(a.g, i)
-                if np.float64(word >> np.uint64(8)) * 2.0**-24 * scaler < np.float64(abs(x)):
+                if uniform24(word) * scaler < np.float64(abs(x)):
                     code = np.uint8(2) if x > 0.0 else np.uint8(0)
             total |= code << np.uint8(2 * slot)
         put(a.packed, byte, np.uint8(total))

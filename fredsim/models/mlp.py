@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.models.layout import Layout
-from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile
+from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, uniform24
 
 __all__ = ["Mlp", "Model"]
 
@@ -77,7 +77,7 @@ class Mlp:
         """Return a layer's weights, float32 (n,), one for each random word (n,)."""
         if self.init in {"glorot", "torch"}:
             limit = np.float32(math.sqrt(6 / (inputs + outputs) if self.init == "glorot" else 1 / inputs))
-            uniform = (words >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+            uniform = uniform24(words).astype(np.float32)  # exact
             return limit * (np.float32(2) * uniform - np.float32(1))
         std = math.sqrt(2 / inputs) if self.init == "he" else self.std
         with np.errstate(over="ignore"):  # a run refuses initial parameters that are not finite, and names the key

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fredsim.numerics.elementary import exp64, log64
-from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, philox4x32
+from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, philox4x32, uniform24
 
 __all__ = ["BLOCK", "ELEMENTS_PER_DRAW", "KINDS", "Distribution", "Draw", "Kind", "block_of", "draw"]
 
@@ -144,16 +144,12 @@ class Counter:
 
     def uniform24(self) -> Floats:
         """Return u (n,): uniform with 24 bits, from word 0."""
-        return _uniform24(self.words()[0])
+        return uniform24(self.words()[0])
 
     def uniform53(self) -> Floats:
         """Return U (n,): uniform with 53 bits, from words 0 and 1, for heavy tails and small probabilities."""
         high, low, *_ = self.words()
         return ((high >> np.uint32(5)) * 2.0**26 + (low >> np.uint32(6))) * 2.0**-53
-
-
-def _uniform24(words: Words) -> Floats:
-    return (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
 
 
 def uniform(at: Counter, low: float, width: float) -> Floats:
@@ -212,7 +208,7 @@ def gamma(at: Counter, d: float, c: float, scale: float, boosted: float) -> Floa
     attempt = 0
     while len(left):
         first, second, third, _ = at.words(attempt, left)
-        x, u = normal_quantile(first), _uniform24(second)
+        x, u = normal_quantile(first), uniform24(second)
         v = 1.0 + c * x
         v = v * v * v
         positive = v > 0.0
@@ -222,7 +218,7 @@ def gamma(at: Counter, d: float, c: float, scale: float, boosted: float) -> Floa
         accepted = positive & (squeezed | (log64(1.0 - u) < 0.5 * square + d - d * v + d * log64(v)))
         result[left[accepted]] = d * v[accepted]
         if boosted > 0.0:
-            result[left[accepted]] *= exp64(log64(1.0 - _uniform24(third[accepted])) / boosted)
+            result[left[accepted]] *= exp64(log64(1.0 - uniform24(third[accepted])) / boosted)
         left, attempt = left[~accepted], attempt + 1
     return scale * result
 

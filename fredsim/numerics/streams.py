@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fredsim.numerics.elementary import log64
 
-__all__ = ["Stream", "Streams", "Words", "normal_quantile", "philox4x32"]
+__all__ = ["Stream", "Streams", "Words", "normal_quantile", "philox4x32", "uniform24"]
 
 Words = NDArray[np.uint32]
 
@@ -152,7 +152,12 @@ class Streams:
 
     def uniform(self, stream: Stream, *counter: Any) -> NDArray[np.float64]:
         """Return uniform draws in [0, 1), multiples of 2⁻²⁴; `counter` as in `words`."""
-        return (self.words(stream, *counter) >> np.uint32(8)).astype(np.float64) * 2.0**-24
+        return uniform24(self.words(stream, *counter))
+
+
+def uniform24(words: Words) -> NDArray[np.float64]:
+    """Return u = (word >> 8)·2⁻²⁴, uniform in [0, 1), for words of any shape."""
+    return (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
 
 
 def normal_quantile(words: Words) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.numerics.oracle import mean64, tree_sum
-from fredsim.numerics.streams import Stream, Streams
+from fredsim.numerics.streams import Stream, Streams, uniform24
 
 __all__ = ["Draws", "NumpyTernary", "Ternary", "clip", "clipped", "pack", "packed_size", "quantise", "scaler", "unpack"]
 
@@ -86,7 +86,7 @@ def clipped(g: Array, bound: Any) -> Array:
 
 def quantise(g: Array, s: np.float32, words: NDArray[np.uint32]) -> NDArray[np.int8]:
     """Return sign(g)·b as −1, 0 and +1: b = 1 iff u·s < |g|, u = (word >> 8)·2⁻²⁴, exactly, in float64."""
-    u = (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
+    u = uniform24(words)
     taken = u * np.float64(s) < np.abs(g).astype(np.float64)
     return (taken * np.sign(g)).astype(np.int8)
 

@@ -117,14 +117,14 @@ class Checkpoints:
         write_chunks(plain, [json_with_digest(metadata)])
         self.remove_others(checkpoint.iteration)
 
-    def newest(self, identity: Mapping[str, Any], until: int | None = None) -> tuple[Checkpoint | None, list[str]]:
+    def newest(self, identity: Mapping[str, Any], latest: int | None = None) -> tuple[Checkpoint | None, list[str]]:
         """Return the newest intact checkpoint of a run with this identity, and what is wrong with newer ones.
 
-        `until`: the latest iteration that it may be at.
+        `latest`: the latest iteration that it may be at.
         """
         faults: list[str] = []
         for iteration in reversed(self.iterations):
-            if until is not None and iteration > until:
+            if latest is not None and iteration > latest:
                 continue
             try:
                 checkpoint = self.read(iteration, identity)
@@ -163,8 +163,8 @@ class Checkpoints:
 
     def remove_others(self, newest: int) -> None:
         """Remove the checkpoints that are not kept; those after `newest` are left from before the run started over."""
-        until = [iteration for iteration in self.iterations if iteration <= newest]
-        self._remove_all_but(until[0 if self._keep else -LAST_KEPT :])
+        usable = [iteration for iteration in self.iterations if iteration <= newest]
+        self._remove_all_but(usable[0 if self._keep else -LAST_KEPT :])
 
     def _remove_all_but(self, kept: Collection[int]) -> None:
         """Remove all checkpoints except those at `kept`, and unfinished ones that a killed process left."""

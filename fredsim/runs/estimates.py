@@ -152,7 +152,13 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
     milestones: list[Milestone] = []
     while True:
         with tempfile.TemporaryDirectory() as folder:
-            execute(prepared.experiment, Path(folder) / "run", root=root, until=iterations, default_threads=threads)
+            execute(
+                prepared.experiment,
+                Path(folder) / "run",
+                root=root,
+                most_iterations=iterations,
+                default_threads=threads,
+            )
             result = Result(Path(folder) / "run")
             summary = {**result.summary, "rows": len(result.metrics)}
             if run_clock is not None:

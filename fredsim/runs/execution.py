@@ -48,7 +48,7 @@ def execute(
     stop: Callable[[], bool] = lambda: False,
     label: str = "",
     heading: str = "",
-    until: int | None = None,
+    most_iterations: int | None = None,
     default_threads: int | None = None,
     code: Mapping[str, str] | None = None,
     policy: CheckpointPolicy = NO_CHECKPOINTS,
@@ -57,7 +57,7 @@ def execute(
 ) -> None:
     """Run one experiment and write its folder.
 
-    `heading`: comment lines above its config.yaml; `until`: stop after this many iterations, as an interrupt would;
+    `heading`: comment lines above its config.yaml; `most_iterations`: stop after this many, as an interrupt would;
     `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `hooks`: what a live run does
     differently; `default_threads`: their number if the experiment gives none; `code`: the SHA-256 that the user's
     modules must have; `policy`: when to write checkpoints. A run that has not ended continues from the newest
@@ -72,7 +72,7 @@ def execute(
         opened.enter_context(on_compiling(observer.compiling))
         engine = make_engine(backend, prepared.model, prepared.dataset, size, experiment.threads or default_threads)
         opened.callback(engine.close)
-        part = length if until is None else Length(until, None, length.until)
+        part = length if most_iterations is None else Length(most_iterations, None, length.until)
         run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks)
         found = _own_code(experiment, code)  # the user's modules have been imported by now
         opened.enter_context(locked(folder))
@@ -84,7 +84,7 @@ def execute(
         opened.enter_context(resume_errors(checkpoint, folder))
         outcome, recorder = run(checkpoint)
         _, test_error = evaluate(engine, outcome.params, "test")
-        early = until is not None and until <= (length.iterations or math.inf)
+        early = most_iterations is not None and most_iterations <= (length.iterations or math.inf)
         summary = {
             "name": experiment.name,
             "status": "interrupted" if early else outcome.status,

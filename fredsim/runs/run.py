@@ -102,9 +102,9 @@ class Run:
 
         Tells the observer why newer ones cannot be used. Raises FredsimError if a user's class refuses the state.
         """
-        until = None
+        latest = None
         while True:
-            checkpoint, faults = self._checkpoints.newest(self._identity, until)
+            checkpoint, faults = self._checkpoints.newest(self._identity, latest)
             for fault in faults:
                 self._observer.note(fault)
             if checkpoint is None:
@@ -117,7 +117,7 @@ class Run:
                 what = f"its state does not fit: {type(error).__name__} {error}"
                 self._observer.note(f"the checkpoint at iteration {checkpoint.iteration}: cannot be used ({what})")
                 self.simulation, self.recorder = self._make()
-                until = checkpoint.iteration - 1
+                latest = checkpoint.iteration - 1
             else:
                 self._observer.note(f"continues from the checkpoint at iteration {checkpoint.iteration}")
                 return checkpoint

@@ -68,7 +68,12 @@ def verify(
     check(result)  # before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
         execute(
-            experiment, Path(folder), root=root, observer=observer, until=_stopped_at(result), label=result.folder.name
+            experiment,
+            Path(folder),
+            root=root,
+            observer=observer,
+            most_iterations=_stopped_at(result),
+            label=result.folder.name,
         )
         return difference(result, Result(Path(folder)), again=True)
 
@@ -174,7 +179,7 @@ class Piece:
             experiment = experiment.model_copy(update={"path": result.summary["path"]})
         execute(
             experiment, scratch, root=self.root, observer=observer, stop=stop,
-            stop_at=end, until=_stopped_at(result) if end is None else None, label=self.label,
+            stop_at=end, most_iterations=_stopped_at(result) if end is None else None, label=self.label,
             default_threads=threads, policy=AT_STOP_ONLY,
         )  # fmt: skip
         if stop():

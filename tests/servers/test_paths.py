@@ -223,10 +223,10 @@ def interrupted(tmp_path: Path, digits_experiment: dict[str, Any]) -> Callable[.
 @pytest.mark.parametrize("until", [0, 1, 29, 30, 31])
 def test_an_interrupted_run(until: int, interrupted: Callable[..., Result]) -> None:
     changes = {"evaluation": {"every": 10}, "clients": {"count": 8, "batch_size": 3, "sampling": "shuffled"}}
-    reference = interrupted(changes | {"path": "snapshots"}, until=until)
+    reference = interrupted(changes | {"path": "snapshots"}, most_iterations=until)
     assert reference.summary["iterations"] == until
     for path in QUICK:
-        check_same(interrupted(changes | {"path": path}, until=until), reference)
+        check_same(interrupted(changes | {"path": path}, most_iterations=until), reference)
 
 
 @pytest.mark.parametrize("path", ["snapshots", *QUICK])
@@ -236,7 +236,7 @@ def test_a_stop_is_heard_between_events(path: str, interrupted: Callable[..., Re
     changes = {"path": path, "window": 3, "evaluation": {"every": 4}}
     result = interrupted(changes, stop=lambda: next(asked) >= 3)
     assert 3 <= result.summary["iterations"] <= 12
-    check_same(interrupted(changes, until=result.summary["iterations"]), result)
+    check_same(interrupted(changes, most_iterations=result.summary["iterations"]), result)
 
 
 FETCH_GATES: dict[str, dict[str, Any]] = {
