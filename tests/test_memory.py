@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fredsim.compute.storage import Limits, Pool
+from fredsim.errors import SimulationError
 from fredsim.runs.results import Result
-from fredsim.system.memory import release_free_memory
+from fredsim.system.memory import memory_errors, release_free_memory
 
 Simulate = Callable[..., Result]
 
@@ -149,6 +150,21 @@ def test_what_a_server_keeps_for_each_client_lies_in_the_file_and_leaves_the_mem
     (file,) = files
     assert kept + versions <= len(set(file.rests) - {0}) <= kept + versions + 1  # one more while it is made
     assert len(file.rests) >= 100 * kept // 8 + run.summary["updates"] * (1 + read)
+
+
+def test_too_little_memory_is_one_error() -> None:
+    """Of this machine, and, once PyTorch is imported, of a device; any other error is passed on."""
+    less = r"\); lower model\.hidden, .* take less data, or "
+    with pytest.raises(SimulationError, match=rf"^out of memory \(12 GB{less}end other programs$"), memory_errors():
+        raise MemoryError("12 GB")
+    with pytest.raises(SimulationError, match=rf"^out of memory \(nothing is left{less}end other"), memory_errors():
+        raise MemoryError
+    torch = pytest.importorskip("torch")
+    says = rf"^out of memory on the device \(Tried to allocate 9 GiB{less}choose backend numba, or end other"
+    with pytest.raises(SimulationError, match=says), memory_errors():
+        raise torch.OutOfMemoryError("Tried to allocate 9 GiB.\nMore lines")
+    with pytest.raises(RuntimeError, match=r"^another$"), memory_errors():
+        raise RuntimeError("another")
 
 
 def test_memory_is_used_before_a_file() -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.system.limits import memory_limits
@@ -62,14 +63,23 @@ def refuse_beyond_memory(size: int, what: str, remedy: str) -> None:
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Turn a MemoryError into a SimulationError that names what to lower."""
+    """Turn a MemoryError, or PyTorch's error for a device's memory, into a SimulationError that names what to lower."""
     try:
         yield
-    except MemoryError as error:
+    except _memory_errors() as error:
+        what = str(error).partition("\n")[0].rstrip(".") or "nothing is left"
+        place, other = (
+            ("", "end") if isinstance(error, MemoryError) else (" on the device", "choose backend numba, or end")
+        )
         raise SimulationError(
-            f"out of memory ({error or 'nothing is left'}); lower model.hidden, clients.count, clients.batch_size, "
-            "clients.local_steps or window, take less data, or end other programs"
+            f"out of memory{place} ({what}); lower model.hidden, clients.count, clients.batch_size, "
+            f"clients.local_steps or window, take less data, or {other} other programs"
         ) from None
+
+
+def _memory_errors() -> tuple[type[Exception], ...]:
+    torch: Any = sys.modules.get("torch")  # if it is not imported, no device is used
+    return (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
 
 
 def refuse_what_clients_hold(clients: int, held: str, size: int, arrays: int, each: int) -> None:
