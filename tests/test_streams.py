@@ -5,6 +5,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from fredsim.models.linear import Linear
+from fredsim.numerics.squares import quadratic_noise
 from fredsim.numerics.streams import Stream, Streams, normal_quantile, philox4x32
 
 # Random123's known answers for philox4x32-10: counter, key, result.
@@ -37,6 +39,24 @@ def test_a_word_depends_on_its_counter_alone() -> None:
         Streams(8).words(Stream.IID, np.arange(40), 3, 2),
     ):
         assert not (many == other).any()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2**16, 2**17 + 5])
+def test_parts_of_words_are_the_whole(count: int) -> None:
+    """Also what is made from them: the noise of a quadratic, and a linear model's initial parameters."""
+    streams = Streams(7)
+    drawn, ends = np.zeros(count, np.uint32), [0]
+    for part, words in streams.parts_of_words(Stream.NOISE, count, 3, 2):
+        assert part.start == ends[-1]
+        assert part.stop - part.start == len(words) <= 2**16
+        drawn[part] = words
+        ends.append(part.stop)
+    assert ends[-1] == count
+    np.testing.assert_array_equal(drawn, streams.words(Stream.NOISE, np.arange(count), 3, 2))
+    noise = (normal_quantile(drawn) * 0.5).astype(np.float32)
+    np.testing.assert_array_equal(quadratic_noise(streams, count, client=2, number=3, sd=0.5), noise)
+    first = normal_quantile(streams.words(Stream.PARAMETERS, np.arange(count), 0)) * 0.25
+    np.testing.assert_array_equal(Linear(count, "normal", 0.25).initial(streams), first.astype(np.float32))
 
 
 def test_integers_are_unbiased_and_redrawn() -> None:

@@ -39,7 +39,8 @@ class Linear:
         params = np.zeros(self.size, np.float32)
         with np.errstate(over="ignore"):  # a run refuses initial parameters that are not finite, and names the key
             if self.init == "normal":
-                params[...] = normal_quantile(streams.run_of_words(Stream.PARAMETERS, self.size)) * self.std
+                for part, words in streams.parts_of_words(Stream.PARAMETERS, self.size):
+                    params[part] = normal_quantile(words) * self.std
             elif self.init == "first":
                 params[0] = math.sqrt(self.size) if self.value is None else self.value
         return params

@@ -16,7 +16,6 @@ from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, un
 __all__ = ["Mlp", "Model"]
 
 Array = NDArray[np.float32]
-DRAWN_AT_ONCE = 2**16  # how many weights are drawn together, which takes 150 bytes of memory for each
 
 
 class Model(Protocol):
@@ -67,10 +66,8 @@ class Mlp:
             if self.init == "torch":
                 drawn = params[at : at + (inputs + 1) * outputs]  # W in C order, followed by b
             at += (inputs + 1) * outputs
-            for begin in range(0, len(drawn), DRAWN_AT_ONCE):
-                part = drawn[begin : begin + DRAWN_AT_ONCE]
-                words = streams.run_of_words(Stream.PARAMETERS, len(part), step=step, begin=begin)
-                part[...] = self._drawn(words, inputs, outputs)
+            for part, words in streams.parts_of_words(Stream.PARAMETERS, len(drawn), step):
+                drawn[part] = self._drawn(words, inputs, outputs)
         return params
 
     def _drawn(self, words: Words, inputs: int, outputs: int) -> Array:

@@ -75,8 +75,10 @@ def quadratic_value(x: Array) -> float:
 
 def quadratic_noise(streams: Streams, size: int, client: int, number: int, sd: float) -> Array:
     """Return the noise of the client's gradient with this number, N(0, sd²) each, float32 (size,)."""
-    words = streams.run_of_words(Stream.NOISE, size, step=number, client=client)
-    return (normal_quantile(words) * sd).astype(np.float32)
+    noise = np.empty(size, np.float32)
+    for part, words in streams.parts_of_words(Stream.NOISE, size, number, client):
+        noise[part] = normal_quantile(words) * sd
+    return noise
 
 
 def _energy(x: Floats) -> float:

@@ -6,6 +6,7 @@ many others were made: changing a gate, the evaluation interval or the number of
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from fredsim.numerics.elementary import log64
 __all__ = ["Stream", "Streams", "Words", "normal_quantile", "philox4x32", "uniform24"]
 
 Words = NDArray[np.uint32]
+DRAWN_AT_ONCE = 2**16  # how many words are drawn together; a normal number takes 150 bytes of memory while it is drawn
 
 
 class Stream(IntEnum):
@@ -95,6 +97,14 @@ class Streams:
         blocks = np.arange(begin // 4, (begin + count + 3) // 4)
         block = philox4x32((blocks, step, client, 0), (self.seed, int(stream)))
         return np.stack(block, axis=1).reshape(-1)[:count]
+
+    def parts_of_words(
+        self, stream: Stream, count: int, step: int = 0, client: int = 0
+    ) -> Iterator[tuple[slice, Words]]:
+        """Yield the words of elements 0 … count − 1 in parts, each with its place, so that they take little memory."""
+        for begin in range(0, count, DRAWN_AT_ONCE):
+            part = slice(begin, min(begin + DRAWN_AT_ONCE, count))
+            yield part, self.run_of_words(stream, part.stop - begin, step, client, begin)
 
     def word(self, stream: Stream, element: int, step: int, client: int = 0) -> int:
         """Return one word, as `words` does, but without NumPy, which is faster for a single word."""
