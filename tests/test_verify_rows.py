@@ -34,6 +34,20 @@ def test_same_bits(words: tuple[object, ...], table: Path, command: Command) -> 
     assert (code, output) == (0, "".join(f"table/{name}: same bits\n" for name in names))
 
 
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("folder", ["whole", "table"])
+def test_rows_that_are_missing_are_told(folder: str, command: Command) -> None:
+    path = Path(folder, "runs.csv")
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    assert command("verify", folder)[2].count("note:") == 0
+    path.write_text("".join([lines[0], *lines[2:4]]), encoding="utf-8")
+    code, output, errors = command("verify", folder)
+    (note,) = [line for line in errors.splitlines() if line.startswith("note:")]
+    first = lines[1].split('"')[1]
+    assert note.startswith(f"note: {folder}: runs.csv lacks runs of the sweep (2, such as {first}), which are not")
+    assert (code, output.count("same bits")) == (0, 2)
+
+
 @pytest.mark.parametrize("key", ["digest", "iterations", "validation_error", "bytes_pushed", "status"])
 def test_a_number_that_was_changed(key: str, table: Path, command: Command) -> None:
     with (table / "runs.csv").open(newline="", encoding="utf-8") as file:

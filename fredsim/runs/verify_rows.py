@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from fredsim.runs.sweep import outcome_columns, outcome_values, run_name
 from fredsim.runs.verify import DifferenceError, on_backend, repeat_all
 from fredsim.system.csv_files import read_cells
 
-__all__ = ["has_rows_alone", "verify_rows"]
+__all__ = ["has_rows_alone", "missing_rows", "verify_rows"]
 
 
 def has_rows_alone(folder: Path) -> bool:
@@ -28,6 +29,14 @@ def has_rows_alone(folder: Path) -> bool:
     if not all(os.path.isfile(folder / name) for name in ("runs.csv", "sweep.yaml")):  # never fails, as Path's may
         return False
     return not any((path / "config.yaml").exists() for path in folder.iterdir())  # whichever runs runs.csv names
+
+
+def missing_rows(folder: Path) -> list[str]:
+    """Return the names of the runs of a sweep that runs.csv does not have: they never ended, or their rows are lost."""
+    with suppress(FredsimError):  # no sweep, or one whose sweep.yaml is not needed to verify its runs
+        listed = {cells["run"] for cells in read_cells(folder / "runs.csv")}
+        return [name for run in open_expansion(str(folder)).runs if (name := run_name(run)) not in listed]
+    return []
 
 
 def verify_rows(

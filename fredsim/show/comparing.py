@@ -16,7 +16,7 @@ from fredsim.runs.live_record import first_mismatch
 from fredsim.runs.provenance import changed_provenance
 from fredsim.runs.runner import check_jobs
 from fredsim.runs.verify import changes, results_of, verify_all
-from fredsim.runs.verify_rows import has_rows_alone, verify_rows
+from fredsim.runs.verify_rows import has_rows_alone, missing_rows, verify_rows
 from fredsim.show.progress import make_monitor
 
 __all__ = ["print_compared", "print_verified"]
@@ -31,6 +31,9 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
     """Repeat a run, or the runs of a sweep; print for each what differs, and return whether anything does."""
     check_jobs(jobs)
     new_monitor, different = partial(make_monitor, Console(stderr=True)), False
+    if missing := missing_rows(folder):
+        what = f"runs.csv lacks runs of the sweep ({len(missing):,}, such as {missing[0]}), which are not verified"
+        typer.echo(f"note: {folder}: {what}; --resume does them", err=True)
     if has_rows_alone(folder):
         for row, found in verify_rows(folder, jobs, new_monitor, root, backend):
             if _print_difference(str(folder / row.name), found):
