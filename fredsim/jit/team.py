@@ -168,7 +168,7 @@ class Team:
         self._addresses = address(self._barrier), address(self._board)
         self.seconds = 0.0  # the seconds spent in kernels so far
         self._begin, self._join, self._serve = begin.call, join.call, serve.call
-        self._arguments: Structure | None = None  # those of the last call, which must live until it is done
+        self._arguments: Structure | None = None  # those of the call under way, which must live until it is done
         self._starts = [threading.Semaphore(0) for _ in range(threads - 1)]
         self._threads = [
             threading.Thread(target=self._work, args=(rank,), name=f"fredsim-{rank}", daemon=True)
@@ -193,6 +193,7 @@ class Team:
         elif self._begin(self.size, *self._addresses, kernel.address, addressof(arguments)):
             self._wake()
             self._join(self.size, *self._addresses)
+        self._arguments = None
         self.seconds += time.perf_counter() - began
 
     def run_alone(self, kernel: Compiled, arguments: Structure) -> None:

@@ -1,0 +1,86 @@
+"""A team of threads: each reads what the others wrote before a barrier. It ends, also after an interrupt."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from fredsim.jit.cache import make_module
+from fredsim.jit.team import ASLEEP, RANKS, STRIDE, Team
+
+# A kernel of a test is made from its text, under whose digest it is cached: a changed test is compiled anew.
+RING = """
+from fredsim.jit.kernel import kernel
+from fredsim.jit.team import barrier_wait
+from fredsim.jit.pointers import int64s, item, put
+
+
+@kernel(rounds=int, values=int64s, found=int64s)
+def ring(rank, size, barrier, a):
+    for turn in range(a.rounds):
+        put(a.values, rank, 1000 * turn + rank)
+        barrier_wait(size, barrier)
+        put(a.found, turn * size + rank, item(a.values, (rank + 1) % size))
+        barrier_wait(size, barrier)
+"""
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("pause", [0.0, 0.0005, 0.02])  # threads still spin, may just go to sleep, sleep
+def test_a_team_meets_again_and_again(size: int, pause: float) -> None:
+    """Whoever comes late to a meeting, each thread reads what its neighbour wrote before it."""
+    ring = make_module(RING, "a test's ring").ring
+    with Team(size) as team:
+        assert team.size == size
+        for rounds in (*range(1, 30), 200):
+            values, found = np.full(size, -1), np.full((rounds, size), -1)
+            team.run(ring, ring.pack(rounds=rounds, values=values, found=found))
+            expected = 1000 * np.arange(rounds)[:, None] + (np.arange(size) + 1) % size
+            np.testing.assert_array_equal(found, expected)
+            values, found = np.full(size, -1), np.full((rounds, 1), -1)
+            team.run_alone(ring, ring.pack(rounds=rounds, values=values, found=found))
+            np.testing.assert_array_equal(found[:, 0], 1000 * np.arange(rounds))
+            time.sleep(pause)
+
+
+def test_teams_side_by_side() -> None:
+    ring = make_module(RING, "a test's ring").ring
+    with Team(2) as one, Team(3) as other:
+        for _ in range(100):
+            for team in (one, other):
+                found = np.full((3, team.size), -1)
+                team.run(ring, ring.pack(rounds=3, values=np.zeros(team.size, np.int64), found=found))
+                assert found[2, 0] == 2000 + 1
+        one.close()
+        one.close()  # a second time does nothing
+        found = np.full((1, 3), -1)
+        other.run(ring, ring.pack(rounds=1, values=np.zeros(3, np.int64), found=found))
+        assert found.tolist() == [[1, 2, 0]]
+
+
+@pytest.mark.parametrize("place", ["before", "between", "after"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_team_ends_after_an_interrupt(size: int, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while sleeping threads are woken, or when they are awake but rank 0 has not joined them."""
+    ring = make_module(RING, "a test's ring").ring
+    found = np.full((1, size), -1)
+    team = Team(size)
+    wake, threads = team._wake, team._threads
+
+    def interrupted() -> None:
+        if place == "between":  # the flag of rank 1 says that it was woken, which it was not
+            team._board[RANKS + STRIDE + ASLEEP] = 0
+        elif place == "after":
+            wake()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(team, "_wake", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        team.run(ring, ring.pack(rounds=1, values=np.zeros(size, np.int64), found=found))
+    closing = threading.Thread(target=team.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert not any(thread.is_alive() for thread in threads)
+    assert found.tolist() == [[*range(1, size), 0]]  # the call was done
