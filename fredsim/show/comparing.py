@@ -30,18 +30,27 @@ MODULE_NOTE = (
 def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
     """Repeat a run, or the runs of a sweep; print for each what differs, and return whether anything does."""
     check_jobs(jobs)
-    new_monitor, different = partial(make_monitor, Console(stderr=True)), False
+    different = (_print_rows if has_rows_alone(folder) else _print_runs)(folder, jobs, root, backend)
     if missing := missing_rows(folder):
         what = f"runs.csv lacks runs of the sweep ({len(missing):,}, such as {missing[0]}), which are not verified"
         typer.echo(f"note: {folder}: {what}; --resume does them", err=True)
-    if has_rows_alone(folder):
-        for row, found in verify_rows(folder, jobs, new_monitor, root, backend):
-            if _print_difference(str(folder / row.name), found):
-                different = True
-                if isinstance(row.experiment.model, TorchChoice):
-                    typer.echo(MODULE_NOTE)
-        return different
-    results = results_of(folder, as_found=True)
+    return different
+
+
+def _print_rows(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
+    """Print what differs from the rows of a sweep of which only runs.csv and sweep.yaml are kept."""
+    different = False
+    for row, found in verify_rows(folder, jobs, partial(make_monitor, Console(stderr=True)), root, backend):
+        if _print_difference(str(folder / row.name), found):
+            different = True
+            if isinstance(row.experiment.model, TorchChoice):
+                typer.echo(MODULE_NOTE)
+    return different
+
+
+def _print_runs(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
+    """Print what differs from a run, or from the runs of a sweep, whose folders are kept."""
+    results, different = results_of(folder, as_found=True), False
     check(*results)  # finds damage even in the last one before the first is run
     for result in results:
         for change in changes(result, root):
@@ -49,7 +58,7 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
     if jobs > len(results) and not any(Checkpoints(result.folder).iterations for result in results):
         what = "no checkpoints were kept (fredsim run … --keep-checkpoints), so a run is verified in one piece"
         typer.echo(f"note: {what}", err=True)
-    for result, found in verify_all(results, jobs, new_monitor, root, backend):
+    for result, found in verify_all(results, jobs, partial(make_monitor, Console(stderr=True)), root, backend):
         if result.live and (event := first_mismatch(result, root)):
             found = event if found is None else f"{found}; {event}"
         if _print_difference(str(result.folder), found):
