@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fredsim.compute.numpy_engine import NumpyBackendOperations, NumpyEngine
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import make_module
-from fredsim.jit.team import Team
+from fredsim.jit.team import MIN_WORK, Team
 from fredsim.kernels.data import is_coded, pack_split
 from fredsim.kernels.engine import NumbaEngine
 from fredsim.kernels.operations import NumbaOperations
@@ -68,6 +68,23 @@ def test_gradients_and_evaluation(
         ours, theirs = (engine.outcomes(params[0], "train") for engine in (oracle, kernels))
         assert ours[0].tobytes() == theirs[0].tobytes()
         np.testing.assert_array_equal(ours[1], theirs[1])
+    finally:
+        kernels.close()
+
+
+@pytest.mark.parametrize("hidden", [1, 3, 15])
+def test_no_thread_writes_into_the_rows_of_another(hidden: int) -> None:
+    """Nor beyond the gradient: in a layer narrower than a vector, with rows of +0, and more threads than processors."""
+    inputs = -(-MIN_WORK // hidden)
+    model, data = Mlp((inputs, hidden, 2)), dataset(inputs, 2)
+    oracle, kernels = NumpyEngine(model, data), NumbaEngine(model, data, 1, 7)
+    params = held(model.layout.size, 1, 1.0)
+    try:
+        for row in range(10):
+            rows = np.full((1, 1), row)
+            expected = oracle.gradients(params, rows)[0].view(np.uint32)
+            for _ in range(30):
+                np.testing.assert_array_equal(kernels.gradients(params, rows)[0].view(np.uint32), expected)
     finally:
         kernels.close()
 

@@ -165,6 +165,8 @@ def form_rows(rank, size, a, b):
             at, count = item(a.net.offsets, layer) + start * width, (k - start) * width
             if inactive:
                 clear(gradient, at, count)
+            elif (end - k) * width >= 16:  # what a row's last vector writes beyond the row is overwritten later
+                form_layer_rows(a, tree, b, layer, start, k, shift(gradient, at))
             else:
                 form_layer_rows(a, tree, b, layer, start, k, buffer)
                 copy(buffer, count, shift(gradient, at))

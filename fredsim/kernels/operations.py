@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.storage import Limits, Pool
-from fredsim.jit.team import Team
+from fredsim.jit.team import Team, address
 from fredsim.kernels.draws import NumbaDraws
 from fredsim.kernels.reductions import BLOCK, all_finite, duplicate, duplicate_finite, mean64
 from fredsim.kernels.ternary import NumbaTernary
@@ -39,6 +39,10 @@ class NumbaOperations:
         self.ternary: Ternary = NumbaTernary(self._team)
         self.draw: Draw = NumbaDraws(self._team).draw
         self._finite = np.ones(self.threads, np.int64)
+        nothing = np.empty(0, np.float32)
+        self._check = all_finite.pack(array=nothing, count=0, result=self._finite)
+        self._copy = duplicate.pack(array=nothing, count=0, out=nothing)
+        self._copy_checked = duplicate_finite.pack(array=nothing, count=0, out=nothing, result=self._finite)
         self._mean_call: _MeanCall | None = None  # kept for the next call, which mostly has the same array
 
     @property
@@ -67,28 +71,26 @@ class NumbaOperations:
 
     def finite(self, array: Array) -> bool:
         """Return whether every element of an array (n,) is finite."""
-        array = np.ascontiguousarray(array)
-        given, threads = all_finite.pack(array=array, count=len(array), result=self._finite), self.threads
+        given, array = self._check, np.ascontiguousarray(array, np.float32)
+        given.array, given.count = address(array), len(array)
         if len(array) <= ONE_THREAD_FLOATS:  # the calling thread has mostly written the array, and has it in its cache
             self._team.run_alone(all_finite, given)
-            threads = 1
-        else:
-            self._team.run(all_finite, given)
-        return bool(self._finite[:threads].all())
+            return bool(self._finite[0])
+        self._team.run(all_finite, given)
+        return 0 not in self._finite.tolist()
 
     def duplicate(self, array: Array, out: Array) -> None:
         """Copy an array (n,) to `out`."""
-        if array.flags.c_contiguous:
-            self._team.run(duplicate, duplicate.pack(array=array, count=len(array), out=out))
-        else:
-            np.copyto(out, array)
+        given, array = self._copy, np.ascontiguousarray(array, np.float32)
+        given.array, given.count, given.out = address(array), len(array), address(out)
+        self._team.run(duplicate, given)
 
     def duplicate_finite(self, array: Array, out: Array) -> bool:
         """Copy an array (n,) to `out`; return whether every element is finite."""
-        array = np.ascontiguousarray(array)
-        given = duplicate_finite.pack(array=array, count=len(array), out=out, result=self._finite)
+        given, array = self._copy_checked, np.ascontiguousarray(array, np.float32)
+        given.array, given.count, given.out = address(array), len(array), address(out)
         self._team.run(duplicate_finite, given)
-        return bool(self._finite.all())
+        return 0 not in self._finite.tolist()
 
     def close(self) -> None:
         """End the threads."""

@@ -17,7 +17,7 @@ from fredsim.compute.storage import Limits, array_in, mapped_file, page_out
 from fredsim.data.datasets import Split
 from fredsim.jit.cache import Compiled
 from fredsim.jit.kernel import Arguments
-from fredsim.jit.team import MIN_WORK, Team, address
+from fredsim.jit.team import Team, address
 from fredsim.kernels.data import pack_split
 from fredsim.kernels.specialisation import specialise
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
@@ -131,13 +131,13 @@ class PassExecutor:
         self._pass_arguments.set(rows=self._rows, held=self._held)
         self._size = int(layout.offsets(layout.sizes[1:])[-1])
 
-    def _begin(self, slots: Integers, held: Integers, rows: NDArray[Any]) -> None:
-        """Do the passes of the samples `rows` (n, µ) at the parameters at the addresses `held` (n,)."""
+    def _begin(self, slots: Integers, held: Integers | int, rows: NDArray[Any]) -> None:
+        """Do the passes of the samples `rows` (n, µ) at the parameters at the addresses `held` (n,), or at one."""
         together = len(self._slots)
         for begin in range(0, len(slots), together):
             some = slice(begin, begin + together)
             batches = self._choose(slots[some], rows[some])
-            self._held[:batches, 0] = held[some]
+            self._held[:batches, 0] = held if isinstance(held, int) else held[some]
             self._run(self._kernels.forward_backward, batches)
             self.pending["samples"][slots[some]] = rows[some]
 
@@ -166,7 +166,7 @@ class NumbaGradientExecutor(PassExecutor):
     def run_passes(self, slots: Integers, params: Array, rows: NDArray[np.int32]) -> None:
         """Do the passes of minibatches at the same parameters; see GradientExecutor."""
         params = with_margin(params, self._copy)
-        self._begin(slots, np.full(len(slots), address(params)), rows)
+        self._begin(slots, address(params), rows)
 
     def gradient(self, slot: int) -> tuple[Array, Array]:
         """Return the gradient and the losses of the passes in a slot; see GradientExecutor."""
@@ -175,8 +175,10 @@ class NumbaGradientExecutor(PassExecutor):
 
     def _run(self, kernel: Compiled, batches: int) -> None:
         alone_below = GRADIENT_ALONE_BELOW if kernel is self._kernels.form_gradient else PASSES_ALONE_BELOW
-        alone = batches * self._mu * self._size < alone_below
-        self._team.run(kernel, self._pass_arguments, 0 if alone else MIN_WORK)
+        if batches * self._mu * self._size < alone_below:
+            self._team.run_alone(kernel, self._pass_arguments)
+        else:
+            self._team.run(kernel, self._pass_arguments)
         self._used_bytes += batches * self.slot_bytes
         if self._used_bytes > PAGE_OUT_EVERY:
             self._passes.page_out()

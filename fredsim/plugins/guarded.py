@@ -9,6 +9,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -121,7 +122,7 @@ class Guarded(Stateful):
 
     def get(self, attribute: str, otherwise: Any) -> Any:
         """Return an attribute, or `otherwise`. Raises SimulationError if it is a property that fails."""
-        return self.guard(attribute, lambda: getattr(self._inner, attribute, otherwise))
+        return self.guard(attribute, partial(getattr, self._inner, attribute, otherwise))
 
     def _wrong_signature(self, stage: str, arguments: Sequence[Any]) -> str:
         """Return what is wrong with the method if it cannot take these arguments; else an empty text."""
