@@ -183,14 +183,12 @@ class Team:
 
         `work` is about how many multiply-adds it does. With fewer than MIN_WORK, only the calling thread runs it.
         """
-        if work < MIN_WORK:
+        if work < MIN_WORK or self.size == 1:
             self.run_alone(kernel, arguments)
             return
         began = time.perf_counter()
         self._arguments = arguments
-        if self.size == 1:
-            kernel.call(0, 1, self._addresses[0], addressof(arguments))
-        elif self._begin(self.size, *self._addresses, kernel.address, addressof(arguments)):
+        if self._begin(self.size, *self._addresses, kernel.address, addressof(arguments)):
             self._wake()
             self._join(self.size, *self._addresses)
         self._arguments = None
