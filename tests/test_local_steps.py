@@ -69,6 +69,21 @@ def test_summed_gradients(simulate: Simulate, plain: ModuleType, sampling: str, 
     assert result.summary["bytes_pushed"] == STEPS * 4840  # one vector, however many steps
 
 
+def test_steps_of_a_rate_that_the_server_lowers(simulate: Simulate, plain: ModuleType) -> None:
+    """Clients step by η at the server's timestamp: averaged SGD in mode torch has a schedule of its own."""
+    local = Local(plain, "iid", 3, 0.0)
+    theta, digests = local.world.start.copy(), []
+    for t in range(STEPS):
+        eta = 0.05 / (1 + 0.5 * 0.05 * t) ** 0.75
+        local.lr, client = np.float32(eta), local.world.choose(t, range(COUNT))
+        push = local.work(client, t)[0]
+        theta = theta * np.float32(1 - 0.5 * np.float64(local.lr)) - local.lr * push
+        local.fetch(client, theta, t + 1)
+        digests.append(local.world.digest(theta))
+    server = {"name": "averaged", "mode": "torch", "lr": 0.05, "lambd": 0.5}
+    compare(simulate, local, "iid", digests, server=server)
+
+
 @pytest.mark.parametrize(
     ("rule", "share"),
     [
