@@ -195,6 +195,16 @@ class OnlyOne(Floats):
         return (0.1,)
 
 
+class NoTuple(Floats):
+    def coefficients(self, t, staleness):
+        return 0.1
+
+
+class Array(Floats):
+    def coefficients(self, t, staleness):
+        return np.ones(2, np.float32)
+
+
 class Fails(Floats):
     @property
     def level(self):
@@ -280,6 +290,8 @@ def run_of(server: str) -> dict[str, Any]:
         ("Text", "b is '0.1'; it must be a number"),
         ("NotANumber", "update 22 (timestamp 21), coefficients: b is nan; it must be a number, finite in float32"),
         ("OnlyOne", "returned (0.1,); the rule takes a tuple of 2 (a, b)"),
+        ("NoTuple", "returned 0.1; the rule takes a tuple of 2 (a, b)"),
+        ("Array", "returned array([1., 1.], dtype=float32); the rule takes a tuple of 2 (a, b)"),
         ("ReadsByName", "ReadsByName, coefficients: reads self.mean; "),
         ("ReadsByName", "give the class an apply_update (own_coefficients.py:"),
         ("TakesNoStaleness", "coefficients(self, t) (own_coefficients.py:"),
