@@ -89,6 +89,29 @@ def test_nothing_arrives_beyond_the_end_of_the_clock(reacts: bool) -> None:
     assert len(clock.draw(5)) == 0
 
 
+@pytest.mark.parametrize("how", ["release", "restart"])
+def test_a_fetch_has_the_size_of_the_parameters_unless_one_is_given(how: str) -> None:
+    def arrivals(*size: int) -> list[tuple[int, int]]:
+        clock, found = Clock(compute={"seconds": [1.0, 2.5, 4.0]}, link={"latency": 0.25, "down": 1000.0}), []
+        clock.init(3, Streams(0))
+        clock.configure(reacts=True, size=500)
+        for step in range(20):
+            client = clock.choose(step)
+            found.append((client, clock.time))
+            if how == "restart" and step % 4 == 0:
+                clock.restart((client + 1) % 3, *size)
+            clock.hold(client)
+            clock.release(client, *size)
+        return found
+
+    assert arrivals() == arrivals(500)
+    assert arrivals() != arrivals(1000)
+    # Latency, task and latency for the first two arrivals; in between, a fetch of 500 bytes.
+    if how == "release":
+        assert arrivals()[:2] == [(0, 1_250_000_000), (1, 2_750_000_000)]
+        assert arrivals()[2] == (0, 1_250_000_000 + 250_000_000 + 500_000_000 + 1_250_000_000)
+
+
 @pytest.mark.parametrize("exponent", [0.5, 1.0, -1.5, 0.3])
 def test_powers(exponent: float) -> None:
     clients = 50
