@@ -14,7 +14,7 @@ from fredsim.jit.cache import make_module
 from fredsim.jit.team import MIN_WORK, Team
 from fredsim.kernels.data import is_coded, pack_split
 from fredsim.kernels.engine import NumbaEngine
-from fredsim.kernels.operations import NumbaOperations
+from fredsim.kernels.operations import ONE_THREAD_FLOATS, NumbaOperations
 from fredsim.kernels.reductions import BLOCK, mean64
 from fredsim.models.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, aligned
@@ -159,6 +159,22 @@ def test_a_copy_that_says_whether_all_is_finite(threads: int) -> None:
                 assert not operations.duplicate_finite(other, out[:size])
                 assert not operations.finite(other)
                 np.testing.assert_array_equal(out, [*other, 7])
+    operations.close()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_large_array_is_checked_by_all_threads(threads: int) -> None:
+    operations, size = NumbaOperations(threads), ONE_THREAD_FLOATS + 77
+    array = np.zeros(2 * size, np.float32)[::2]  # also if its elements do not follow each other
+    assert operations.finite(array)
+    for place in (0, size // 2 - 64, size // 2 + 64, size - 100, size - 1):
+        array[place] = np.inf
+        assert not operations.finite(array)
+        assert not operations.finite(array.copy())
+        out = np.empty(size, np.float32)
+        assert not operations.duplicate_finite(array, out)
+        np.testing.assert_array_equal(out, array)
+        array[place] = 0
     operations.close()
 
 

@@ -66,18 +66,17 @@ def memory_errors() -> Iterator[None]:
     """Turn a MemoryError, or PyTorch's error for a device's memory, into a SimulationError that names what to lower."""
     try:
         yield
-    except _memory_errors() as error:
+    except _out_of_memory() as error:
         what = str(error).partition("\n")[0].rstrip(".") or "nothing is left"
-        place, other = (
-            ("", "end") if isinstance(error, MemoryError) else (" on the device", "choose backend numba, or end")
-        )
+        on_device = not isinstance(error, MemoryError)
         raise SimulationError(
-            f"out of memory{place} ({what}); lower model.hidden, clients.count, clients.batch_size, "
-            f"clients.local_steps or window, take less data, or {other} other programs"
+            f"out of memory{' on the device' * on_device} ({what}); lower model.hidden, clients.count, "
+            "clients.batch_size, clients.local_steps or window, take less data, or "
+            f"{'choose backend numba, or ' * on_device}end other programs"
         ) from None
 
 
-def _memory_errors() -> tuple[type[Exception], ...]:
+def _out_of_memory() -> tuple[type[Exception], ...]:
     torch: Any = sys.modules.get("torch")  # if it is not imported, no device is used
     return (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
 
