@@ -286,15 +286,15 @@ def test_more_values_than_there_are(small_yaml: Path, refused: Refused) -> None:
 def test_a_users_compressor(simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "doubling.py").write_text(
         "class Twice:\n"
-        "    def __init__(self, factor=2):\n"
-        "        self.factor = factor\n"
+        "    def __init__(self, factor=2, bytes=17):\n"
+        "        self.factor, self.bytes = factor, bytes\n"
         "    def init(self, layout, streams):\n"
         "        self.size = layout.size\n"
         "    def compress(self, push, client, step):\n"
-        "        return push * type(push[0])(self.factor), 17\n"
+        "        return push * type(push[0])(self.factor), self.bytes\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    for choice, lr in (({}, 0.2), ({"factor": 0.5}, 0.05)):
+    for choice, lr in (({}, 0.2), ({"factor": 0.5, "bytes": 1}, 0.05)):
         run = simulate({"compress": {"name": "doubling:Twice", **choice}})
         assert run.summary["digest"] == simulate({"server": {"name": "asgd", "lr": lr}}).summary["digest"]
-        assert run.summary["bytes_pushed"] == 50 * 17
+        assert run.summary["bytes_pushed"] == 50 * choice.get("bytes", 17)

@@ -41,13 +41,12 @@ class EventDetails:
 
 
 class DetailedSnapshots(Snapshots):
-    """The path `snapshots` with windows of one event; `event` has the details of the last event."""
+    """The path `snapshots`, asked for one event at a time; `event` has the details of the last event."""
 
     event: EventDetails
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
-        self._window = 1
         self._minibatches_of: dict[int, Any] = {}  # by client: the samples (k, µ) of its task that has not arrived yet
 
     def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> Any:
