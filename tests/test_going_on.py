@@ -19,7 +19,6 @@ from fredsim.runs.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Observer
 from fredsim.runs.results import Result
-from fredsim.simulation.loop import evaluate
 from tests.conftest import checkpoints_every
 from tests.random_experiments import experiment
 from tests.test_random_experiments import FILES, beside, left_behind
@@ -91,16 +90,6 @@ def test_what_was_spent_is_added_up(tmp_path: Path) -> None:
     second = Result(tmp_path).summary
     for name in ("seconds", "seconds_evaluation", "seconds_kernels"):
         assert second[name] > first["spent"][name] > 0
-
-
-def test_evaluations_are_no_seconds_of_the_run_or_its_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(engine: Any, params: Any, part: Any) -> tuple[float, float]:
-        engine._team.seconds += 1000
-        return evaluate(engine, params, part)
-
-    monkeypatch.setattr("fredsim.simulation.loop.evaluate", slow)
-    stopped(DATA, tmp_path, 10**9)
-    assert 0 < Result(tmp_path).summary["seconds_kernels"] < 1000
 
 
 @pytest.mark.parametrize("change", ["backend", "path", "code"])
@@ -282,7 +271,6 @@ class Turns:
 
     def hold(self, client):
         pass
-
     release = hold
 
 class Slow:

@@ -13,6 +13,7 @@ import pytest
 
 from fredsim.runs.result import cells_of
 from fredsim.runs.results import Result
+from fredsim.simulation.loop import evaluate
 from fredsim.simulation.recorder import METRICS, Row
 
 Simulate = Callable[..., Result]
@@ -218,6 +219,15 @@ def test_seconds_are_those_of_iterations(simulate: Simulate, tmp_path: Path, mon
     summary = simulate(changes).summary
     assert (summary["seconds"], summary["seconds_evaluation"], summary["seconds_probe"]) == (50.0, 4000.0, 500000.0)
     assert summary["iterations_per_second"] == 1.0
+
+
+def test_evaluations_are_no_seconds_of_the_kernels(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(engine: Any, params: Any, part: Any) -> tuple[float, float]:
+        engine._team.seconds += 1000
+        return evaluate(engine, params, part)
+
+    monkeypatch.setattr("fredsim.simulation.loop.evaluate", slow)
+    assert 0 < simulate({"backend": "numba"}).summary["seconds_kernels"] < 1000
 
 
 def test_a_column_that_came_later_may_be_missing() -> None:
