@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,7 +23,10 @@ from fredsim.simulation.engines import resolve_backend
 from fredsim.system.machine import processor_name
 from fredsim.system.processors import default_threads
 
-CELLS = (*FIGURE_1, (1000, 128))
+#: (λ, µ) and the widths of hidden layers.
+SMALL, LARGE = (HIDDEN,), (2000, 2000)
+CELLS = (*((pair, SMALL) for pair in (*FIGURE_1, (1000, 128))), ((32, 4), LARGE), ((100, 128), LARGE))
+BACKENDS = ("numba", "cuda")
 
 
 def run(
@@ -39,20 +43,24 @@ def run(
 
     rows = []
     threads = default_threads()
-    for cell in [Cell(server, *pair) for pair in CELLS for server in servers.split(",")]:
-        digests = {backend: simulate(cell, iterations, threads, backend=backend)[0]["digest"] for backend in BACKENDS}
-        if len(set(digests.values())) > 1:
-            raise SystemExit(f"{cell.label}: the digests differ: {digests}")
-        seconds = alternate([_side(cell, iterations, threads, backend) for backend in BACKENDS], rounds)
-        rates = [f"{iterations / median(side):,.0f}" for side in zip(*seconds, strict=True)]
+    for server, (pair, hidden) in product(servers.split(","), CELLS):
+        cell, length = Cell(server, *pair), iterations if hidden == SMALL else max(1, iterations // 20)
+        model = "-".join(map(str, (784, *hidden, 10)))
+        sides = [_side(cell, length, threads, backend, hidden) for backend in BACKENDS]
+        digests = [side()["digest"] for side in sides]
+        if len(set(digests)) > 1:
+            raise SystemExit(f"{cell.label}, {model}: the digests differ: {digests}")
+        seconds = alternate([lambda side=side: side()["seconds"] for side in sides], rounds)
+        rates = [f"{length / median(side):,.0f}" for side in zip(*seconds, strict=True)]
         ratio = in_brief([cpu / device for cpu, device in seconds], seconds)
-        rows.append((*cell.names, *rates, *ratio, digests["cuda"][:16]))
-        say(f"{cell.label}: {rates[0]} and {rates[1]} iterations/s, the same digest")
+        rows.append((*cell.names, model, *rates, *ratio, digests[0][:16]))
+        say(f"{cell.label}, {model}: {rates[0]} and {rates[1]} iterations/s, the same digest")
     table = Table(
         "On a CUDA device",
-        f"{name()} beside {threads} cores of {processor_name()}, 784-{HIDDEN}-10 on MNIST: iterations a second, "
-        f"evaluation apart, medians of {rounds} alternating rounds of {iterations:,} iterations. Ratio: device / CPU.",
-        ("server", "λ", "µ", "CPU", "device", "ratio", "range", "digest of both"),
+        f"{name()} beside {threads} cores of {processor_name()}, on MNIST: iterations a second, evaluation apart, "
+        f"medians of {rounds} alternating rounds of {iterations:,} iterations (of the larger model "
+        f"{max(1, iterations // 20):,}). Ratio: device / CPU.",
+        ("server", "λ", "µ", "model", "CPU", "device", "ratio", "range", "digest of both"),
         rows,
     )
     show(table)
@@ -60,11 +68,11 @@ def run(
         output.write_text(markdown([], [table]), encoding="utf-8")
 
 
-BACKENDS = ("numba", "cuda")
-
-
-def _side(cell: Cell, iterations: int, threads: int, backend: str) -> Callable[[], float]:
-    return lambda: simulate(cell, iterations, threads, backend=backend)[0]["seconds"]
+def _side(
+    cell: Cell, iterations: int, threads: int, backend: str, hidden: tuple[int, ...]
+) -> Callable[[], dict[str, Any]]:
+    model = {"hidden": list(hidden), "init": "he"}
+    return lambda: simulate(cell, iterations, threads, backend=backend, model=model)[0]
 
 
 if __name__ == "__main__":

@@ -147,3 +147,27 @@ def test_an_average_that_overflows_is_evaluated_as_no_number(simulate: Callable[
     assert result.metrics["validation_error"].isna().tolist()[0] is False
     assert result.metrics["validation_error"].isna().tolist()[-1] is True
     assert result.summary["test_error"] is None
+
+
+TURNING = """
+class Turning:
+    def init(self, params, clients):
+        self.params, self.timestamp = params, 0
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params = self.params * 0 + (3e38 if self.timestamp < 3 else -3e38)
+        self.timestamp += 1
+"""
+
+
+def test_an_average_that_is_no_number_has_the_same_bits_on_every_processor(
+    simulate: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sum of a window is +∞, that of the next is −∞: for their sum, processors give NaNs of either sign."""
+    (tmp_path / "own_turning.py").write_text(TURNING, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    average = {"name": "window", "min_window": 3, "max_window": 3}
+    result = simulate({"iterations": 5, "server": {"name": "own_turning:Turning"}, "average": average})
+    assert result.summary["status"] == "finished"
+    for values in result.params.values():
+        assert set(values.view(np.uint32).ravel().tolist()) == {0x7FC00000}

@@ -126,12 +126,16 @@ def test_how_many_clients_are_computed_at_once(digits: Dataset) -> None:
     assert large[65].fix_window(2, 64) == 2
 
 
-def test_two_processes_give_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "device",
+    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"))],
+)
+def test_two_processes_give_the_same_bits(device: str, tmp_path: Path) -> None:
     experiment = tmp_path / "twice.yaml"
     experiment.write_text(
         "iterations: 12\n"
         "data: {name: digits}\n"
-        'model: {name: "torch:own_modules:images"}\n'
+        f'model: {{name: "torch:own_modules:images", device: {device}}}\n'
         "clients: {count: 5, batch_size: 3}\n"
         "server: {name: fasgd, lr: 0.01}\n"
         "evaluation: {every: 6}\n"
@@ -143,6 +147,8 @@ def test_two_processes_give_the_same_bits(tmp_path: Path) -> None:
         subprocess.run(words, cwd=HERE, check=True, capture_output=True)
     for name in ("config.yaml", "metrics.csv", "staleness.csv", "params.safetensors"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes(), name
+    expected = torch.cuda.get_device_name() if device == "cuda" else None
+    assert json.loads((tmp_path / "one" / "summary.json").read_text(encoding="utf-8"))["device"] == expected
 
 
 def test_the_summary_says_what_the_numerics_are(simulate: Simulate) -> None:

@@ -125,7 +125,9 @@ def _remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
 def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder) -> None:
     """Write the final parameters, staleness.csv and, if the experiment asks for it, clients.csv. Raises OSError."""
     split = prepared.model.layout.split
-    write_atomic(folder / "params.safetensors", save(split(np.ascontiguousarray(outcome.params))))
+    # An average of finite parameters may be NaN, of which processors and devices give different bits.
+    params = np.where(np.isnan(outcome.params), np.float32(np.nan), outcome.params)
+    write_atomic(folder / "params.safetensors", save(split(params)))
     (folder / "params_raw.safetensors").unlink(missing_ok=True)
     if outcome.raw_params is not None:
         write_atomic(folder / "params_raw.safetensors", save(split(outcome.raw_params)))

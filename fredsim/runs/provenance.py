@@ -33,12 +33,21 @@ def provenance(backend: Backend, engine: Engine, choice: Choice, dataset: Datase
         "contract": CONTRACT,
         "data": dataset.digest,
         "git": git_commit(Path.cwd()),
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in packages}},
+        "versions": {"python": platform.python_version(), **{p: _version(p) for p in packages}},
     }
 
 
 def changed_provenance(summary: Mapping[str, Any]) -> list[str]:
     """Say how the processor and the version of PyTorch differ from those that a summary.json names."""
     torch = summary["versions"].get("torch")
-    pairs = ("processor", summary["processor"], processor_name()), ("PyTorch", torch, version("torch"))
+    pairs = ("processor", summary["processor"], processor_name()), ("PyTorch", torch, _version("torch"))
     return [f"{what} was {before} and is {here}" for what, before, here in pairs if before != here]
+
+
+def _version(package: str) -> str:
+    """Return an installed package's version; PyTorch's names its build, too, as in 2.13.0+cu130."""
+    if package == "torch":
+        import torch
+
+        return str(torch.__version__)
+    return version(package)

@@ -1,9 +1,11 @@
 """The matrix of digests: golden experiments with every instruction set, number of threads, backend and Python at hand.
 
-    python tests/golden/matrix.py [--every N] [--python PROGRAM …] [--emulated N] [--interpreter N] [--output FILE]
+    python tests/golden/matrix.py [--every N] [--python PROGRAM …] [--emulated N] [--interpreter N] [--device N]
+                                  [--jobs N] [--output FILE]
 
 Each cell is a process of its own, which runs every N-th experiment and compares its digest with the recorded one. The
-exit code is 1 if one differs. Without --python, the cells run with the Python that runs this.
+exit code is 1 if one differs. Without --python, the cells run with the Python that runs this. `--every 0 --device 1`
+runs all experiments on a CUDA device alone.
 """
 
 import argparse
@@ -16,6 +18,8 @@ import platform
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,54 +31,62 @@ FLAGS = {"AVX2": "avx2", "AVX-512": "avx512f"}  # the flags in /proc/cpuinfo tha
 VERSIONS = ("numpy", "numba", "llvmlite", "triton", "torch")
 
 
-def run_cell(backend: str, threads: int, every: int) -> None:
-    """Run the experiments in this process, and print the result as JSON."""
+def imported_make() -> Any:
+    """Import make.py, which is beside this file."""
     sys.path[:0] = [str(ROOT), str(HERE)]
-    make = importlib.import_module("make")
+    return importlib.import_module("make")
+
+
+def digest(experiment: dict[str, Any], backend: str) -> str:
+    """Run an experiment and return its digest."""
+    with tempfile.TemporaryDirectory() as folder:
+        return str(imported_make().digest(experiment, backend, Path(folder) / "run"))
+
+
+def run_cell(backend: str, threads: int, every: int, jobs: int) -> None:
+    """Run the experiments, in this process if jobs is 1, and print the result as JSON."""
+    make = imported_make()
     recorded: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
     chosen = list(make.experiments().items())[::every]
-    with tempfile.TemporaryDirectory() as folder:
-        differ = [
-            name
-            for number, (name, experiment) in enumerate(chosen)
-            if make.digest(experiment | {"threads": threads}, backend, Path(folder) / str(number)) != recorded[name]
-        ]
+    todo = [experiment | {"threads": threads} for _, experiment in chosen], [backend] * len(chosen)
+    if jobs == 1:
+        found = list(map(digest, *todo))
+    else:
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+            found = list(pool.map(digest, *todo))
+    differ = [name for (name, _), digest in zip(chosen, found, strict=True) if digest != recorded[name]]
+    code = {"code": importlib.import_module("fredsim.cuda.device").name()} if backend == "cuda" else {}
     versions = {}
     for name in VERSIONS if backend == "cuda" else VERSIONS[:1] if backend == "numpy" else VERSIONS[:3]:
         versions[name] = importlib.metadata.version(name)
     print(json.dumps({
         "machine": platform.machine(), "python": platform.python_version(), "count": len(chosen), "differ": differ,
-        "versions": versions,
+        "versions": versions, **code,
     }))  # fmt: skip
 
 
-def cells(every: int, interpreter: int) -> list[tuple[str, str, int, int]]:
+def cells(every: int, interpreter: int, device: int) -> list[tuple[str, str, int, int]]:
     """Return (code, backend, threads, every) for each cell of this machine."""
     machine = platform.machine()
     flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split() if os.path.exists("/proc/cpuinfo") else []
     codes = [code for code in CODES.get(machine, {}) if code not in FLAGS or FLAGS[code] in flags]
     found = [(code, "numba", threads, every) for code in [*codes, "the very processor"] for threads in (1, 2, 3)]
     found.append(("NumPy's own", "numpy", 1, every))
-    return found + ([("Triton's interpreter", "cuda", 1, interpreter)] if interpreter else [])
+    found += [("Triton's interpreter", "cuda", 1, interpreter), ("a CUDA device", "cuda", 1, device)]
+    return [cell for cell in found if cell[-1]]
 
 
-def outcome(command: list[str], code: str, backend: str, threads: int, every: int) -> dict[str, Any]:
+def outcome(command: list[str], code: str, backend: str, threads: int, every: int, jobs: int = 1) -> dict[str, Any]:
     """Run a cell by this command, and return its result."""
     name = {name: value for codes in CODES.values() for name, value in codes.items()}.get(code)
     chosen = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""} if name else {}
-    environment = os.environ | chosen | ({"TRITON_INTERPRET": "1"} if backend == "cuda" else {})
-    arguments = [
-        *command,
-        str(Path(__file__).relative_to(ROOT)),
-        "--cell",
-        backend,
-        str(threads),
-        "--every",
-        str(every),
-    ]
-    ran = subprocess.run(arguments, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    result: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    return result | {"code": code, "backend": "interpreter" if backend == "cuda" else backend, "threads": threads}
+    interpreted = code == "Triton's interpreter"
+    environment = os.environ | chosen | ({"TRITON_INTERPRET": "1"} if interpreted else {})
+    program = [*command, str(Path(__file__).relative_to(ROOT)), "--cell", backend, str(threads)]
+    options = ["--every", str(every), "--jobs", str(jobs)]
+    ran = subprocess.run([*program, *options], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    result: dict[str, Any] = {"code": code} | json.loads(ran.stdout.splitlines()[-1])
+    return result | {"backend": "interpreter" if interpreted else backend, "threads": threads}
 
 
 def row(result: dict[str, Any]) -> dict[str, Any]:
@@ -91,21 +103,23 @@ def row(result: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Read the command line, run the cells, and print or write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th experiment")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th experiment; 0: none")
     parser.add_argument("--python", action="append", default=[], metavar="PROGRAM", help="one with fredsim's needs")
     parser.add_argument("--emulated", type=int, default=0, metavar="N", help="arm64, by scripts/arm64.sh, every N-th")
     parser.add_argument("--interpreter", type=int, default=0, metavar="N", help="Triton's interpreter, every N-th")
+    parser.add_argument("--device", type=int, default=0, metavar="N", help="a CUDA device, every N-th")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="experiments done in parallel")
     parser.add_argument("--output", type=Path, metavar="FILE", help="a Markdown file for the table")
     parser.add_argument("--cell", nargs=2, metavar=("BACKEND", "THREADS"), help="run one cell here, and print JSON")
     options = parser.parse_args()
     if options.cell:
-        run_cell(options.cell[0], int(options.cell[1]), options.every)
+        run_cell(options.cell[0], int(options.cell[1]), options.every, options.jobs)
         return
     planned = [
         ([python], cell)
         for number, python in enumerate(options.python or [sys.executable])
-        for cell in cells(options.every, options.interpreter)
-        if number == 0 or cell[0] not in {*CODES["x86_64"], "Triton's interpreter"}  # of the others the very processor
+        for cell in cells(options.every, options.interpreter, options.device)
+        if number == 0 or cell[0] in {"the very processor", "NumPy's own"}
     ]
     if options.emulated:
         arm = ["bash", "scripts/arm64.sh", "."]
@@ -113,7 +127,7 @@ def main() -> None:
         planned += [(arm, ("NumPy's own", "numpy", 1, options.emulated))]
     rows, wrong = [], 0
     for number, (command, cell) in enumerate(planned, start=1):
-        result = outcome(command, *cell)
+        result = outcome(command, *cell, options.jobs)
         wrong += len(result["differ"])
         rows.append(row(result))
         print(f"{number}/{len(planned)}", *rows[-1].values(), flush=True)
@@ -122,7 +136,7 @@ def main() -> None:
         from fredsim.system.machine import processor_name
 
         today = datetime.datetime.now(datetime.UTC).date()
-        counts = {"every": options.every, "emulated": options.emulated, "interpreter": options.interpreter}
+        counts = {name: getattr(options, name) for name in ("every", "emulated", "interpreter", "device")}
         pythons = dict.fromkeys(
             row["Python"].rpartition(".")[0] for row in rows if row["machine"] == platform.machine()
         )
@@ -130,9 +144,10 @@ def main() -> None:
             "today": today, "version": importlib.metadata.version("fredsim"), "processor": processor_name(),
             "table": Table(rows).markdown(),
             "options": " ".join([
-                *(f"--{name} {count}" for name, count in counts.items() if count),
+                *(f"--{name} {count}" for name, count in counts.items() if count or name == "every"),
                 *(f"--python python{version}" for version in pythons if len(pythons) > 1),
             ]),
+            "left": "Windows, macOS" if options.device else "a CUDA device, Windows, macOS",
         }  # fmt: skip
         text = TEXT + EMULATED * bool(options.emulated) + COMMAND
         options.output.write_text(text.format(**result), encoding="utf-8")
@@ -142,7 +157,7 @@ def main() -> None:
 TEXT = """# The matrix of digests
 
 Golden experiments (tests/golden) whose digest is the recorded one, on each kind of code that the kernels were compiled
-to, {today}, fredsim {version}, {processor}. Not run: a CUDA device, Windows, macOS.
+to, {today}, fredsim {version}, {processor}. Not run: {left}.
 """
 EMULATED = """aarch64 is emulated by QEMU, which shows bits, not the order of memory accesses on a real processor.
 """

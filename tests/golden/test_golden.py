@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import json
+import os
 import re
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +30,8 @@ def load_make() -> ModuleType:
 
 make = load_make()
 RECORDED: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" or not importlib.util.find_spec("triton")
+ON_A_DEVICE = pytest.mark.skipif(INTERPRETED, reason="no CUDA device; matrix.py --interpreter runs some of them")
 
 
 def test_every_combination_is_recorded() -> None:
@@ -48,7 +51,7 @@ def test_whatever_there_is_has_a_digest() -> None:
     assert {experiment["compress"]["name"] for experiment in found if "compress" in experiment} == set(COMPRESSORS)
 
 
-@pytest.mark.parametrize("backend", ["numba", "numpy"])
+@pytest.mark.parametrize("backend", ["numba", "numpy", pytest.param("cuda", marks=ON_A_DEVICE)])
 @pytest.mark.parametrize("name", make.experiments())
 def test_digest(name: str, backend: str, tmp_path: Path) -> None:
     """Kernels run on one to three threads in turn; golden/matrix.py has each experiment with each number."""
