@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,9 +161,10 @@ def test_too_little_memory_is_one_error() -> None:
     with pytest.raises(SimulationError, match=rf"^out of memory \(nothing is left{less}end other"), memory_errors():
         raise MemoryError
     torch = pytest.importorskip("torch")
-    says = rf"^out of memory on the device \(Tried to allocate 9 GiB{less}choose backend numba, or end other"
+    found = "CUDA out of memory. Tried to allocate 44.00 MiB. GPU 0 has 139.80 GiB of which 45.00 MiB is free"
+    says = rf"^out of memory on the device \({re.escape(found)}{less}choose backend numba, or end other"
     with pytest.raises(SimulationError, match=says), memory_errors():
-        raise torch.OutOfMemoryError("Tried to allocate 9 GiB.\nMore lines")
+        raise torch.OutOfMemoryError(f"{found}. Process 8300 has 3.89 GiB in use. And so on.\nMore lines")
     with pytest.raises(RuntimeError, match=r"^another$"), memory_errors():
         raise RuntimeError("another")
 

@@ -67,8 +67,10 @@ def memory_errors() -> Iterator[None]:
     try:
         yield
     except _out_of_memory() as error:
-        what = str(error).partition("\n")[0].rstrip(".") or "nothing is left"
-        on_device = not isinstance(error, MemoryError)
+        what, on_device = str(error).partition("\n")[0], not isinstance(error, MemoryError)
+        if on_device:  # what was asked for, and what is left; PyTorch then lists every process on the device
+            what = ". ".join(what.split(". ")[:3])
+        what = what.rstrip(".") or "nothing is left"
         raise SimulationError(
             f"out of memory{' on the device' * on_device} ({what}); lower model.hidden, clients.count, "
             "clients.batch_size, clients.local_steps or window, take less data, or "
