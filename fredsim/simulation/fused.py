@@ -48,12 +48,10 @@ class Fused(Snapshots):
         #: Whether a refused fetch changes nothing for the client, so that it may arrive again in the same window.
         self._may_return = protocol.wait and not protocol.fred_timestamps
         server, engine = self._server.elementwise, cast(FusedEngine, self._engine)
-        state = dict(zip(server.rule.state, server.state_of(0), strict=True))
         gate = protocol.fetch_gate
         watched = self._server.contract.deviation if gate is not None and gate.needs_statistics else ""
-        self._executor = engine.fused_executor(
-            self._server.rule, [server.params, *state.values()], watched if watched in state else "", self._window
-        )
+        arrays = [server.params, *server.state_of(0)]
+        self._executor = engine.fused_executor(self._server.rule, arrays, watched, self._window)
         self._passes_ahead = PassesAhead(self._executor, self._window)
 
     def _warm(self) -> None:
