@@ -37,9 +37,10 @@ def same(one: Result, other: Result) -> None:
 @pytest.mark.parametrize("changes", [
     {},
     {"window": 2, "dispatcher": {"name": "uniform", "wait": False}, "clients": {"count": 6, "batch_size": 3}},
-    {"clients": {"count": 3, "batch_size": 70, "sampling": "iid"}, "model": {"hidden": [9, 5]}, "iterations": 3},
+    {"clients": {"count": 3, "batch_size": 150, "sampling": "iid"}, "model": {"hidden": [9, 5]}, "iterations": 3},
     {"clients": {"count": 30, "batch_size": 1, "partition": SHARDS}, "model": {"hidden": []}},
-], ids=["plain", "no waiting", "large minibatches", "softmax regression"])  # fmt: skip
+    {"data": {"name": "digits", "validation": 0}},
+], ids=["plain", "no waiting", "large minibatches", "softmax regression", "nothing to validate on"])  # fmt: skip
 def test_digits(changes: dict[str, Any], simulate: Simulate) -> None:
     server = {"name": "fasgd", "lr": 0.005}
     base = {"iterations": ON_DIGITS, "clients": {"count": 8, "batch_size": 8}, "server": server, **changes}
@@ -143,6 +144,31 @@ def test_a_server_of_ones_own(
     base = {"iterations": 10, "server": {"name": "own_on_cuda:Plain", "lr": 0.1}}
     same(simulate(base), simulate({**base, "backend": "cuda"}))
     same(simulate(base), simulate({**base, "backend": "cuda", "server": {"name": "asgd", "lr": 0.1}}))
+
+
+WITHOUT_RATE = """
+from fredsim.numerics.rules import Rule
+from fredsim.servers import ElementwiseServer
+
+def plain(theta, g):
+    return theta - 0.125 * g
+
+class Plain(ElementwiseServer):
+    rule = Rule(plain)
+
+    def coefficients(self, t, staleness):
+        return ()
+"""
+
+
+@needs_triton
+def test_a_rule_without_coefficients(simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_without_rate.py").write_text(WITHOUT_RATE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    base = {"iterations": 10, "server": {"name": "own_without_rate:Plain"}}
+    one, other = simulate(base), simulate({**base, "backend": "cuda"})
+    assert (one.summary["path"], other.summary["path"]) == ("hand", "queued")
+    same(one, other)
 
 
 @needs_triton

@@ -135,8 +135,7 @@ def compile_rule(rule: Rule) -> Any:
         numbers=deeper.join(
             f"c_{x} = tl.load(coefficients + e * {len(rule.coefficients)} + {number})"
             for number, x in enumerate(rule.coefficients)
-        )
-        or "pass",
+        ),
         results=", ".join(f"v_{x}" for x in arrays),
         arguments=", ".join([*(f"v_{x}" for x in (*arrays, "g")), *(f"c_{x}" for x in rule.coefficients)]),
         stores=separator.join(f"tl.store(p_{x} + i, v_{x}, mask=here)" for x in arrays),
