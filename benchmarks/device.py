@@ -41,10 +41,10 @@ def run(
         return
     from fredsim.cuda.device import name
 
-    rows = []
+    rows, lengths = [], {SMALL: iterations, LARGE: max(1, iterations // 20)}
     threads = default_threads()
     for server, (pair, hidden) in product(servers.split(","), CELLS):
-        cell, length = Cell(server, *pair), iterations if hidden == SMALL else max(1, iterations // 20)
+        cell, length = Cell(server, *pair), lengths[hidden]
         model = "-".join(map(str, (784, *hidden, 10)))
         sides = [_side(cell, length, threads, backend, hidden) for backend in BACKENDS]
         digests = [side()["digest"] for side in sides]
@@ -59,7 +59,7 @@ def run(
         "On a CUDA device",
         f"{name()} beside {threads} cores of {processor_name()}, on MNIST: iterations a second, evaluation apart, "
         f"medians of {rounds} alternating rounds of {iterations:,} iterations (of the larger model "
-        f"{max(1, iterations // 20):,}). Ratio: device / CPU.",
+        f"{lengths[LARGE]:,}). Ratio: device / CPU.",
         ("server", "λ", "µ", "model", "CPU", "device", "ratio", "range", "digest of both"),
         rows,
     )

@@ -27,6 +27,10 @@ from tests.dask_cluster import Cluster
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+HAS_TRITON = all(map(importlib.util.find_spec, ("torch", "triton")))
+needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="PyTorch or Triton is not installed")
+needs_device = pytest.mark.skipif(INTERPRETED or not HAS_TRITON, reason="there is no CUDA device, PyTorch or Triton")
 
 # No deadline for examples, since the machine may be busy.
 settings.register_profile("fredsim", deadline=None, suppress_health_check=[HealthCheck.too_slow])

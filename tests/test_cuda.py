@@ -1,6 +1,5 @@
 """Whole runs on a CUDA device, or in Triton's interpreter where there is none: the same bits as on the CPU."""
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +11,13 @@ import pytest
 from fredsim.dispatchers.base import Order
 from fredsim.runs.results import Result
 from fredsim.simulation.schedule import assign_places, next_arrivals, split_windows, whole_schedule
+from tests.conftest import INTERPRETED, needs_triton
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 OwnServer = Callable[..., str]
 
-needs_triton = pytest.mark.skipif(
-    not all(__import__("importlib").util.find_spec(name) for name in ("torch", "triton")),
-    reason="PyTorch or Triton is not installed",
-)
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ON_DIGITS, ON_MNIST = (20, 3) if INTERPRETED else (200, 50)
 SHARDS = {"name": "shards", "per_client": 1}
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")

@@ -160,14 +160,15 @@ class Turning:
 """
 
 
+@pytest.mark.parametrize(("updates", "bits"), [(2, 0x7F800000), (5, 0x7FC00000)])
 def test_an_average_that_is_no_number_has_the_same_bits_on_every_processor(
-    simulate: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    updates: int, bits: int, simulate: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sum of a window is +∞, that of the next is −∞: for their sum, processors give NaNs of either sign."""
     (tmp_path / "own_turning.py").write_text(TURNING, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     average = {"name": "window", "min_window": 3, "max_window": 3}
-    result = simulate({"iterations": 5, "server": {"name": "own_turning:Turning"}, "average": average})
+    result = simulate({"iterations": updates, "server": {"name": "own_turning:Turning"}, "average": average})
     assert result.summary["status"] == "finished"
     for values in result.params.values():
-        assert set(values.view(np.uint32).ravel().tolist()) == {0x7FC00000}
+        assert set(values.view(np.uint32).ravel().tolist()) == {bits}

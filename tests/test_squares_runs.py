@@ -15,12 +15,9 @@ from fredsim.numerics import squares
 from fredsim.numerics.streams import Streams
 from fredsim.runs.results import Result
 from fredsim.show.tables import short
+from tests.conftest import needs_triton
 from tests.test_state import stop_and_go_on
 
-needs_triton = pytest.mark.skipif(
-    not all(find_spec(name) for name in ("torch", "triton")),
-    reason="PyTorch or Triton is not installed",
-)
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -5,7 +5,6 @@ import random
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from fredsim.simulation.engines import make_engine
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Diverged
 from fredsim.simulation.recorder import Row
+from tests.conftest import needs_triton
 from tests.random_experiments import experiment
 from tests.test_random_experiments import beside, left_behind
 
@@ -151,7 +151,7 @@ def test_what_clients_hold_of_several_timestamps() -> None:
     assert stop_and_go_on(data, [11, 30]) == "fused"
 
 
-@pytest.mark.skipif(not all(map(find_spec, ("torch", "triton"))), reason="PyTorch or Triton is not installed")
+@needs_triton
 @pytest.mark.parametrize(("server", "path"), [("fasgd", "queued"), ("asgd", "snapshots")])
 @pytest.mark.parametrize("wait", [True, False])
 def test_on_a_device(server: str, path: str, wait: bool) -> None:

@@ -31,21 +31,16 @@ FLAGS = {"AVX2": "avx2", "AVX-512": "avx512f"}  # the flags in /proc/cpuinfo tha
 VERSIONS = ("numpy", "numba", "llvmlite", "triton", "torch")
 
 
-def imported_make() -> Any:
-    """Import make.py, which is beside this file."""
-    sys.path[:0] = [str(ROOT), str(HERE)]
-    return importlib.import_module("make")
-
-
 def digest(experiment: dict[str, Any], backend: str) -> str:
     """Run an experiment and return its digest."""
     with tempfile.TemporaryDirectory() as folder:
-        return str(imported_make().digest(experiment, backend, Path(folder) / "run"))
+        return str(importlib.import_module("make").digest(experiment, backend, Path(folder) / "run"))
 
 
 def run_cell(backend: str, threads: int, every: int, jobs: int) -> None:
     """Run the experiments, in this process if jobs is 1, and print the result as JSON."""
-    make = imported_make()
+    sys.path[:0] = [str(ROOT), str(HERE)]  # also of the processes that the pool starts
+    make = importlib.import_module("make")
     recorded: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
     chosen = list(make.experiments().items())[::every]
     todo = [experiment | {"threads": threads} for _, experiment in chosen], [backend] * len(chosen)

@@ -3,7 +3,6 @@
 import hashlib
 import importlib.util
 import json
-import os
 import re
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +14,7 @@ from fredsim.config.partition import PARTITIONS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.servers import SERVERS
+from tests.conftest import needs_device
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,8 +30,6 @@ def load_make() -> ModuleType:
 
 make = load_make()
 RECORDED: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" or not importlib.util.find_spec("triton")
-ON_A_DEVICE = pytest.mark.skipif(INTERPRETED, reason="no CUDA device; matrix.py --interpreter runs some of them")
 
 
 def test_every_combination_is_recorded() -> None:
@@ -51,10 +49,12 @@ def test_whatever_there_is_has_a_digest() -> None:
     assert {experiment["compress"]["name"] for experiment in found if "compress" in experiment} == set(COMPRESSORS)
 
 
-@pytest.mark.parametrize("backend", ["numba", "numpy", pytest.param("cuda", marks=ON_A_DEVICE)])
+@pytest.mark.parametrize("backend", ["numba", "numpy", pytest.param("cuda", marks=needs_device)])
 @pytest.mark.parametrize("name", make.experiments())
 def test_digest(name: str, backend: str, tmp_path: Path) -> None:
-    """Kernels run on one to three threads in turn; golden/matrix.py has each experiment with each number."""
+    """Kernels run on one to three threads in turn; golden/matrix.py has each experiment with each number,
+    and some in Triton's interpreter.
+    """
     threads = 1 + list(RECORDED).index(name) % 3
     assert make.digest(make.experiments()[name] | {"threads": threads}, backend, tmp_path / "run") == RECORDED[name]
 
