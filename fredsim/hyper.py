@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fredsim.errors import ConfigError, SimulationError, closest, hint, shown
 from fredsim.numerics.arrays import LARGEST
+from fredsim.numerics.given_arrays import CheckedOperations
+from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.states import Stateful
 
 __all__ = [
@@ -70,12 +73,24 @@ class Configurable(Stateful):
 
     Hyper: ClassVar[type[HyperParameters]] = HyperParameters
 
+    #: Whether the class itself, not only a base of it, comes with fredsim.
+    _built_in: ClassVar[bool] = True
+    #: By method of fredsim's classes: returns the method with its array converted, if a user's class passes it on.
+    _converters: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+
     #: The operations of the backend (fredsim.numerics.operations).
     operations: Any = None
     _given_streams: Any = None
     #: A function that returns the pool in which arrays (P,) of single clients are (fredsim.compute.storage.Pool);
     #: None: they are stored in memory.
     _given_pool: Any = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Note whether the class is fredsim's; if so, let its methods convert what a user's class passes on."""
+        super().__init_subclass__(**options)
+        cls._built_in = is_built_in(cls)
+        for name in cls._converters.keys() & vars(cls).keys() if cls._built_in else ():
+            setattr(cls, name, cls._converters[name](vars(cls)[name]))
 
     def __init__(self, /, **hyper: Any) -> None:
         try:
@@ -98,8 +113,13 @@ class Configurable(Stateful):
         self._given_streams = streams
 
     def equip(self, streams: Any, operations: Any, pool: Any = None) -> None:
-        """Set the random streams, the backend's operations, and the function that returns the pool, before `init`."""
-        self._given_streams, self.operations, self._given_pool = streams, operations, pool
+        """Set the random streams, the backend's operations, and the function that returns the pool, before `init`.
+
+        A user's class gets operations that take any array, since it may hand over others than kernels can read.
+        """
+        checked = self._built_in or isinstance(operations, CheckedOperations)
+        self.operations = operations if checked else CheckedOperations(operations)
+        self._given_streams, self._given_pool = streams, pool
 
 
 Location = tuple[int | str, ...]

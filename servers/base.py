@@ -19,8 +19,9 @@ array([0.5, 0.5], dtype=float32)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
 from fredsim.models.layout import Layout
+from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.plugins.states import State
 from fredsim.servers.schedules import Rate, rate_at
@@ -52,6 +54,42 @@ class Reply:
 
     released: Iterable[int] = ()
     restarted: Iterable[int] = ()
+
+
+def _converted_push(method: Callable[..., Reply | None]) -> Callable[..., Reply | None]:
+    """Return `apply_update` of a class of fredsim's, which a user's class may call with any array of P numbers."""
+
+    @wraps(method)
+    def apply_update(self: Server, grad: Any, client_id: int, timestamp: int) -> Reply | None:
+        if not self._built_in:
+            grad = readable(grad, len(self.params), "grad")
+            if isinstance(grad, np.ndarray) and (not grad.flags.writeable or np.may_share_memory(grad, self.params)):
+                grad = grad.copy()  # the server may write into it
+        return method(self, grad, client_id, timestamp)
+
+    return apply_update
+
+
+def _converted_start(method: Callable[..., None]) -> Callable[..., None]:
+    """Return `init` of a class of fredsim's, likewise."""
+
+    @wraps(method)
+    def init(self: Server, params: Any, clients: int, layout: Layout | None = None) -> None:
+        method(self, params if self._built_in else readable(params, what="params"), clients, layout)
+
+    return init
+
+
+def _converted_params(method: Callable[..., None]) -> Callable[..., None]:
+    """Return `begins` of a class of fredsim's, likewise."""
+
+    @wraps(method)
+    def begins(self: Server, client_id: int, params: Any, timestamp: int) -> None:
+        if not self._built_in:
+            params = readable(params, len(self.params), "params")
+        method(self, client_id, params, timestamp)
+
+    return begins
 
 
 class Server(Configurable):
@@ -86,6 +124,8 @@ class Server(Configurable):
     metrics: ClassVar[dict[str, Literal["sum", "mean"]]] = {}
 
     operations: Operations = NumpyOperations()
+
+    _converters = {"init": _converted_start, "apply_update": _converted_push, "begins": _converted_params}  # noqa: RUF012
 
     def expect(self, clients: int) -> None:
         """Note how many clients there will be; called first, so that declarations that depend on it are set here.

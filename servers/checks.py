@@ -23,11 +23,11 @@ import numpy as np
 
 from fredsim.errors import SimulationError
 from fredsim.numerics.rules import Rule
+from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.source_lines import calling_line
 
 __all__ = [
-    "comes_with_fredsim",
     "form_coefficients",
     "make_twin",
     "no_attribute",
@@ -39,7 +39,7 @@ __all__ = [
 HARMLESS = {
     "__init__", "__module__", "__doc__", "__qualname__", "__annotations__", "__annotate_func__", "__dict__",
     "__weakref__", "__static_attributes__", "__firstlineno__", "__repr__", "__slots__", "__annotations_cache__",
-    "Hyper", "idea", "citation", "rule", "per_client", "pushes", "deviation", "v",
+    "_built_in", "Hyper", "idea", "citation", "rule", "per_client", "pushes", "deviation", "v",
     "expect", "init", "initial_state", "state_names", "coefficients", "rate", "take_state", "put_state",
 }  # fmt: skip
 #: Attributes of instances that a class must not define: a property would hide the arrays from the loop.
@@ -48,11 +48,6 @@ INSTANCE_DATA = {"params", "timestamp", "finite", "arrays", "own", "update"}
 HIDDEN = "_hidden_from_coefficients"
 #: These are always hidden; so is any other attribute that shares memory with the arrays.
 ALWAYS_HIDDEN = ("params", "arrays", "own")
-
-
-def comes_with_fredsim(server: object) -> bool:
-    """Return whether a server's class itself, not only a base of it, comes with fredsim."""
-    return type(server).__module__.startswith("fredsim.servers.")
 
 
 def why_more_than_a_rule(server: Any, base: type) -> str:
@@ -83,9 +78,7 @@ def why_whole_gradients(server: Any, base: type) -> str:
 def trusted_rule(server: Any) -> Rule:
     """Return a server's rule; for a user's class with `zero_keeps` false, unless it is our own stateless rule."""
     rule: Rule = server.rule
-    built_in = comes_with_fredsim(server) or (
-        not rule.state and rule.function.__module__.startswith("fredsim.servers.")
-    )
+    built_in = is_built_in(type(server)) or (not rule.state and rule.function.__module__.startswith("fredsim.servers."))
     return rule if built_in else replace(rule, zero_keeps=False)
 
 
@@ -95,7 +88,7 @@ def make_twin(server: Any, base: type, start: Any, clients: int) -> Any:
     It is the server itself if its class comes with fredsim, or does more with a push than apply its rule. `start` (P,)
     are the initial parameters. The twin is made and started as the server was.
     """
-    if comes_with_fredsim(server) or why_more_than_a_rule(server, base):
+    if is_built_in(type(server)) or why_more_than_a_rule(server, base):
         return server
     arguments, keywords = server.made_with
     twin = type(server)(*arguments, **keywords)
@@ -126,7 +119,7 @@ def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
     class, if one is not finite. (With a class of fredsim's such a run diverges.)
     """
     names, stage = server.rule.coefficients, "coefficients"
-    twin, built_in = server.twin, comes_with_fredsim(server)
+    twin, built_in = server.twin, is_built_in(type(server))
     guarded = _GuardedTwin(twin)
     guarded.set_event(None, t)
     if not built_in:

@@ -19,7 +19,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
-from fredsim.servers.checks import comes_with_fredsim, form_coefficients, make_twin, no_attribute
+from fredsim.servers.checks import form_coefficients, make_twin, no_attribute
 
 __all__ = ["ElementwiseServer", "PerClient"]
 
@@ -155,7 +155,6 @@ class ElementwiseServer(Server):
         self.update = self._compile(self.rule)
         self.compiled = self.rule, self.update
         self._decay = self._compile(DECAY)
-        self._built_in = comes_with_fredsim(self)
         begin = None if self._built_in else np.array(params)
         self._find_twin = cache(partial(make_twin, self, ElementwiseServer, begin, clients))
 

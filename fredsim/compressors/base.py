@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.hyper import Configurable
 from fredsim.models.layout import Layout
+from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.streams import Stream, Streams
 
@@ -17,8 +20,21 @@ __all__ = ["Compressor", "PerTensor"]
 Array = NDArray[np.float32]
 
 
+def _converted(method: Callable[..., tuple[Array, int]]) -> Callable[..., tuple[Array, int]]:
+    """Return `compress` of a class of fredsim's, which a user's class may call with any array of P numbers."""
+
+    @wraps(method)
+    def compress(self: Compressor, push: Any, client: int, step: int) -> tuple[Array, int]:
+        push = push if self._built_in else readable(push, self._layout.size, "push")
+        return method(self, push, client, step)
+
+    return compress
+
+
 class Compressor(Configurable):
     """Compresses a push: returns what the server decodes, and the bytes sent. It may keep a memory for each client."""
+
+    _converters = {"compress": _converted, "memoryless": _converted}  # noqa: RUF012
 
     idea: ClassVar[str] = ""
     citation: ClassVar[str] = ""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
-__all__ = ["class_named", "find_classes"]
+__all__ = ["class_named", "find_classes", "is_built_in"]
 
 T = TypeVar("T")
 
@@ -25,6 +25,11 @@ def find_classes(package: str, base: type[T]) -> dict[str, type[T]]:
             if defined_here and vars(value).get("idea"):
                 found[file.name] = value
     return found
+
+
+def is_built_in(cls: type) -> bool:
+    """Return whether a class itself, not only a base of it, comes with fredsim."""
+    return cls.__module__.partition(".")[0] == "fredsim"
 
 
 def class_named(name: str, package: str, classes: Mapping[str, type]) -> Any:

@@ -144,17 +144,6 @@ class Guarded(Stateful):
         """Return a SimulationError that says what is wrong, in which class and stage, and at which event."""
         return SimulationError(f"{', '.join(part for part in (self._name, self.where, stage) if part)}: {what}")
 
-    def _check_array(self, array: Any, size: int, what: str) -> None:
-        if type(array) is np.ndarray and array.dtype == np.float32 and array.shape == (size,):
-            return
-        is_array = hasattr(array, "__array_ufunc__") and hasattr(array, "shape") and hasattr(array, "dtype")
-        if not is_array or array.dtype != np.float32 or array.shape != (size,):
-            found = f"{array.dtype} {array.shape}" if is_array else type(array).__name__
-            hint = ": nothing has set it" if array is None else ""
-            if is_array and array.dtype == np.float64 and array.shape == (size,):
-                hint = "; a float64 took part: give np.float32 numbers, or .astype(np.float32)"
-            raise self.error(what, f"is {found}; it must be float32 ({size},){hint}")
-
     def _check_number(self, value: Any, what: str) -> None:
         """Raise SimulationError if the value is not a real number ≥ 0; ∞ is allowed."""
         if not isinstance(value, REAL) or isinstance(value, bool | np.bool_) or not value >= 0:

@@ -15,9 +15,10 @@ from typing import Any, get_args
 from fredsim.config.choices import DroppedPush
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.numerics.rules import Rule
+from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.guarded import Guarded
 from fredsim.servers.base import Server
-from fredsim.servers.checks import comes_with_fredsim, trusted_rule, why_whole_gradients
+from fredsim.servers.checks import trusted_rule, why_whole_gradients
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.local_work import PushKind
@@ -124,7 +125,7 @@ def read_contract(server: Any, clients: int) -> Contract:
         read.call("expect", clients)
     contract = Contract(
         name=type(own).__name__,
-        built_in=comes_with_fredsim(own),
+        built_in=is_built_in(type(own)),
         derived=isinstance(own, Server),
         gates=_gates(read),
         **_declared_v(own),

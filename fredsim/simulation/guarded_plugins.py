@@ -16,8 +16,10 @@ from fredsim.dispatchers.gates import GATES, Gate, Statistics
 from fredsim.dispatchers.gates.budget import Budget
 from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream
+from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.guarded import INTEGER, Guarded
 from fredsim.plugins.states import State, Stateful
+from fredsim.simulation.guarded_arrays import checked_array
 from fredsim.simulation.run_context import RunContext
 
 __all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate"]
@@ -48,7 +50,7 @@ class GuardedDispatcher(Guarded):
         self._held: set[int] = set()  # the clients that are held
         self._step = 0  # the iteration of the last choice
         #: Whether the class itself comes with fredsim: a user's class derived from one may choose differently.
-        self._built_in = type(dispatcher).__module__.startswith("fredsim.dispatchers.")
+        self._built_in = is_built_in(type(dispatcher))
         if self.has("expect"):
             self.call("expect", clients)
 
@@ -178,7 +180,7 @@ class GuardedCompressor(Guarded):
 
     @property
     def _built_in(self) -> bool:
-        return type(self._inner).__module__.startswith("fredsim.compressors.")
+        return is_built_in(type(self._inner))
 
     @property
     def has_memory(self) -> bool:
@@ -208,9 +210,9 @@ class GuardedCompressor(Guarded):
         if not isinstance(result, tuple) or len(result) != 2:
             raise self.error("compress", f"returned {type(result).__name__}; it must return (array, bytes)")
         decoded, size = result
-        self._check_array(decoded, self._size, "what compress returns")
+        decoded = checked_array(self, decoded, self._size, "what compress returns")
         if not isinstance(size, INTEGER) or size <= 0:
             raise self.error("compress", f"returned {size!r} bytes; it must be a positive integer")
-        if isinstance(decoded, np.ndarray) and not decoded.flags.writeable:
-            decoded = decoded.copy()  # it is the push itself, and a server may write into what it gets
+        if isinstance(decoded, np.ndarray) and not self._built_in:
+            decoded = decoded.copy()  # it may be the push itself, or kept, and a server may write into what it gets
         return decoded, int(size)

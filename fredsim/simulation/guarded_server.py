@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import FredsimError, SimulationError
+from fredsim.numerics.given_arrays import check_written
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.guarded import INTEGER, Guarded
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import SIGNATURES, complete, read_contract, without_average
+from fredsim.simulation.guarded_arrays import checked_array
 from fredsim.simulation.recorder import Recorder
 from fredsim.simulation.run_context import RunContext
 from fredsim.simulation.server_metrics import add_record_method, check_proxies
@@ -66,24 +68,26 @@ class GuardedServer(Guarded):
         self._size, self._layout = context.layout.size, context.layout
         self._mean, finite = context.operations.mean, context.operations.finite
         self.check: Callable[..., bool] = lambda params, **_: finite(params)  # a path may set one that copies, too
-        self._check_array(self.params, self._size, "params")
+        checked_array(self, self.params, self._size, "params")
         self.contract = complete(self.contract, self._inner)
+        if self.contract.rule is not None and not self.contract.built_in:  # kernels update these arrays in place
+            server = self.elementwise
+            self.guard("init", lambda: check_written({"params": server.params, **server.arrays}, self._size))
         self._checked = self.contract.checked
 
     @property
     def params(self) -> Array:
-        """The server's parameters, float32 (P,)."""
+        """The server's parameters, float32 (P,); a copy if a kernel cannot read the server's own array."""
         params: Array = self.get("params", None)
-        return params
+        fits = type(params) is np.ndarray and params.flags.carray
+        return params if fits else checked_array(self, params, self._size, "params")
 
     @property
     def evaluated_params(self) -> Array:
         """The parameters to evaluate: the average, if the server keeps one. Raises SimulationError if it is invalid."""
         if not self.contract.averaged_params:
             return self.params
-        averaged: Array = self.get("averaged_params", None)
-        self._check_array(averaged, self._size, "averaged_params")
-        return averaged
+        return checked_array(self, self.get("averaged_params", None), self._size, "averaged_params")
 
     def pushes_until_release(self) -> int:
         """Return how many pushes are certain to come before any client is released, for a server that holds clients."""
@@ -166,10 +170,13 @@ class GuardedServer(Guarded):
         """Return a statistic of v, computed only once per timestamp."""
         known = self._statistics.get(kind)
         if known is None or known[0] != self.timestamp:
-            v = self._inner.v if self.timestamp else None
-            if v is not None and self._checked:
-                self._check_array(v, self._size, "v")
-            known = self.timestamp, [1.0] * count if v is None else measure(v)
+            if not self.timestamp:
+                values = [1.0] * count
+            elif not self.contract.built_in:
+                values = measure(checked_array(self, self.get("v", None), self._size, "v"))
+            else:
+                values = measure(self._inner.v)
+            known = self.timestamp, values
             self._statistics[kind] = known
         return known[1]
 
@@ -267,8 +274,7 @@ class GuardedServer(Guarded):
             if not isinstance(now, INTEGER) or not before <= now <= before + 1:
                 raise self.error("timestamp", f"is {now!r} after {before}; it must be that, or one more")
             self.timestamp = int(now)
-        self._check_array(params, self._size, "params")
-        return bool(getattr(self._inner, "finite", True)) and self.check(params, new=self.timestamp > before)
+        return self.check(checked_array(self, params, self._size, "params"), new=self.timestamp > before)
 
     def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
         """Tell a server that has `begins` which parameters a client computes its next gradient from."""
@@ -289,9 +295,7 @@ class GuardedServer(Guarded):
             return self.params
         self.set_event(client, iteration)
         given: Array = self.call("fetch", client)
-        if given is not self.params:
-            self._check_array(given, self._size, "what fetch returns")
-        return given
+        return given if given is self.params else checked_array(self, given, self._size, "what fetch returns")
 
     def changed_params(self, client: int, iteration: int) -> SimulationError:
         """Return the error for parameters that changed between two fetches at the same timestamp."""
