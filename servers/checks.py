@@ -26,6 +26,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.source_lines import calling_line
+from fredsim.plugins.states import note_start
 
 __all__ = [
     "form_coefficients",
@@ -100,6 +101,7 @@ def make_twin(server: Any, base: type, start: Any, clients: int) -> Any:
     for name in hidden:
         del attributes[name]
     attributes[HIDDEN] = hidden
+    note_start(twin)
     return twin
 
 

@@ -69,7 +69,9 @@ OF_INSTANCES = {"arrays", "own", "update", "compiled", "finite", "rule", "hyper"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_other_names_mean_nothing(kind: str, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_names_mean_nothing(
+    kind: str, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cls, bases, change = KINDS[kind]
     page = (ROOT / "docs" / f"own_{kind}.md").read_text(encoding="utf-8")
     names = {name for base in bases for name in dir(base)} | OF_INSTANCES

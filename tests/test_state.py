@@ -189,6 +189,8 @@ class Server:
             self.kept = Kept()
 
     def apply_update(self, grad, client_id, timestamp):
+        if self.keeps:
+            self.kept.count = timestamp
         self.last.append((client_id, timestamp))
         mean = self.by_client.get(client_id, np.zeros_like(grad))
         self.by_client[client_id] = np.float32(0.5) * (mean + grad)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fredsim.errors import SimulationError
 from fredsim.models.layout import Layout
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.plugins.states import put_state, take_state
+from fredsim.plugins.states import note_start, put_state, take_state
 from fredsim.servers import ASGD
 
 
@@ -214,7 +214,9 @@ class SetsItsLayout(ASGD):  # type: ignore[misc]
 def test_what_fredsims_classes_set_is_theirs_unless_a_users_sets_it_too() -> None:
     server = SetsItsLayout(lr=0.1)
     server.init(np.zeros(2, np.float32), 3)
-    server.layout = {3}
+    note_start(server)
+    assert "layout" not in take_state(server)
+    server.layout = {3, 4}
     with pytest.raises(SimulationError, match=r"SetsItsLayout: self\.layout is a set"):
         take_state(server)
 
@@ -238,12 +240,14 @@ def test_slots_and_what_came_and_went() -> None:
     fresh = again(found)
     fresh.go_on()
     assert fresh.waiting == [2]
-    begun = Plain()
+    begun, fresh = Plain(), Plain()
+    for one in (begun, fresh):
+        one.first, one.second = 2, 3  # type: ignore[attr-defined]
+        note_start(one)
     begun.later = 1  # type: ignore[attr-defined]
-    fresh = Plain()
-    fresh.first = 2  # type: ignore[attr-defined]
+    del begun.first  # type: ignore[attr-defined]
     put_state(fresh, take_state(begun))
-    assert vars(fresh) == {"later": 1}
+    assert vars(fresh) == {"later": 1, "second": 3}
 
 
 class Given:

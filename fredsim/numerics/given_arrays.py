@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,8 @@ def _overlap(one: Any, other: Any) -> bool:
 
 class CheckedOperations:
     """A backend's operations (fredsim.numerics.operations.Operations) for users' classes: any array may be given."""
+
+    UNCHANGING: ClassVar = True  # what it keeps is no part of the state of an object that has it
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations

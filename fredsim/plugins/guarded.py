@@ -16,7 +16,7 @@ import numpy as np
 
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.plugins.source_lines import line_of, where_defined
-from fredsim.plugins.states import State, Stateful, declares_state, part_of, put_state, take_state
+from fredsim.plugins.states import State, Stateful, declares_state, note_start, part_of, put_state, take_state
 
 __all__ = ["INTEGER", "REAL", "Guarded"]
 
@@ -105,6 +105,10 @@ class Guarded(Stateful):
     def declares_state(self) -> bool:
         """Whether the user's object itself says what its state is."""
         return declares_state(self._user_object)
+
+    def note_start(self) -> None:
+        """Note what the user's object is, now that it is started: what changes from here on is its state."""
+        self.guard("init", lambda: note_start(self._user_object))
 
     def take_state(self) -> State:
         """Return this wrapper's state and the object's, whose names begin with `own.`. Raises SimulationError."""

@@ -1,34 +1,38 @@
 """The state of an object: its attributes' values, as one flat mapping of names to arrays, numbers and texts.
 
 A class says which of its attributes change from event to event by naming them in `state_names`; this holds for
-fredsim's classes (`Stateful`) and for users'. Or it has its own `take_state` and `put_state`. If a user's class has
-neither, all its attributes are its state, provided that all can be restored exactly as they were: with the same types,
-the same memory layout, and shared if they were shared. An attribute that cannot is refused (fredsim.plugins.packing
-says which can).
+fredsim's classes (`Stateful`) and for users'. Or it has its own `take_state` and `put_state`. Of a user's class without
+the latter, every attribute is compared with what it was after the start, and so is what the class keeps elsewhere, in
+itself and in its modules. What has changed is state, too, provided that it can be restored exactly as it was: with the
+same types, the same memory layout, and shared if it was shared. What cannot is refused (fredsim.plugins.packing says
+which can).
 """
 
 from __future__ import annotations
 
-import dis
+import json
+import weakref
 from collections.abc import Mapping, MutableMapping, MutableSequence, MutableSet
+from dataclasses import dataclass
 from enum import Enum
-from functools import cache
-from types import FunctionType, MemberDescriptorType
+from types import FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fredsim.errors import SimulationError
+from fredsim.plugins.discovery import is_built_in
+from fredsim.plugins.fingerprints import Known, changed_names, fingerprint, is_opaque, kept_elsewhere, slots_of
 from fredsim.plugins.packing import CannotPack, Packer, State, Unpacker
 
-__all__ = ["State", "Stateful", "declares_state", "part_of", "put_state", "take_state"]
+__all__ = ["State", "Stateful", "declares_state", "note_start", "part_of", "put_state", "take_state"]
 
-#: How the module names of fredsim's own classes and functions begin.
-PACKAGE = "fredsim."
 #: Types of class attributes by which a class, and so all of its instances, may keep something from event to event.
 CHANGING = (MutableMapping, MutableSequence, MutableSet, np.ndarray, np.random.Generator)
 #: CPython's flag of classes that are written in Python; other objects may have more state than their attributes.
 HEAP_TYPE = 1 << 9
+#: The entry of a state that names the attributes that have gone since the start.
+GONE = "gone since the start"
 
 
 class Stateful:
@@ -76,54 +80,92 @@ def declares_state(found: Any) -> bool:
 
 def user_classes(kind: type) -> list[type]:
     """Return a class and its bases that are not fredsim's, in the order in which attributes are looked up."""
-    return [cls for cls in kind.__mro__[:-1] if not cls.__module__.startswith(PACKAGE)]
+    return [cls for cls in kind.__mro__[:-1] if not is_built_in(cls)]
 
 
 def _state_names(kind: type) -> list[str]:
     return [name for cls in reversed(kind.__mro__) for name in vars(cls).get("state_names", ())]
 
 
-def _attributes(found: Any) -> list[str]:
-    """Return the names of all attributes that an object has, including those in slots."""
-    slots = [
-        name
-        for cls in type(found).__mro__
-        for name, value in vars(cls).items()
-        if isinstance(value, MemberDescriptorType) and hasattr(found, name)
-    ]
-    return [*getattr(found, "__dict__", ()), *slots]
+def _attributes(found: Any) -> dict[str, Any]:
+    """Return all attributes that an object has, by name, including those in slots."""
+    slots = {name: getattr(found, name) for name in slots_of(type(found)) if hasattr(found, name)}
+    return {**getattr(found, "__dict__", {}), **slots}
 
 
-@cache
-def _set_by(cls: type) -> frozenset[str]:
-    """Return the names of the attributes that the methods of a class set."""
-    methods = [value for value in vars(cls).values() if isinstance(value, FunctionType)]
-    code = [instruction for method in methods for instruction in dis.get_instructions(method)]
-    return frozenset(instruction.argval for instruction in code if instruction.opname == "STORE_ATTR")
+@dataclass(frozen=True)
+class Start:
+    """What an object of a user's class was when it had been started: fingerprints, by name.
 
-
-def _implied_state(found: Any) -> list[str]:
-    """Return the names of the attributes that are the state of an object whose class does not declare its state.
-
-    Those named in `state_names` are left out; so are those that fredsim's classes set, which name their own state, and
-    values of fredsim's that never change.
+    `attributes` are those that `state_names` does not name; `elsewhere` is what its class keeps outside its objects.
     """
-    kind, classes = type(found), user_classes(type(found))
-    set_by_users = {name for cls in classes for name in _set_by(cls)}
-    set_by_fredsim = {name for cls in kind.__mro__ if cls not in classes for name in _set_by(cls)} - set_by_users
-    known = {*_state_names(kind), *set_by_fredsim}
-    return sorted(
-        name for name in _attributes(found) if name not in known and not _belongs_to_fredsim(getattr(found, name))
-    )
+
+    attributes: Mapping[str, str]
+    elsewhere: Mapping[str, str]
+
+
+_starts: dict[int, Start] = {}  # by the object's id
+_kept_alive: list[Any] = []  # objects that cannot say when they end, so that their ids stay unique
+
+
+def note_start(found: Any) -> None:
+    """Note what an object of a user's class is after its start: its state is what changes from then on.
+
+    Without this, every attribute counts as changed, if the class does not declare its state.
+    """
+    if _is_compared(type(found)):
+        _starts[id(found)] = Start(_fingerprints(found), _kept_elsewhere(found))
+        try:
+            weakref.finalize(found, _starts.pop, id(found), None)
+        except TypeError:  # its class has slots, and none for this
+            _kept_alive.append(found)
+
+
+def _is_compared(kind: type) -> bool:
+    """Return whether an object of a class is compared with its start: not if a user's class has its own take_state."""
+    classes = user_classes(kind)
+    return bool(classes) and not any("take_state" in vars(cls) for cls in classes)
+
+
+def _fingerprints(found: Any) -> dict[str, str]:
+    """Return the fingerprints of an object's attributes that `state_names` does not name."""
+    named, attributes = _state_names(type(found)), _attributes(found)
+    known = Known(found, [attributes[name] for name in named if name in attributes])
+    return {
+        name: fingerprint(value, known)
+        for name, value in attributes.items()
+        if name not in named and not _belongs_to_fredsim(value)
+    }
+
+
+def _kept_elsewhere(found: Any) -> dict[str, str]:
+    return kept_elsewhere(type(found), Known(found, _attributes(found).values()))
+
+
+def _implied_state(found: Any) -> tuple[list[str], list[str]]:
+    """Return the names of the attributes that are state although no `state_names` names them, and of those gone.
+
+    These are the attributes that have changed since the start, or that cannot be compared. Raises CannotPack if
+    something has changed that is no attribute of the object.
+    """
+    start, now, declared = _starts.get(id(found)), _fingerprints(found), declares_state(found)
+    if start is None:
+        return [] if declared else sorted(now), []
+    if changed := changed_names(start.elsewhere, _kept_elsewhere(found)):
+        raise CannotPack("", f"changes {changed[0]}, which is not in the object, and would be lost; keep it in self")
+    kept = [
+        name
+        for name, value in sorted(now.items())
+        if value != start.attributes.get(name) or (is_opaque(value) and not declared)
+    ]
+    return kept, sorted(start.attributes.keys() - _attributes(found).keys())
 
 
 def _belongs_to_fredsim(value: Any) -> bool:
     """Return whether a value is a function of fredsim, or something unchanging that fredsim gave to `init`."""
     if isinstance(value, FunctionType):
-        return value.__module__.startswith(PACKAGE)
-    return type(value).__module__.startswith(PACKAGE) and (
-        isinstance(value, Enum) or hasattr(type(value), "UNCHANGING")
-    )
+        return value.__module__.partition(".")[0] == "fredsim"
+    return is_built_in(type(value)) and (isinstance(value, Enum) or hasattr(type(value), "UNCHANGING"))
 
 
 def _has(found: Any, name: str) -> bool:
@@ -149,11 +191,12 @@ def _check_class(found: Any) -> None:
 def _take_attributes(found: Any) -> State:
     """Return the state in an object's attributes. Raises SimulationError for a value that could not be restored."""
     packer, kind = Packer(_state_of), type(found)
-    named, unnamed = _state_names(kind), list[str]()
+    named, unnamed, gone = _state_names(kind), list[str](), list[str]()
     try:
         if not declares_state(found):
             _check_class(found)
-            unnamed = _implied_state(found)
+        if _is_compared(kind):
+            unnamed, gone = _implied_state(found)
         for cls in user_classes(kind):
             for name in vars(cls).get("state_names", ()):
                 if not _has(found, name):
@@ -161,7 +204,7 @@ def _take_attributes(found: Any) -> State:
         existing = {name: getattr(found, name) for name in named if _has(found, name)}
         packed = {name: packer.pack(value, name, exact=False) for name, value in existing.items()}
         packed |= {name: packer.pack(getattr(found, name), name, exact=True) for name in unnamed}
-        return packer.finish(packed)
+        return packer.finish(packed) | ({GONE: json.dumps(gone)} if gone else {})
     except CannotPack as error:
         self = f"self.{error.name} " if error.name else ""
         raise SimulationError(
@@ -176,8 +219,10 @@ def _put_attributes(found: Any, state: State) -> None:
     named = _state_names(type(found))
     existing = {name: getattr(found, name) for name in named if _has(found, name)}  # other objects may refer to these
     names = dict.fromkeys(named)
-    if not declares_state(found):
-        names |= dict.fromkeys([*_implied_state(found), *(name.partition(".")[0] for name in state)])
+    if _is_compared(type(found)):
+        for name in json.loads(state.get(GONE, "[]")):
+            object.__delattr__(found, name)
+        names |= dict.fromkeys(name.partition(".")[0] for name in state if name != GONE)
 
     def restore_part(part: Any, path: str) -> None:
         if part is None:
@@ -188,8 +233,6 @@ def _put_attributes(found: Any, state: State) -> None:
     for name in names:
         if name in state:
             object.__setattr__(found, name, unpacker.unpack(name))
-        elif name not in named:
-            object.__delattr__(found, name)
     unpacker.finish()
 
 

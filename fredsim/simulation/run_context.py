@@ -43,3 +43,4 @@ class RunContext:
         if isinstance(plugin.inner, Configurable):
             plugin.inner.equip(self.streams, self.operations, self.pool)
         plugin.call("init", *(own[name] if name in own else getattr(self, name) for name in plugin.signatures["init"]))
+        plugin.note_start()

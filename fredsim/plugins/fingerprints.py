@@ -1,0 +1,244 @@
+"""Fingerprints of what a user's class keeps: in an object, in its classes, and in its modules.
+
+Two fingerprints of a value differ if the value has changed in between, however it was changed. They are compared within
+one process only. What a value cannot show (a generator under way, an open file) makes its fingerprint opaque: it is the
+same as long as the object is. Fredsim's own functions, and objects that it gives to a class, count as unchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import random
+import sys
+import sysconfig
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Known", "changed_names", "fingerprint", "is_opaque", "kept_elsewhere", "slots_of"]
+
+OPAQUE = "?"  # at the end of a fingerprint that does not show all
+PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
+#: The folders of Python's own modules and of installed packages.
+LIBRARIES = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+class Known:
+    """Values that are looked after elsewhere: wherever a fingerprint meets them, or memory of theirs, it passes on."""
+
+    def __init__(self, owner: Any, values: Iterable[Any] = ()) -> None:
+        """Know an object itself, and all that is in `values`."""
+        walk = _Walk(None, contents=False)
+        walk.met[id(owner)] = 0
+        for value in values:
+            walk.add(value)
+        self._walk = walk  # keeps what it met alive, so that ids stay unique
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a value is one of these, is in one of them, or is an array on memory of theirs."""
+        if id(value) in self._walk.met:
+            return True
+        return isinstance(value, np.ndarray) and any(np.may_share_memory(value, array) for array in self._walk.arrays)
+
+
+def fingerprint(value: Any, known: Known | None = None) -> str:
+    """Return a value's fingerprint."""
+    walk = _Walk(known)
+    walk.add(value)
+    return walk.digest.hexdigest() + OPAQUE * walk.opaque
+
+
+def is_opaque(found: str) -> bool:
+    """Return whether a fingerprint does not show all of its value."""
+    return found.endswith(OPAQUE)
+
+
+def kept_elsewhere(cls: type, known: Known | None = None) -> dict[str, str]:
+    """Return the fingerprints of what a user's class may keep outside its objects, by the name to give in an error.
+
+    These are the attributes of the class and of its bases, and the global variables of their modules and of all modules
+    of the user's that these use.
+    """
+    found = {
+        f"{base.__name__}.{name}": fingerprint(value, known)
+        for base in cls.__mro__[:-1]
+        for name, value in _attributes_of(base)
+    }
+    for module in _modules_of(cls):
+        for name, value in sorted(vars(module).items()):
+            if not name.startswith("__") and not isinstance(value, ModuleType) and module.__name__ != "__main__":
+                found[f"{module.__name__}.{name}"] = fingerprint(value, known)
+    return found
+
+
+def changed_names(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return the names of what has changed, appeared or gone."""
+    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+
+
+def slots_of(cls: type) -> list[str]:
+    """Return the names of a class's slots, as its objects have them."""
+    return [name for base in cls.__mro__ for name, kind in vars(base).items() if isinstance(kind, MemberDescriptorType)]
+
+
+def _attributes_of(cls: type) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(cls).items():
+        if not (name.startswith("__") and name.endswith("__")) and not name.startswith("_abc_"):
+            yield name, value
+
+
+def is_users(module: ModuleType | None) -> bool:
+    """Return whether a module is neither fredsim's nor of an installed package."""
+    if module is None or module.__name__.partition(".")[0] == "fredsim" or module.__name__ in sys.builtin_module_names:
+        return False
+    file = getattr(module, "__file__", None)
+    return file is None or not str(Path(file)).startswith(LIBRARIES)
+
+
+def _modules_of(cls: type) -> Iterator[ModuleType]:
+    """Yield the modules of a class and of its bases, and those that they use, if they are the user's."""
+    left = [sys.modules.get(base.__module__) for base in cls.__mro__]
+    seen = set[int]()
+    while left:
+        module = left.pop()
+        if module is None or id(module) in seen or not is_users(module):
+            continue
+        seen.add(id(module))
+        yield module
+        for value in list(vars(module).values()):
+            if isinstance(value, ModuleType):
+                left.append(value)
+            elif isinstance(value, type | FunctionType):
+                left.append(sys.modules.get(value.__module__ or ""))
+
+
+class _Walk:
+    """Goes through a value and all that is in it."""
+
+    def __init__(self, known: Known | None, *, contents: bool = True) -> None:
+        self.digest = hashlib.sha256()
+        self.opaque = False  # whether there was something that does not show what it holds
+        self._contents = contents
+        self.met: dict[int, int] = {}  # by id: which one it was
+        self.arrays: list[NDArray[Any]] = []
+        self._alive: list[Any] = []
+        self._known = known
+
+    def add(self, value: Any) -> None:
+        kind = type(value)
+        self._say(kind.__qualname__)
+        if kind in PLAIN:
+            self._say(repr(value))
+            return
+        if self._known is not None and self._known.holds(value):
+            self._say("known")
+            return
+        if id(value) in self.met:
+            self._say(f"again {self.met[id(value)]}")
+            return
+        self.met[id(value)] = len(self.met)
+        self._alive.append(value)
+        try:
+            self._add_parts(value)
+        except Exception:  # a user's object may refuse to be looked at
+            self.opaque = True
+            self._say(f"at {id(value)}")
+
+    def _say(self, text: str) -> None:
+        self.digest.update(f"{len(text)} {text}".encode(errors="surrogatepass"))
+
+    def _all(self, values: Iterable[Any]) -> None:
+        for value in values:
+            self.add(value)
+
+    def _add_parts(self, value: Any) -> None:
+        """Go through what a value is made of."""
+        match value:
+            case np.ndarray() | np.generic():
+                self._add_array(np.asarray(value))
+            case np.random.Generator():
+                self.add(value.bit_generator)
+            case np.random.BitGenerator():
+                self._all([value.state, value.seed_seq])
+            case np.random.RandomState():
+                self.add(value.get_state(legacy=False))
+            case random.Random():
+                self.add(value.getstate())
+            case dict():
+                self._all(item for pair in list(value.items()) for item in pair)
+                self.add(value.default_factory if isinstance(value, defaultdict) else None)
+                self._add_attributes(value)
+            case list() | tuple() | deque():
+                self._all(list(value))
+                self._add_attributes(value)
+            case set() | frozenset():
+                self._all(sorted(fingerprint(item, self._known) for item in value))
+                self._add_attributes(value)
+            case bytearray() | memoryview():
+                self.add(bytes(value))
+            case CellType():
+                self._all([value.cell_contents])
+            case MethodType():
+                self._all([value.__self__, value.__func__])
+            case FunctionType():
+                self._add_function(value)
+            case functools.partial():
+                self._all([value.func, value.args, value.keywords])
+            case staticmethod() | classmethod():
+                self.add(value.__func__)
+            case property():
+                self._all([value.fget, value.fset, value.fdel])
+            case ModuleType():
+                self._say(value.__name__)
+            case type():
+                self._add_class(value)
+            case _:
+                self._add_object(value)
+
+    def _add_array(self, array: NDArray[Any]) -> None:
+        self.arrays.append(array)
+        self._say(f"{array.dtype.str} {array.shape} {array.flags.writeable}")
+        if array.dtype.hasobject:
+            self.add(array.tolist())
+        elif self._contents:
+            self.digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+
+    def _add_function(self, function: FunctionType) -> None:
+        if str(function.__module__).partition(".")[0] == "fredsim":
+            self._say(f"at {id(function)}")
+            return
+        self._say(f"{function.__module__}.{function.__qualname__} {id(function.__code__)}")
+        self._all([function.__defaults__, function.__kwdefaults__, vars(function)])
+        self._all(function.__closure__ or ())
+
+    def _add_class(self, cls: type) -> None:
+        self._say(f"{cls.__module__}.{cls.__qualname__}")
+        if is_users(sys.modules.get(cls.__module__)):
+            for name, value in _attributes_of(cls):
+                self._say(name)
+                self.add(value)
+
+    def _add_attributes(self, value: Any) -> None:
+        names = [name for name in slots_of(type(value)) if hasattr(value, name)]
+        for name, part in [*getattr(value, "__dict__", {}).items(), *((name, getattr(value, name)) for name in names)]:
+            self._say(name)
+            self.add(part)
+
+    def _add_object(self, value: Any) -> None:
+        if hasattr(type(value), "UNCHANGING") or isinstance(value, Enum | functools._lru_cache_wrapper):
+            self._say(f"at {id(value)}")
+        elif hasattr(type(value), "__array__"):  # of pandas, or a tensor of PyTorch's
+            self._add_array(np.asarray(value.detach().cpu() if hasattr(value, "detach") else value))
+        elif hasattr(value, "__dict__") or slots_of(type(value)):
+            self._add_attributes(value)
+        else:  # an object of a library in C: what it would be pickled by
+            reduced = value.__reduce_ex__(2)
+            self.opaque |= not isinstance(reduced, tuple)
+            self._all(reduced[1:])
