@@ -62,6 +62,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
 
 
+@pytest.fixture(autouse=True)
+def together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do runs with a user's own code in this process, where tests have changed things; tests of this undo it."""
+    monkeypatch.setattr(execution, "must_be_apart", lambda _: False)
+
+
 OWN = """
 import os
 import numpy as np

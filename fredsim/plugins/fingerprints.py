@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Known", "changed_names", "fingerprint", "is_opaque", "kept_elsewhere", "slots_of"]
+__all__ = ["Known", "changed_names", "fingerprint", "is_opaque", "kept_elsewhere", "slots_of", "users_modules"]
 
 OPAQUE = "?"  # at the end of a fingerprint that does not show all
 PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
@@ -71,7 +71,7 @@ def kept_elsewhere(cls: type, known: Known | None = None) -> dict[str, str]:
         for base in cls.__mro__[:-1]
         for name, value in _attributes_of(base)
     }
-    for module in _modules_of(cls):
+    for module in users_modules(sys.modules.get(base.__module__) for base in cls.__mro__):
         for name, value in sorted(vars(module).items()):
             if not name.startswith("__") and not isinstance(value, ModuleType) and module.__name__ != "__main__":
                 found[f"{module.__name__}.{name}"] = fingerprint(value, known)
@@ -102,9 +102,9 @@ def is_users(module: ModuleType | None) -> bool:
     return file is None or not str(Path(file)).startswith(LIBRARIES)
 
 
-def _modules_of(cls: type) -> Iterator[ModuleType]:
-    """Yield the modules of a class and of its bases, and those that they use, if they are the user's."""
-    left = [sys.modules.get(base.__module__) for base in cls.__mro__]
+def users_modules(modules: Iterable[ModuleType | None]) -> Iterator[ModuleType]:
+    """Yield those of these modules, and of those that they use, that are the user's."""
+    left = list(modules)
     seen = set[int]()
     while left:
         module = left.pop()

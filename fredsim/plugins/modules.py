@@ -8,16 +8,29 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fredsim.errors import ConfigError, nearest
+from fredsim.plugins.fingerprints import users_modules
 from fredsim.plugins.source_lines import line_of
 
-__all__ = ["import_module", "import_named", "look_above", "look_in", "search_folders", "why_not_imported"]
+__all__ = [
+    "import_module",
+    "import_named",
+    "imported_anew",
+    "imported_before",
+    "look_above",
+    "look_in",
+    "note_import",
+    "search_folders",
+    "why_not_imported",
+]
 
+_imported: set[str] = set()  # the users' modules that were imported here first
 _FOLDERS: list[Path] = []  # the folders of the experiment that was opened last
 
 
@@ -48,7 +61,34 @@ def import_module(name: str) -> ModuleType:
         folders.append(str(file.parent if file.stem == top else file.parent.parent))
         _check_imported(name, file)
     sys.path[:] = dict.fromkeys([*folders, *sys.path])
+    note_import(name)
     return importlib.import_module(name)
+
+
+def note_import(name: str) -> None:
+    """Note that a user's module is about to be imported, unless something else has imported it before."""
+    if name not in sys.modules:
+        _imported.add(name)
+
+
+def imported_before(name: str) -> bool:
+    """Return whether something else, such as the user's script, has imported a module, and may have changed it."""
+    return name in sys.modules and name not in _imported
+
+
+@contextmanager
+def imported_anew(names: Iterable[str]) -> Iterator[None]:
+    """Within the `with` block, import these modules of a user's, and those that they use, as if for the first time.
+
+    After it, the modules are those that they were. One without a file, such as a notebook's, stays as it is.
+    """
+    used = {module.__name__ for module in users_modules(map(sys.modules.get, names)) if hasattr(module, "__file__")}
+    used |= {name.rpartition(".")[0] for name in used}  # the packages that they are in
+    before = {name: sys.modules.pop(name) for name in used if name in sys.modules and name != "__main__"}
+    try:
+        yield
+    finally:
+        sys.modules.update(before)
 
 
 def import_named(name: str, form: str) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 
 from fredsim.errors import SimulationError
 
-__all__ = ["code_changes", "user_code_digests", "version_mismatch_error"]
+__all__ = ["code_changes", "named_modules", "texts", "user_code_digests", "version_mismatch_error"]
 
 PARTS = ("server", "dispatcher", "compress", "average", "model")
 NAME = re.compile(r"(?:torch:)?([^\W\d][\w.]*):[^\W\d]\w*")
@@ -31,14 +31,23 @@ def user_code_digests(experiment: Mapping[str, Any]) -> dict[str, str]:
     notebook.
     """
     digests = {}
-    for text in _strings([experiment.get(part) for part in PARTS]):
-        name = NAME.fullmatch(text)
-        module = sys.modules.get(name[1]) if name else None
-        if module is not None and module.__name__.partition(".")[0] != "fredsim":
-            digest = _digest(module)
-            if digest is not None:
-                digests[module.__name__] = digest
-    return dict(sorted(digests.items()))
+    for name in sorted(named_modules(experiment)):
+        module = sys.modules.get(name)
+        digest = None if module is None else _digest(module)
+        if module is not None and digest is not None:
+            digests[module.__name__] = digest
+    return digests
+
+
+def named_modules(experiment: Mapping[str, Any]) -> set[str]:
+    """Return the names of the modules that a resolved experiment names, as in `package.module:Class`; not fredsim's."""
+    found = {name[1] for text in texts(experiment) if (name := NAME.fullmatch(text))}
+    return {name for name in found if name.partition(".")[0] != "fredsim"}
+
+
+def texts(experiment: Mapping[str, Any]) -> Iterator[str]:
+    """Yield every text in the parts of a resolved experiment that may name a user's code."""
+    return _strings([experiment.get(part) for part in PARTS])
 
 
 def code_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,16 @@ import numpy as np
 from safetensors.numpy import save
 
 from fredsim.compute.engines import Engine
-from fredsim.config.document import dump_yaml, read_document
+from fredsim.config.document import Document, dump_yaml, read_document
 from fredsim.config.experiment import Experiment
+from fredsim.errors import FredsimError
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
+from fredsim.runs.apart import do_apart, must_be_apart, note_run
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints, resume_errors
 from fredsim.runs.folders import claim, locked
 from fredsim.runs.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.observer import Observer
+from fredsim.runs.opening import check
 from fredsim.runs.per_client import clients_text
 from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.provenance import provenance
@@ -38,8 +42,49 @@ from fredsim.system.notices import on_compiling
 __all__ = ["execute"]
 
 
-@memory_errors()
 def execute(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    observer: Observer | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    hooks: Hooks = SIMULATED_RUN,
+    **how: Any,
+) -> None:
+    """Run one experiment and write its folder, in a process of its own if it has to (fredsim.runs.apart).
+
+    `hooks`: what a live run does differently; `how`: further arguments of `execute_here`. Raises ConfigError,
+    DataError, OutputError, SimulationError.
+    """
+    observer = observer or Observer()
+    if hooks is not SIMULATED_RUN or not must_be_apart(experiment):
+        if note_run(experiment):
+            check(experiment, Document(experiment.plain()).place)
+        execute_here(experiment, folder, observer=observer, stop=stop, hooks=hooks, **how)
+    elif failure := do_apart(Execution(experiment, folder, how), observer, stop):
+        raise failure
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A run as a task for a process of its own: the arguments of `execute_here`."""
+
+    experiment: Experiment
+    folder: Path
+    how: Mapping[str, Any]
+
+    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
+        """Do the run; return why it failed, or None."""
+        del threads  # given in `how`, if at all
+        try:
+            execute(self.experiment, self.folder, observer=observer, stop=stop, **self.how)
+        except FredsimError as error:
+            return error
+        return None
+
+
+@memory_errors()
+def execute_here(
     experiment: Experiment,
     folder: Path,
     *,
@@ -55,7 +100,7 @@ def execute(
     stop_at: int | None = None,
     hooks: Hooks = SIMULATED_RUN,
 ) -> None:
-    """Run one experiment and write its folder.
+    """Run one experiment in this process and write its folder.
 
     `heading`: comment lines above its config.yaml; `most_iterations`: stop after this many, as an interrupt would;
     `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `hooks`: what a live run does

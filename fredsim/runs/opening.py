@@ -14,6 +14,7 @@ from fredsim.config.resolution import resolve, with_place
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.trace import Trace
 from fredsim.errors import ConfigError, SimulationError
+from fredsim.runs.apart import note_opened
 from fredsim.runs.sizes import check_steps
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.guarded_clock import GuardedClock, OwnClock
@@ -50,6 +51,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
 
     Errors of a user's class are ignored here: they occur again in its run, and must not stop the other runs of a sweep.
     """
+    note_opened(experiment)
     steps, size = experiment.clients.local_steps, experiment.clients.batch_size
     try:
         check_steps(f"clients.local_steps is {steps}", steps, size)

@@ -6,7 +6,9 @@ dies fails only the run that it was doing, and when a sweep is killed its proces
 
 from __future__ import annotations
 
+import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -158,7 +160,7 @@ class Process:
             start_new_session=True,
         )
         self._sending = threading.Lock()
-        self._stopped = False
+        self.stopped = False
 
     def send(self, message: object) -> None:
         """Send a task, or STOP. Raises OSError if the process has ended."""
@@ -174,14 +176,17 @@ class Process:
 
     def stop(self) -> None:
         """Ask the process to stop its run soon."""
-        if not self._stopped:
-            self._stopped = True
+        if not self.stopped:
+            self.stopped = True
             with suppress(OSError):  # it has ended by itself
                 self.send(STOP)
 
     def kill(self) -> None:
         """End the process at once."""
-        self._process.kill()
+        if self._process.poll() is None and hasattr(os, "killpg"):  # it may have forked another
+            os.killpg(self._process.pid, signal.SIGKILL)
+        else:
+            self._process.kill()
 
     def close(self) -> int:
         """End the process by closing its input, and return its exit code."""

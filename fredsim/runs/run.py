@@ -17,6 +17,7 @@ from fredsim.config.choices import Backend
 from fredsim.data.problems import sampler_of
 from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.modules import imported_anew
 from fredsim.plugins.references import by_reference
 from fredsim.plugins.states import State
 from fredsim.runs.checkpoint_format import check_restored, check_types
@@ -156,11 +157,21 @@ class Run:
                 raise
             self._length, self._stop, self._seconds_between = Length(diverged.iteration), lambda: False, 0.0
             trusted = self.simulation.declares_state
-            self.simulation, self.recorder = self._make()
-            last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
-            if last is not None:
-                self._restore(last)
-            outcome, recorder = self._run(last)
+            with imported_anew(self._identity["code"]):  # a user's module may keep something of the first time
+                self.simulation, self.recorder = self._make()
+                last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
+                if last is not None:
+                    self._restore(last)
+                try:
+                    outcome, recorder = self._run(last)
+                except Diverged as again:
+                    first, second = diverged.iteration, again.iteration
+                    what = (
+                        f"diverges at iteration {first}, and at {second} when it is run again to save what was before"
+                    )
+                    raise SimulationError(
+                        f"{what}; a class of the user's keeps something outside its objects"
+                    ) from None
             return replace(outcome, status="diverged"), recorder
 
     def events(self, checkpoint: Checkpoint | None = None) -> Generator[Simulation]:

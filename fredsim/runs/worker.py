@@ -8,18 +8,25 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
+import traceback
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from fredsim.errors import SimulationError
 from fredsim.runs.observer import Observer
 
-__all__ = ["STOP", "Relay", "main"]
+__all__ = ["FORKS", "STOP", "Relay", "main"]
 
 STOP = "stop"  # sent instead of a task
+#: Whether processes can be forked, safely enough: on macOS, libraries of the system cannot go on in a forked process.
+FORKS = sys.platform == "linux"
 ADVANCE_SECONDS = 0.1  # the shortest time between two messages about a run's progress
 
 
@@ -54,15 +61,23 @@ def main(jobs: int) -> None:
 
     tasks: SimpleQueue[Any] = SimpleQueue()
     stop = threading.Event()
+    forked: list[int] = []  # the process that does the present task, if that is not this one
+
+    def tell(number: signal.Signals) -> None:
+        for process in forked:
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def listen() -> None:
         while True:
             try:
                 task = pickle.load(incoming)
             except (EOFError, pickle.UnpicklingError):  # the end of the input, or half a message
+                tell(signal.SIGKILL)
                 os._exit(1)
             if task == STOP:
                 stop.set()
+                tell(signal.SIGTERM)
             else:
                 tasks.put(task)
 
@@ -78,4 +93,36 @@ def main(jobs: int) -> None:
     relay = Relay(send, ADVANCE_SECONDS)
     threads = max(1, default_threads() // jobs)
     while True:
-        send("done", tasks.get().do(relay, stop.is_set, threads))
+        task = tasks.get()
+        if not (FORKS and getattr(task, "forks", False)):
+            send("done", task.do(relay, stop.is_set, threads))
+            continue
+        code = _fork(lambda: send("done", task.do(relay, stop.is_set, threads)), stop, forked)  # noqa: B023  done at once
+        if code:
+            send("done", SimulationError(f"the process of the run ended with exit code {code}"))
+
+
+def _fork(do: Callable[[], None], stop: threading.Event, forked: list[int]) -> int:
+    """Call `do` in a forked process, and return its exit code; its id is in `forked` meanwhile. SIGTERM sets `stop`.
+
+    The thread that reads the input is left behind: it holds no lock while it waits for the next message.
+    """
+    import fredsim.kernels.engine  # noqa: F401  so that not every forked process has to
+
+    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())  # not in the new process, where it could be too late
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of a fork beside other threads
+        process = os.fork()
+    if process == 0:
+        try:
+            do()
+        except BaseException:  # the parent learns the exit code
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    signal.signal(signal.SIGTERM, before)
+    forked.append(process)
+    if stop.is_set():
+        os.kill(process, signal.SIGTERM)
+    _, status = os.waitpid(process, 0)
+    forked.clear()
+    return os.waitstatus_to_exitcode(status)

@@ -1,0 +1,131 @@
+"""Every run with a user's own code begins as in a fresh process, whatever was run before.
+
+A user's class may keep something outside its objects: in itself, in its module, anywhere in the process. So a process
+does only one such run itself: the first, if no other code has used the user's modules. Any other run is done in a
+process of its own. Where processes can be forked, these come from one that never imports a user's module, and beginning
+one takes a few hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fredsim.config.experiment import Experiment
+from fredsim.config.registry import REQUIRED, registered
+from fredsim.errors import SimulationError
+from fredsim.plugins.modules import imported_before, look_in, search_folders
+from fredsim.plugins.user_code import named_modules, texts
+from fredsim.runs.observer import Observer
+from fredsim.runs.processes import Process
+from fredsim.runs.worker import FORKS
+
+__all__ = ["Apart", "do_apart", "must_be_apart", "note_opened", "note_run", "own_modules"]
+
+POLL_SECONDS = 0.1  # between two checks of whether to stop
+
+_opened: list[str] = []  # the digests of the experiments with own code that this process has opened
+_ran: list[str] = []  # and of those that it has run
+_spare: list[Process] = []  # a process from which the next one can be forked
+
+
+def own_modules(experiment: Mapping[str, Any]) -> set[str]:
+    """Return the names of the modules of the user's, or of installed packages, that a resolved experiment names."""
+    words = {*texts(experiment)}
+    points = [point for kind in REQUIRED for point in registered(kind).values()]
+    return named_modules(experiment) | {point.module for point in points if point.name in words}
+
+
+def note_opened(experiment: Experiment) -> None:
+    """Note that parts of an experiment are made in this process; they may leave something in it."""
+    if own_modules(experiment.plain()):
+        _opened.append(experiment.digest)
+
+
+def note_run(experiment: Experiment) -> bool:
+    """Note that an experiment is run in this process; return whether it should be opened first, as elsewhere it was."""
+    if not own_modules(experiment.plain()):
+        return False
+    _ran.append(experiment.digest)
+    return not _opened
+
+
+def must_be_apart(experiment: Experiment) -> bool:
+    """Return whether a run must have a process of its own.
+
+    A module without a file, such as a notebook's, cannot be imported in another process.
+    """
+    modules = own_modules(experiment.plain())
+    if not modules or not all(_has_file(name) for name in modules):
+        return False
+    return bool(_ran) or _opened not in ([], [experiment.digest]) or any(map(imported_before, modules))
+
+
+def _has_file(name: str) -> bool:
+    module = sys.modules.get(name)
+    return name != "__main__" and (module is None or getattr(module, "__file__", None) is not None)
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A task for a process of its own, and this process's surroundings, which that process takes over."""
+
+    task: Any
+    surroundings: tuple[str, dict[str, str], list[str], list[Path]]
+    #: Whether the worker forks a process that does the task.
+    forks = True
+
+    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> Exception | None:
+        """Do the task."""
+        folder, environment, path, folders = self.surroundings
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.path[:] = path
+        look_in(*folders)
+        failure: Exception | None = self.task.do(observer, stop, threads)
+        return failure
+
+
+def do_apart(task: Any, observer: Observer, stop: Callable[[], bool]) -> Exception | None:
+    """Do a task (fredsim.runs.processes.ProcessTask) in a process of its own; return why it failed, or None."""
+    process = _spare.pop() if _spare else Process(1)
+    ended, sound = threading.Event(), False
+
+    def watch() -> None:
+        while not ended.wait(POLL_SECONDS):
+            if stop():
+                process.stop()
+                return
+
+    watching = threading.Thread(target=watch, daemon=True)
+    try:
+        process.send(Apart(task, (os.getcwd(), dict(os.environ), sys.path[:], search_folders()[1:])))
+        watching.start()
+        while (message := process.receive())[0] != "done":
+            getattr(observer, message[0])(*message[1:])
+        sound = not process.stopped
+        failure: Exception | None = message[1]
+        return failure
+    except (EOFError, OSError):  # the process has ended
+        code = process.close()
+        return SimulationError(f"the process of the run ended with exit code {code}")
+    finally:
+        ended.set()
+        if sound and FORKS and not _spare:
+            _spare.append(process)
+        else:
+            process.kill()
+            process.close()
+
+
+@atexit.register
+def _end_spare() -> None:
+    while _spare:
+        _spare.pop().close()
