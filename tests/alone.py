@@ -1,0 +1,89 @@
+"""Does lists of runs, each list in a process that has done nothing else; started as a script by `Alone`.
+
+The script imports fredsim and no user's module, and forks a process for each list. That is apart from how fredsim itself
+keeps runs apart, which is compared with it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Alone"]
+
+ROOT = Path(__file__).parents[1]
+
+
+class Alone:
+    """The script, in a process."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+        )
+
+    def __call__(self, folder: Path, runs: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Do runs, one after another, in one new process whose current folder is `folder`; return their digests.
+
+        A run has an `experiment`, the folder `out`, and perhaps an iteration `stop_at` at which it stops, after which
+        its digest is None. The digests of a sweep are a list; of a run that fails, the message.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([str(folder), list(runs)]) + "\n")
+        self._process.stdin.flush()
+        found: list[Any] = json.loads(self._process.stdout.readline())
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+def _serve() -> None:
+    import fredsim.compute.numpy_engine
+    import fredsim.runs.runner  # noqa: F401  what every run needs
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a user's class prints is no answer
+    for line in sys.stdin:
+        folder, runs = json.loads(line)
+        if os.fork() == 0:
+            os.chdir(folder)
+            answers.write(json.dumps([_digest(**run) for run in runs]) + "\n")
+            answers.flush()
+            os._exit(0)
+        os.wait()
+
+
+def _digest(experiment: dict[str, Any], out: str, stop_at: int | None = None) -> Any:
+    import fredsim
+    from fredsim.config.expansion import expand, open_source
+    from fredsim.runs.checkpoints import CheckpointPolicy
+    from fredsim.runs.execution import execute
+
+    try:
+        if stop_at is not None:
+            (run,) = expand(open_source(experiment), []).runs
+            execute(run.experiment, Path(out), stop_at=stop_at, policy=CheckpointPolicy(1e6))
+            return None
+        result = fredsim.run(experiment, out=out)
+    except fredsim.FredsimError as error:
+        return f"{type(error).__name__}: {error}"
+    one = isinstance(result, fredsim.Result)
+    return result.summary["digest"] if one else [run.summary["digest"] for run in result]  # type: ignore[union-attr]
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,253 @@
+"""Users' modules whose classes keep a count in an odd place, and compute with it: each run must begin with a fresh one.
+
+Case i is always the same. `PLACES` are statements that keep the count and leave the next one in `n`, from 1; those of
+`OF_OBJECTS` keep it in the object itself, so that a run can continue from a checkpoint.
+"""
+
+from __future__ import annotations
+
+import random
+import textwrap
+from typing import Any
+
+__all__ = ["OF_OBJECTS", "PLACES", "case"]
+
+#: Anywhere but in the object.
+PLACES = {
+    "attribute of the class": "type(self).count = n = type(self).count + 1",
+    "attribute of a base": "Kept.count = n = Kept.count + 1",
+    "list of the class": "self.items.append(0); n = len(self.items)",
+    "array of the class": "self.array[...] += 1; n = int(self.array[0])",
+    "generator of the class": "n = int(self.rng.integers(1, 9))",
+    "iterator of the class": "n = next(self.counter)",
+    "metaclass": "type(type(self)).count = n = type(type(self)).count + 1",
+    "global variable": "global COUNT; COUNT = n = COUNT + 1",
+    "global variable by name": "globals()['COUNT'] = n = COUNT + 1",
+    "global dict": "STORE['n'] = n = STORE.get('n', 0) + 1",
+    "global object": "OBJECT.n = n = OBJECT.n + 1",
+    "global generator": "n = int(RNG.integers(1, 9))",
+    "closure": "n = COUNTING()",
+    "default": "n = grows()",
+    "default by name": "n = grows_by_name()",
+    "attribute of a function": "grows.n = n = grows.n + 1",
+    "cache": "n = len(cached()); cached().append(0)",
+    "other module": "helper.COUNT = n = helper.COUNT + 1",
+    "function of another module": "n = helper.count()",
+    "thread": "LOCAL.n = n = getattr(LOCAL, 'n', 0) + 1",
+    "context": "n = CONTEXT.get() + 1; CONTEXT.set(n)",
+    "environment": "os.environ['FREDSIM_ODD'] = str(n := int(os.environ.get('FREDSIM_ODD', 0)) + 1)",
+    "builtins": "builtins.odd = n = getattr(builtins, 'odd', 0) + 1",
+    "NumPy": "np.odd = n = getattr(np, 'odd', 0) + 1",
+    "NumPy's generator": "n = int(np.random.randint(1, 9))",
+    "Python's generator": "n = random.randint(1, 9)",
+    "sys": "sys.odd = n = getattr(sys, 'odd', 0) + 1",
+    "module of its own": "n = sys.modules.setdefault('odd_module', OBJECT).n = OBJECT.n + 1",
+    "class of fredsim's": "fredsim.servers.ASGD.odd = n = getattr(fredsim.servers.ASGD, 'odd', 0) + 1",
+    "property": "n = self.growing",
+}
+#: In the object, by ways that reading the code does not show.
+OF_OBJECTS = {
+    "attribute": "self.count = n = self.count + 1",
+    "setattr": "n = self.count + 1; setattr(self, 'count', n)",
+    "dict": "vars(self)['count'] = n = self.count + 1",
+    "object": "n = self.count + 1; object.__setattr__(self, 'count', n)",
+    "nested": "n = self.nested()",
+    "decorated": "n = self.decorated()",
+    "made later": "self.later = n = getattr(self, 'later', 0) + 1",
+    "list": "self.own_items.append(0); n = len(self.own_items)",
+    "array": "self.own_array[...] += 1; n = int(self.own_array[0])",
+    "generator": "n = int(self.own_rng.integers(1, 9))",
+    "deleted": "n = 2 if hasattr(self, 'first') else 1; hasattr(self, 'first') and delattr(self, 'first')",
+    "iterator": "n = next(self.own_counter)",
+    "closure": "n = self.own_closure()",
+    "under way": "n = next(self.under_way)",
+    "set": "self.own_set.add(len(self.own_set)); n = len(self.own_set)",
+    "object of its own": "self.own_object.n = n = self.own_object.n + 1",
+}
+MODULE = """
+import builtins
+import contextvars
+import functools
+import itertools
+import os
+import random
+import sys
+import threading
+
+import numpy as np
+
+import fredsim
+import {helper} as helper
+from fredsim.servers import SERVERS
+
+np.random.seed(5)
+random.seed(5)
+COUNT, STORE, RNG = 0, {{}}, np.random.default_rng(4)
+LOCAL, CONTEXT = threading.local(), contextvars.ContextVar("odd", default=0)
+
+
+class Object:
+    n = 0
+
+
+OBJECT = Object()
+
+
+def counting():
+    n = 0
+
+    def count():
+        nonlocal n
+        n += 1
+        return n
+
+    return count
+
+
+COUNTING = counting()
+
+
+def grows(items=[]):
+    items.append(0)
+    return len(items)
+
+
+def grows_by_name(*, items=[]):
+    items.append(0)
+    return len(items)
+
+
+grows.n = 0
+
+
+@functools.cache
+def cached():
+    return [0]
+
+
+def counted(method):
+    def wrapped(self):
+        self.count += 1
+        return self.count
+
+    return wrapped
+
+
+class Meta(type):
+    count = 0
+
+
+class Kept(metaclass=Meta):
+    count, array, rng = 0, np.zeros(1), np.random.default_rng(3)
+    items, counter, grown = [], itertools.count(1), 0
+
+    @property
+    def growing(self):
+        Kept.grown += 1
+        return Kept.grown
+
+    def nested(self):
+        def add():
+            self.count += 1
+
+        add()
+        return self.count
+
+    @counted
+    def decorated(self):
+        pass
+
+    def keep(self):
+        self.count, self.own_items, self.own_array = self.count, [], np.zeros(1)
+        self.own_rng, self.first, self.own_counter = np.random.default_rng(2), 1, itertools.count(1)
+        self.own_closure, self.under_way, self.own_set = counting(), (i for i in range(1, 10**6)), set()
+        self.own_object = Object()
+
+    def next(self):
+        {place}
+        return n
+
+
+class Server(Kept, {base}):
+    def init(self, params, clients{layout}):
+{start}
+        self.keep()
+
+    def apply_update(self, grad, client_id, timestamp):
+{step}
+
+
+class Dispatcher(Kept):
+    def init(self, clients, streams):
+        self.clients = clients
+        self.keep()
+
+    def choose(self, step):
+        return (step * 3 + self.next()) % self.clients
+
+    def hold(self, client):
+        pass
+
+    def release(self, client):
+        pass
+
+
+class Gate(Kept):
+    def init(self, clients, tensors, streams, stream):
+        self.keep()
+
+    def passes(self, step, client, statistics):
+        return self.next() % 3 > 0
+
+
+class Compressor(Kept):
+    def init(self, layout, streams):
+        self.keep()
+
+    def compress(self, push, client, step):
+        return push / np.float32(1 + self.next()), 400
+"""
+HELPER = """
+COUNT = 0
+
+
+def count():
+    global COUNT
+    COUNT += 1
+    return COUNT
+"""
+#: Bases of the server: alone, or of fredsim's, by the hyper-parameters.
+BASES: list[dict[str, Any]] = [
+    {}, {"name": "asgd", "lr": 0.05}, {"name": "fasgd", "lr": 0.01}, {"name": "sync", "lr": 0.05},
+    {"name": "fedbuff", "lr": 0.05, "buffer": 2}, {"name": "dcasgd", "lr": 0.01}, {"name": "adam", "lr": 0.003},
+    {"name": "rennala", "lr": 0.05, "batch": 3}, {"name": "sasgd", "lr": 0.05},
+]  # fmt: skip
+
+
+def case(number: int, places: dict[str, str]) -> tuple[dict[str, str], dict[str, Any], str]:
+    """Return the files of a case, the changes of an experiment that use them, and the place."""
+    rng = random.Random(number)
+    place, kind = rng.choice(list(places)), rng.choice(["server", "server", "dispatcher", "gate", "compressor"])
+    base = rng.choice(BASES) if kind == "server" else {}
+    if base:
+        more = {
+            "base": f"SERVERS[{base['name']!r}]", "layout": ", layout=None",
+            "start": "super().init(params, clients, layout)",
+            "step": "return super().apply_update(grad / np.float32(1 + self.next()), client_id, timestamp)",
+        }  # fmt: skip
+    else:
+        more = {
+            "base": "object", "layout": "", "start": "self.params = params.copy()",
+            "step": "self.params -= np.float32(0.1 / (1 + self.next())) * grad",
+        }  # fmt: skip
+    name, helper = f"odd_{number}", f"odd_helper_{number}"
+    more |= {key: textwrap.indent(more[key], " " * 8) for key in ("start", "step")}
+    files = {f"{name}.py": MODULE.format(helper=helper, place=places[place], **more), f"{helper}.py": HELPER}
+    usual: dict[str, Any] = {"server": {"name": "asgd", "lr": 0.05}}
+    changes: dict[str, dict[str, Any]] = {
+        "server": {"server": {**base, "name": f"{name}:Server"}},
+        "dispatcher": usual | {"dispatcher": {"name": f"{name}:Dispatcher"}},
+        "gate": usual | {"dispatcher": {"push": {f"{name}:Gate": {}}}},
+        "compressor": usual | {"compress": {"name": f"{name}:Compressor"}},
+    }
+    return files, changes[kind], place
