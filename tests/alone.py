@@ -1,7 +1,7 @@
 """Does lists of runs, each list in a process that has done nothing else; started as a script by `Alone`.
 
-The script imports fredsim and no user's module, and forks a process for each list. That is apart from how fredsim itself
-keeps runs apart, which is compared with it.
+The script imports fredsim and no user's module, and forks a process for each list. How fredsim itself keeps runs apart
+is compared with that.
 """
 
 import json
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Alone"]
+__all__ = ["ROOT", "Alone"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,8 +32,8 @@ class Alone:
     def __call__(self, folder: Path, runs: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Do runs, one after another, in one new process whose current folder is `folder`; return their digests.
 
-        A run has an `experiment`, the folder `out`, and perhaps an iteration `stop_at` at which it stops, after which
-        its digest is None. The digests of a sweep are a list; of a run that fails, the message.
+        A run has an `experiment`, the folder `out`, perhaps `resume`, and perhaps an iteration `stop_at` at which it
+        stops, after which its digest is None. The digests of a sweep are a list; of a run that fails, the message.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -67,7 +67,7 @@ def _serve() -> None:
         os.wait()
 
 
-def _digest(experiment: dict[str, Any], out: str, stop_at: int | None = None) -> Any:
+def _digest(experiment: Any, out: str, stop_at: int | None = None, resume: bool = False) -> Any:
     import fredsim
     from fredsim.config.expansion import expand, open_source
     from fredsim.runs.checkpoints import CheckpointPolicy
@@ -78,7 +78,7 @@ def _digest(experiment: dict[str, Any], out: str, stop_at: int | None = None) ->
             (run,) = expand(open_source(experiment), []).runs
             execute(run.experiment, Path(out), stop_at=stop_at, policy=CheckpointPolicy(1e6))
             return None
-        result = fredsim.run(experiment, out=out)
+        result = fredsim.run(experiment, out=out, resume=resume)
     except fredsim.FredsimError as error:
         return f"{type(error).__name__}: {error}"
     one = isinstance(result, fredsim.Result)

@@ -3,24 +3,22 @@
 A few dozen cases here; `--slow` tries a thousand of each kind.
 """
 
-import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.alone import Alone
+from tests.alone import ROOT, Alone
 from tests.odd_places import OF_OBJECTS, PLACES, case
 
 SMALL = {
@@ -102,3 +100,71 @@ def test_a_thousand(check: Any, alone: Alone, capsys: pytest.CaptureFixture[str]
     ended = Counter(check(number, alone) for number in range(int(begin or 0), int(end)))
     with capsys.disabled():
         print(f"\n{ended.total()} cases {check.__name__}: {dict(ended)}")  # noqa: T201
+
+
+SLOW = """
+import time
+import numpy as np
+
+
+class Slow:
+    def __init__(self, lr):
+        self.lr = np.float32(lr)
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        time.sleep(0.02)
+        self.params -= self.lr * grad
+"""
+
+
+def begin_second_run(folder: Path) -> subprocess.Popen[str]:
+    """Start a sweep of two runs, and return when the second, in a forked process, has written its first row."""
+    write(folder, {"slow_server.py": SLOW})
+    sweep = ["iterations=80", "evaluation.every=10", "sweep={seed: [0, 1]}", "select=null"]
+    server = "server={name: 'slow_server:Slow', lr: 0.1}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fredsim", "run", "quickstart", *sweep, server, "--out", "parts", "--resume"],
+        cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT), "FREDSIM_MARK": str(folder)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    wait_for(lambda: any(len(path.read_text().splitlines()) > 2 for path in folder.glob("parts/seed=1*/metrics.csv")))
+    return process
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it has not come true in a minute")
+
+
+def test_interrupted_and_continued(tmp_path: Path, alone: Alone) -> None:
+    process = begin_second_run(tmp_path)
+    process.send_signal(signal.SIGINT)
+    _, messages = process.communicate()
+    assert "interrupted" in messages
+    assert len([*tmp_path.glob("parts/seed=1*/checkpoint/*")]) > 0
+    (expected,) = alone(tmp_path, [{"experiment": str(tmp_path / "parts"), "out": str(tmp_path / "whole")}])
+    assert alone(
+        tmp_path, [{"experiment": str(tmp_path / "parts"), "out": str(tmp_path / "parts"), "resume": True}]
+    ) == [expected]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_process_outlives_the_one_that_was_killed(tmp_path: Path) -> None:
+    def marked() -> list[str]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):
+                found += [path.parent.name] if f"FREDSIM_MARK={tmp_path}".encode() in path.read_bytes() else []
+        return found
+
+    process = begin_second_run(tmp_path)
+    assert len(marked()) == 3  # the command, the process that forks, and the one that does the run
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not marked())

@@ -20,7 +20,6 @@ from fredsim.dispatchers.gates import GATES
 from fredsim.runs.results import Result
 from fredsim.servers import SERVERS, ElementwiseServer, WindowAverage
 from fredsim.simulation.guarded_clock import OwnClock
-from tests.pages import ROOT
 
 
 class Server:
@@ -57,6 +56,7 @@ class Compressor:
         return push, 400
 
 
+ROOT = Path(__file__).parents[1]
 Change = Callable[[str], dict[str, Any]]
 KINDS: dict[str, tuple[type, list[type], Change]] = {
     "server": (Server, [ElementwiseServer, WindowAverage, *SERVERS.values()], lambda name: {"server": {"name": name}}),
