@@ -5,6 +5,7 @@ The error names the class, the client, the iteration, the stage (the method or a
 
 from __future__ import annotations
 
+import gc
 import inspect
 import sys
 import time
@@ -85,6 +86,7 @@ class Guarded(Stateful):
             if (sys.getrefcount(array) - returned, sys.getrefcount(owner)) <= before:
                 return result
             time.sleep(pause)
+            gc.collect(2 if pause else 0)  # a function inside the method that calls itself is in a circle of references
         names = zip(self.signatures[stage], arguments, strict=True)
         (name,) = (name for name, value in names if value is array)
         raise self.error(stage, f"keeps {name}, or a view of it, which is overwritten; keep {name}.copy()")

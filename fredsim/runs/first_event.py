@@ -14,6 +14,8 @@ import numpy as np
 
 from fredsim.errors import FredsimError
 from fredsim.plugins.arrays import same
+from fredsim.plugins.modules import imported_anew
+from fredsim.runs.apart import own_modules
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.differences import last_common_row
 from fredsim.runs.hooks import Hooks
@@ -99,15 +101,17 @@ def _rerun(result: Result, start: int | None, root: Root, observer: Observer) ->
     """Give a generator of a recorded run's simulation: at checkpoint `start`, None: at first; then after each event."""
     experiment = recorded_experiment(result)
     experiment = experiment.model_copy(update={"path": "snapshots", "memory": None})
-    prepared, backend = prepare(experiment, root), resolve_backend(experiment.backend)
-    engine = make_engine(backend, prepared.model, prepared.dataset, experiment.clients.batch_size, experiment.threads)
     with ExitStack() as opened:
-        opened.callback(engine.close)
         scratch = Path(opened.enter_context(tempfile.TemporaryDirectory()))
-        run = Run(
-            prepared, backend, engine, scratch, observer, lambda: False, prepared.length,
-            hooks=Hooks(simulation=lambda parts, _: make_simulation(parts, DetailedSnapshots)),
-        )  # fmt: skip
+        with imported_anew(own_modules(experiment.plain())):  # the two runs share nothing of a user's modules
+            prepared, backend = prepare(experiment, root), resolve_backend(experiment.backend)
+            size = experiment.clients.batch_size
+            engine = make_engine(backend, prepared.model, prepared.dataset, size, experiment.threads)
+            opened.callback(engine.close)
+            run = Run(
+                prepared, backend, engine, scratch, observer, lambda: False, prepared.length,
+                hooks=Hooks(simulation=lambda parts, _: make_simulation(parts, DetailedSnapshots)),
+            )  # fmt: skip
         observer.begin(result.folder.name, prepared.length.iterations, prepared.length.updates, experiment.seconds)
         checkpoint = None
         if start is not None:

@@ -175,7 +175,7 @@ def _declared(read: Guarded, own: Any) -> dict[str, Any]:
 def _has(read: Guarded, own: Any, name: str) -> bool:
     """Return whether the server has this method; one inherited from Server's defaults does not count."""
     defaults = {"fetch", "pushes_until_release"}
-    if name in defaults and name not in vars(own) and getattr(type(own), name, None) is getattr(Server, name):
+    if name in defaults and getattr(type(own), name, None) is getattr(Server, name) and name not in vars(own):
         return False
     return read.has(name)
 

@@ -272,7 +272,8 @@ class GuardedServer(Guarded):
         else:
             now = self.get("timestamp", None)
             if not isinstance(now, INTEGER) or not before <= now <= before + 1:
-                raise self.error("timestamp", f"is {now!r} after {before}; it must be that, or one more")
+                what = "it must be that, or one more" if isinstance(now, INTEGER) else "it must be an integer"
+                raise self.error("timestamp", f"is {now!r} after {before}; {what}")
             self.timestamp = int(now)
         return self.check(checked_array(self, params, self._size, "params"), new=self.timestamp > before)
 
