@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
-from fredsim.plugins.states import declares_state, put_state, take_state
+from fredsim.plugins.states import declares_state, note_start, put_state, take_state
 from tests.test_states import Plain, of
 
 
@@ -108,3 +108,45 @@ def test_a_class_that_names_its_state() -> None:
     assert not declares_state(Plain())
     with pytest.raises(SimulationError, match=r"NamesNothing: self\.lost is named in state_names, and is not there"):
         take_state(NamesNothing())
+
+
+class Leaves(Named):
+    """A class whose `state_names` leaves out what changes."""
+
+    shared = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.step = 0, len
+
+    def go_on(self) -> None:
+        self.count += 1
+
+
+def test_what_state_names_leaves_out_is_kept_if_it_changes() -> None:
+    found, fresh = Leaves(), Leaves()
+    note_start(found)
+    note_start(fresh)
+    assert "count" not in take_state(found)
+    found.go_on()
+    put_state(fresh, take_state(found))
+    assert fresh.count == 1
+    found.step = lambda x: 2  # type: ignore[assignment]
+    with pytest.raises(SimulationError, match=r"^Leaves: self\.step is a function, which cannot be put back"):
+        take_state(found)
+
+
+def test_what_changes_outside_the_object_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Leaves()
+    note_start(found)
+    take_state(found)
+    monkeypatch.setattr(Leaves, "shared", 1)
+    with pytest.raises(
+        SimulationError, match=r"^Leaves: changes Leaves\.shared, which is not in the object, and would be"
+    ):
+        take_state(found)
+    monkeypatch.undo()
+    take_state(found)
+    monkeypatch.setitem(globals(), "BIG", np.arange(3.0))
+    with pytest.raises(SimulationError, match=r"^Leaves: changes tests\.test_states_refused\.BIG, which is not in the"):
+        take_state(found)

@@ -22,7 +22,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Known", "changed_names", "fingerprint", "is_opaque", "kept_elsewhere", "slots_of", "users_modules"]
+__all__ = [
+    "Known",
+    "changed_names",
+    "fingerprint",
+    "is_opaque",
+    "kept_elsewhere",
+    "modules_of",
+    "slots_of",
+    "users_modules",
+]
 
 OPAQUE = "?"  # at the end of a fingerprint that does not show all
 PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
@@ -60,18 +69,22 @@ def is_opaque(found: str) -> bool:
     return found.endswith(OPAQUE)
 
 
-def kept_elsewhere(cls: type, known: Known | None = None) -> dict[str, str]:
+def modules_of(cls: type) -> list[ModuleType]:
+    """Return the modules of a user's class and of its bases, and those of the user's that these use."""
+    return [*users_modules(sys.modules.get(base.__module__) for base in cls.__mro__)]
+
+
+def kept_elsewhere(cls: type, modules: Iterable[ModuleType], known: Known | None = None) -> dict[str, str]:
     """Return the fingerprints of what a user's class may keep outside its objects, by the name to give in an error.
 
-    These are the attributes of the class and of its bases, and the global variables of their modules and of all modules
-    of the user's that these use.
+    These are the attributes of the class and of its bases, and the global variables of its modules (`modules_of`).
     """
     found = {
         f"{base.__name__}.{name}": fingerprint(value, known)
         for base in cls.__mro__[:-1]
         for name, value in _attributes_of(base)
     }
-    for module in users_modules(sys.modules.get(base.__module__) for base in cls.__mro__):
+    for module in modules:
         for name, value in sorted(vars(module).items()):
             if not name.startswith("__") and not isinstance(value, ModuleType) and module.__name__ != "__main__":
                 found[f"{module.__name__}.{name}"] = fingerprint(value, known)

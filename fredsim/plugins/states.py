@@ -12,17 +12,25 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Mapping, MutableMapping, MutableSequence, MutableSet
+from collections.abc import Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fredsim.errors import SimulationError
 from fredsim.plugins.discovery import is_built_in
-from fredsim.plugins.fingerprints import Known, changed_names, fingerprint, is_opaque, kept_elsewhere, slots_of
+from fredsim.plugins.fingerprints import (
+    Known,
+    changed_names,
+    fingerprint,
+    is_opaque,
+    kept_elsewhere,
+    modules_of,
+    slots_of,
+)
 from fredsim.plugins.packing import CannotPack, Packer, State, Unpacker
 
 __all__ = ["State", "Stateful", "declares_state", "note_start", "part_of", "put_state", "take_state"]
@@ -97,11 +105,13 @@ def _attributes(found: Any) -> dict[str, Any]:
 class Start:
     """What an object of a user's class was when it had been started: fingerprints, by name.
 
-    `attributes` are those that `state_names` does not name; `elsewhere` is what its class keeps outside its objects.
+    `attributes` are those that `state_names` does not name; `elsewhere` is what its class keeps outside its objects, in
+    itself and in these `modules`.
     """
 
     attributes: Mapping[str, str]
     elsewhere: Mapping[str, str]
+    modules: Sequence[ModuleType]
 
 
 _starts: dict[int, Start] = {}  # by the object's id
@@ -114,7 +124,8 @@ def note_start(found: Any) -> None:
     Without this, every attribute counts as changed, if the class does not declare its state.
     """
     if _is_compared(type(found)):
-        _starts[id(found)] = Start(_fingerprints(found), _kept_elsewhere(found))
+        modules = modules_of(type(found))
+        _starts[id(found)] = Start(_fingerprints(found), _kept_elsewhere(found, modules), modules)
         try:
             weakref.finalize(found, _starts.pop, id(found), None)
         except TypeError:  # its class has slots, and none for this
@@ -138,8 +149,8 @@ def _fingerprints(found: Any) -> dict[str, str]:
     }
 
 
-def _kept_elsewhere(found: Any) -> dict[str, str]:
-    return kept_elsewhere(type(found), Known(found, _attributes(found).values()))
+def _kept_elsewhere(found: Any, modules: Sequence[ModuleType]) -> dict[str, str]:
+    return kept_elsewhere(type(found), modules, Known(found, _attributes(found).values()))
 
 
 def _implied_state(found: Any) -> tuple[list[str], list[str]]:
@@ -151,7 +162,7 @@ def _implied_state(found: Any) -> tuple[list[str], list[str]]:
     start, now, declared = _starts.get(id(found)), _fingerprints(found), declares_state(found)
     if start is None:
         return [] if declared else sorted(now), []
-    if changed := changed_names(start.elsewhere, _kept_elsewhere(found)):
+    if changed := changed_names(start.elsewhere, _kept_elsewhere(found, start.modules)):
         raise CannotPack("", f"changes {changed[0]}, which is not in the object, and would be lost; keep it in self")
     kept = [
         name
