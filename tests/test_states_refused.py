@@ -131,7 +131,7 @@ def test_what_state_names_leaves_out_is_kept_if_it_changes() -> None:
     found.go_on()
     put_state(fresh, take_state(found))
     assert fresh.count == 1
-    found.step = lambda x: 2  # type: ignore[assignment]
+    found.step = lambda x: 2
     with pytest.raises(SimulationError, match=r"^Leaves: self\.step is a function, which cannot be put back"):
         take_state(found)
 
