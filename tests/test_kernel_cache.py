@@ -1,15 +1,19 @@
 """What was compiled is used again, as long as its text stays."""
 
+import hashlib
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fredsim.jit.cache import make_module
+from fredsim.jit.cache import _Files, _is_private, make_module
 from fredsim.show.progress import LineObserver
+from fredsim.system.notices import on_notices
 
 PROGRAM = """
 import sys
@@ -48,23 +52,73 @@ def compiled_number(source: str, text: Path, cache: Path, numba: str = "") -> st
     ).stdout.strip()
 
 
-@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
-@pytest.mark.parametrize("content", [b"", b"nonsense", "half"], ids=str)
-def test_what_is_damaged_is_compiled_again(suffix: str, content: bytes | str, tmp_path: Path) -> None:
-    """As a power failure may leave it."""
+def only(cache: Path) -> Path:
+    """Return the file of the kernel of NUMBER."""
+    (path,) = cache.glob("*/number*.kernel")
+    return path
+
+
+@pytest.mark.parametrize("damage", ["nothing", "nonsense", "half", "another"])
+def test_what_is_damaged_is_compiled_again(damage: str, tmp_path: Path) -> None:
+    """As a power failure, or a disk, may leave it; and the file of another kernel under its name."""
+    text, cache = tmp_path / "number.py", tmp_path / "cache"
+    assert compiled_number(NUMBER.replace("41", "43"), text, cache) == "43"
+    other = only(cache).read_bytes()
+    only(cache).unlink()
+    assert compiled_number(NUMBER, text, cache) == "41"
+    whole = only(cache).read_bytes()
+    only(cache).write_bytes(
+        {"nothing": b"", "nonsense": b"nonsense", "half": whole[: len(whole) // 2]}.get(damage, other)
+    )
+    assert compiled_number(NUMBER, text, cache) == "41"
+    now, name = only(cache).read_bytes(), only(cache).name
+    assert now[:32] == hashlib.sha256(name.encode() + b"\n" + now[32:]).digest()
+
+
+def test_a_flipped_bit_anywhere_is_noticed_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, cache, rng = tmp_path / "number.py", tmp_path / "cache", random.Random(1)
+    assert compiled_number(NUMBER, text, cache) == "41"
+    path, loaded = only(cache), list[bytes]()
+    whole = path.read_bytes()
+    files: Any = _Files(path.parent, path.name.partition(".py")[0])  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(files, "_path", lambda key: path)
+    monkeypatch.setattr("fredsim.jit.cache.pickle.loads", loaded.append)
+    files.load("whole")
+    assert loaded == [whole[32:]]
+    for _ in range(1000):
+        at, bit = rng.randrange(len(whole)), 1 << rng.randrange(8)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+        assert files.load("flipped") is None
+    assert loaded == [whole[32:]]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no such rights")
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_others_can_write_is_not_read(folder: bool, tmp_path: Path) -> None:
     text, cache = tmp_path / "number.py", tmp_path / "cache"
     assert compiled_number(NUMBER, text, cache) == "41"
-    for path in cache.glob(f"*/*.{suffix}"):
-        whole = path.read_bytes()
-        path.write_bytes(content if isinstance(content, bytes) else whole[: len(whole) // 2])
+    assert (only(cache).stat().st_mode & 0o777, only(cache).parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    path = only(cache).parent if folder else only(cache)
+    path.chmod(0o770 if folder else 0o660)
+    before, notes = only(cache).stat().st_mtime_ns, list[str]()
+    with on_notices(lambda: None, notes.append):
+        assert not _is_private(path)
+        assert not _is_private(path)
+    assert notes == [
+        f"compiled kernels are neither read nor kept: {path} can be written by others; delete it, or name a folder of "
+        "your own by FREDSIM_CACHE"
+    ]
     assert compiled_number(NUMBER, text, cache) == "41"
+    assert (only(cache).stat().st_mtime_ns == before) == folder  # a single file is replaced by one of our own
 
 
 def test_what_was_compiled_is_used_again_until_its_text_changes(tmp_path: Path) -> None:
     text, cache = tmp_path / "number.py", tmp_path / "cache"
 
     def files() -> dict[str, int]:
-        return {str(path): path.stat().st_mtime_ns for path in cache.glob("*/*.nbc")}
+        return {str(path): path.stat().st_mtime_ns for path in cache.glob("*/*.kernel")}
 
     assert compiled_number(NUMBER, text, cache) == "41"
     before = files()

@@ -35,6 +35,7 @@ __all__ = [
     "find_class",
     "has_clock",
     "is_user_clock",
+    "names_of_classes",
     "registered",
     "required_keys",
     "resolve_hyper",
@@ -90,6 +91,18 @@ def find_class(kind: Kind, name: str) -> type:
     if missing:
         raise ConfigError(f"class '{name}' has no method '{missing[0]}'; a {kind} needs {', '.join(REQUIRED[kind])}")
     return cls
+
+
+def names_of_classes(experiment: Mapping[str, Any]) -> dict[Kind, set[str]]:
+    """Return the names of the classes that a resolved experiment uses, by kind."""
+    dispatcher, compress = experiment["dispatcher"], experiment.get("compress")
+    gates = [dispatcher.get(key) or "always" for key in ("push", "fetch")]
+    return {
+        "server": {experiment["server"]["name"]},
+        "dispatcher": {dispatcher["name"]},
+        "gate": {name for gate in gates for name in ([gate] if isinstance(gate, str) else gate)},
+        "compressor": set() if compress is None else {compress["name"]},
+    }
 
 
 def registered(kind: Kind) -> dict[str, EntryPoint]:

@@ -2,15 +2,19 @@
 
 numba's own `cache=True` checks only the file of the function itself, so a change in another module that a kernel is
 built from would go unnoticed. It also numbers its data files, so two processes that compile different signatures at
-once can mix them up. Here, the cache's version is one digest of the sources of all kernels, and a data file is named
-after its key.
+once can mix them up, and it loads whatever a file holds. Here, the cache's version is one digest of the sources of all
+kernels, a file is named after its key, and it begins with a checksum.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import pickle
+import stat
 import sys
+import tempfile
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +23,7 @@ from types import ModuleType
 import numba
 import platformdirs
 from numba import types
-from numba.core import caching
+from numba.core import caching, serialize
 from numba.core.ccallback import CFunc
 
 from fredsim.system import notices
@@ -43,6 +47,7 @@ def _digest_of_sources() -> str:
 
 
 SOURCES = _digest_of_sources()
+CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
 class _Locator:
@@ -53,7 +58,8 @@ class _Locator:
         self._path = cache_folder() / f"kernels-{SOURCES}"
 
     def ensure_cache_path(self):
-        self._path.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.mkdir(mode=0o700, exist_ok=True)
 
     def get_cache_path(self):
         return str(self._path)
@@ -74,33 +80,60 @@ class _Impl(caching.CompileResultCacheImpl):
         self._filename_base = self.get_filename_base(function.__qualname__, getattr(sys, "abiflags", ""))
 
 
-class _Files(caching.IndexDataCacheFile):
-    """numba's index and data files; a data file is named after its key's digest.
+class _Files:
+    """The cached files, one for each key, named after the key's digest; each begins with a checksum.
 
-    A damaged file, as a power failure may leave it, counts as missing: what it held is compiled again.
+    What is read is unpickled and holds machine code, so the checksum is compared first, and nobody else may have been
+    able to write the file. A file that is damaged counts as missing: what it held is compiled again.
     """
 
-    def _load_index(self):
-        try:
-            return super()._load_index()
-        except OSError:
-            raise
-        except Exception:  # whatever reading nonsense raises
-            return {}
+    def __init__(self, folder, base):
+        self._folder, self._base = Path(folder), base
 
-    def _load_data(self, name):
-        try:
-            return super()._load_data(name)
-        except Exception as error:
-            raise OSError(f"{name} is damaged") from error  # which numba's `load` takes for missing
+    def load(self, key):
+        """Return what was saved under a key, None if there is nothing that can be used."""
+        path = self._path(key)
+        if not path.is_file() or not (_is_private(self._folder) and _is_private(path)):
+            return None
+        content = path.read_bytes()
+        checksum, data = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
+        return pickle.loads(data) if checksum == _checksum(path.name, data) else None
 
     def save(self, key, data):
-        overloads = self._load_index()
-        stem = self._data_name_pattern.partition(".{number")[0]
-        name = f"{stem}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
-        self._save_data(name, data)
-        overloads[key] = name
-        self._save_index(overloads)
+        """Save something under a key: the file is there as a whole, or not at all."""
+        path, content = self._path(key), serialize.dumps(data)
+        if not _is_private(self._folder):
+            return
+        handle, part = tempfile.mkstemp(dir=self._folder)  # for this user alone
+        try:
+            with open(handle, "wb") as file:
+                file.write(_checksum(path.name, content) + content)
+            os.replace(part, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(part)
+            raise
+
+    def _path(self, key):
+        return self._folder / f"{self._base}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.kernel"
+
+
+def _checksum(name, data):
+    return hashlib.sha256(name.encode() + b"\n" + data).digest()
+
+
+@functools.cache
+def _is_private(path):
+    """Return whether nobody but this user, or root, can have written a file or folder; say so once if not."""
+    if not hasattr(os, "geteuid"):  # Windows
+        return True
+    found = os.stat(path)
+    if found.st_uid in {0, os.geteuid()} and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return True
+    what = "belongs to another user" if found.st_uid not in {0, os.geteuid()} else "can be written by others"
+    remedy = "delete it, or name a folder of your own by FREDSIM_CACHE"
+    notices.note(f"compiled kernels are neither read nor kept: {path} {what}; {remedy}")
+    return False
 
 
 class KernelCache(caching.Cache):
@@ -111,7 +144,7 @@ class KernelCache(caching.Cache):
     def __init__(self, function):
         super().__init__(function)
         impl = self._impl
-        self._cache_file = _Files(self._cache_path, impl.filename_base, impl.locator.get_source_stamp())
+        self._cache_file = _Files(self._cache_path, impl.filename_base)
 
     def load_overload(self, sig, target_context):
         """Return code from the cache; if there is none, announce that compilation begins, and return None."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from fredsim.errors import SimulationError
 
-__all__ = ["code_changes", "named_modules", "texts", "user_code_digests", "version_mismatch_error"]
+__all__ = ["code_changes", "named_modules", "user_code_digests", "version_mismatch_error"]
 
 PARTS = ("server", "dispatcher", "compress", "average", "model")
 NAME = re.compile(r"(?:torch:)?([^\W\d][\w.]*):[^\W\d]\w*")
@@ -41,13 +41,9 @@ def user_code_digests(experiment: Mapping[str, Any]) -> dict[str, str]:
 
 def named_modules(experiment: Mapping[str, Any]) -> set[str]:
     """Return the names of the modules that a resolved experiment names, as in `package.module:Class`; not fredsim's."""
-    found = {name[1] for text in texts(experiment) if (name := NAME.fullmatch(text))}
+    texts = _strings([experiment.get(part) for part in PARTS])
+    found = {name[1] for text in texts if (name := NAME.fullmatch(text))}
     return {name for name in found if name.partition(".")[0] != "fredsim"}
-
-
-def texts(experiment: Mapping[str, Any]) -> Iterator[str]:
-    """Yield every text in the parts of a resolved experiment that may name a user's code."""
-    return _strings([experiment.get(part) for part in PARTS])
 
 
 def code_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

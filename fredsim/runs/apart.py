@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.experiment import Experiment
-from fredsim.config.registry import REQUIRED, registered
+from fredsim.config.registry import KNOWN, names_of_classes, registered
 from fredsim.errors import SimulationError
 from fredsim.plugins.modules import imported_before, look_in, search_folders
-from fredsim.plugins.user_code import named_modules, texts
+from fredsim.plugins.user_code import named_modules
 from fredsim.runs.observer import Observer
 from fredsim.runs.processes import Process
 from fredsim.runs.worker import FORKS
@@ -37,9 +37,11 @@ _spare: list[Process] = []  # a process from which the next one can be forked
 
 def own_modules(experiment: Mapping[str, Any]) -> set[str]:
     """Return the names of the modules of the user's, or of installed packages, that a resolved experiment names."""
-    words = {*texts(experiment)}
-    points = [point for kind in REQUIRED for point in registered(kind).values()]
-    return named_modules(experiment) | {point.module for point in points if point.name in words}
+    found = named_modules(experiment)
+    for kind, names in names_of_classes(experiment).items():
+        if short := {name for name in names if ":" not in name} - KNOWN[kind].keys():  # given by installed packages
+            found |= {point.module for name, point in registered(kind).items() if name in short}
+    return found
 
 
 def note_opened(experiment: Experiment) -> None:

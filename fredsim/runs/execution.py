@@ -37,7 +37,7 @@ from fredsim.simulation.loop import Outcome, evaluate
 from fredsim.simulation.recorder import Recorder, Row, histogram_text
 from fredsim.system.files import write_atomic, write_errors
 from fredsim.system.memory import memory_errors, release_free_memory
-from fredsim.system.notices import on_compiling
+from fredsim.system.notices import on_notices
 
 __all__ = ["execute"]
 
@@ -114,7 +114,7 @@ def execute_here(
     backend = resolve_backend(experiment.backend)
     size, length = experiment.clients.batch_size, prepared.length
     with ExitStack() as opened:
-        opened.enter_context(on_compiling(observer.compiling))
+        opened.enter_context(on_notices(observer.compiling, observer.note))
         engine = make_engine(backend, prepared.model, prepared.dataset, size, experiment.threads or default_threads)
         opened.callback(engine.close)
         part = length if most_iterations is None else Length(most_iterations, None, length.until)
