@@ -206,3 +206,40 @@ def test_a_process_of_its_own(small_yaml: Path, command: Command) -> None:
     assert "results: out" in output
     assert summary(Path("out"))["status"] == "interrupted"
     assert command("verify", "out")[:2] == (0, "out: same bits\n")
+
+
+LOOP = """
+import fredsim, sys
+
+before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+for seed in range(3):
+    print("begins", seed, flush=True)
+    try:
+        fredsim.run("small.yaml", [f"seed={seed}", "iterations=100000000", "evaluation.every=1000"], out=f"out{seed}")
+    finally:
+        print(all(signal.getsignal(number) is one for number, one in before.items()))
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 143)])
+def test_a_loop_of_a_script_ends(number: int, code: int, small_yaml: Path, command: Command) -> None:
+    """The run writes its checkpoint, and then the exception leaves the call."""
+    del small_yaml  # it lies in the current folder
+    metrics = Path("out0/metrics.csv")
+    with subprocess.Popen(
+        [sys.executable, "-c", "import signal\n" + LOOP], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            while not metrics.exists() or len(metrics.read_bytes().splitlines()) < 3:
+                assert process.poll() is None, process.communicate()
+                time.sleep(0.02)
+            process.send_signal(number)
+            output, messages = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == code
+    assert output == "begins 0\nTrue\n"
+    assert messages.rstrip().endswith("KeyboardInterrupt") == (number == signal.SIGINT)
+    assert summary(Path("out0"))["status"] == "interrupted"
+    assert list(Path("out0/checkpoint").iterdir())
+    assert command("verify", "out0")[:2] == (0, "out0: same bits\n")

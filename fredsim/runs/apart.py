@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import atexit
 import os
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from fredsim.runs.observer import Observer
 from fredsim.runs.processes import Process
 from fredsim.runs.worker import FORKS
 
-__all__ = ["Apart", "do_apart", "must_be_apart", "note_opened", "note_run", "own_modules"]
+__all__ = ["Apart", "do_apart", "keep_apart", "must_be_apart", "note_opened", "note_run", "own_modules"]
 
 POLL_SECONDS = 0.1  # between two checks of whether to stop
 
@@ -56,6 +58,11 @@ def note_run(experiment: Experiment) -> bool:
         return False
     _ran.append(experiment.digest)
     return not _opened
+
+
+def keep_apart() -> None:
+    """Let this process do no run with own code itself: it outlives its runs, and must not end with one of them."""
+    _ran.append("")
 
 
 def must_be_apart(experiment: Experiment) -> bool:
@@ -110,14 +117,15 @@ def do_apart(task: Any, observer: Observer, stop: Callable[[], bool]) -> Excepti
     try:
         process.send(Apart(task, (os.getcwd(), dict(os.environ), sys.path[:], search_folders()[1:])))
         watching.start()
-        while (message := process.receive())[0] != "done":
-            getattr(observer, message[0])(*message[1:])
+        while (message := _next_message(process)) is not None and message[0] != "done":
+            with suppress(OSError):  # of a checkpoint that was replaced before the observer could read it
+                getattr(observer, message[0])(*message[1:])
+        if message is None:
+            code = process.close()
+            return SimulationError(f"the process of the run ended with exit code {code}")
         sound = not process.stopped
         failure: Exception | None = message[1]
         return failure
-    except (EOFError, OSError):  # the process has ended
-        code = process.close()
-        return SimulationError(f"the process of the run ended with exit code {code}")
     finally:
         ended.set()
         if sound and FORKS and not _spare:
@@ -125,6 +133,14 @@ def do_apart(task: Any, observer: Observer, stop: Callable[[], bool]) -> Excepti
         else:
             process.kill()
             process.close()
+
+
+def _next_message(process: Process) -> Any:
+    """Return the next message of a process, None if it has ended."""
+    try:
+        return process.receive()
+    except (EOFError, OSError, pickle.UnpicklingError):
+        return None
 
 
 @atexit.register

@@ -8,6 +8,7 @@ worker that does the run next gets the newest complete checkpoint.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,12 @@ from typing import Any
 
 from fredsim.errors import OutputError
 from fredsim.runs.checkpoints import Checkpoints
+from fredsim.runs.run_files import FILES
 from fredsim.system.files import CHUNK_BYTES, write_atomic
 
 __all__ = ["CheckpointSender", "Chunk", "make_queue", "read_resume_files", "write_chunk", "write_resume_files"]
 
+CHECKPOINT = re.compile(r"checkpoint/\d{12}\.(json|safetensors)")
 MOST_WAITING = 4  # the most chunks that wait in the scheduler's queue
 Chunk = tuple[str, int, bytes]
 """The name of a file in the run's folder, an offset in it, and the bytes that the file has from there on to its end."""
@@ -70,8 +73,12 @@ def make_queue(client: Any, key: str) -> Any:
 
 
 def write_chunk(folder: Path, chunk: Chunk, *, keep: bool) -> None:
-    """Write a chunk that a worker sent into the folder of the run. Raises OSError."""
+    """Write a chunk that a worker sent into the folder of the run. Raises OSError, ValueError for what is no chunk."""
     name, begin, content = chunk
+    if not isinstance(name, str) or (name not in FILES and not CHECKPOINT.fullmatch(name)):
+        raise ValueError(f"it is of a file {name!r}, which no run has")
+    if type(begin) is not int or begin < 0 or not isinstance(content, bytes):
+        raise ValueError(f"it is no part of {name}")
     path = folder / name
     path.parent.mkdir(exist_ok=True)
     if path.suffix == ".json":

@@ -6,7 +6,6 @@ Workers may join and leave during the sweep.
 
 from __future__ import annotations
 
-import pickle
 import threading
 import time
 from collections import Counter, deque
@@ -16,13 +15,23 @@ from typing import Any, Self
 from uuid import uuid4
 
 from fredsim.config.document import dump_yaml
-from fredsim.errors import ClusterError, ConfigError, FredsimError, OutputError, SimulationError, how_to_install
+from fredsim.errors import (
+    ClusterError,
+    ConfigError,
+    FredsimError,
+    OutputError,
+    SimulationError,
+    how_to_install,
+    one_line,
+)
 from fredsim.plugins.modules import search_folders
+from fredsim.runs.callbacks import call, from_text
 from fredsim.runs.checkpoint_transfer import make_queue, read_resume_files, write_chunk
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.folders import claim, locked
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.results import Result
+from fredsim.runs.run_files import FILES
 from fredsim.runs.tasks import OnEnd, Task
 from fredsim.system.files import write_atomic, write_errors
 
@@ -207,8 +216,8 @@ class Assignments:
                 claim(task.folder, "config.yaml", dump_yaml(task.experiment.plain()), task.experiment.digest)
                 for chunk in chunks:
                     write_chunk(task.folder, chunk, keep=task.policy.keep)
-        except OutputError as error:
-            self._monitor.note(f"a checkpoint of {task.label} is lost: {error}")
+        except (OutputError, ValueError, TypeError) as error:
+            self._monitor.note(f"a checkpoint of {task.label} from the worker {worker} is lost: {error}")
 
     def _collect(self, worker: str, task: Task, future: Any) -> bool:
         """Write the files of a run that has ended, or report why it failed; return False if they have not come yet."""
@@ -218,7 +227,7 @@ class Assignments:
             if isinstance(answer, FredsimError):
                 failure = answer
             else:
-                write_run(task, answer)
+                write_run(task, checked_files(answer))
         except TimeoutError:
             return False
         except OutputError as error:
@@ -245,13 +254,29 @@ class Assignments:
                 observer.end(task.label, Result(task.folder).summary)
             self._on_end(task, failure)
 
-    def _on_event(self, event: tuple[float, bytes]) -> None:
-        """Pass a callback from a worker on to the run's observer, unless the run has ended."""
-        number, name, arguments = pickle.loads(event[1])
-        with self._lock:
-            observer = self._observers.get(number)
-            if observer is not None and name != "end":  # `_end` calls `end` itself
-                getattr(observer, name)(*arguments)
+    def _on_event(self, event: tuple[float, Any]) -> None:
+        """Pass a callback from a worker on to the run's observer, unless the run has ended; ignore anything else."""
+        try:
+            number, name, arguments = from_text(event[1])
+            with self._lock:
+                observer = self._observers.get(number)
+                if observer is not None:
+                    call(observer, name, arguments)
+        except ValueError as error:
+            self._monitor.note(f"a message that no worker of fredsim sends is ignored: {one_line(error)[:200]}")
+
+
+def checked_files(answer: Any) -> dict[str, bytes]:
+    """Return a worker's answer if it is the files of a run, by name. Raises ValueError if it is something else."""
+    names = {"config.yaml", "summary.json", *FILES}
+    if not isinstance(answer, dict) or not {"config.yaml", "summary.json"} <= answer.keys():
+        raise ValueError("it returned no files of a run")
+    for name, content in answer.items():
+        if name not in names:
+            raise ValueError(f"it returned a file {name!r}, which no run has")
+        if not isinstance(content, bytes):
+            raise ValueError(f"it returned {type(content).__name__} as the content of {name}")
+    return answer
 
 
 def write_run(task: Task, files: Mapping[str, bytes]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,8 @@ from distributed import get_client, get_worker
 
 from fredsim.errors import FredsimError
 from fredsim.plugins.modules import look_in
+from fredsim.runs.apart import keep_apart
+from fredsim.runs.callbacks import as_text
 from fredsim.runs.checkpoint_transfer import CheckpointSender, Chunk, make_queue, write_resume_files
 from fredsim.runs.tasks import Task
 from fredsim.runs.worker import Relay
@@ -51,7 +52,8 @@ def run_on_worker(
     queue = make_queue(get_client(), key) if task.policy.seconds else None
 
     def send_callback(name: str, *arguments: object) -> None:
-        worker.log_event(topic, pickle.dumps((task.number, name, arguments)))
+        if name != "end":  # the other side knows it
+            worker.log_event(topic, as_text(task.number, name, arguments))
 
     def send_chunk(chunk: Chunk) -> None:
         if queue is not None and not cancelled():
@@ -64,6 +66,7 @@ def run_on_worker(
     with ONE_RUN, tempfile.TemporaryDirectory(prefix="fredsim-", dir=worker.local_directory) as scratch:
         folder = Path(scratch) / "run"
         look_in(*folders)
+        keep_apart()
         write_resume_files(folder, resume_files)
         here = replace(task, folder=folder, root=None)  # None: this machine's own data folder
         observer = CheckpointRelay(send_callback, CheckpointSender(folder, send_chunk, resume_files))

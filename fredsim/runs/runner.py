@@ -62,19 +62,27 @@ def run(
         OutputError: the folder holds another experiment.
         SimulationError: the server or dispatcher of a single run broke its contract.
         ClusterError: a Dask cluster cannot be reached, has another version of fredsim, or was lost.
-        KeyboardInterrupt: an interrupt came when every run had ended, or a second one came; a first interrupt before
-            that stops the run, which is then recorded as interrupted.
+        KeyboardInterrupt: it was interrupted. After a first interrupt, what was done is recorded, and a checkpoint is
+            written from which the same call continues a single run, and `resume=True` a sweep.
+        SystemExit: it was asked to end, by SIGTERM; likewise.
 
     """
-    return run_expansion(
-        open_expansion(source, overrides),
-        out,
-        root=data_root,
-        resume=resume,
-        jobs=jobs,
-        dask=dask,
-        policy=CheckpointPolicy(checkpoint, keep_checkpoints),
-    )
+    with stop_on_interrupt() as stop:
+        loaded = run_expansion(
+            open_expansion(source, overrides),
+            out,
+            root=data_root,
+            resume=resume,
+            jobs=jobs,
+            dask=dask,
+            policy=CheckpointPolicy(checkpoint, keep_checkpoints),
+            stop=stop,
+        )
+        if stop.asked_by == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+        if stop():
+            raise KeyboardInterrupt
+        return loaded
 
 
 def check_jobs(jobs: int) -> None:
@@ -94,8 +102,13 @@ def run_expansion(
     dask: str | None = None,
     policy: CheckpointPolicy = EVERY_MINUTE,
     monitor: Monitor | None = None,
+    stop: Stop | None = None,
 ) -> Result | Results:
-    """Do the runs of an expanded document, and report to `monitor`; see `run`."""
+    """Do the runs of an expanded document, and report to `monitor`; see `run`.
+
+    An interrupted run is recorded as such, and returned; KeyboardInterrupt is raised if every run had ended before.
+    `stop` says whether an interrupt has come, if the caller looks out for one.
+    """
     check_jobs(jobs)
     if dask is not None and jobs > 1:
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers do the runs; keep one")
@@ -107,7 +120,7 @@ def run_expansion(
         raise ConfigError("checkpoints are to be kept, and checkpoint is 0: there are none; leave one of the two out")
     default = (expansion.folder if resume else None) or Path("results") / expansion.name
     folder = Path(out) if out is not None else default
-    with stop_on_interrupt() as stop, monitor or Monitor() as monitor:
+    with nullcontext(stop) if stop is not None else stop_on_interrupt() as stop, monitor or Monitor() as monitor:
         loaded: Result | Results
         if expansion.is_sweep:
             with Cluster(dask) if dask is not None else nullcontext() as cluster:
@@ -177,23 +190,33 @@ def _refuse_edited(folder: Path, experiment: Experiment) -> None:
         _ = result.config
 
 
+class Stop:
+    """Says whether an interrupt has come: called, it returns true from then on."""
+
+    def __init__(self) -> None:
+        self.asked_by: int | None = None  # the number of the first signal that came
+
+    def __call__(self) -> bool:
+        return self.asked_by is not None
+
+
 @contextmanager
-def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
+def stop_on_interrupt() -> Iterator[Stop]:
     """Turn the first interrupt (Ctrl-C or SIGTERM) into a request to stop soon; a second raises KeyboardInterrupt."""
-    asked = threading.Event()
+    stop = Stop()
 
     def ask(number: int, frame: object) -> None:
-        del number, frame
-        asked.set()
+        del frame
+        stop.asked_by = number
         for one in before:
             signal.signal(one, signal.default_int_handler)
 
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield stop
         return
     before = {one: signal.signal(one, ask) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked.is_set
+        yield stop
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)

@@ -27,6 +27,7 @@ __all__ = ["COMPLETE", "NAME", "write"]
 NAME, COMPLETE = "fredsim.run", "fredsim.sha256"
 # MLflow's limits: metrics in a batch, parameters or tags in a batch, and characters of a text.
 METRICS, TEXTS, LONGEST = 1000, 100, 6000
+SEARCHED = 1000  # the runs that are looked at together
 ENDS = {"finished": "FINISHED", "diverged": "FAILED"}
 
 
@@ -62,7 +63,7 @@ def _experiment(client: Any, name: str) -> str:
 
 def _written(client: Any, experiment: str, run: ExportedRun) -> str:
     """Write a run unless it is already there; return what was done."""
-    existing = client.search_runs([experiment], f"tags.`{NAME}` = {_quoted(run.name)}")
+    existing = [*_runs_named(client, experiment, run.name)]
     if any(one.data.tags.get(COMPLETE) == run.facts["sha256"] for one in existing):
         return "unchanged"
     for one in existing:
@@ -71,9 +72,13 @@ def _written(client: Any, experiment: str, run: ExportedRun) -> str:
     return "replaced" if existing else "new"
 
 
-def _quoted(text: str) -> str:
-    """Return a text quoted for MLflow's search filters."""
-    return f'"{text}"' if "'" in text else f"'{text}'"
+def _runs_named(client: Any, experiment: str, name: str) -> Iterator[Any]:
+    """Yield the runs with this name; it is compared here, since not every text can be quoted in MLflow's filters."""
+    page: str | None = ""
+    while page is not None:
+        some = client.search_runs([experiment], max_results=SEARCHED, page_token=page or None)
+        yield from (run for run in some if run.data.tags.get(NAME) == name)
+        page = some.token
 
 
 def _add(client: Any, experiment: str, run: ExportedRun) -> None:

@@ -67,7 +67,7 @@ function draw(id) {
     paper_bgcolor: "#fff",
     plot_bgcolor: "#fff",
   };
-  return Plotly.react(id, traces, layout, { responsive: true, displaylogo: false });
+  return Plotly.react(id, traces, layout, CONFIG);
 }
 
 const drawAll = (ids) => Promise.all(ids.map(draw));

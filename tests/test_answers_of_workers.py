@@ -1,0 +1,97 @@
+"""What a worker of a cluster sends is data: names of files are those of a run, callbacks are text."""
+
+import dataclasses
+import json
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fredsim.runs.callbacks import as_text, call, from_text
+from fredsim.runs.checkpoint_transfer import write_chunk
+from fredsim.runs.cluster import checked_files
+from fredsim.runs.observer import Observer
+from fredsim.simulation.recorder import Row
+
+RUN = {"config.yaml": b"name: x", "summary.json": b"{}", "metrics.csv": b""}
+BAD_NAMES = ["../../x", "/x", "x", "..", "", "metrics.csv/x", "checkpoint", "checkpoint/../x", "METRICS.CSV", 3, None]
+
+
+@pytest.mark.parametrize("name", [*BAD_NAMES, "checkpoint/000000000001.json"])
+def test_a_file_that_no_run_has_is_refused(name: Any) -> None:
+    assert checked_files(RUN) == RUN
+    with pytest.raises(ValueError, match="which no run has"):
+        checked_files({**RUN, name: b""})
+
+
+@pytest.mark.parametrize("answer", [None, [], b"", {}, {"config.yaml": b""}, {**RUN, "metrics.csv": "text"}])
+def test_an_answer_that_is_no_run_is_refused(answer: Any) -> None:
+    with pytest.raises(ValueError, match="it returned"):
+        checked_files(answer)
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        *((name, 0, b"x") for name in [*BAD_NAMES, "config.yaml", "summary.json", "checkpoint/1.json"]),
+        ("metrics.csv", -1, b"x"), ("metrics.csv", 0.5, b"x"), ("metrics.csv", True, b"x"), ("metrics.csv", 0, "x"),
+    ],
+)  # fmt: skip
+def test_a_chunk_of_something_else_is_not_written(chunk: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "run"
+    folder.mkdir(parents=True)
+    with pytest.raises(ValueError, match="it is "):
+        write_chunk(folder, chunk, keep=False)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    write_chunk(folder, ("metrics.csv", 0, b"x"), keep=False)
+    write_chunk(folder, ("checkpoint/000000000012.safetensors", 0, b"x"), keep=False)
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
+
+
+class Noting(Observer):
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        for name in ("compiling", "begin", "advance", "row", "note", "end"):
+            setattr(self, name, lambda *arguments, name=name: self.calls.append((name, *arguments)))
+
+
+ROW = Row(1, 2, 3.5, None, 0.1, math.nan, 4, 5, 6, 7, 8, 9, None, 3, None, 4, "d" * 64, {"test": math.inf, "gap": None})
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        ("compiling",), ("begin", "label", 100, None, None), ("begin", "λ", None, 5, 1.5), ("advance", 3, 4, 0.25),
+        ("row", ROW), ("note", "text"),
+    ],
+)  # fmt: skip
+def test_a_callback_comes_as_it_was_sent(sent: tuple[Any, ...]) -> None:
+    number, name, arguments = from_text(as_text(7, sent[0], sent[1:]))
+    observer = Noting()
+    call(observer, name, arguments)
+    assert (number, repr(observer.calls)) == (7, repr([sent]))  # NaN is not equal to itself
+
+
+class Harmful:
+    def __reduce__(self) -> Any:
+        return pytest.fail, ("code of a worker was run",)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pickle.dumps(Harmful()), pickle.dumps((0, "note", ("x",))), None, 3, "", "nonsense", "[]", "[0]", "{}", "null",
+        *(json.dumps(one) for one in [
+            [0, "end", ["x", {}]], [0, "__init__", []], [0, "calls", []], [0, "note", [3]], [0, "note", []],
+            [0, "advance", ["1", 2, 3]], [0, "row", [{}]], [0, "row", [3]], ["0", "note", ["x"]], [0, 1, []],
+            [0, "begin", [None, 1, 2, 3]], [0, "row", [{**dataclasses.asdict(ROW), "iteration": "x"}]],
+        ]),
+    ],
+)  # fmt: skip
+def test_what_is_no_callback_is_refused(message: Any) -> None:
+    observer = Noting()
+    with pytest.raises(ValueError):
+        call(observer, *from_text(message)[1:])
+    assert observer.calls == []
