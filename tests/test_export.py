@@ -1,5 +1,6 @@
 """`fredsim export`: what the libraries of TensorBoard and MLflow read back is what the runs' files say."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -141,6 +142,17 @@ def test_mlflow_reads_the_numbers(runs: dict[str, Result], command: Command) -> 
     for folder, became in (("alone", "replaced: alone\n"), ("alone", "unchanged: alone\n")):
         assert command("export", folder, "--to", "mlflow", "-o", "out/runs.db")[1] == became
     assert len(identities & {one.info.run_id for one in recorded().values()}) == len(runs) - 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow and SQLAlchemy among themselves
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("name", ["it's", 'a "b"', "'\"", "`' OR 1=1 --", 'it\'s "%" and \\ _', "λ' \""])
+def test_a_name_with_quotes_is_found_again(name: str, command: Command) -> None:
+    needs_mlflow()
+    shutil.copytree("alone", name)
+    for became in ("new", "unchanged", "unchanged"):
+        code, output, _ = command("export", name, "alone", "--to", "mlflow", "-o", "out/runs.db")
+        assert (code, output.splitlines()[0]) == (0, f"{became}: {name}")
 
 
 @pytest.mark.usefixtures("runs")

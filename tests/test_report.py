@@ -192,6 +192,10 @@ def test_in_a_browser(sweep: Results, command: Command, browser: Any) -> None:
     assert rows.first.is_visible()
     assert [run.summary["digest"][:12] for run in sweep] == page.locator("#runs td:last-child").all_inner_texts()
 
+    buttons = page.locator(".modebar-btn").evaluate_all("all => all.map(one => one.dataset.title ?? one.ariaLabel)")
+    assert len(buttons) > 3
+    assert [text for text in buttons if re.search("share|cloud|plotly|edit", text, re.IGNORECASE)] == []
+
     def lines(figure: str) -> int:
         return int(page.locator(f"#{figure} .scatterlayer .trace").count())
 

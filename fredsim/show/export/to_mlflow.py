@@ -73,10 +73,12 @@ def _written(client: Any, experiment: str, run: ExportedRun) -> str:
 
 
 def _runs_named(client: Any, experiment: str, name: str) -> Iterator[Any]:
-    """Yield the runs with this name; it is compared here, since not every text can be quoted in MLflow's filters."""
+    """Yield the runs with this name. A text with both kinds of quotes cannot be given to MLflow's filters."""
+    quote = next((quote for quote in "'\"" if quote not in name), "")
+    wanted = f"tags.`{NAME}` = {quote}{name}{quote}" if quote else ""
     page: str | None = ""
     while page is not None:
-        some = client.search_runs([experiment], max_results=SEARCHED, page_token=page or None)
+        some = client.search_runs([experiment], wanted, max_results=SEARCHED, page_token=page or None)
         yield from (run for run in some if run.data.tags.get(NAME) == name)
         page = some.token
 

@@ -1,6 +1,10 @@
 "use strict";
 const figures = JSON.parse(document.getElementById("data").textContent);
 const hidden = new Set();
+// Nothing leaves the page: no button that uploads a figure.
+const CONFIG = {
+  responsive: true, displaylogo: false, showLink: false, sendData: false, showSendToCloud: false, plotlyServerURL: "",
+};
 
 // What the reader has chosen: an axis of the curves has several columns, any other figure's one, under no name.
 const choice = (name, axis) => ("" in axis ? "" : document.querySelector(`input[name="${name}"]:checked`).value);
