@@ -173,7 +173,7 @@ class Server(Configurable):
     def rate(self, t: Steps | None = None) -> Any:
         """Return the learning rate α at timestamp t (default: the present one), in float64.
 
-        The clients' local steps use the same rate.
+        The clients' local steps use the one at the timestamp that they fetched.
         """
         return rate_at(self.hyper.lr, self.timestamp if t is None else t)
 

@@ -11,7 +11,7 @@ import pytest
 
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.resolution import resolve
-from fredsim.errors import ClusterError, ConfigError, SimulationError
+from fredsim.errors import ClusterError, SimulationError
 from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.execution import execute
 from fredsim.runs.folders import claim
@@ -237,20 +237,19 @@ def test_who_compresses() -> None:
         assert worker_of(resolve(DATA | change))[-1] is wanted
 
 
-def test_local_steps_take_a_rate_that_is_known(small_yaml: Path, own_server: Callable[..., str]) -> None:
-    """The simulator takes that of the arrival, when real clients have long taken their steps."""
+def test_local_steps_take_the_rate_of_their_fetch(
+    tmp_path: Path, command: Command, own_server: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's rate is that of its fetch, so a schedule is replayed exactly, and so is any other `rate`."""
     data = DATA | {"clients": DATA["clients"] | {"local_steps": 2}}
     falling = {"name": "fedbuff", "lr": {"name": "step", "base": 0.05, "every": 9, "factor": 0.5}, "buffer": 2}
-    with pytest.raises(ConfigError, match=r"server\.lr is a schedule, and the clients take local steps.*give a number"):
-        lived(data | {"server": falling}, Path("run"), FakeCrew(data | {"server": falling}))
-    del small_yaml  # which has changed to its folder
-    rate = "\n\n    def rate(self):\n        return 0.1 if getattr(self, 'pushes', 0) < 9 else 0.05\n"
-    counts = "self.pushes = getattr(self, 'pushes', 0) + 1\n"
-    Path("own_rate.py").write_text(own_server(counts) + rate, encoding="utf-8")
-    own = data | {"server": {"name": "own_rate:Plain", "lr": 0.05}}
-    says = r"iteration \d+: client \d took its local steps with the learning rate 0.1, and it is 0.05 by now; give"
-    with pytest.raises(SimulationError, match=says):
-        lived(own, Path("own"), FakeCrew(own))
+    rate = "\n\n    def rate(self):\n        return 0.1 / (1 + getattr(self, 'pushes_seen', 0))\n"
+    counts = "self.pushes_seen = getattr(self, 'pushes_seen', 0) + 1\n"
+    (tmp_path / "live_rate.py").write_text(own_server(counts) + rate, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, server in (("falling", falling), ("own", {"name": "live_rate:Plain", "lr": 0.05})):
+        result = lived(data | {"server": server}, tmp_path / name, FakeCrew(data | {"server": server}))
+        assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
 
 
 def test_fingerprints_are_others_where_any_bit_is() -> None:

@@ -19,21 +19,24 @@ STEPS, COUNT = 40, 8
 
 
 class Local:
-    """Clients that take k local steps, from what they hold."""
+    """Clients that take k local steps, from what they hold, by the rate at the timestamp of what they hold."""
 
-    def __init__(self, plain: ModuleType, sampling: str, k: int, lr: float) -> None:
+    def __init__(
+        self, plain: ModuleType, sampling: str, k: int, lr: float, schedule: Callable[[int], float] | None = None
+    ) -> None:
         self.world = plain.World(sampling=sampling, batch_size=2)
-        self.k, self.lr = k, np.float32(lr)
+        self.k, self.lr, self.schedule = k, np.float32(lr), schedule
         self.held = [self.world.start.copy() for _ in range(COUNT)]
         self.stamps, self.numbers = [0] * COUNT, [0] * COUNT
 
     def work(self, client: int, iteration: int) -> tuple[Array, Array, Array]:
         """The summed gradients, the summed steps −(α·g), and where they lead."""
         x, grads, delta = self.held[client].copy(), np.zeros_like(self.held[client]), np.zeros_like(self.held[client])
+        lr = self.lr if self.schedule is None else np.float32(self.schedule(self.stamps[client]))
         for j in range(self.k):
             sub, own = iteration * self.k + j, self.numbers[client] * self.k + j
             g = self.world.gradient(x, sub, client, own)
-            grads, delta, x = grads + g, delta - self.lr * g, x - self.lr * g
+            grads, delta, x = grads + g, delta - lr * g, x - lr * g
         self.numbers[client] += 1
         return grads, delta, x
 
@@ -70,18 +73,135 @@ def test_summed_gradients(simulate: Simulate, plain: ModuleType, sampling: str, 
 
 
 def test_steps_of_a_rate_that_the_server_lowers(simulate: Simulate, plain: ModuleType) -> None:
-    """Clients step by η at the server's timestamp: averaged SGD in mode torch has a schedule of its own."""
-    local = Local(plain, "iid", 3, 0.0)
+    """Clients step by η at the timestamp of their fetch: averaged SGD in mode torch has a schedule of its own."""
+    local = Local(plain, "iid", 3, 0.0, lambda t: 0.05 / (1 + 0.5 * 0.05 * t) ** 0.75)
+    assert local.schedule is not None
     theta, digests = local.world.start.copy(), []
     for t in range(STEPS):
-        eta = 0.05 / (1 + 0.5 * 0.05 * t) ** 0.75
-        local.lr, client = np.float32(eta), local.world.choose(t, range(COUNT))
+        eta, client = np.float32(local.schedule(t)), local.world.choose(t, range(COUNT))
         push = local.work(client, t)[0]
-        theta = theta * np.float32(1 - 0.5 * np.float64(local.lr)) - local.lr * push
+        theta = theta * np.float32(1 - 0.5 * np.float64(eta)) - eta * push
         local.fetch(client, theta, t + 1)
         digests.append(local.world.digest(theta))
     server = {"name": "averaged", "mode": "torch", "lr": 0.05, "lambd": 0.5}
     compare(simulate, local, "iid", digests, server=server)
+
+
+FALLING = {"name": "step", "base": 0.25, "every": 5, "factor": 0.5}
+
+
+def falling(t: int) -> float:
+    return float(0.25 * 0.5 ** (t // 5))
+
+
+@pytest.mark.parametrize("wait", [True, False])
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize(("server", "k"), [("asgd", 3), ("fedasync", 1), ("fedasync", 3), ("fedbuff", 3)])
+def test_a_schedule_is_read_at_the_fetch(
+    simulate: Simulate, plain: ModuleType, server: str, k: int, every: int, wait: bool
+) -> None:
+    """A client cannot know the rate of its arrival: it steps by that of the timestamp that it fetched last."""
+    local = Local(plain, "iid", k, 0.0, falling)
+    theta, digests = local.world.start.copy(), []
+    fetched = [(theta, 0) for _ in range(COUNT)]
+    for t in range(STEPS):
+        client = local.world.choose(t, range(COUNT))
+        grads, delta, x = local.work(client, t)
+        if server == "asgd":
+            theta = theta - np.float32(falling(t)) * grads
+        elif server == "fedasync":
+            theta = np.float32(1 - 0.6) * theta + np.float32(0.6) * x
+        else:
+            theta = theta + np.float32(0.7) * delta
+        if not wait:
+            local.fetch(client, *fetched[client])
+        if local.numbers[client] % every == 0:  # the client's own every-th fetch
+            fetched[client] = theta, t + 1
+            if wait:
+                local.fetch(client, *fetched[client])
+        digests.append(local.world.digest(theta))
+    more: dict[str, Any] = {
+        "asgd": {},
+        "fedasync": {"mixing": 0.6, "rule": "constant"},
+        "fedbuff": {"server_lr": 0.7, "buffer": 1, "weight": "constant"},
+    }[server]
+    dispatcher = {"name": "uniform", "wait": wait, "fetch": {"every": every}}
+    compare(simulate, local, "iid", digests, server={"name": server, "lr": FALLING, **more}, dispatcher=dispatcher)
+
+
+def test_restarted_clients_take_the_rate_of_their_new_start(simulate: Simulate, plain: ModuleType) -> None:
+    local, threshold = Local(plain, "iid", 2, 0.0, falling), 4
+    theta, timestamp, digests = local.world.start.copy(), 0, []
+    for t in range(STEPS):
+        client = local.world.choose(t, range(COUNT))
+        theta, timestamp = theta - np.float32(falling(timestamp)) * local.work(client, t)[0], timestamp + 1
+        local.fetch(client, theta, timestamp)
+        for other in range(COUNT):
+            if timestamp - local.stamps[other] >= threshold:
+                local.fetch(other, theta, timestamp)
+                local.numbers[other] += 1
+        digests.append(local.world.digest(theta))
+    server = {"name": "ringmaster", "lr": FALLING, "threshold": threshold, "stop": True}
+    compare(simulate, local, "iid", digests, server=server)
+
+
+@pytest.mark.parametrize("fred", [True, False])
+def test_a_replica_steps_by_the_rate_of_its_timestamp(simulate: Simulate, plain: ModuleType, fred: bool) -> None:
+    """A client whose fetch is dropped knows the rate of its timestamp alone; `fred_timestamps` refreshes both."""
+    local, fetches = Local(plain, "iid", 1, 0.0, falling), 3
+    theta, digests = local.world.start.copy(), []
+    for t in range(STEPS):
+        client = local.world.choose(t, range(COUNT))
+        g = local.work(client, t)[0]
+        theta = theta - np.float32(falling(t)) * g
+        if local.numbers[client] % fetches == 0:
+            local.fetch(client, theta, t + 1)
+        else:
+            local.stamps[client] = t + 1 if fred else local.stamps[client]
+            local.held[client] = local.held[client] - np.float32(falling(local.stamps[client])) * g
+        digests.append(local.world.digest(theta))
+    dispatcher = {"name": "uniform", "fetch": {"every": fetches}, "replica": True, "fred_timestamps": fred}
+    compare(simulate, local, "iid", digests, server={"name": "asgd", "lr": FALLING}, dispatcher=dispatcher)
+
+
+OWN_RATE = """
+import numpy as np
+
+
+class Plain:
+    pushes = "delta"
+
+    def init(self, params, clients):
+        self.params, self.timestamp, self.seen = params.copy(), 0, 0
+
+    def rate(self):
+        return 0.1 / (1 + self.seen)
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.seen += 1
+        if self.seen % 2 == 0:
+            self.params += grad
+            self.timestamp += 1
+"""
+
+
+def test_a_rate_that_is_no_schedule(
+    simulate: Simulate, plain: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server's own `rate` may change between two updates: the client takes the one that its fetch found."""
+    (tmp_path / "rate_of_pushes.py").write_text(OWN_RATE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    local = Local(plain, "iid", 2, 0.0)
+    theta, digests, rates = local.world.start.copy(), [], [0.1] * COUNT
+    for t in range(STEPS):
+        client = local.world.choose(t, range(COUNT))
+        local.lr = np.float32(rates[client])
+        delta = local.work(client, t)[1]
+        theta = theta + delta if t % 2 else theta
+        local.fetch(client, theta, (t + 1) // 2)
+        rates[client] = 0.1 / (2 + t)
+        digests.append(local.world.digest(theta))
+    compare(simulate, local, "iid", digests, server={"name": "rate_of_pushes:Plain"})
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,9 @@ class Clients(HyperParameters):
     draws with replacement; `shuffled`: sequential, in a new order in each pass. A pass has whole minibatches: unless
     clients have rows of their own, the last n mod µ rows of its order are left out."""
     local_steps: Annotated[PositiveInt, Field(examples=[5])] = 1
-    """The number of steps between two pushes, each with its own minibatch and the server's learning rate. The client
-    pushes the sum of the gradients of these steps, or what else the server asks for (docs/reference/servers.md)."""
+    """The number of steps between two pushes, each with its own minibatch and the learning rate that the server had
+    when the client fetched. The client pushes the sum of the gradients of these steps, or what else the server asks
+    for (docs/reference/servers.md)."""
     partition: Annotated[PartitionChoice, Field(examples=[{"name": "dirichlet", "alpha": 0.3}])] = Iid()
     """Which training rows each client has: `iid` (all clients share all rows), `{name: iid, shards: true}`,
     `dirichlet`, `pathological`, `shards`, `lists` (docs/shards.md); `sampling` is then within the client's own rows."""

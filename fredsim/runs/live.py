@@ -97,13 +97,6 @@ def execute_live(
 
     `facts` returns what summary.json says about the crew. See `execute` for `how`, and for the errors raised.
     """
-    server, protocol = make_server(experiment)
-    steps = protocol.local_steps > 1 or server.contract.pushes != "gradient"
-    if steps and isinstance(experiment.plain()["server"].get("lr"), dict):
-        raise ConfigError(
-            "server.lr is a schedule, and the clients take local steps: they would need the learning rate of their "
-            "arrival when they begin; give a number"
-        )
     hooks = Hooks(
         dispatcher=lambda experiment: GuardedClock(LiveDispatcher(crew), experiment.clients.count),
         simulation=_simulation,

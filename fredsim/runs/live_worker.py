@@ -104,7 +104,7 @@ class LiveWorker:
         self._engine.duplicate(params, self._held)
         rows = minibatches(self._sampler, self._steps, *(np.array([n], np.int64) for n in (ticket, client, number)))
         with np.errstate(all="ignore"):
-            (push,), losses, (finite,) = self._work([self._held], rows, rate)
+            (push,), losses, (finite,) = self._work([self._held], rows, [rate])
         sent: NDArray[Any] = np.array(push)
         size = before = 0
         if self._compressor is not None:

@@ -1,7 +1,8 @@
 """The parameters that clients hold between a fetch and a push, and what they compute from these.
 
 A version is the parameters of one timestamp. Clients that hold the same version share one array, which is freed when
-the last of them fetches another.
+the last of them fetches another. A client that takes steps of its own steps by the learning rate that belongs to what
+it holds: the one that the server had when the client fetched.
 """
 
 from __future__ import annotations
@@ -52,17 +53,20 @@ class Holdings(Stateful):
         local_steps: int,
         tensors: Sequence[slice],
         pool: Pool,
+        rate: float | None = None,
     ) -> None:
         """Let every client hold the initial `params` (P,).
 
         `pushes` is what a client pushes after `local_steps` steps, `tensors` are the tensors' slices of the flat
-        vector, and `pool` allocates the versions' arrays.
+        vector, and `pool` allocates the versions' arrays. `rate` is the learning rate that belongs to the initial
+        parameters; None if clients take no steps of their own.
         """
         self._engine = engine
         self._work = LocalWork(engine, len(params), pushes, local_steps)
         self._wait = wait
         self._tensors = tensors
-        self._stamps: dict[int, list[int]] = {}  # by tensor, of clients that hold tensors of different timestamps
+        #: Of clients that hold tensors of different timestamps: by tensor, the timestamp and its learning rate.
+        self._stamps: dict[int, list[tuple[int, float]]] = {}
         self._pool = pool
         self._shared: dict[int, Version] = {}  # by timestamp
         self._spare: Array | None = None  # an array of the pool, for the next version
@@ -72,36 +76,45 @@ class Holdings(Stateful):
         self._under_way = [start] * clients
         self._fetched = [] if wait else [start] * clients
         self._held = self._under_way if wait else self._fetched  # the list in which a fetch replaces the version
+        names = self._lists() if rate is not None else ()
+        self._rates = {name: np.full(clients, rate, np.float64) for name in names}  # of these lists, by client
 
     def timestamp(self, client: int) -> int:
         """Return the timestamp of the version that the task under way started from."""
         return self._under_way[client].timestamp
 
     def compute_pushes(
-        self, clients: Sequence[int], rows: NDArray[np.int64], rate: float
+        self, clients: Sequence[int], rows: NDArray[np.int64]
     ) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what B different clients push, their samples' losses, and whether all was finite; see LocalWork."""
-        return self._work([self._under_way[client].params for client in clients], rows, rate)
+        held = [self._under_way[client].params for client in clients]
+        return self._work(held, rows, [self.rate(client) for client in clients] if self._rates else ())
 
     def params(self, client: int) -> Array:
         """Return the parameters (P,) that the task under way started from; MARGIN floats behind them are readable."""
         return self._under_way[client].params
 
+    def rate(self, client: int) -> float:
+        """Return the learning rate of the client's own steps in the task under way; only if it takes such steps."""
+        return float(self._rates["under_way"][client])
+
     def begin(self, client: int) -> None:
         """Let a client that does not wait begin its next task, from the version that it holds now."""
+        if self._rates:
+            self._rates["under_way"][client] = self._rates["fetched"][client]
         self._drop(self._under_way[client])
         self._under_way[client] = self._fetched[client]
         self._under_way[client].holders += 1
 
-    def fetch(self, client: int, params: Array, timestamp: int, *, shared: bool) -> None:
-        """Let the client hold `params` as the version of this timestamp.
+    def fetch(self, client: int, params: Array, timestamp: int, rate: float | None = None, *, shared: bool) -> None:
+        """Let the client hold `params` as the version of this timestamp, with the learning rate of its own steps.
 
         `shared`: every fetch at this timestamp gets the same parameters, so that only the first one copies them.
         """
         version = self._shared.get(timestamp) if shared else None
         if version is None:
             version = self._store(params, timestamp, shared)
-        self._replace(client, version)
+        self._replace(client, version, rate)
         self._stamps.pop(client, None)
 
     def check(self, params: Array, *, new: bool) -> bool:
@@ -133,31 +146,36 @@ class Holdings(Stateful):
         self._pool.page_out(params)
         self._replace(client, Version(params, timestamp, shared=False))
 
-    def fetch_parts(self, client: int, params: Array, timestamp: int, passed: Sequence[bool]) -> None:
-        """Replace the client's tensors that passed; the oldest timestamp of all its tensors is the version's."""
-        own = self._held[client]
-        stamps = self._stamps.setdefault(client, [own.timestamp] * len(self._tensors))
+    def fetch_parts(
+        self, client: int, params: Array, timestamp: int, rate: float | None, passed: Sequence[bool]
+    ) -> None:
+        """Replace the client's tensors that passed; the oldest timestamp of all its tensors is the version's.
+
+        The learning rate of the client's own steps is the one that belongs to that timestamp.
+        """
+        own, before = self._held[client], self._held_rates[client] if self._rates else 0.0
+        stamps = self._stamps.setdefault(client, [(own.timestamp, before)] * len(self._tensors))
         version = self._store(own.params, timestamp, shared=False)
         for number, (part, fetched) in enumerate(zip(self._tensors, passed, strict=True)):
             if fetched:
                 version.params[part] = params[part]
-                stamps[number] = timestamp
-        version.timestamp = min(stamps)
-        self._replace(client, version)
+                stamps[number] = timestamp, rate or 0.0
+        version.timestamp, oldest = min(stamps)
+        self._replace(client, version, oldest)
 
-    def step(self, client: int, grad: Array, rate: float) -> bool:
+    def step(self, client: int, grad: Array) -> bool:
         """Let the client take a step with its own gradient from what it holds; return whether that is finite."""
         own = self._held[client]
         version = self._store(own.params, own.timestamp, shared=False)
         with np.errstate(all="ignore"):
-            version.params -= np.float32(rate) * grad
+            version.params -= np.float32(self._held_rates[client]) * grad
         self._replace(client, version)
         return self._engine.finite(version.params)
 
-    def restamp(self, client: int, timestamp: int) -> None:
-        """Give everything that the client holds this timestamp, without changing the parameters."""
+    def restamp(self, client: int, timestamp: int, rate: float | None) -> None:
+        """Give everything that the client holds this timestamp and its rate, without changing the parameters."""
         self._stamps.pop(client, None)
-        self._replace(client, self._store(self._held[client].params, timestamp, shared=False))
+        self._replace(client, self._store(self._held[client].params, timestamp, shared=False), rate)
 
     def take_state(self) -> State:
         """Return the versions that clients hold and, for each client, which of these it holds, int64 (λ,)."""
@@ -172,7 +190,11 @@ class Holdings(Stateful):
         state["timestamps"] = np.array([version.timestamp for version in versions], np.int64)
         state["shared"] = np.array([version.shared for version in versions])
         state |= {f"version.{number}": as_state(version.params) for number, version in enumerate(versions)}
-        return state | {f"stamps.{client}": np.array(stamps) for client, stamps in self._stamps.items()}
+        state |= {f"rates.{name}": as_state(rates) for name, rates in self._rates.items()}
+        for client, stamps in self._stamps.items():
+            timestamps, rates = zip(*stamps, strict=True)
+            state |= {f"stamps.{client}": np.array(timestamps), f"stamp_rates.{client}": np.array(rates)}
+        return state
 
     def put_state(self, state: State) -> None:
         """Restore what clients hold."""
@@ -186,13 +208,26 @@ class Holdings(Stateful):
             held[:] = [versions[number] for number in state[name].tolist()]
             for version in held:
                 version.holders += 1
-        self._stamps = {int(client): stamps.tolist() for client, stamps in part_of(state, "stamps").items()}
+        for name, rates in self._rates.items():
+            rates[...] = state[f"rates.{name}"]
+        of_stamps = part_of(state, "stamp_rates")
+        self._stamps = {
+            int(client): list(zip(stamps.tolist(), of_stamps[client].tolist(), strict=True))
+            for client, stamps in part_of(state, "stamps").items()
+        }
 
     def _lists(self) -> dict[str, list[Version]]:
         """Return the versions by client: for the task under way and, if clients do not wait, for the next one."""
         return {"under_way": self._under_way} | ({} if self._wait else {"fetched": self._fetched})
 
-    def _replace(self, client: int, version: Version) -> None:
+    @property
+    def _held_rates(self) -> NDArray[np.float64]:
+        """The learning rates of what clients hold, of which a fetch replaces one."""
+        return self._rates["under_way" if self._wait else "fetched"]
+
+    def _replace(self, client: int, version: Version, rate: float | None = None) -> None:
+        if self._rates and rate is not None:
+            self._held_rates[client] = rate
         version.holders += 1
         self._drop(self._held[client])
         self._held[client] = version

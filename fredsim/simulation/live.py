@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order, Timeline
-from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.states import State
 from fredsim.simulation.loop import Parts
@@ -156,8 +155,6 @@ class Live(Snapshots):
         super().__init__(parts, Choice("live", "clients are real"))
         self._window = 1
         self._keeps_pushes = True  # `note` takes the fingerprint of the push
-        #: Whether what clients push depends on the learning rate.
-        self._rate_matters = parts.protocol.local_steps > 1 or parts.server.contract.pushes != "gradient"
         self._live_dispatcher, self._note = dispatcher, note
         self._numbers = np.zeros(parts.clients, np.int64)  # how many tasks each client has begun
         self._tickets = 0
@@ -178,7 +175,7 @@ class Live(Snapshots):
 
     def _submit(self, client: int) -> None:
         params = np.array(np.asarray(self._holdings.params(client)))
-        rate = self._server.rate() if self._rate_matters else 0.0
+        rate = self._holdings.rate(client) if self._own_steps else 0.0
         task = ClientTask(client, int(self._numbers[client]), self._tickets, params, rate)
         self._numbers[client] += 1
         self._tickets += 1
@@ -192,11 +189,6 @@ class Live(Snapshots):
         del clients, rows
         done = self._live_dispatcher.last
         assert done is not None
-        if self._rate_matters and self._server.rate() != done.task.rate:  # a simulated run uses the rate at the arrival
-            raise SimulationError(
-                f"iteration {self.iteration}: client {done.task.client} took its local steps with the learning rate "
-                f"{done.task.rate:g}, and it is {self._server.rate():g} by now; give server.lr as a number"
-            )
         return [done.push], done.losses[None], [done.finite]
 
     def _compress(self, client: int, step: int, push: Array) -> tuple[Array, int]:

@@ -65,12 +65,14 @@ class LocalWork:
         self._step = engine.compile_rule(self._rule) if local_steps > 1 or pushes != "gradient" else None
         self._buffers: list[list[Array]] = []  # for each client that takes steps: parameters, then the rule's sum
 
-    def __call__(self, held: Sequence[Array], rows: Integers, rate: float) -> tuple[Sequence[Array], Array, list[bool]]:
+    def __call__(
+        self, held: Sequence[Array], rows: Integers, rates: Sequence[float]
+    ) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what B different clients push, (P,) each, their samples' losses (B, k·µ), and if they stayed finite.
 
         `held` are the parameters that each client starts from, (P,), with MARGIN readable floats behind them; `rows`
-        (B, k, µ) are the minibatches of k local steps; `rate` is the learning rate of these steps. The next call
-        overwrites the returned arrays.
+        (B, k, µ) are the minibatches of k local steps; `rates` are the learning rates of each client's steps, not used
+        if it takes none. The next call overwrites the returned arrays.
         """
         if self._step is None:
             gradients, first_losses = self._engine.gradients(held, rows[:, 0])
@@ -88,5 +90,5 @@ class LocalWork:
             grads, step_losses = self._engine.gradients([theta for theta, *_ in buffers], rows[:, number])
             losses.append(step_losses.copy())
             for b, arrays in enumerate(buffers):
-                finite[b] &= self._step(*arrays, grads[b], 0, self._size, np.float32(rate))
+                finite[b] &= self._step(*arrays, grads[b], 0, self._size, np.float32(rates[b]))
         return [arrays[-1] for arrays in buffers], np.concatenate(losses, axis=1), finite

@@ -49,9 +49,12 @@ class Snapshots(Simulation):
         tensors, self._pool = list(self._layout.slices.values()), parts.pool
         self._share_versions = True  # whether several clients may fetch at one timestamp
         self._check_memory()
+        #: Whether clients take steps of their own, by the learning rate that the server had when they fetched.
+        self._own_steps = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
             wait=wait, pushes=contract.pushes, local_steps=protocol.local_steps, tensors=tensors, pool=self._pool,
+            rate=self._rate(),
         )  # fmt: skip
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
             self._server.check = self._holdings.check
@@ -74,14 +77,14 @@ class Snapshots(Simulation):
         if self._sends_early or (self._clock is not None and not contract.holds):
             self._until_release = lambda: 1
         # A window is one event if an event may change the next one: a restart discards a task under way; a dropped copy
-        # or a task given up changes which clients are held; local steps take the learning rate at their arrival.
-        self._own_steps = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
+        # or a task given up changes which clients are held.
         held_differ = contract.holds and (gates or self._dispatcher.may_give_up)
-        certain = not (contract.cancels or held_differ or self._own_steps)
+        certain = not (contract.cancels or held_differ)
         fitting = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
         self._window = (parts.limits.window or fitting) if certain else 1
         if isinstance(parts.engine, NativeEngine):
-            self._window = parts.engine.fix_window(parts.limits.window if certain else 1, parts.clients)
+            together = certain and not self._own_steps  # what is computed together matters to a module's bits
+            self._window = parts.engine.fix_window(parts.limits.window if together else 1, parts.clients)
 
     def _check_memory(self) -> None:
         """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
@@ -91,6 +94,10 @@ class Snapshots(Simulation):
             arrays = contract.per_client * parts.most_tasks(parts.clients)
             what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
             refuse_what_clients_hold(parts.clients, what, copies * each, arrays, each)
+
+    def _rate(self) -> float | None:
+        """Return the server's present learning rate, for a client that fetches; None if clients take no own steps."""
+        return self._server.rate() if self._own_steps else None
 
     def _warm(self) -> None:
         """Compile now, so that compilation is not counted in the run's time."""
@@ -150,9 +157,7 @@ class Snapshots(Simulation):
 
     def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what clients push, their samples' losses, and if all was finite, as Holdings.compute_pushes does."""
-        self._server.set_event(clients[0], self.iteration)
-        rate = self._server.rate() if self._own_steps else 0.0
-        pushes, losses, finite = self._holdings.compute_pushes(clients, rows, rate)
+        pushes, losses, finite = self._holdings.compute_pushes(clients, rows)
         return pushes, losses.copy(), finite  # the recorder keeps losses, and the engine reuses its arrays
 
     def _send_early(self, client: int, number: int, sent: int) -> int:
@@ -221,7 +226,7 @@ class Snapshots(Simulation):
         for other in pushed.released:
             size = self._fetch(other)
             stays = not size and self._protocol.replica and other == client and not pending.given_up
-            if stays and not self._holdings.step(client, pending.push, server.rate()):
+            if stays and not self._holdings.step(client, pending.push):
                 raise Diverged(self.iteration)
             if self._protocol.wait:
                 self._begin(other)
@@ -284,10 +289,10 @@ class Snapshots(Simulation):
             shared = self._share_versions and given is server.params
             if shared and server.contract.checked and not holdings.matches_version(given, server.timestamp):
                 raise server.changed_params(client, self.iteration)
-            holdings.fetch(client, given, server.timestamp, shared=shared)
+            holdings.fetch(client, given, server.timestamp, self._rate(), shared=shared)
             size = server.bytes_of("fetched", given.nbytes)
         else:
-            holdings.fetch_parts(client, given, server.timestamp, parts)
+            holdings.fetch_parts(client, given, server.timestamp, self._rate(), parts)
             size = 4 * sum(compress(self._layout.sizes, parts))
         self._recorder.count_fetch(size, client)
         return size
@@ -296,5 +301,5 @@ class Snapshots(Simulation):
         """Let a client continue from the parameters that it holds, because its fetch was dropped."""
         self._holdings.keep(client)
         if self._protocol.fred_timestamps:
-            self._holdings.restamp(client, self._server.timestamp)
+            self._holdings.restamp(client, self._server.timestamp, self._rate())
         self._recorder.count_fetch(0, client)
