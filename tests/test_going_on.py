@@ -6,14 +6,17 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fredsim.config.document import dump_yaml
+from fredsim.config.document import dump_yaml, read_document
+from fredsim.config.experiment import irrelevant_to
 from fredsim.config.resolution import resolve
+from fredsim.config.sections import Affects
 from fredsim.errors import OutputError
 from fredsim.runs.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
 from fredsim.runs.execution import execute
@@ -23,6 +26,7 @@ from tests.conftest import checkpoints_every
 from tests.random_experiments import experiment
 from tests.test_random_experiments import FILES, beside, left_behind
 
+Command = Callable[..., tuple[int, str, str]]
 FEW = 24
 DATA: dict[str, Any] = {
     "data": {"name": "digits"}, "model": {"hidden": [8]}, "clients": {"count": 5, "batch_size": 2}, "iterations": 60,
@@ -102,6 +106,38 @@ def test_another_way_begins_anew(change: str, tmp_path: Path, monkeypatch: pytes
     assert (status, len(notes)) == ("finished", 1)
     assert f"cannot be used (its {change} is" in notes[0]
     assert files_of(tmp_path) == left_behind(DATA, {})[0]
+
+
+#: For each key that changes no bit: what it is before a run is stopped, and when the run continues.
+MAY_CHANGE: dict[str, tuple[Any, Any]] = {
+    "name": ("before", "after"), "backend": ("numba", "numpy"), "threads": (1, 2), "window": (3, 1),
+    "path": ("snapshots", "fused"), "memory": (None, "20MB"), "probe": ({"every": 2}, {"every": 7}),
+    "events": (True, False), "published": (None, {"source": "here", "series": [{"where": {}, "points": [[10, 0.5]]}]}),
+    "figures": (None, [{"name": "loss", "y": "train_loss"}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("key", sorted(irrelevant_to(Affects.BITS)))
+def test_keys_that_may_change_when_a_run_continues(key: str, back: bool, tmp_path: Path, command: Command) -> None:
+    """The files are those of a run that had the new value from the beginning; a new key needs a line above."""
+    before, after = reversed(MAY_CHANGE[key]) if back else MAY_CHANGE[key]
+    data = DATA | {"probe": {"every": 5}, "path": "auto", "server": {"name": "asgd", "lr": 0.1}}
+    assert stopped(data | {key: before}, tmp_path / "run", 12)[0] == "interrupted"
+    assert stopped(data | {key: after}, tmp_path / "run", 10**9)[0] == "finished"
+    whole = left_behind(data | {key: after}, {})[0]
+    assert files_of(tmp_path / "run") == whole
+    assert read_document(tmp_path / "run" / "config.yaml").data["name"] == resolve(data | {key: after}).name
+    assert command("verify", tmp_path / "run")[0] == 0
+
+
+def test_a_probe_that_is_switched_on_or_off(tmp_path: Path) -> None:
+    for number, (before, after) in enumerate(((None, {"every": 3}), ({"every": 3}, None))):
+        folder = tmp_path / str(number)
+        stopped(DATA | {"probe": before}, folder, 12)
+        _, notes = stopped(DATA | {"probe": after}, folder, 10**9)
+        assert "cannot be used (its probe is" in notes[0]
+        assert files_of(folder) == left_behind(DATA | {"probe": after}, {})[0]
 
 
 def test_another_experiment_does_not_take_the_folder(tmp_path: Path) -> None:

@@ -164,3 +164,24 @@ def test_a_run_that_diverges_before_the_first_probe(small_yaml: Path, command: C
     assert found.probe.empty
     assert command("plot", "results", "--kind", "probe", "-o", "probe.svg")[0] == 0
     assert Path("probe.svg").is_file()
+
+
+def test_a_task_that_was_given_up_has_no_row(simulate: Simulate) -> None:
+    """There is no gradient to measure; every other arrival that is due is measured."""
+    compute = {"seconds": 1.0, "noise": {"name": "exponential"}, "limit": 1.0}
+    for server in ({"name": "asgd", "lr": 0.1}, {"name": "mindflayer", "lr": 0.1, "probability": 0.6}):
+        dispatcher = {"name": "clock", "compute": compute}
+        result = simulate({"probe": {"every": 2}, "dispatcher": dispatcher, "server": server, "events": True})
+        done = {i + 1 for i, lost in enumerate(result.events["given_up"]) if not lost}
+        due = set(range(2, result.summary["iterations"] + 1, 2))
+        assert set(result.probe["iteration"]) == due & done
+        assert 0 < len(due & done) < len(due)
+
+
+def test_an_ended_run_with_another_probe_is_done_again(small_yaml: Path, command: Command) -> None:
+    run = ("run", small_yaml, "--quiet", "--out", "results", "--resume")
+    for every in (2, 3):
+        assert command(*run, f"probe={{every: {every}}}")[0] == 0
+        found = fredsim.load("results")
+        assert isinstance(found, Result)
+        assert found.probe["iteration"].tolist()[0] == every

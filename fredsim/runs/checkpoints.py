@@ -81,6 +81,7 @@ def identity_of_run(experiment: Experiment, backend: str, path: str, code: Mappi
         "backend": backend,
         "path": path,
         "code": dict(code),
+        "probe": None if experiment.probe is None else experiment.probe.model_dump(),
     }
 
 

@@ -32,8 +32,11 @@ def reason_to_run(folder: Path, experiment: Experiment) -> str | None:
         for name in ("config.yaml", *requested_files(experiment.plain())):
             if not (folder / name).is_file():
                 return f"{folder / name} is gone"
-        _ = result.config, result.metrics, result.staleness, result.params
-        if experiment.probe is not None:
+        _ = result.metrics, result.staleness, result.params
+        recorded, wanted = result.config.get("probe"), experiment.plain().get("probe")
+        if wanted is not None:
+            if recorded != wanted:
+                return f"{folder / 'probe.csv'} is of probe: {recorded}, not of {wanted}"
             _ = result.probe
         if experiment.evaluation.per_client:
             _ = result.clients

@@ -124,7 +124,8 @@ class Snapshots(Simulation):
         if not len(schedule):
             self._ended = True
             return
-        if (probe := self._parts.probe) is not None and probe.due(self.iteration):
+        given_up = [False] * len(schedule) if schedule.given_up is None else (schedule.given_up > 0).tolist()
+        if (probe := self._parts.probe) is not None and probe.due(self.iteration) and not given_up[0]:
             self._measure(probe, int(schedule.client[0]), self._rows(schedule.first(1))[0, 0])
         clients = schedule.client.tolist()
         times, found = [0] * len(clients) if schedule.time is None else schedule.time.tolist(), []
@@ -136,7 +137,6 @@ class Snapshots(Simulation):
         else:
             pushes, losses, finite = self._compute(clients, self._rows(schedule))
             sent = self._sent(schedule).tolist()
-            given_up = [False] * len(clients) if schedule.given_up is None else (schedule.given_up > 0).tolist()
             for i, client in enumerate(clients):
                 if not finite[i] and not given_up[i]:
                     raise Diverged(self.iteration)
