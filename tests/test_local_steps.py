@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.oracle import tree_sum
 from fredsim.runs.results import Result
+from fredsim.simulation.length import Interval
 
 Simulate = Callable[..., Result]
 Refused = Callable[..., None]
@@ -343,6 +344,64 @@ def test_the_loss_is_of_every_local_step(simulate: Simulate) -> None:
     one = simulate({"iterations": 10, "clients": clients | {"local_steps": 2}, "server": {"name": "asgd", "lr": 1e-30}})
     two = simulate({"iterations": 20, "clients": clients, "server": {"name": "asgd", "lr": 1e-30}})
     assert one.metrics["train_loss"].iloc[-1] == pytest.approx(two.metrics["train_loss"].iloc[-1], rel=1e-12)
+
+
+OWN_STEPS = """
+class Plain:
+    local_steps = 4
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def rate(self):
+        return 0.01
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= 0.01 * grad
+"""
+#: How many steps clients take, and what says so.
+STEPPING = {
+    "the clients": (3, {"clients": {"count": 4, "batch_size": 3, "local_steps": 3}}),
+    "more than a pass": (50, {"clients": {"count": 4, "batch_size": 3, "local_steps": 50}}),
+    "easgd": (7, {"server": {"name": "easgd", "lr": 0.1, "period": 7}}),
+    "a server of one's own": (4, {"server": {"name": "steps_of_its_own:Plain"}}),
+    "none": (1, {}),
+}
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize(("k", "changes"), STEPPING.values(), ids=STEPPING)
+def test_epochs_count_what_clients_process(
+    k: int, changes: dict[str, Any], every: int, simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """70 rows are 23 minibatches of 3; a row is due, and the run ends, at the push that completes a pass."""
+    (tmp_path / "steps_of_its_own.py").write_text(OWN_STEPS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    epochs, batches, pushes, rows = 5, 0, 0, [0]
+    while batches < epochs * 23:
+        before, batches, pushes = batches, batches + k, pushes + 1
+        if batches // (23 * every) > before // (23 * every) or batches >= epochs * 23:
+            rows.append(pushes)
+    base = {"data": {"name": "digits", "train": 70}, "clients": {"count": 4, "batch_size": 3}}
+    evaluation = {"every": every, "unit": "epochs"}
+    result = simulate(base | changes | {"epochs": epochs, "evaluation": evaluation})
+    assert result.metrics["iteration"].tolist() == rows
+    assert result.summary["iterations"] == pushes
+    same = simulate(base | changes | {"iterations": pushes, "evaluation": evaluation, "path": "snapshots"})
+    assert same.metrics["iteration"].tolist() == rows
+    assert same.summary["digest"] == result.summary["digest"]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 50])
+@pytest.mark.parametrize("every", [1, 5, 23, 46])
+def test_how_many_rows_are_due(steps: int, every: int) -> None:
+    """Counted one by one: how many rows a run has, and how far off the next one is."""
+    interval = Interval(every, "iterations", steps)
+    due = [n for n in range(1, 200) if n * steps // every > (n - 1) * steps // every]
+    for n in range(1, 150):
+        assert interval.due(n, 0, 0) == (n in due)
+        assert interval.events_until_due(n, 0) == next(after for after in due if after > n) - n
+        assert interval.rows(n, 0) == 1 + len({d for d in due if d <= n} | {n})
 
 
 CONFLICTS = {

@@ -80,7 +80,8 @@ class Evaluation(HyperParameters):
     every: Annotated[Every, Field(examples=[100])] = 1000
     """A row is recorded each time this many of `unit` have passed, and also at 0 and at the end."""
     unit: Unit = "iterations"
-    """The unit of `every`: iterations, updates, epochs, or seconds of a clock; a row has all events up to its time."""
+    """The unit of `every`: iterations, updates, epochs (as the key `epochs` counts them; a row is due at the iteration
+    that completes a pass), or seconds of a clock; a row has all events up to its time."""
     test: bool = False
     """Whether rows also have the columns `test_loss` and `test_error`."""
     per_client: bool = False
@@ -124,7 +125,8 @@ class Experiment(HyperParameters):
     updates: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10000])] = None
     """The length of the run, in updates that the server makes."""
     epochs: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10])] = None
-    """The length of the run, in passes over the data, of n ÷ µ iterations each (if clients take one local step)."""
+    """The length of the run, in passes over the data, of n ÷ µ minibatches each: n ÷ (k µ) iterations, if clients take
+    k local steps; the run ends with the iteration that completes the last pass."""
     seconds: Annotated[Positive | None, Affects.BITS, Field(examples=[120.0])] = None
     """The length of the run, in simulated seconds: it has the events up to then. This needs a clock (docs/time.md)."""
     until: Annotated[Until | None, Affects.BITS, Field(examples=[{"validation_error": 0.05}])] = None

@@ -210,7 +210,7 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     data *= 4 if isinstance(model, Linear) else 2  # as loaded, and as kernels read it; a gap needs float64, too
     interval = prepared.interval
     rows = interval.rows(total, total * summary["updates"] / done, forecast.simulated * 1e9 if forecast else 0.0)
-    if length.until is not None and interval.unit == "iterations" and total % interval.every == 0:
+    if length.until is not None and interval.unit == "iterations" and interval.due(total, 0, 0):
         rows += 1  # the row when the time is over
     return Estimate(
         label=label,

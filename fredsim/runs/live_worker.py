@@ -57,7 +57,7 @@ class LiveWorker:
             self.failure = error
 
     def _start(self, experiment: Experiment, pushes: PushKind, local_steps: int, threads: int) -> None:
-        prepared = prepare(experiment, None)  # None: each machine's own default folder of data
+        prepared = prepare(experiment, None, local_steps)  # None: each machine's own default folder of data
         size = experiment.clients.batch_size
         self._digest = prepared.dataset.digest
         self._engine = make_engine(

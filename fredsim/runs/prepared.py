@@ -17,6 +17,7 @@ from fredsim.errors import ConfigError
 from fredsim.models.linear import Linear
 from fredsim.models.mlp import Mlp
 from fredsim.native.model import TorchModel
+from fredsim.runs.opening import make_server
 from fredsim.runs.sizes import check_sizes
 from fredsim.simulation.length import Interval, Length
 from fredsim.system.memory import memory_errors
@@ -40,10 +41,11 @@ class Prepared:
 
 
 @memory_errors()
-def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prepared:
+def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_steps: int | None = None) -> Prepared:
     """Load the data, and make what depends on it. See fredsim.data.datasets.data_root for `root`.
 
-    Raises ConfigError, DataError.
+    `local_steps`: how many steps clients take between two pushes, on which an epoch depends; None: as the experiment
+    and its server say. Raises ConfigError, DataError, and SimulationError if a user's server breaks its contract.
     """
     data = experiment.data
     dataset = data.load(data_root(root), experiment.seed)
@@ -53,8 +55,10 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prep
     experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
     check_batch(experiment, len(dataset.train))
     model = _make_model(experiment, dataset)
-    batches = len(dataset.train) // experiment.clients.batch_size
-    iterations = experiment.epochs * batches if experiment.epochs else experiment.iterations
+    batches, steps = len(dataset.train) // experiment.clients.batch_size, 1
+    if experiment.epochs or experiment.evaluation.unit == "epochs":
+        steps = local_steps or make_server(experiment)[1].local_steps
+    iterations = -(-experiment.epochs * batches // steps) if experiment.epochs else experiment.iterations
     if iterations is not None and iterations >= 2**32:
         raise ConfigError(f"epochs is {experiment.epochs}; that is {iterations:,} iterations, and 2³² are too many")
     until = None if experiment.seconds is None else nanoseconds(experiment.seconds, "seconds")
@@ -64,7 +68,7 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None) -> Prep
     clients = experiment.clients
     deal = _deal if isinstance(clients.partition, Lists) else _deal_once  # a file may have changed
     shards = deal(clients.partition, dataset, clients.count, experiment.seed)
-    return Prepared(experiment, dataset, model, length, _interval(experiment.evaluation, batches), shards)
+    return Prepared(experiment, dataset, model, length, _interval(experiment.evaluation, batches, steps), shards)
 
 
 def _deal(partition: PartitionChoice, dataset: Dataset, clients: int, seed: int) -> Shards | None:
@@ -75,11 +79,13 @@ def _deal(partition: PartitionChoice, dataset: Dataset, clients: int, seed: int)
 _deal_once = functools.lru_cache(maxsize=16)(_deal)
 
 
-def _interval(evaluation: Evaluation, batches: int) -> Interval:
-    """Return the interval at which rows are recorded; an epoch is `batches` minibatches."""
+def _interval(evaluation: Evaluation, batches: int, steps: int) -> Interval:
+    """Return the interval at which rows are recorded; an epoch is `batches` minibatches, an iteration `steps`."""
     if evaluation.unit == "seconds":
         return Interval(nanoseconds(evaluation.every, "evaluation.every"), "nanoseconds")
-    every = int(evaluation.every) * (batches if evaluation.unit == "epochs" else 1)
+    every = int(evaluation.every)
+    if evaluation.unit == "epochs":
+        return Interval(every * batches, "iterations", steps)
     return Interval(every, "updates" if evaluation.unit == "updates" else "iterations")
 
 

@@ -56,22 +56,26 @@ class Interval:
     """When rows of metrics.csv are recorded: every `every` iterations, updates or nanoseconds.
 
     There is also a row at the beginning and one at the end. With nanoseconds, a row covers all events up to its time.
+    An iteration may count as several `steps`: then a row is due at the iteration that reaches a multiple of `every`.
     """
 
     every: int
     unit: Literal["iterations", "updates", "nanoseconds"] = "iterations"
+    steps: int = 1
 
     def due(self, iteration: int, timestamp: int, before: int) -> bool:
         """Return whether a row is due after events that took the timestamp from `before` to `timestamp`."""
         if self.unit == "updates":
             return timestamp != before and timestamp % self.every == 0
-        return self.unit == "iterations" and iteration % self.every == 0
+        return self.unit == "iterations" and iteration * self.steps % self.every < self.steps
 
     def events_until_due(self, iteration: int, timestamp: int) -> int | None:
         """Return how many events certainly happen before the next row is due, at least 1; None if the clock decides."""
         if self.unit == "nanoseconds":
             return None
-        return self.every - (timestamp if self.unit == "updates" else iteration) % self.every
+        if self.unit == "updates":
+            return self.every - timestamp % self.every
+        return math.ceil((self.every - iteration * self.steps % self.every) / self.steps)
 
     def next_time(self, rows: int) -> float:
         """Return when the next row is due on the clock, in nanoseconds, after `rows` such rows; ∞ for other units."""
@@ -79,5 +83,6 @@ class Interval:
 
     def rows(self, iterations: int, updates: float, nanoseconds: float = 0.0) -> int:
         """Return how many rows a run of so many iterations, updates and simulated nanoseconds has."""
-        count = {"iterations": iterations, "updates": updates, "nanoseconds": nanoseconds}[self.unit]
-        return 1 + math.ceil(count / self.every)
+        if self.unit == "iterations":  # the last row is often due anyway
+            return 1 + min(iterations, math.ceil(((iterations - 1) * self.steps + 1) / self.every))
+        return 1 + math.ceil((updates if self.unit == "updates" else nanoseconds) / self.every)
