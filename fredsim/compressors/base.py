@@ -15,7 +15,7 @@ from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.streams import Stream, Streams
 
-__all__ = ["Compressor", "PerTensor"]
+__all__ = ["Compressor", "PerTensor", "Remembering"]
 
 Array = NDArray[np.float32]
 
@@ -57,6 +57,37 @@ class Compressor(Configurable):
     def memoryless(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Return what `compress` would return with an empty memory, and leave the memory unchanged."""
         return self.compress(push, client, step)
+
+
+class Remembering(Compressor):
+    """Base of compressors that keep an array of each client from push to push.
+
+    What is kept is of the pushes that arrive: one that is cancelled on its way leaves it as it was before.
+    """
+
+    keeps_residual = True
+    #: Whether a push may be cancelled after it was compressed; set before the run.
+    may_cancel: bool = False
+    state_names = ("_kept", "_before")
+
+    def init(self, layout: Layout, streams: Streams) -> None:
+        """Start with nothing kept of any client."""
+        super().init(layout, streams)
+        self._kept: dict[int, Array] = {}
+        self._before: dict[int, Array | None] = {}  # what was kept before the client's last push, if may_cancel
+
+    def keep(self, client: int, array: Array) -> None:
+        """Keep an array (P,) of a client, in the place of the one before."""
+        if self.may_cancel:
+            self._before[client] = self._kept.get(client)
+        self._kept[client] = array
+
+    def cancelled(self, client: int) -> None:
+        """Take back what the client's last push changed, since it never arrives."""
+        before = self._before.pop(client, None)
+        self._kept.pop(client, None)
+        if before is not None:
+            self._kept[client] = before
 
 
 class PerTensor(Compressor):

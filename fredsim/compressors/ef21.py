@@ -9,6 +9,8 @@ bytes that C takes.
 
 The theory requires a C that contracts, ‖C(x) − x‖² ≤ (1 − δ) ‖x‖², as top_k and error_feedback_sign do, but not sign,
 nor those that draw random numbers.
+
+If a push is cancelled on its way, h stays as it was before it, at the client and at the server.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 from pydantic import field_validator
 
-from fredsim.compressors.base import Array, Compressor
+from fredsim.compressors.base import Array, Compressor, Remembering
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters
 from fredsim.models.layout import Layout
@@ -27,13 +29,11 @@ from fredsim.numerics.streams import Streams
 __all__ = ["EF21"]
 
 
-class EF21(Compressor):
+class EF21(Remembering):
     """Keeps an estimate of each client's push, and sends the compressed difference from it."""
 
     idea = "compress, by another compressor, the difference between a push and the last one as it was decoded"
     citation = "Richtarik et al. 2021, EF21: a new error feedback, arXiv:2106.05203"
-    keeps_residual = True
-    state_names = ("_estimates",)
 
     class Hyper(HyperParameters):
         """`inner` is C."""
@@ -52,15 +52,15 @@ class EF21(Compressor):
         super().init(layout, streams)
         self._inner = make_inner(self.hyper.inner)
         self._inner.init(layout, streams)
-        self._estimates: dict[int, Array] = {}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Compress the difference from the estimate; return the new estimate, and the bytes."""
-        before = self._estimates.get(client, np.float32(0))
+        before = self._kept.get(client, np.float32(0))
         with np.errstate(all="ignore"):
             sent, size = self._inner.memoryless(push - before, client, step)
-            self._estimates[client] = before + sent
-        return self._estimates[client].copy(), size
+            estimate = before + sent
+        self.keep(client, estimate)
+        return estimate.copy(), size
 
 
 def make_inner(inner: dict[str, Any]) -> Compressor:

@@ -4,48 +4,39 @@
 
 Karimireddy, Rebjock, Stich and Jaggi 2019, "Error feedback fixes SignSGD and other gradient compression schemes",
 arXiv:1901.09847. A push takes two bits per value, since sign(0) = 0, and four bytes per tensor. The learning rate is
-not part of it: the server applies it.
+not part of it: the server applies it. If a push is cancelled on its way, e stays as it was before it.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fredsim.compressors.base import Array, PerTensor
-from fredsim.models.layout import Layout
+from fredsim.compressors.base import Array, PerTensor, Remembering
 from fredsim.numerics.oracle import mean64
 from fredsim.numerics.rules import sign
-from fredsim.numerics.streams import Streams
 from fredsim.numerics.ternary import packed_size
 
 __all__ = ["ErrorFeedbackSign"]
 
 
-class ErrorFeedbackSign(PerTensor):
+class ErrorFeedbackSign(Remembering, PerTensor):
     """Signs times a tensor's mean magnitude, with each client's error kept for its next push."""
 
     idea = "signs times the tensor's mean magnitude; the error is added to the next push"
     citation = "Karimireddy et al. 2019, Error feedback fixes SignSGD, arXiv:1901.09847"
-    keeps_residual = True
-    state_names = ("_errors",)
-
-    def init(self, layout: Layout, streams: Streams) -> None:
-        """Start with no error of any client."""
-        super().init(layout, streams)
-        self._errors: dict[int, Array] = {}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Add the client's error to the push, compress it, and keep the new error."""
         with np.errstate(all="ignore"):
-            if client in self._errors:
-                push = push + self._errors[client]
+            if client in self._kept:
+                push = push + self._kept[client]
             out, size = self.memoryless(push, client, step)
-            self._errors[client] = push - out
+            self.keep(client, push - out)
         return out, size
 
     def memoryless(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Compress the push alone."""
-        return super().compress(push, client, step)
+        return PerTensor.compress(self, push, client, step)
 
     def compress_tensor(self, g: Array, words: object) -> tuple[Array, int]:
         """Return the scaled signs."""

@@ -3,7 +3,8 @@
     p = g + e,   send the k elements of p largest in magnitude,   e ← p without them
 
 Stich, Cordonnier and Jaggi 2018, "Sparsified SGD with memory", arXiv:1809.07599. A sent value takes four bytes, and
-four more for its index. Of equal magnitudes those with the lowest indices are sent.
+four more for its index. Of equal magnitudes those with the lowest indices are sent. If a push is cancelled on its way,
+e stays as it was before it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fredsim.compressors.base import Array, Compressor
+from fredsim.compressors.base import Array, Remembering
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, PositiveInt
 from fredsim.models.layout import Layout
@@ -23,13 +24,11 @@ from fredsim.numerics.streams import Streams
 __all__ = ["TopK"]
 
 
-class TopK(Compressor):
+class TopK(Remembering):
     """Sends the k values of largest magnitude of the whole push."""
 
     idea = "send the k largest values; the rest is added to the next push"
     citation = "Stich et al. 2018, Sparsified SGD with memory, arXiv:1809.07599"
-    keeps_residual = True
-    state_names = ("_residuals",)
 
     class Hyper(HyperParameters):
         """`k`: how many values are sent or, as a number below 1, which fraction of them."""
@@ -44,18 +43,17 @@ class TopK(Compressor):
         self._k = k if isinstance(k, int) else max(1, int(k * layout.size))
         if self._k > layout.size:
             raise ConfigError(f"compress.k is {k}; there are only {layout.size} parameters")
-        self._residuals: dict[int, Array] = {}
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Send the largest values of the push plus what was not sent before; keep the others."""
-        if client in self._residuals:
+        if client in self._kept:
             with np.errstate(all="ignore"):
-                push = push + self._residuals[client]
+                push = push + self._kept[client]
         chosen = self._largest(push)
         left = push.copy()
         left[chosen] = 0
         if self._k < push.size:
-            self._residuals[client] = left
+            self.keep(client, left)
         return self._send(chosen, push)
 
     def memoryless(self, push: Array, client: int, step: int) -> tuple[Array, int]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compressors.base import Remembering
 from fredsim.dispatchers.base import Order
 from fredsim.dispatchers.gates import GATES, Gate, Statistics
 from fredsim.dispatchers.gates.budget import Budget
@@ -18,7 +19,7 @@ from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.guarded import INTEGER, Guarded
-from fredsim.plugins.states import State, Stateful
+from fredsim.plugins.states import State, Stateful, take_state
 from fredsim.simulation.guarded_arrays import checked_array
 from fredsim.simulation.run_context import RunContext
 
@@ -176,7 +177,9 @@ class UndeclaredStatistics:
 class GuardedCompressor(Guarded):
     """A compressor, called with checks."""
 
-    signatures = {"init": ("layout", "streams"), "compress": ("push", "client", "step")}  # noqa: RUF012
+    signatures = {  # noqa: RUF012
+        "init": ("layout", "streams"), "compress": ("push", "client", "step"), "cancelled": ("client",),
+    }  # fmt: skip
 
     @property
     def _built_in(self) -> bool:
@@ -190,7 +193,28 @@ class GuardedCompressor(Guarded):
     def start(self, context: RunContext) -> None:
         """Start the compressor."""
         self._size = context.layout.size
+        if isinstance(self._inner, Remembering):
+            self._inner.may_cancel = context.may_cancel
         context.call_init(self)
+
+    def cancelled(self, client: int, iteration: int) -> None:
+        """Tell the compressor that a client's last push was cancelled on its way, so that it never arrives.
+
+        Raises SimulationError if a user's class keeps something from push to push, and cannot take it back.
+        """
+        self.set_event(client, iteration)
+        if self.has("cancelled"):
+            self.call("cancelled", client)
+        elif not self._built_in and self._has_changed():
+            what = "the server cancelled a push on its way, and the class keeps something from push to push; give it a "
+            raise self.error("cancelled", f"{what}method cancelled(client) that takes back what that push changed")
+
+    def _has_changed(self) -> bool:
+        """Return whether a user's object has a state by now, or one that cannot be told."""
+        try:
+            return bool(take_state(self._inner))
+        except SimulationError:
+            return True
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Compress a push, float32 (P,); return what the server decodes, float32 (P,), and the bytes transferred."""

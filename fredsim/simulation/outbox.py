@@ -8,6 +8,9 @@ The key `dropped_push` chooses one of these:
 - `accumulate`, `average`: the client keeps the sum, or the mean, of its unsent gradients until a push passes, which
   carries the oldest timestamp among them.
 
+A push that the server cancels on its way is lost, with all the gradients in it. What `reapply` applies again is the
+last push that was not cancelled.
+
 If a gate decides tensor by tensor, the tensors that do not pass are zero in what reaches the server or, with `reapply`,
 those that the client pushed last.
 """
@@ -61,17 +64,42 @@ class PendingPush:
 class Outbox(Stateful):
     """The clients' unsent pushes, the pushes they sent last, and the pushes under way."""
 
-    state_names = ("_unsent", "_sent")
+    state_names = ("_unsent", "_sent", "_before", "on_way")
 
-    def __init__(self, policy: DroppedPush, tensors: Sequence[slice], operations: Operations) -> None:
-        """Start empty; `tensors` are the tensors' slices of the flat vector, `operations` allocates pushes."""
+    def __init__(
+        self, policy: DroppedPush, tensors: Sequence[slice], operations: Operations, *, may_cancel: bool = False
+    ) -> None:
+        """Start empty; `tensors` are the tensors' slices of the flat vector, `operations` allocates pushes.
+
+        `may_cancel`: a push may be cancelled after it was offered.
+        """
         self._operations = operations
         self._policy = policy
         self._tensors = tensors
         #: By client, what it has not sent: the sum (P,) and, by tensor, how many gradients, and the oldest timestamp.
         self._unsent: dict[int, tuple[Array, list[int], list[int]]] = {}
         self._sent: dict[int, tuple[Array, list[int]]] = {}  # by client: its last push, and each tensor's timestamp
+        self._may_cancel = may_cancel
+        #: If a push may be cancelled: by client, its entry of `_sent` before the push under way.
+        self._before: dict[int, tuple[Array, list[int]] | None] = {}
         self.under_way: dict[int, PendingPush] = {}  # by client
+        #: By client whose gradient is done but has not arrived, how many bytes it pushes; 0 if the push was dropped.
+        self.on_way: dict[int, int] = {}
+
+    def arrived(self, client: int) -> None:
+        """Note that the client's push has arrived."""
+        self.on_way.pop(client, None)
+        self._before.pop(client, None)
+
+    def cancel(self, client: int) -> int | None:
+        """Cancel the client's push under way; return its bytes, 0 if it had been dropped, None if there is none."""
+        self.under_way.pop(client, None)
+        if client in self._before:
+            before = self._before.pop(client)
+            del self._sent[client]
+            if before is not None:
+                self._sent[client] = before
+        return self.on_way.pop(client, None)
 
     def take_state(self) -> State:
         """Return the unsent pushes, those sent last, and those under way."""
@@ -93,6 +121,9 @@ class Outbox(Stateful):
             client: (self._array(total), counts, oldest) for client, (total, counts, oldest) in self._unsent.items()
         }
         self._sent = {client: (self._array(push), timestamps) for client, (push, timestamps) in self._sent.items()}
+        self._before = {
+            client: before and (self._array(before[0]), before[1]) for client, before in self._before.items()
+        }
         self.under_way = {}
         for client in {int(name.partition(".")[0]) for name in part_of(state, "under_way")}:
             one = part_of(state, f"under_way.{client}")
@@ -141,6 +172,10 @@ class Outbox(Stateful):
     def _reapply(self, client: int, push: Array, timestamp: int, mask: Sequence[bool], compress: Compress) -> Message:
         if client not in self._sent:
             mask = [True] * len(mask)  # the client has not pushed yet: there is nothing to apply again
+        if self._may_cancel and any(mask):
+            before = self._before[client] = self._sent.get(client)
+            if before is not None:
+                self._sent[client] = before[0].copy(), list(before[1])
         if all(mask):
             message = self._message(push, timestamp, mask, compress)
             self._sent[client] = message.push.copy(), [timestamp] * len(mask)

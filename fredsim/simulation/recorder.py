@@ -96,11 +96,6 @@ class Recorder(Stateful):
         return *METRICS, *self._more, *self._kinds
 
     @property
-    def pushed(self) -> tuple[int, int]:
-        """How many pushes there were, and how many bytes they took."""
-        return self.pushes, self.bytes_pushed
-
-    @property
     def fetched(self) -> tuple[int, int]:
         """How many fetches there were, and how many bytes they took."""
         return self.fetches, self.bytes_fetched

@@ -21,6 +21,7 @@ class RunContext:
     """What a run provides to `init`: the number of clients, the model's layout, random streams and operations.
 
     `pool` returns the pool of the arrays (P,) that a server keeps for single clients; None: it allocates them itself.
+    `may_cancel`: whether the server may cancel pushes that are on their way.
     """
 
     clients: int
@@ -28,6 +29,7 @@ class RunContext:
     streams: Streams
     operations: Operations
     pool: Callable[[], Pool] | None = None
+    may_cancel: bool = False
 
     @property
     def tensors(self) -> list[int]:

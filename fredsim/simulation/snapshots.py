@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import NativeEngine
 from fredsim.errors import ConfigError
 from fredsim.plugins.states import Stateful
+from fredsim.simulation.contract import Contract
 from fredsim.simulation.guarded_clock import GuardedClock
+from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import PushResult
 from fredsim.simulation.holdings import Holdings
 from fredsim.simulation.length import Length
@@ -31,13 +33,18 @@ from fredsim.simulation.probe import Probe
 from fredsim.simulation.schedule import Arrivals, Schedule
 from fredsim.system.memory import refuse_what_clients_hold
 
-__all__ = ["Snapshots"]
+__all__ = ["Snapshots", "pushes_may_be_cancelled"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 #: The most bytes of the parameters of one window, so that they stay in the cache.
 WINDOW_BYTES = 4 * 2**20
+
+
+def pushes_may_be_cancelled(dispatcher: GuardedDispatcher, contract: Contract) -> bool:
+    """Return whether the server may restart clients whose pushes are on their way: if these take time."""
+    return contract.cancels and isinstance(dispatcher, GuardedClock) and not dispatcher.sends_on_arrival
 
 
 class Snapshots(Simulation):
@@ -59,7 +66,8 @@ class Snapshots(Simulation):
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
             self._server.check = self._holdings.check
         self._warm()
-        self._outbox = Outbox(protocol.dropped_push, tensors, parts.engine)
+        self._may_cancel = pushes_may_be_cancelled(self._dispatcher, contract)
+        self._outbox = Outbox(protocol.dropped_push, tensors, parts.engine, may_cancel=self._may_cancel)
         gates = [gate for gate in (protocol.push_gate, protocol.fetch_gate) if gate is not None]
         self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, length=parts.length)
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
@@ -67,8 +75,8 @@ class Snapshots(Simulation):
         self._sends_early = False  # whether the clock asks for a push's bytes as soon as its gradient is done
         if self._clock is not None and not self._clock.sends_on_arrival:
             self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
-        if self._clock is not None and self._sends_early:
-            self._clock.call_when_done(self._send_early)
+        if self._clock is not None and (self._sends_early or self._may_cancel):
+            self._clock.call_when_done(self._send_early if self._sends_early else self._note_done)
             if self._log is not None:
                 self._log.early = True
         self._keeps_pushes = protocol.replica  # whether a push is needed after its update: a replica steps with it
@@ -167,12 +175,28 @@ class Snapshots(Simulation):
         if not finite:
             raise Diverged(self.iteration)
         message = self._send(client, push, sent)
-        if self._log is not None:
-            self._log.note_done(client, number)
         if message is not None:  # the engine reuses its arrays
             message = replace(message, push=self._copy(message.push))
         self._outbox.under_way[client] = PendingPush(message, self._copy(push), losses)
-        return 0 if message is None else message.size
+        return self._note_done(client, number, sent, 0 if message is None else message.size)
+
+    def _note_done(self, client: int, number: int, sent: int, size: int | None = None) -> int:
+        """Note that a client's gradient is done and a push of `size` bytes is on its way; return these bytes."""
+        del sent
+        if self._log is not None:
+            self._log.note_done(client, number)
+        size = self._parts.params.nbytes if size is None else size
+        self._outbox.on_way[client] = size
+        return size
+
+    def _cancel(self, client: int) -> None:
+        """Cancel the push of a client that is on its way, if there is one: it counts as sent, but never arrives."""
+        size = self._outbox.cancel(client)
+        if size is None:
+            return
+        if size and self._protocol.compressor is not None:
+            self._protocol.compressor.cancelled(client, self.iteration)
+        self._recorder.count_push(size, None, client)
 
     def _copy(self, push: Array) -> Array:
         room = self._engine.zeros(len(push))
@@ -204,7 +228,8 @@ class Snapshots(Simulation):
         Returns the timestamp before, the staleness, and this event's pushes, fetches, bytes pushed and bytes fetched.
         """
         server, recorder, before, message = self._server, self._recorder, self._server.timestamp, pending.message
-        counts = *recorder.pushed, *recorder.fetched
+        fetched, sent = recorder.fetched, message.size if message else 0
+        self._outbox.arrived(client)
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp
         server.set_event(client, self.iteration)
         if pending.given_up:
@@ -220,7 +245,7 @@ class Snapshots(Simulation):
             raise Diverged(self.iteration)
         if message is not None:
             recorder.count_applied(before - message.timestamp, client)
-        recorder.count_push(message.size if message else 0, None if pending.given_up else pending.losses, client)
+        recorder.count_push(sent, None if pending.given_up else pending.losses, client)
         if not self._protocol.wait:
             self._begin(client)
         for other in pushed.released:
@@ -235,18 +260,18 @@ class Snapshots(Simulation):
             elif server.contract.holds:
                 self._dispatcher.release(other)
         for other in pushed.restarted:
+            self._cancel(other)
             size = self._fetch(other)
             self._begin(other)  # its task under way is given up: it starts over even if `wait` is false
             if self._clock is not None:
-                self._outbox.under_way.pop(other, None)
                 self._clock.restart(other, size)
             else:
                 self._arrivals.give_up(other)
         self.iteration += 1
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
-        pushes, sent, fetches, received = map(sub, (*recorder.pushed, *recorder.fetched), counts)
-        return before, before - started_from, pushes, fetches, sent, received
+        fetches, received = map(sub, recorder.fetched, fetched)
+        return before, before - started_from, int(sent > 0), fetches, sent, received
 
     def _send(self, client: int, push: Array, step: int) -> Message | None:
         """Return what reaches the server of a client's push; `step` is how many gradients were done before it."""

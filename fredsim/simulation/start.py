@@ -17,7 +17,7 @@ from fredsim.simulation.paths import Choice, choose_path
 from fredsim.simulation.protocol import Protocol, check
 from fredsim.simulation.run_context import RunContext
 from fredsim.simulation.scheduled import Queued
-from fredsim.simulation.snapshots import Snapshots
+from fredsim.simulation.snapshots import Snapshots, pushes_may_be_cancelled
 
 __all__ = ["arrivals_react", "make_simulation"]
 
@@ -28,7 +28,8 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
     Raises ConfigError if the parts do not fit together, SimulationError if a user's part breaks its contract.
     """
     server, layout = parts.server, parts.model.layout
-    context = RunContext(parts.clients, layout, parts.streams, parts.engine, lambda: parts.pool)
+    may_cancel = pushes_may_be_cancelled(parts.dispatcher, server.contract)
+    context = RunContext(parts.clients, layout, parts.streams, parts.engine, lambda: parts.pool, may_cancel)
     context.call_init(parts.dispatcher)
     parts.protocol.start(context)
     server.start(parts.params, context, parts.recorder)
