@@ -106,6 +106,14 @@ class Holdings(Stateful):
         self._under_way[client] = self._fetched[client]
         self._under_way[client].holders += 1
 
+    def give_own(self, client: int) -> None:
+        """Let the client's task under way start from an array that nobody else holds, which may be written into."""
+        version = self._under_way[client]
+        if version.shared or version.holders > 1:
+            own = self._under_way[client] = self._store(version.params, version.timestamp, shared=False)
+            own.holders = 1
+            self._drop(version)
+
     def fetch(self, client: int, params: Array, timestamp: int, rate: float | None = None, *, shared: bool) -> None:
         """Let the client hold `params` as the version of this timestamp, with the learning rate of its own steps.
 

@@ -296,6 +296,8 @@ class Snapshots(Simulation):
             holdings.begin(client)
             self._arrivals.began(client)
         if self._server.contract.begins:
+            if not self._server.contract.built_in:  # it may write into them
+                holdings.give_own(client)
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
 
     def _fetch(self, client: int) -> int:
