@@ -10,7 +10,7 @@ import random
 import textwrap
 from typing import Any
 
-__all__ = ["OF_OBJECTS", "PLACES", "case"]
+__all__ = ["OF_OBJECTS", "PLACES", "UNSEEN", "case"]
 
 #: Anywhere but in the object.
 PLACES = {
@@ -45,6 +45,8 @@ PLACES = {
     "class of fredsim's": "fredsim.servers.ASGD.odd = n = getattr(fredsim.servers.ASGD, 'odd', 0) + 1",
     "property": "n = self.growing",
 }
+#: Those that a checkpoint cannot see: they are in no object, class or module of the user's.
+UNSEEN = {"environment", "builtins", "NumPy", "sys", "module of its own", "class of fredsim's", "cache", "context"}
 #: In the object, by ways that reading the code does not show.
 OF_OBJECTS = {
     "attribute": "self.count = n = self.count + 1",

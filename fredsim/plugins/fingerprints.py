@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "HEAP_TYPE",
     "Known",
     "changed_names",
     "fingerprint",
@@ -33,6 +34,8 @@ __all__ = [
     "users_modules",
 ]
 
+#: CPython's flag of classes that are written in Python; others have members that are no slots.
+HEAP_TYPE = 1 << 9
 OPAQUE = "?"  # at the end of a fingerprint that does not show all
 PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
 #: The folders of Python's own modules and of installed packages.
@@ -77,9 +80,12 @@ def modules_of(cls: type) -> list[ModuleType]:
 def kept_elsewhere(cls: type, modules: Iterable[ModuleType], known: Known | None = None) -> dict[str, str]:
     """Return the fingerprints of what a user's class may keep outside its objects, by the name to give in an error.
 
-    These are the attributes of the class and of its bases, and the global variables of its modules (`modules_of`).
+    These are the attributes of the class and of its bases, the global variables of its modules (`modules_of`), and the
+    random generators that Python and NumPy keep for everybody.
     """
-    found = {
+    found = {"the generator of random": fingerprint(random.getstate())}
+    found |= {"the generator of np.random": fingerprint(np.random.get_state(legacy=False))}  # noqa: NPY002  a user's class may use it
+    found |= {
         f"{base.__name__}.{name}": fingerprint(value, known)
         for base in cls.__mro__[:-1]
         for name, value in _attributes_of(base)
@@ -98,7 +104,13 @@ def changed_names(before: Mapping[str, str], now: Mapping[str, str]) -> list[str
 
 def slots_of(cls: type) -> list[str]:
     """Return the names of a class's slots, as its objects have them."""
-    return [name for base in cls.__mro__ for name, kind in vars(base).items() if isinstance(kind, MemberDescriptorType)]
+    return [
+        name
+        for base in cls.__mro__
+        if base.__flags__ & HEAP_TYPE
+        for name, kind in vars(base).items()
+        if isinstance(kind, MemberDescriptorType)
+    ]
 
 
 def _attributes_of(cls: type) -> Iterator[tuple[str, Any]]:

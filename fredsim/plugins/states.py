@@ -23,6 +23,7 @@ import numpy as np
 from fredsim.errors import SimulationError
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.fingerprints import (
+    HEAP_TYPE,
     Known,
     changed_names,
     fingerprint,
@@ -37,8 +38,6 @@ __all__ = ["State", "Stateful", "declares_state", "note_start", "part_of", "put_
 
 #: Types of class attributes by which a class, and so all of its instances, may keep something from event to event.
 CHANGING = (MutableMapping, MutableSequence, MutableSet, np.ndarray, np.random.Generator)
-#: CPython's flag of classes that are written in Python; other objects may have more state than their attributes.
-HEAP_TYPE = 1 << 9
 #: The entry of a state that names the attributes that have gone since the start.
 GONE = "gone since the start"
 
@@ -189,13 +188,17 @@ def _has(found: Any, name: str) -> bool:
 
 
 def _check_class(found: Any) -> None:
-    """Raise CannotPack if a class may keep something from event to event outside the object's attributes."""
+    """Raise CannotPack if a class may keep something from event to event outside the object's attributes.
+
+    What is the class's is only compared if the object's start is known.
+    """
     own = {"metrics", *_attributes(found)}
     for cls in user_classes(type(found)):
         if not cls.__flags__ & HEAP_TYPE:
             raise CannotPack("", f"is a {cls.__name__}, too, which keeps more than its attributes")
         for name, value in vars(cls).items():
-            if isinstance(value, CHANGING) and name not in own and not name.startswith("__"):
+            held = isinstance(value, CHANGING) and name not in own and not name.startswith("__")
+            if held and id(found) not in _starts:
                 raise CannotPack(name, "is the class's, not the object's; make it a tuple, or make it in __init__")
 
 
