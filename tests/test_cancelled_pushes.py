@@ -320,6 +320,7 @@ def test_a_task_that_was_given_up_sends_nothing(
     assert result.metrics["digest"].tolist()[1:] == digests
     assert {name: result.metrics.iloc[-1][name] for name in counts} == counts
     assert 5 < events["given_up"].sum() < EVENTS - 5
+    assert events["sent"].tolist() == [*range(EVENTS)]  # it counts there, and so its minibatch is skipped
 
 
 def test_a_class_that_cannot_take_back_what_it_keeps(small_yaml: Path, refused: Refused) -> None:

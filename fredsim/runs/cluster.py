@@ -251,7 +251,8 @@ class Assignments:
         with self._lock:
             observer = self._observers.pop(task.number)
             if failure is None:
-                observer.end(task.label, Result(task.folder).summary)
+                ended = Result(task.folder)
+                observer.end(task.label, ended.summary | {"status": ended.ending})
             self._on_end(task, failure)
 
     def _on_event(self, event: tuple[float, Any]) -> None:

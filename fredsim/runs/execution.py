@@ -143,7 +143,7 @@ def execute_here(
         with write_errors(folder):
             _write(folder, prepared, engine, outcome, recorder)
             _write_summary(folder, summary, keep=policy.keep)
-    observer.end(label or experiment.name, summary)
+    observer.end(label or experiment.name, summary | {"status": Result(folder).ending})
 
 
 def _own_code(experiment: Experiment, wanted: Mapping[str, str] | None) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 from dataclasses import MISSING, fields
@@ -18,16 +19,18 @@ from fredsim.errors import OutputError, one_line
 from fredsim.runs.per_client import CLIENTS
 from fredsim.runs.run_files import check_config, config_digest, file_digest, file_digests, read_recorded, with_digest
 from fredsim.simulation.probe import COLUMNS
-from fredsim.simulation.recorder import Row
-from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, CellCheck, read_table
+from fredsim.simulation.recorder import MEASURED, Row
+from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
 from fredsim.system.files import irregular_kind
 from fredsim.system.parquet_files import open_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Result"]
+__all__ = ["LOSS_NOT_FINITE", "Result"]
 
+#: How a run ended whose parameters are finite, and whose loss is not.
+LOSS_NOT_FINITE = "finished, loss not finite"
 CHANGED = "is not as the run wrote it"
 
 #: The types of the values in summary.json that are more than printed; a value that may be None may also be missing.
@@ -164,6 +167,41 @@ class Result:
                     raise OutputError(f"{what} ({says}); run the experiment again")
         self.check_written(path.name)
         return table
+
+    @cached_property
+    def cells(self) -> list[dict[str, str]]:
+        """The rows of metrics.csv as text, which tells NaN from an empty cell."""
+        self.check_written("metrics.csv")
+        return read_cells(self.folder / "metrics.csv")
+
+    def final(self, column: str) -> float | None:
+        """Return the last value of a column of metrics.csv, be it finite or not; None if it never had one."""
+        found = next((row[column] for row in reversed(self.cells) if row.get(column)), None)
+        return None if found is None else float(found)
+
+    @cached_property
+    def has_diverged(self) -> bool:
+        """Whether the run counts as diverged: if it did, or if it ended with a loss that is not finite."""
+        losses = ["train_loss", *MEASURED]
+        if self.config["data"].get("validation") != 0:
+            losses.append("validation_loss")
+        finals = [value for value in map(self.final, losses) if value is not None]
+        return self.summary["status"] == "diverged" or not all(map(math.isfinite, finals))
+
+    @property
+    def ending(self) -> str:
+        """How the run ended, for people: its status, or LOSS_NOT_FINITE."""
+        status: str = self.summary["status"]
+        return LOSS_NOT_FINITE if status == "finished" and self.has_diverged else status
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """The summary with NaN and infinity, which summary.json cannot hold, where the run ended with them."""
+        found = dict(self.summary)
+        if self.ending == LOSS_NOT_FINITE:
+            measured = {key: self.final(key) for key in ("validation_loss", "validation_error", *MEASURED)}
+            found |= {key: value for key, value in measured.items() if value is not None}
+        return found
 
     def first_row(self, column: str, value: float) -> pd.DataFrame:
         """Return the first row of metrics.csv with at most `value` in a column; an empty table if there is none."""

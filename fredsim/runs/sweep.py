@@ -117,8 +117,9 @@ def outcome_columns(expansion: Expansion) -> tuple[str, ...]:
 
 def outcome_values(result: Result, selection: Selection | None) -> dict[str, Any]:
     """Return how a run ended, by column: those that `outcome_columns` returns."""
-    found = {key: result.summary.get(key) for key in SUMMARY_COLUMNS}
-    found |= {key: result.summary[key] for key in MEASURED if key in result.summary}
+    outcome = result.outcome
+    found = {key: outcome.get(key) for key in SUMMARY_COLUMNS}
+    found |= {key: outcome[key] for key in MEASURED if key in outcome}
     if selection is not None and selection.error is not None:
         reached = result.first_row("validation_error", selection.error)
         found[SECONDS_TO] = float(reached["time"].iloc[0]) if len(reached) else None

@@ -117,7 +117,8 @@ def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]
             typer.echo(f"{row['run']}: ended before any gradient arrived; give more seconds")
     if expansion.selection is not None and isinstance(loaded, Results) and (loaded.folder / "best.csv").is_file():
         title = f"best {', '.join(expansion.selection.axes)} by the mean of {expansion.selection.best}"
-        rows = [{str(key): value for key, value in row.items()} for row in loaded.best.to_dict("records")]
+        best = loaded.best.astype(object).where(loaded.best.notna(), None)
+        rows = [{str(key): value for key, value in row.items()} for row in best.to_dict("records")]
         print_table(Table(rows, title).printed())
     typer.echo(f"results: {loaded.folder}")
     tables, left_out = draw_figures(results, loaded.folder, expansion.figures)
@@ -156,10 +157,10 @@ def draw_figures(
 
 def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
     """Return a run's row of the table; `timed`: the table has a column of simulated seconds."""
-    s = result.summary
+    s = result.outcome
     return {
         "run": label,
-        "status": s["status"],
+        "status": result.ending,
         "iterations": s["iterations"],
         **({"seconds" if result.live else "sim. seconds": s.get("time")} if timed else {}),
         "valid. error": s["validation_error"],

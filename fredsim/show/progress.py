@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fredsim.runs.observer import Monitor, Observer
+from fredsim.runs.result import LOSS_NOT_FINITE
 from fredsim.simulation.recorder import Row
 
 __all__ = ["LineMonitor", "TableMonitor", "make_monitor"]
@@ -75,7 +76,7 @@ class ConsoleMonitor(Monitor):
 
     def ended(self, label: str, status: str, how: str) -> None:
         """Print how a run ended; in a sweep, with the count of runs."""
-        self.counts[status] += 1
+        self.counts["diverged" if status == LOSS_NOT_FINITE else status] += 1
         number = f"[{self.counts.total()}/{self._runs}] " if self._runs else ""
         self.note(f"{number}{label}: {status} {how}")
 

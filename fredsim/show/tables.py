@@ -99,8 +99,8 @@ def _set(value: Any) -> str:
 
 
 def short(value: Any) -> str:
-    """Return a value as text with a few digits; – for None and NaN."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    """Return a value as text with a few digits; – for None."""
+    if value is None:
         return "–"
     if isinstance(value, float):
         if not 0.001 <= abs(value) < 1e15:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ class ExportedRun:
 
     `experiment` is the experiment's name; `points` are numbers over time, by name; `params` is the flattened
     configuration, whose values are numbers, texts, booleans, lists or None; `facts` are the texts of the summary,
-    digest and status among them.
+    digest and status among them. `diverged`: whether the run counts as diverged.
     """
 
     name: str
@@ -40,11 +40,22 @@ class ExportedRun:
     points: Mapping[str, list[Point]]
     params: Mapping[str, Any]
     facts: Mapping[str, str]
+    diverged: bool = False
 
     @property
     def status(self) -> str:
         """How the run ended: finished, diverged or interrupted."""
-        return self.facts["status"]
+        return "diverged" if self.diverged else self.facts["status"]
+
+    def without(self, left_out: Callable[[float], bool], why: str) -> tuple[Mapping[str, list[Point]], dict[str, str]]:
+        """Return the points but for the values that are `left_out`, and the fact that names these, if there are any."""
+        kept = {name: [point for point in points if not left_out(point.value)] for name, points in self.points.items()}
+        lost = [
+            f"{name}: {', '.join(f'{point.value:g} at {point.step}' for point in points if left_out(point.value))}"
+            for name, points in self.points.items()
+            if len(kept[name]) < len(points)
+        ]
+        return kept, {"not_exported": f"{why}: {'; '.join(lost)}"} if lost else {}
 
     @property
     def seconds(self) -> float:
@@ -55,26 +66,29 @@ class ExportedRun:
 def read_run(name: str, result: Result) -> ExportedRun:
     """Return a run in the form in which it is exported. Raises OutputError if its files cannot be read.
 
-    Its numbers are the columns of metrics.csv, without empty cells, and without `time` if there is no clock; and
-    `summary/KEY` for each number of summary.json that has no such column.
+    Its numbers are the columns of metrics.csv, without empty cells but with NaN and infinity, without columns that are
+    NaN because there is nothing to measure, and without `time` if there is no clock; and `summary/KEY` for each number
+    of summary.json that has no such column.
     """
-    metrics, summary = result.metrics, with_digest(result.summary)
+    metrics, summary, cells = result.metrics, with_digest(result.summary), result.cells
     left_out = {"iteration"} if result.timed else {"iteration", "time"}
     steps = [int(step) for step in metrics["iteration"]]
     seconds = [float(second) for second in metrics["time"]] if result.timed else [0.0] * len(steps)
     points: dict[str, list[Point]] = {}
     for column in map(str, metrics.select_dtypes("number")):
-        rows = zip(steps, seconds, metrics[column], strict=True)
-        found = [Point(step, second, float(value)) for step, second, value in rows if not math.isnan(value)]
-        if column not in left_out and found:
+        rows = zip(steps, seconds, metrics[column], cells, strict=True)
+        found = [Point(step, second, float(value)) for step, second, value, row in rows if row[column]]
+        measured = result.has_diverged or not all(math.isnan(point.value) for point in found)
+        if column not in left_out and found and measured:
             points[column] = found
     numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
     for key, value in numbers.items():
-        if key not in metrics and not math.isnan(value):
+        if key not in metrics:
             points[f"summary/{key}"] = [Point(steps[-1], seconds[-1], float(value))]
     facts = {key: value for key, value in flatten(summary).items() if isinstance(value, str)}
     kept = {key: value for key, value in result.config.items() if key not in FIGURE_KEYS}
-    return ExportedRun(name, result.folder, str(result.config["name"]), points, flatten(kept), facts)
+    named = str(result.config["name"])
+    return ExportedRun(name, result.folder, named, points, flatten(kept), facts, result.has_diverged)
 
 
 def as_text(value: Any) -> str:

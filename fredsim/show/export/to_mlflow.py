@@ -6,6 +6,7 @@ A run is identified by its name and the digest of its summary, so that exporting
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -85,7 +86,8 @@ def _runs_named(client: Any, experiment: str, name: str) -> Iterator[Any]:
 
 def _add(client: Any, experiment: str, run: ExportedRun) -> None:
     """Write a run: its parameters, its tags, its numbers, and last the tag that marks it as complete."""
-    tags = {NAME: run.name, "fredsim.folder": str(run.folder)}
+    kept, lost = run.without(math.isinf, "MLflow has no infinity")
+    tags = {NAME: run.name, "fredsim.folder": str(run.folder)} | {f"fredsim.{key}": text for key, text in lost.items()}
     tags |= {f"fredsim.{key}": value for key, value in run.facts.items() if f"fredsim.{key}" != COMPLETE}
     identity = client.create_run(experiment, start_time=0, tags={NAME: run.name}, run_name=run.name).info.run_id
     texts = _truncated({key: as_text(value) for key, value in run.params.items()})
@@ -93,7 +95,7 @@ def _add(client: Any, experiment: str, run: ExportedRun) -> None:
         client.log_batch(identity, params=some)
     for some in _batches([RunTag(key, value) for key, value in _truncated(tags).items()], TEXTS):
         client.log_batch(identity, tags=some)
-    points = [(key, point) for key, points in run.points.items() for point in points]
+    points = [(key, point) for key, found in kept.items() for point in found]
     metrics = [Metric(key, point.value, _milliseconds(point.seconds), point.step) for key, point in points]
     for some in _batches(metrics, METRICS):
         client.log_batch(identity, metrics=some)

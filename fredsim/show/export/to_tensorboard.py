@@ -6,7 +6,7 @@ A run's file always has the same name and bytes, so that exporting a run again r
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tensorboard.util import tensor_util
 
 from fredsim.errors import OutputError
+from fredsim.numerics.arrays import LARGEST
 from fredsim.show.export.recorded import ExportedRun, as_text
 from fredsim.system.files import write_atomic, write_errors
 
@@ -57,8 +58,9 @@ def _content(run: ExportedRun) -> bytes:
     """Return the content of a run's event file."""
     buffer = BytesIO()
     writer = RecordWriter(buffer)
-    events = [event_pb2.Event(file_version=VERSION), _hyper_parameters(run), _facts(run)]
-    for name, points in run.points.items():
+    kept, lost = run.without(_exceeds_float32, "it exceeds float32")
+    events = [event_pb2.Event(file_version=VERSION), _hyper_parameters(run), _facts({**run.facts, **lost})]
+    for name, points in kept.items():
         for step, seconds, value in points:  # as float32, since TensorBoard's server does not show doubles
             events.append(_event(summary_pb2.Summary.Value(tag=name, simple_value=value), step=step, seconds=seconds))
     ended = plugin_data_pb2.SessionEndInfo(
@@ -96,9 +98,13 @@ def _hyper_parameters(run: ExportedRun) -> Any:
     return _event(_session(hparams.SESSION_START_INFO_TAG, session_start_info=started))
 
 
-def _facts(run: ExportedRun) -> Any:
-    """Return the event with the text `summary`, a Markdown table of the run's facts."""
-    lines = ["| key | value |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in run.facts.items())]
+def _exceeds_float32(value: float) -> bool:
+    return math.isfinite(value) and abs(value) > LARGEST
+
+
+def _facts(facts: Mapping[str, str]) -> Any:
+    """Return the event with the text `summary`, a Markdown table of a run's facts."""
+    lines = ["| key | value |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in facts.items())]
     tensor = tensor_util.make_tensor_proto(np.array("\n".join(lines).encode(), dtype=object))
     metadata = text.create_summary_metadata(display_name="", description="")
     return _event(summary_pb2.Summary.Value(tag="summary", tensor=tensor, metadata=metadata))

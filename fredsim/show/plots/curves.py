@@ -26,6 +26,7 @@ from fredsim.show.plots.drawing import (
     axis_unit,
     final_values,
     label_of,
+    mark_diverged,
     marker_notes,
     quantity_text,
     style_y,
@@ -95,17 +96,28 @@ def _draw(axes: Axes, line: Line, x: str, y: str, unit: float, *, quartiles: boo
         low, high = (values.quantile(share, axis=1) for share in (QUARTILES if quartiles else ALL))
         axes.fill_between(at, low, high, color=line.colour, alpha=0.18, linewidth=0)
     for run in line.runs:
-        if run.summary["status"] == "diverged":
+        if run.has_diverged:
             last = run.metrics.iloc[-1:]
-            axes.plot(x_of(last, x) / unit, last[y], "x", color=line.colour, markersize=7, clip_on=False)
+            mark_diverged(axes, float(x_of(last, x).iloc[0]) / unit, float(last[y].iloc[0]), line.colour)
 
 
 def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
-    """Return a line's x and its runs' values, one column per run: by iteration, with the median of x; or by steps."""
+    """Return a line's x and its runs' values, one column per run: by iteration, with the median of x; or by steps.
+
+    Values that are not finite are NaN: they cannot be drawn, and medians leave them out.
+    """
     if by_steps(line.runs, x):
-        return steps(line, x, y)
-    at = by_iteration(line, lambda metrics: x_of(metrics.dropna(subset=[y]), x))
-    return at.median(axis=1), by_iteration(line, lambda metrics: metrics[y].dropna())
+        at, values = steps(line, x, y)
+    else:
+        at = by_iteration(line, lambda metrics: x_of(recorded(metrics, y), x)).median(axis=1)
+        values = by_iteration(line, lambda metrics: recorded(metrics, y)[y])
+    return at, values.where(np.isfinite(values))
+
+
+def recorded(metrics: pd.DataFrame, y: str) -> pd.DataFrame:
+    """Return the rows in which y was recorded, be it finite or not; the training loss may be left out."""
+    some = metrics.dropna(subset=[y])
+    return metrics if y != "train_loss" and len(some) else some
 
 
 def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:
@@ -131,14 +143,12 @@ def steps(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
 
     columns = []
     for run in line.runs:
-        rows = run.metrics.dropna(subset=[y])
+        rows = recorded(run.metrics, y)
         values = rows[y].set_axis(x_of(rows, x).to_numpy(float))
         columns.append(values[~values.index.duplicated(keep="last")])
     grid = pd.Index(sorted(set().union(*(values.index for values in columns))), dtype=float)
     ended = [
-        values.index[-1]
-        for run, values in zip(line.runs, columns, strict=True)
-        if len(values) and run.summary["status"] != "diverged"
+        values.index[-1] for run, values in zip(line.runs, columns, strict=True) if len(values) and not run.has_diverged
     ]
     grid = grid[grid <= min(ended, default=math.inf)]
     if not len(grid):  # no run has a value
@@ -151,7 +161,7 @@ def final_row(panel: Panel, line: Line, y: str, options: Options) -> dict[str, A
     """Return a line's row: medians over its runs of how they ended, and when they reached the values of `reach`."""
     final = final_values(line.runs, y)
     row = panel.row({"line": line.label, "runs": len(line.runs)})
-    row["diverged"] = sum(run.summary["status"] == "diverged" for run in line.runs)
+    row["diverged"] = sum(run.has_diverged for run in line.runs)
     row[f"final {y}"] = median(final) if final else None
     if len(final) > 1:
         ends = ("lower quartile", "upper quartile") if options.quartiles else ("smallest", "largest")

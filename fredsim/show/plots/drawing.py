@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from fredsim.config.figure_options import Options, X, Y, label_of
 from fredsim.errors import ConfigError
+from fredsim.runs.result import LOSS_NOT_FINITE
 from fredsim.runs.results import Result
 from fredsim.show.plots.groups import PANEL_KEYS, Panel
 from fredsim.show.tables import Table
@@ -32,6 +33,7 @@ __all__ = [
     "final_values",
     "label_of",
     "logarithmic",
+    "mark_diverged",
     "marker_notes",
     "quantity_text",
     "share_of",
@@ -76,9 +78,18 @@ class Kind:
 
 def marker_notes(runs: Iterable[Result], sources: Collection[str]) -> list[str]:
     """Return the sentences of a caption about crosses (runs that diverged) and circles (published points)."""
-    diverged = any(run.summary["status"] == "diverged" for run in runs)
+    ended = {run.ending for run in runs}
+    crosses = ["×: a run diverged."] if "diverged" in ended else []
+    if LOSS_NOT_FINITE in ended:
+        crosses = ["×: a run diverged, or ended with a loss that is not finite (such a value is at the upper edge)."]
     published = [f"Circles: published ({'; '.join(sources)})."] if sources else []
-    return [*(["×: a run diverged."] if diverged else []), *published]
+    return [*crosses, *published]
+
+
+def mark_diverged(axes: Axes, x: float, y: float, colour: str) -> None:
+    """Draw a cross where a run that diverged ended, at the upper edge if y is not finite."""
+    edge: dict[str, Any] = {} if math.isfinite(y) else {"transform": axes.get_xaxis_transform()}
+    axes.plot(x, y if math.isfinite(y) else 1.0, "x", color=colour, markersize=7, clip_on=False, **edge)
 
 
 def available_y(results: Sequence[Result]) -> list[str]:
@@ -94,9 +105,16 @@ def default_y(results: Sequence[Result]) -> str:
 
 
 def final_values(runs: Iterable[Result], y: str) -> list[float]:
-    """Return the last recorded y of each run that did not diverge; a run that has none is left out."""
-    recorded = [run.metrics[y].dropna() for run in runs if run.summary["status"] != "diverged"]
-    return [float(values.iloc[-1]) for values in recorded if len(values)]
+    """Return the final y of each run that does not count as diverged; a run that has none is left out.
+
+    If all of them count as diverged, return the final values of those that ended, NaN and infinity included.
+    """
+    final = [(run, value) for run in runs if (value := run.final(y)) is not None]
+    good = [value for run, value in final if not run.has_diverged and math.isfinite(value)]
+    ended = [value for run, value in final if run.ending == LOSS_NOT_FINITE]
+    if good or all(map(math.isfinite, ended)):
+        return good or ended
+    return [math.inf if all(map(math.isinf, ended)) else math.nan]
 
 
 def x_of(metrics: pd.DataFrame, x: str) -> pd.Series[float]:

@@ -24,6 +24,7 @@ from fredsim.show.plots.drawing import (
     axis_unit,
     final_values,
     label_of,
+    mark_diverged,
     marker_notes,
     share_of,
     style_y,
@@ -145,8 +146,8 @@ def _draw(
             x = _place(point.x, places, unit)
             shown += [(x, finals)] if finals else []
             for run in point.runs:
-                if run.summary["status"] == "diverged":
-                    axes.plot(x, run.metrics[options.y].iloc[-1], "x", color=line.colour, markersize=7)
+                if run.has_diverged:
+                    mark_diverged(axes, x, float(run.metrics[options.y].iloc[-1]), line.colour)
     if not shown:
         return
     middle = [median(finals) for _, finals in shown]
@@ -195,7 +196,7 @@ def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) ->
     last = [run.metrics.iloc[-1] for run in point.runs]
     row = panel.row({"line": line.label})
     row |= {"of": name} if options.axis is None else {options.axis: point.x}
-    row |= {"runs": len(last), "diverged": sum(run.summary["status"] == "diverged" for run in point.runs)}
+    row |= {"runs": len(last), "diverged": sum(run.has_diverged for run in point.runs)}
     row[f"final {options.y}"] = median(finals) if finals else None
     if len(finals) > 1:
         row |= {"smallest": min(finals), "largest": max(finals)}

@@ -14,6 +14,8 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fredsim.config.figure_options import X, Y
 from fredsim.runs.results import Result
 from fredsim.runs.run_files import requested_files
@@ -160,10 +162,14 @@ def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[
             grid, values = steps(line, x, y)
             yield from _runs(line, {x: _numbers(grid)}, {y: values})
     for run in line.runs:
-        if run.summary["status"] == "diverged":
+        if run.has_diverged:
             last = run.metrics.iloc[-1:]
+            highest = {y: run.metrics[y][np.isfinite(run.metrics[y])].max() for y in ys}  # where a last y is not finite
             cross = {"symbol": "x", "size": 9, "color": line.colour}
-            ends = {"x": {x: _numbers(x_of(last, x)) for x in axes}, "y": _numbers({y: last[y] for y in ys})}
+            ends = {
+                "x": {x: _numbers(x_of(last, x)) for x in axes},
+                "y": _numbers({y: last[y].where(np.isfinite(last[y]), highest[y]) for y in ys}),
+            }
             name = {"name": f"{line.label}: diverged", "legendgroup": line.label}
             yield name | {"mode": "markers", "marker": cross} | ends
     for x in axes:

@@ -153,7 +153,7 @@ def _question(names: str, headings: Iterable[str]) -> str:
 
 def _facts(results: Sequence[Result], failures: Sequence[object]) -> str:
     """Return how many runs there are, how they ended, and in what they differ."""
-    ended = Counter(result.summary["status"] for result in results)
+    ended = Counter(result.ending for result in results)
     ended["failed"] += len(failures)
     how = ", ".join(f"{count} {status}" for status, count in ended.items() if count)
     total = ended.total()
@@ -174,7 +174,8 @@ def _runs(results: Sequence[Result], failures: Sequence[tuple[str, str]]) -> str
     timed, gaps = any(result.timed for result in results), any("gap" in result.summary for result in results)
     for result, label in zip(results, labels(results), strict=True):
         left_out = {*(() if timed else ("time",)), *(() if gaps else ("gap",))}
-        columns = {key.replace("_", " "): result.summary.get(key) for key in RUN_COLUMNS if key not in left_out}
+        outcome = result.outcome | {"status": result.ending}
+        columns = {key.replace("_", " "): outcome.get(key) for key in RUN_COLUMNS if key not in left_out}
         rows.append({"run": label, **columns, "digest": result.summary["digest"][:12]})
     rows += [{"run": name, "status": "failed", "error": error} for name, error in failures]
     return _table(Table(rows))

@@ -1,0 +1,151 @@
+"""The final value of a run is that of its last row, NaN and infinity included, wherever runs are counted or drawn."""
+
+import csv
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import fredsim
+from fredsim.config.document import dump_yaml
+from fredsim.runs.results import Result, Results
+from fredsim.show.plots.drawing import final_values
+
+Command = Callable[..., tuple[int, str, str]]
+#: Learning rates after two steps of which the parameters are finite, and the loss is finite, infinite, and NaN.
+GOOD, INFINITE, NOT_A_NUMBER = 0.1, 2e19, 3e19
+TEXTS = {GOOD: "", INFINITE: "inf", NOT_A_NUMBER: "nan"}
+
+
+@pytest.fixture
+def swept(small_yaml: Path, digits_experiment: dict[str, Any]) -> Results:
+    data = digits_experiment | {
+        "iterations": 2, "model": {"hidden": [8]}, "clients": {"count": 4, "batch_size": 4},
+        "evaluation": {"every": 1, "gradient_norm": True}, "sweep": {"server.lr": [*TEXTS]},
+        "select": {"best": "validation_error", "over": "server.lr"},
+    }  # fmt: skip
+    small_yaml.write_text(dump_yaml(data), encoding="utf-8")
+    found = fredsim.run(data, out="sweep")
+    assert isinstance(found, Results)
+    return found
+
+
+def cells(path: str) -> list[dict[str, str]]:
+    with Path(path).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def last(run: Result, column: str) -> str:
+    return cells(str(run.folder / "metrics.csv"))[-1][column]
+
+
+def test_how_a_run_ended(swept: Results) -> None:
+    assert [last(run, "validation_loss") for run in swept][1:] == ["inf", "nan"]
+    assert [run.has_diverged for run in swept] == [False, True, True]
+    assert [run.summary["status"] for run in swept] == ["finished"] * 3
+    for run in swept:
+        for column in ("validation_loss", "validation_error", "train_loss", "gradient_norm"):
+            assert str(run.final(column)) == last(run, column)
+
+
+def test_the_tables_of_a_sweep(swept: Results) -> None:
+    rows = cells("sweep/runs.csv")
+    for row, run in zip(rows, swept, strict=True):
+        assert [row[name] for name in ("validation_loss", "gradient_norm")] == [
+            last(run, name) for name in ("validation_loss", "gradient_norm")
+        ]
+        assert row["status"] == "finished"
+    (best,) = cells("sweep/best.csv")
+    assert (best["server.lr"], best["diverged"]) == ("0.1", "0")
+
+
+@pytest.mark.parametrize("y", ["validation_loss", "validation_error", "train_loss", "gradient_norm"])
+@pytest.mark.parametrize("kind", ["curves", "ends"])
+def test_what_is_drawn_and_tabulated(kind: str, y: str, swept: Results, command: Command, drawn: list[Figure]) -> None:
+    """A line of its own for each run: its last value; one line for all: that of the run that did not diverge."""
+    x = ["--x", "server.lr"] if kind == "ends" else []
+    plot = ("plot", "sweep", "-o", "a.png", "--kind", kind, "--y", y)
+    code, output, _ = command(*plot, *(x or ["--by", "server.lr"]))
+    assert code == 0
+    rows = cells("a-table.csv")
+    assert [row[f"final {y}"] for row in rows] == [last(run, y) for run in swept]
+    assert [row["diverged"] for row in rows] == ["0", "1", "1"]
+    assert output.count(" nan") >= (y in {"validation_loss", "gradient_norm"})
+    crosses = [line for line in drawn[-1].axes[0].lines if line.get_marker() == "x"]
+    assert len(crosses) == 2
+    assert all(math.isfinite(float(cross.get_ydata()[0])) for cross in crosses)  # type: ignore[index, arg-type]
+    assert "×: a run diverged, or ended with a loss that is not finite" in Path("a-table.md").read_text("utf-8")
+    if kind == "curves":
+        assert command(*plot, "--by", "server.name")[0] == 0
+        (row,) = cells("a-table.csv")
+        assert (row[f"final {y}"], row["runs"], row["diverged"]) == (last(swept[0], y), "3", "2")
+
+
+@pytest.mark.usefixtures("swept")
+def test_what_is_printed_and_reported(small_yaml: Path, command: Command) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
+    output = command("run", small_yaml, "--out", "again")[1]
+    assert output.count("finished, loss not finite") == 2
+    assert command("report", "sweep", "-o", "r.html")[0] == 0
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert "3 runs: 1 finished, 2 finished, loss not finite." in page
+    assert '<td class="number">nan</td>' in page
+    assert '<td class="number">inf</td>' in page
+
+
+@pytest.mark.usefixtures("small_yaml")
+def test_only_what_is_measured_counts(digits_experiment: dict[str, Any]) -> None:
+    """Without rows to validate on, and with targets instead of classes, nan means that there is no number."""
+    data = digits_experiment | {"iterations": 3}
+    for changes in (
+        {"data": {"name": "digits", "validation": 0}},
+        {
+            "data": {"name": "least_squares", "columns": 5, "train": 50},
+            "model": {"name": "linear"},
+            "server": {"name": "asgd", "lr": 1e-3},
+        },
+    ):
+        run = fredsim.run(data | changes, out=str(len(changes)))
+        assert isinstance(run, Result)
+        assert not run.has_diverged
+        assert run.ending == "finished"
+        assert final_values([run], "train_loss") == [run.metrics["train_loss"].iloc[-1]]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow and SQLAlchemy among themselves
+def test_mlflow_gets_no_other_number(swept: Results, command: Command) -> None:
+    """NaN stays NaN; infinity, for which MLflow would write the largest float, is left out and named in a tag."""
+    for library in ("mlflow", "sqlalchemy", "alembic"):
+        pytest.importorskip(library, reason=f"{library} is not installed: pip install .[mlflow]")
+    assert command("export", "sweep", "--to", "mlflow")[0] == 0
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=f"sqlite:///{Path('mlflow.db').resolve()}")
+    (experiment,) = (one for one in client.search_experiments() if one.name == "small")
+    found = {one.data.params["server.lr"]: one for one in client.search_runs([experiment.experiment_id])}
+    for lr, run in zip(TEXTS, swept, strict=True):
+        one = found[str(lr)]
+        assert one.info.status == ("FINISHED" if lr == GOOD else "FAILED")
+        for column in ("validation_loss", "gradient_norm", "train_loss"):
+            there = [(point.step, str(point.value)) for point in client.get_metric_history(one.info.run_id, column)]
+            rows = [(int(row["iteration"]), row[column]) for row in cells(str(run.folder / "metrics.csv"))]
+            assert there == [(at, text) for at, text in rows if text not in {"", "inf"}]
+        tag = one.data.tags.get("fredsim.not_exported", "")
+        assert tag == ("MLflow has no infinity: validation_loss: inf at 2" if lr == INFINITE else "")
+
+
+def test_tensorboard_gets_no_other_number(swept: Results, command: Command) -> None:
+    pytest.importorskip("tensorboard", reason="TensorBoard is not installed: pip install .[tensorboard]")
+    assert command("export", "sweep", "--to", "tensorboard")[0] == 0
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for run in swept:
+        events = EventAccumulator(str(Path("tensorboard") / "sweep" / run.folder.name))
+        events.Reload()
+        there = [point.value for point in events.Scalars("validation_loss")]
+        wanted = [float(row["validation_loss"]) for row in cells(str(run.folder / "metrics.csv"))]
+        np.testing.assert_array_equal(there, np.array(wanted, np.float32))
