@@ -170,14 +170,19 @@ class Result:
 
     @cached_property
     def cells(self) -> list[dict[str, str]]:
-        """The rows of metrics.csv as text, which tells NaN from an empty cell."""
-        self.check_written("metrics.csv")
+        """The rows of metrics.csv as text, which tells NaN from an empty cell; there is at least one."""
+        if "metrics.csv" in self.summary.get("files", {}):
+            self.check_written("metrics.csv")
+        else:  # no digest to check it by
+            _ = self.metrics
         return read_cells(self.folder / "metrics.csv")
 
     def final(self, column: str) -> float | None:
         """Return the last value of a column of metrics.csv, be it finite or not; None if it never had one."""
-        found = next((row[column] for row in reversed(self.cells) if row.get(column)), None)
-        return None if found is None else float(found)
+        values = self.metrics[column]
+        if values.isna().iloc[-1] and not self.cells[-1][column]:
+            values = values.dropna()
+        return float(values.iloc[-1]) if len(values) else None
 
     @cached_property
     def has_diverged(self) -> bool:
@@ -185,7 +190,7 @@ class Result:
         losses = ["train_loss", *MEASURED]
         if self.config["data"].get("validation") != 0:
             losses.append("validation_loss")
-        finals = [value for value in map(self.final, losses) if value is not None]
+        finals = [float(cell) for loss in losses if (cell := self.cells[-1].get(loss))]
         return self.summary["status"] == "diverged" or not all(map(math.isfinite, finals))
 
     @property
@@ -199,8 +204,8 @@ class Result:
         """The summary with NaN and infinity, which summary.json cannot hold, where the run ended with them."""
         found = dict(self.summary)
         if self.ending == LOSS_NOT_FINITE:
-            measured = {key: self.final(key) for key in ("validation_loss", "validation_error", *MEASURED)}
-            found |= {key: value for key, value in measured.items() if value is not None}
+            last, names = self.cells[-1], ("validation_loss", "validation_error", *MEASURED)
+            found |= {name: float(last[name]) for name in names if name in last}
         return found
 
     def first_row(self, column: str, value: float) -> pd.DataFrame:

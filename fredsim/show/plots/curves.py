@@ -109,15 +109,9 @@ def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
     if by_steps(line.runs, x):
         at, values = steps(line, x, y)
     else:
-        at = by_iteration(line, lambda metrics: x_of(recorded(metrics, y), x)).median(axis=1)
-        values = by_iteration(line, lambda metrics: recorded(metrics, y)[y])
+        at = by_iteration(line, lambda metrics: x_of(metrics.dropna(subset=[y]), x)).median(axis=1)
+        values = by_iteration(line, lambda metrics: metrics[y].dropna())
     return at, values.where(np.isfinite(values))
-
-
-def recorded(metrics: pd.DataFrame, y: str) -> pd.DataFrame:
-    """Return the rows in which y was recorded, be it finite or not; the training loss may be left out."""
-    some = metrics.dropna(subset=[y])
-    return metrics if y != "train_loss" and len(some) else some
 
 
 def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:
@@ -143,7 +137,7 @@ def steps(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
 
     columns = []
     for run in line.runs:
-        rows = recorded(run.metrics, y)
+        rows = run.metrics.dropna(subset=[y])
         values = rows[y].set_axis(x_of(rows, x).to_numpy(float))
         columns.append(values[~values.index.duplicated(keep="last")])
     grid = pd.Index(sorted(set().union(*(values.index for values in columns))), dtype=float)
