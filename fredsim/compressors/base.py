@@ -68,26 +68,26 @@ class Remembering(Compressor):
     keeps_residual = True
     #: Whether a push may be cancelled after it was compressed; set before the run.
     may_cancel: bool = False
-    state_names = ("_kept", "_before")
+    state_names = ("_residuals", "_before")
 
     def init(self, layout: Layout, streams: Streams) -> None:
         """Start with nothing kept of any client."""
         super().init(layout, streams)
-        self._kept: dict[int, Array] = {}
+        self._residuals: dict[int, Array] = {}
         self._before: dict[int, Array | None] = {}  # what was kept before the client's last push, if may_cancel
 
     def keep(self, client: int, array: Array) -> None:
         """Keep an array (P,) of a client, in the place of the one before."""
         if self.may_cancel:
-            self._before[client] = self._kept.get(client)
-        self._kept[client] = array
+            self._before[client] = self._residuals.get(client)
+        self._residuals[client] = array
 
     def cancelled(self, client: int) -> None:
         """Take back what the client's last push changed, since it never arrives."""
         before = self._before.pop(client, None)
-        self._kept.pop(client, None)
+        self._residuals.pop(client, None)
         if before is not None:
-            self._kept[client] = before
+            self._residuals[client] = before
 
 
 class PerTensor(Compressor):

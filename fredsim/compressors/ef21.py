@@ -55,7 +55,7 @@ class EF21(Remembering):
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Compress the difference from the estimate; return the new estimate, and the bytes."""
-        before = self._kept.get(client, np.float32(0))
+        before = self._residuals.get(client, np.float32(0))
         with np.errstate(all="ignore"):
             sent, size = self._inner.memoryless(push - before, client, step)
             estimate = before + sent

@@ -28,8 +28,8 @@ class ErrorFeedbackSign(Remembering, PerTensor):
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Add the client's error to the push, compress it, and keep the new error."""
         with np.errstate(all="ignore"):
-            if client in self._kept:
-                push = push + self._kept[client]
+            if client in self._residuals:
+                push = push + self._residuals[client]
             out, size = self.memoryless(push, client, step)
             self.keep(client, push - out)
         return out, size

@@ -46,9 +46,9 @@ class TopK(Remembering):
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Send the largest values of the push plus what was not sent before; keep the others."""
-        if client in self._kept:
+        if client in self._residuals:
             with np.errstate(all="ignore"):
-                push = push + self._kept[client]
+                push = push + self._residuals[client]
         chosen = self._largest(push)
         left = push.copy()
         left[chosen] = 0

@@ -53,13 +53,12 @@ class Holdings(Stateful):
         local_steps: int,
         tensors: Sequence[slice],
         pool: Pool,
-        rate: float | None = None,
+        own_steps: bool = False,
     ) -> None:
         """Let every client hold the initial `params` (P,).
 
         `pushes` is what a client pushes after `local_steps` steps, `tensors` are the tensors' slices of the flat
-        vector, and `pool` allocates the versions' arrays. `rate` is the learning rate that belongs to the initial
-        parameters; None if clients take no steps of their own.
+        vector, and `pool` allocates the versions' arrays. `own_steps`: clients take steps of their own.
         """
         self._engine = engine
         self._work = LocalWork(engine, len(params), pushes, local_steps)
@@ -76,8 +75,8 @@ class Holdings(Stateful):
         self._under_way = [start] * clients
         self._fetched = [] if wait else [start] * clients
         self._held = self._under_way if wait else self._fetched  # the list in which a fetch replaces the version
-        names = self._lists() if rate is not None else ()
-        self._rates = {name: np.full(clients, rate, np.float64) for name in names}  # of these lists, by client
+        names = self._lists() if own_steps else ()
+        self._rates = {name: np.full(clients, np.nan) for name in names}  # of these lists, by client; see `start_rates`
 
     def timestamp(self, client: int) -> int:
         """Return the timestamp of the version that the task under way started from."""
@@ -93,6 +92,16 @@ class Holdings(Stateful):
     def params(self, client: int) -> Array:
         """Return the parameters (P,) that the task under way started from; MARGIN floats behind them are readable."""
         return self._under_way[client].params
+
+    @property
+    def lacks_rates(self) -> bool:
+        """Whether clients take steps of their own, and the learning rate of the initial parameters is not known yet."""
+        return bool(self._rates) and bool(np.isnan(self._rates["under_way"][0]))
+
+    def start_rates(self, rate: float) -> None:
+        """Let this be the learning rate that belongs to the initial parameters, which all clients still hold."""
+        for rates in self._rates.values():
+            rates[...] = rate
 
     def rate(self, client: int) -> float:
         """Return the learning rate of the client's own steps in the task under way; only if it takes such steps."""

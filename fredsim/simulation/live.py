@@ -175,6 +175,7 @@ class Live(Snapshots):
 
     def _submit(self, client: int) -> None:
         params = np.array(np.asarray(self._holdings.params(client)))
+        self._start_rates(client)
         rate = self._holdings.rate(client) if self._own_steps else 0.0
         task = ClientTask(client, int(self._numbers[client]), self._tickets, params, rate)
         self._numbers[client] += 1

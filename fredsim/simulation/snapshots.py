@@ -61,7 +61,7 @@ class Snapshots(Simulation):
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
             wait=wait, pushes=contract.pushes, local_steps=protocol.local_steps, tensors=tensors, pool=self._pool,
-            rate=self._rate(),
+            own_steps=self._own_steps,
         )  # fmt: skip
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
             self._server.check = self._holdings.check
@@ -106,6 +106,12 @@ class Snapshots(Simulation):
     def _rate(self) -> float | None:
         """Return the server's present learning rate, for a client that fetches; None if clients take no own steps."""
         return self._server.rate() if self._own_steps else None
+
+    def _start_rates(self, client: int) -> None:
+        """Ask for the learning rate of the initial parameters before the first of the clients' own steps."""
+        if self._holdings.lacks_rates:
+            self._server.set_event(client, self.iteration)
+            self._holdings.start_rates(self._server.rate())
 
     def _warm(self) -> None:
         """Compile now, so that compilation is not counted in the run's time."""
@@ -165,6 +171,7 @@ class Snapshots(Simulation):
 
     def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what clients push, their samples' losses, and if all was finite, as Holdings.compute_pushes does."""
+        self._start_rates(clients[0])
         pushes, losses, finite = self._holdings.compute_pushes(clients, rows)
         return pushes, losses.copy(), finite  # the recorder keeps losses, and the engine reuses its arrays
 
