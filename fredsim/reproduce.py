@@ -20,7 +20,7 @@ from fredsim.runs.opening import open_expansion
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.runner import check_jobs, run_expansion
-from fredsim.runs.sweep import run_name
+from fredsim.runs.sweep_tables import run_name
 from fredsim.show.printing import INTERRUPTED, duration, print_ending, print_results, print_table
 from fredsim.show.progress import make_monitor
 from fredsim.show.tables import PUBLISHED, Table

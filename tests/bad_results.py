@@ -11,15 +11,16 @@ import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.config.experiment import FIGURE_KEYS
 from fredsim.config.yaml_reader import parse_yaml
 from tests.bad_cases import BASE, Case, Outcome, damaged, of_json
-from tests.bad_runs import Files, facts, files_in, what_differs
+from tests.bad_runs import Files, files_in, what_differs
 
-__all__ = ["a_folder"]
+__all__ = ["a_folder", "results"]
 
 RESULTS = BASE | {
     "name": "x", "iterations": 30, "evaluation": {"every": 10, "per_client": True, "test": True},
@@ -41,12 +42,15 @@ def results() -> dict[str, Files]:
         for name, data in {"one": RESULTS, "two": RESULTS | {"seed": 1}, "clock": CLOCKED, "sweep": SWEEP}.items():
             fredsim.run(data, out=Path(folder, name))
             found[name] = files_in(Path(folder, name))
+        with patch("fredsim.runs.run.MOST_CHECKPOINT_SHARE", 1e9):
+            fredsim.run(CLOCKED, out=Path(folder, "kept"), checkpoint=1e-9, keep_checkpoints=True)
+        found["kept"] = files_in(Path(folder, "kept"))
     return found
 
 
 def a_folder(rng: random.Random) -> Case:
     """Damage the folder of a run or a sweep, and let a command read it."""
-    name = rng.choice(("one", "one", "clock", "sweep"))
+    name = rng.choice(("one", "clock", "kept", "sweep"))
     whole = results()[name]
     files = dict(whole)
     for _ in range(rng.choice((1, 1, 2))):
@@ -99,39 +103,46 @@ def try_verify(_: random.Random, name: str, files: Files) -> Tried:
 
 def try_compare(rng: random.Random, name: str, files: Files) -> Tried:
     def judge(outcome: Outcome) -> str:
-        return undetected_changes(outcome, files, results()[name])
+        return undetected_changes(outcome, *files_read(files, results()[name]))
 
     arguments = ["out", "whole"]
     rng.shuffle(arguments)
     return ["compare", *arguments], {f"whole/{file}": content for file, content in results()[name].items()}, judge
 
 
+def files_read(files: Files, whole: Files) -> tuple[Files, Files]:
+    """Return what other commands than `verify` look at: no checkpoints, and no best.csv that is lost."""
+    unread = {"sweep.yaml"} if "sweep.yaml" in files else set()
+    unread |= {"best.csv"} - files.keys() | {name for name in {*files, *whole} if name.startswith("checkpoint")}
+    one, other = ({name: text for name, text in some.items() if name not in unread} for some in (files, whole))
+    return one, other
+
+
 def undetected_changes(outcome: Outcome, files: Files, whole: Files) -> str:
     """Return the changed files that a comparison should have found, but did not."""
-    kept = {"best.csv", "error.pdf", "error.csv", "runs.csv", "sweep.yaml"}
     found = sorted(
         name
         for name in changed(files, whole)
-        if name not in kept
-        and not name.endswith("/x")
-        and not (name.endswith("summary.json") and _same_facts(files.get(name), whole.get(name)))
-        and not name.endswith("config.yaml")
+        if not name.startswith("error") and not name.endswith("/x") and not _same_content(name, files, whole)
     )
     if outcome.code == 0 and found:
         return f"it finds no difference, and changed are {found}: {outcome.output} {outcome.messages}"
     return ""
 
 
-def _same_facts(one: bytes | None, other: bytes | None) -> bool:
-    with contextlib.suppress(ValueError, AttributeError, TypeError, RecursionError):
-        return one is not None and other is not None and facts(one) == facts(other)
+def _same_content(name: str, files: Files, whole: Files) -> bool:
+    """Return whether a change of a YAML file has no meaning: it is in a comment, in spaces, or in keys of figures."""
+    if not name.endswith("yaml") or name not in files or name not in whole:
+        return False
+    with contextlib.suppress(ValueError, AttributeError):
+        return _plain(name, files[name]) == _plain(name, whole[name])
     return False
 
 
 def try_resume(rng: random.Random, name: str, files: Files) -> Tried:
     """Try `run --resume`, after which everything must be as before the damage, unless it is refused."""
     whole = results()[name]
-    data = {"one": RESULTS, "clock": CLOCKED, "sweep": SWEEP}[name]
+    data = {"one": RESULTS, "clock": CLOCKED, "kept": CLOCKED, "sweep": SWEEP}[name]
     source = rng.choice(("x.yaml", "out"))
 
     def judge(outcome: Outcome) -> str:
@@ -141,6 +152,7 @@ def try_resume(rng: random.Random, name: str, files: Files) -> Tried:
             if source == "out" and ("sweep.yaml" in edited or {"config.yaml", "summary.json"} <= edited):
                 return ""  # it was another experiment that was to be resumed, and no digest was left to show it
             figures = {"error.pdf", "error.csv", "best.csv", *(["config.yaml"] if source == "out" else [])}
+            figures |= {key for key in whole if key.startswith("checkpoint")}  # which are not kept without an option
             return what_differs(
                 {key: _plain(key, value) for key, value in found.items() if key not in figures and key in whole},
                 {key: _plain(key, value) for key, value in whole.items() if key not in figures},
@@ -152,7 +164,7 @@ def try_resume(rng: random.Random, name: str, files: Files) -> Tried:
 
 def _plain(name: str, content: bytes) -> bytes:
     """Return a file's content; for a configuration, without the keys of figures."""
-    if not name.endswith("config.yaml"):
+    if not name.endswith(("config.yaml", "sweep.yaml")):
         return content
     data = parse_yaml(content.decode(), name)
     return json.dumps({key: value for key, value in data.items() if key not in FIGURE_KEYS}, sort_keys=True).encode()
@@ -194,10 +206,20 @@ def try_drawing(rng: random.Random, name: str, files: Files) -> Tried:
     return arguments, {}, judge
 
 
+def try_export(_: random.Random, name: str, files: Files) -> Tried:
+    """Try `export`, which must refuse a folder of which a file that a run wrote was changed."""
+
+    def judge(outcome: Outcome) -> str:
+        return undetected_changes(outcome, *files_read(files, results()[name]))
+
+    return ["export", "out", "--to", "tensorboard", "-o", "out.board"], {}, judge
+
+
 def try_showing(rng: random.Random, *_: object) -> Tried:
     return [rng.choice(("show", "plan")), "out"], {}, lambda outcome: ""
 
 
 COMMANDS: tuple[Callable[[random.Random, str, Files], Tried], ...] = (
     try_verify, try_verify, try_compare, try_resume, try_resume, try_drawing, try_drawing, try_showing,
+    *((try_export,) if importlib.util.find_spec("tensorboard") else ()),
 )  # fmt: skip

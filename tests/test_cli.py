@@ -218,7 +218,7 @@ def test_plot(done: Path, sweep_yaml: Path, command: Command) -> None:
     assert command("run", sweep_yaml, "--quiet", "--out", "swept") == (0, "", "")
     for folders in ([done], ["swept"], [done, "swept", "swept"]):
         code, output, messages = command("plot", *folders, "-o", "new/error.svg")
-        assert (code, messages) == (0, "")
+        assert (code, messages.count("note: swept/"), messages.count("\n")) == (0, *([len(folders) > 2] * 2))
         assert output.endswith("\nnew/error.svg\nnew/error-table.csv\nnew/error-table.md\n")
 
 

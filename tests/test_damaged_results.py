@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 import fredsim
 from fredsim.errors import OutputError
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import file_digests, with_digest
+from fredsim.runs.run_files import file_digests, summary_text
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -117,7 +117,7 @@ def test_parameters_are_compared_by_their_bits(done: Path, command: Command) -> 
             params["b1"][3] = value
             save_file(params, folder / "params.safetensors")
             summary = json.loads((folder / "summary.json").read_bytes()) | {"files": file_digests(folder)}
-            (folder / "summary.json").write_text(json.dumps(with_digest(summary)), encoding="utf-8")
+            (folder / "summary.json").write_text(summary_text(summary), encoding="utf-8")
         code, output, _ = command("compare", done, "other")
         assert (code, "params.safetensors: b1[3] is np.float32(0.0) and np.float32(-0.0)" in output) == (
             int(different),
@@ -222,7 +222,7 @@ def test_one_digit_of_a_recorded_digest(key: str, done: Path, command: Command) 
 def test_a_summary_of_other_types(key: str, value: object, done: Path, refused: Refused) -> None:
     shutil.copytree(done, "other")
     summary = json.loads((done / "summary.json").read_bytes())
-    (done / "summary.json").write_text(json.dumps(with_digest(summary | {key: value})), encoding="utf-8")
+    (done / "summary.json").write_text(summary_text(summary | {key: value}), encoding="utf-8")
     for words in (("compare", "other"), ("verify",), ("plot",)):
         refused(*words, "done", says=(f"done/summary.json: is damaged ({key} is {value}); run the experiment again",))
 

@@ -97,9 +97,13 @@ class FakeCrew:
         return TaskResult(task, push, losses, finite, size, before, *times, f"worker {task.client % 2}")
 
 
+def crew_facts() -> dict[str, Any]:
+    return {"workers": 2, "works_redone": 0, "delay": 0.0}
+
+
 def lived(data: dict[str, Any], folder: Path, crew: FakeCrew, policy: CheckpointPolicy | None = None) -> Result:
     with np.errstate(all="ignore"):
-        execute_live(resolve(data), folder, crew, policy=policy or CheckpointPolicy())
+        execute_live(resolve(data), folder, crew, policy=policy or CheckpointPolicy(), facts=crew_facts)
     return Result(folder)
 
 
@@ -162,7 +166,7 @@ def test_an_interrupt_while_nobody_arrives(way: str, tmp_path: Path, command: Co
         """Say so only once the run waits: before, the loop itself would have seen it."""
         return crew._left < 0
 
-    execute_live(resolve(data), tmp_path / "run", crew, stop=stop, policy=CheckpointPolicy(60.0))
+    execute_live(resolve(data), tmp_path / "run", crew, stop=stop, policy=CheckpointPolicy(60.0), facts=crew_facts)
     found = Result(tmp_path / "run").summary
     assert (found["status"], found["iterations"]) == ("interrupted", 20)
     assert command("verify", tmp_path / "run")[:2] == (0, f"{tmp_path / 'run'}: same bits\n")  # as far as it got

@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fredsim.runs.results import Result
+from fredsim.runs.run_files import summary_text
 
 Command = Callable[..., tuple[int, str, str]]
 OwnServer = Callable[..., str]
@@ -151,7 +151,7 @@ def test_a_changed_server_has_its_runs_done_again(small_yaml: Path, own_server: 
 
     summary = runs(Path("out"))[0] / "summary.json"
     earlier = {k: v for k, v in after[0].items() if k not in {"code", "sha256"}}
-    summary.write_text(json.dumps(earlier), encoding="utf-8")
+    summary.write_text(summary_text(earlier), encoding="utf-8")
     messages = command(*words, "--resume")[2]
     assert "1 of them finished before\nseed=0 is done again: the record has no digest of own_changing" in messages
 

@@ -22,6 +22,7 @@ from fredsim.config.document import dump_yaml
 from fredsim.runs.results import Result
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.spans import STATES, spans_of
+from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -44,10 +45,10 @@ def recorded(
         "status": "finished", "digest": "0" * 64, "iterations": len(rows), "updates": len(rows), "time": until,
         "backend": "numba", "path": "snapshots", "versions": {}, "processor": "",
     }  # fmt: skip
-    (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     table = pd.DataFrame(list(rows), columns=list(COLUMNS), dtype=np.int64)
     table.insert(0, "iteration", range(len(rows)))
     table.to_parquet(folder / "events.parquet")
+    seal(folder, summary)
     return Result(folder)
 
 
@@ -189,6 +190,7 @@ def test_several_runs(made: Result, command: Command) -> None:
     recorded(Path("other"), MADE[:1], 4, 1.0)
     config = Path("other/config.yaml")
     config.write_text(config.read_text("utf-8").replace("seed: 0", "seed: 1"), encoding="utf-8")
+    seal(Path("other"))
     assert command("plot", "made", "other", "--kind", "timeline", "-o", "two.json")[0] == 0
     events = json.loads(Path("two.json").read_text(encoding="utf-8"))["traceEvents"]
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}

@@ -15,6 +15,7 @@ import pytest
 from fredsim.runs.results import Result
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.spans import STATES, spans_of
+from tests.sealing import seal
 from tests.test_timeline import made as made
 from tests.test_timeline import read, recorded
 
@@ -185,8 +186,16 @@ def test_more_clients_than_lanes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (row["client-seconds"], row["computing"]) == (100 * 40e8, 1)
     says = "--clients: names 65 clients, and a figure has lanes for 64; a file trace.json has room for all"
     refused("plot", "many", "--kind", "timeline", "--clients", "0-64", says=(says,))
+    for seed in range(9):
+        config = recorded(Path(f"seed{seed}"), rows[:1], 100, 40e8).folder / "config.yaml"
+        config.write_text(config.read_text("utf-8").replace("seed: 0", f"seed: {seed}"), encoding="utf-8")
+        seal(config.parent, Result(config.parent).summary | {"digest": f"{seed}" * 64})
     refused(
-        "plot", *["many"] * 9, "--kind", "timeline", says=("a panel for each run, and these are 9; name the folders",)
+        "plot",
+        *(f"seed{seed}" for seed in range(9)),
+        "--kind",
+        "timeline",
+        says=("a panel for each run, and these are 9; name the folders",),
     )
 
 
@@ -227,12 +236,13 @@ def test_what_goes_with_other_kinds(refused: Refused) -> None:
     )
     refused("plot", "made", "--kind", "timeline", "-o", "x.gif", says=("choose .pdf, .svg, .png, .json",))
     Path("made/events.parquet").unlink()
+    seal(Path("made"))
     refused(
         "plot", "made", "--kind", "waits", says=("made: has no events.parquet; give the experiment `events: true`",)
     )
     summary = json.loads(Path("made/summary.json").read_text("utf-8"))
     del summary["time"]
-    Path("made/summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    seal(Path("made"), summary)
     says = "made: has no clock, and so no times; give its experiment `dispatcher: {name: clock}`"
     refused("plot", "made", "--kind", "waits", says=(says,))
 
@@ -250,10 +260,12 @@ def test_damaged_events(row: int, column: str, value: int, says: str, made: Resu
     table = made.events
     table.loc[row, column] = value
     table.to_parquet("made/events.parquet")
+    seal(Path("made"))
     refused(
         "plot", "made", "--kind", "waits", says=("made/events.parquet: is damaged", says, "run the experiment again")
     )
     table.drop(columns="done_ns").to_parquet("made/events.parquet")
+    seal(Path("made"))
     refused("plot", "made", "--kind", "timeline", says=("is damaged (it has no column done_ns)",))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
@@ -37,7 +37,17 @@ from fredsim.errors import ConfigError, nearest, shown
 from fredsim.hyper import HyperParameters, explain
 from fredsim.plugins.modules import look_above, look_in
 
-__all__ = ["Expansion", "ResolvedRun", "Source", "expand", "open_source", "shipped"]
+__all__ = [
+    "Expansion",
+    "Outline",
+    "ResolvedRun",
+    "Source",
+    "expand",
+    "label_of",
+    "open_source",
+    "outline_of",
+    "shipped",
+]  # fmt: skip
 
 
 Model = TypeVar("Model", bound=HyperParameters)
@@ -93,7 +103,7 @@ class ResolvedRun:
     @property
     def label(self) -> str:
         """A readable name made from the axes' values; empty for a single run."""
-        return ",".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in self.axes.items())
+        return label_of(self.axes)
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,24 @@ class Expansion:
     @property
     def cases(self) -> list[str]:
         """The axes that `cases` vary."""
-        return list(dict.fromkeys(key for case in self.source.get("cases", []) for key in flatten(case)))
+        return _keys_of(self.source.get("cases", []))
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a sweep varies, which is known without resolving its experiments, and so without importing a user's code.
+
+    `runs` has the plain data of each run before it is resolved, and the run's values of the axes.
+    """
+
+    runs: list[tuple[dict[str, Any], dict[str, Any]]]
+    cases: list[str]
+    selection: Selection | None
+
+
+def label_of(axes: Mapping[str, Any]) -> str:
+    """Return a readable name made from the axes' values; empty if there are none."""
+    return ",".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in axes.items())
 
 
 NO_NAMES = '/\\:*?"<>|'  # characters that some systems do not allow in file names
@@ -165,21 +192,9 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     figures, problems = read_figures(document.data)
     if problems:
         raise problems_at(problems, document.place)
-    of_all = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # keys of all runs together
-    base = {key: value for key, value in document.data.items() if key not in of_all}
-    runs = []
-    for number, case in enumerate(cases or [{}]):
-        for values in product(*sweep.values()):
-            chosen = {**case, **dict(zip(sweep, values, strict=True))}
-            data = copy.deepcopy(base)
-            written: dict[Key, Key] = {tuple(key.split(".")): ("cases", number, key) for key in case}
-            for key, value in zip(sweep, values, strict=True):
-                written[tuple(key.split("."))] = ("sweep", key, sweep[key].index(value))
-            place = partial(_place, document, written, overridden)
-            for key, value in (*chosen.items(), *per_run):
-                assign(data, key, copy.deepcopy(value), place(tuple(key.split("."))))
-            chosen |= {axis: _found(data, axis) for axis in chosen for key, _ in per_run if overlap(axis, key)}
-            runs.append(ResolvedRun(resolve(data, place), chosen, place))
+    runs = [
+        ResolvedRun(resolve(data, place), axes, place) for data, axes, place in _each(document, per_run, overridden)
+    ]
     _refuse_alike(runs, [key for key, _ in per_run], document)
     # Overrides may remove the keys that published points and figures name, unless an override gives the figures itself.
     as_written = not overridden and document.folder is None
@@ -195,6 +210,40 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     if selection is not None:
         _check_selection(selection, expansion, document)
     return expansion
+
+
+def outline_of(document: Document) -> Outline:
+    """Return what a recorded sweep varies. Raises ConfigError if the document is malformed."""
+    document = replace(document, data=copy.deepcopy(document.data), places=dict(document.places))
+    per_run, overridden = _override(document, ())
+    refuse_too_many(document, *grid(document))
+    runs = [(data, axes) for data, axes, _ in _each(document, per_run, overridden)]
+    return Outline(runs, _keys_of(document.data.get("cases", [])), _validated(document, "select", Selection))
+
+
+def _keys_of(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for case in cases for key in flatten(case)))
+
+
+def _each(
+    document: Document, per_run: Sequence[tuple[str, Any]], overridden: Set[Key]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any], PlaceOf]]:
+    """Yield the plain data of each run, its values of the axes, and the places of its keys. Raises ConfigError."""
+    sweep, cases = grid(document)
+    of_all = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # keys of all runs together
+    base = {key: value for key, value in document.data.items() if key not in of_all}
+    for number, case in enumerate(cases or [{}]):
+        for values in product(*sweep.values()):
+            chosen = {**case, **dict(zip(sweep, values, strict=True))}
+            data = copy.deepcopy(base)
+            written: dict[Key, Key] = {tuple(key.split(".")): ("cases", number, key) for key in case}
+            for key, value in zip(sweep, values, strict=True):
+                written[tuple(key.split("."))] = ("sweep", key, sweep[key].index(value))
+            place = partial(_place, document, written, overridden)
+            for key, value in (*chosen.items(), *per_run):
+                assign(data, key, copy.deepcopy(value), place(tuple(key.split("."))))
+            chosen |= {axis: _found(data, axis) for axis in chosen for key, _ in per_run if overlap(axis, key)}
+            yield data, chosen, place
 
 
 def _check_selection(selection: Selection, expansion: Expansion, document: Document) -> None:

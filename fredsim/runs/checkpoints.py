@@ -135,6 +135,17 @@ class Checkpoints:
                 return checkpoint, faults
         return None, faults
 
+    def faults(self) -> Iterator[str]:
+        """Yield what is wrong with the kept checkpoints, and files of one that has lost its other file."""
+        for iteration in self.iterations:
+            try:
+                self.read(iteration)
+            except OutputError as error:
+                yield str(error)
+        for path in sorted(self.folder.glob("*.safetensors")):
+            if not path.with_suffix(".json").is_file():
+                yield f"{path}: has lost its JSON file"
+
     def copy(self, iteration: int, folder: Path) -> None:
         """Copy a checkpoint, and the growing files that it refers to, to another run's folder."""
         target = Checkpoints(folder)

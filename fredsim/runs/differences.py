@@ -13,11 +13,11 @@ from fredsim.config.document import differing, read_document
 from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.errors import OutputError, one_line
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import file_digest, read_recorded, requested_files
+from fredsim.runs.run_files import file_digest, first_line, read_recorded, requested_files
 from fredsim.system.csv_files import read_cells
 from fredsim.system.parquet_files import open_parquet
 
-__all__ = ["check", "difference", "first_line", "last_common_row", "reasons"]
+__all__ = ["check", "difference", "last_common_row", "reasons"]
 
 #: The keys of summary.json that are compared.
 NUMBERS = (
@@ -95,16 +95,6 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
         if contents[0] != contents[1]:
             return first_line(name, contents, both)
     return next((change for result in (one, other) for change in result.changed_files), None)
-
-
-def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], str]) -> str:
-    """Say where the contents of two files first differ: for CSV files the line, unless only line ends differ."""
-    if name.endswith(".csv"):
-        lines = (content.decode(errors="replace").splitlines() for content in contents)
-        for line, (left, right) in enumerate(zip_longest(*lines, fillvalue="no more"), start=1):
-            if left != right:
-                return f"{name}, line {line} is {both(left, right)}"
-    return f"{name}: the bytes differ"
 
 
 def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]) -> str:

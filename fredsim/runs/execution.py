@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -30,7 +29,7 @@ from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.provenance import provenance
 from fredsim.runs.results import Result
 from fredsim.runs.run import Run
-from fredsim.runs.run_files import FILES, config_digest, file_digests, with_digest
+from fredsim.runs.run_files import FILES, config_digest, file_digests, summary_text
 from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
@@ -186,7 +185,7 @@ def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, r
 def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None:
     """Write summary.json, the last file: then the run has ended, and needs no checkpoints any more. Raises OSError."""
     summary["files"] = file_digests(folder)
-    write_atomic(folder / "summary.json", json.dumps(with_digest(summary), indent=2) + "\n")
+    write_atomic(folder / "summary.json", summary_text(summary))
     if summary["status"] != "interrupted" and not keep:
         Checkpoints(folder).clear()
 

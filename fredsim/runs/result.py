@@ -6,6 +6,7 @@ import json
 import math
 import os
 import warnings
+from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,15 @@ from numpy.typing import NDArray
 from fredsim.config.document import read_document
 from fredsim.errors import OutputError, one_line
 from fredsim.runs.per_client import CLIENTS
-from fredsim.runs.run_files import check_config, config_digest, file_digest, file_digests, read_recorded, with_digest
+from fredsim.runs.run_files import (
+    check_config,
+    config_digest,
+    file_digest,
+    file_digests,
+    read_recorded,
+    summary_text,
+    with_digest,
+)
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import MEASURED, Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
@@ -110,7 +119,7 @@ class Result:
         for key, kind in SUMMARY_TYPES.items():
             if not isinstance(loaded.get(key), kind):
                 raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
-        if not self._as_found and loaded.get("sha256") not in (None, with_digest(loaded)["sha256"]):
+        if not self._as_found and loaded.get("sha256") != with_digest(loaded)["sha256"]:
             raise OutputError(f"{path}: {CHANGED}; run the experiment again")
         return loaded
 
@@ -131,13 +140,33 @@ class Result:
 
     @property
     def changed_files(self) -> list[str]:
-        """How the run's files differ from what it wrote, one text for each file."""
+        """How the folder differs from what the run wrote, one text for each file. Raises OutputError, ConfigError."""
+        return [f"{path} {what}" for path, what in self._changes()]
+
+    def check_files(self) -> None:
+        """Raise OutputError if a file of a run that has ended is damaged, gone, or not as the run wrote it."""
+        if self.has_ended:
+            for name in self.summary.get("files", {}).keys() & {"metrics.csv", "staleness.csv"}:
+                _ = getattr(self, Path(name).stem)  # whose error names the line
+            _ = self.config
+            for path, what in self._changes():
+                raise OutputError(f"{path}: {what}; run the experiment again")
+
+    def _changes(self) -> Iterator[tuple[Path, str]]:
+        """Yield each file that is not as the run wrote it, and how it differs."""
         found, recorded = file_digests(self.folder), self.summary.get("files", {})
-        gone = [f"{self.folder / name} is gone" for name in recorded if name not in found]
-        changed = [name for name, digest in recorded.items() if found.get(name, digest) != digest]
-        if self.summary.get("sha256") not in (None, with_digest(self.summary)["sha256"]):
-            changed.append("summary.json")
-        return gone + [f"{self.folder / name} {CHANGED}" for name in changed]
+        for name in {**recorded, **found}:
+            if name not in found:
+                yield self.folder / name, "is gone"
+            elif name not in recorded:
+                yield self.folder / name, "is none that the run wrote"
+            elif found[name] != recorded[name]:
+                yield self.folder / name, CHANGED
+        if self.summary.get("config") != config_digest(read_document(self.folder / "config.yaml").data):
+            yield self.folder / "config.yaml", CHANGED
+        path = self.folder / "summary.json"
+        if read_recorded(path, Path.read_bytes) != summary_text(self.summary).encode():
+            yield path, CHANGED
 
     def check_written(self, name: str) -> None:
         """Raise OutputError if a file is not as the run wrote it."""

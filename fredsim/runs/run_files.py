@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,8 +22,10 @@ __all__ = [
     "config_digest",
     "file_digest",
     "file_digests",
+    "first_line",
     "read_recorded",
     "requested_files",
+    "summary_text",
     "with_digest",
 ]
 
@@ -59,6 +62,11 @@ def with_digest(summary: Mapping[str, Any]) -> dict[str, Any]:
     return content | {"sha256": hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()}
 
 
+def summary_text(summary: Mapping[str, Any]) -> str:
+    """Return the text of a summary.json with this content, to which its SHA-256 is added."""
+    return json.dumps(with_digest(summary), indent=2) + "\n"
+
+
 def file_digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of FILES that exists, by name."""
     paths = [folder / name for name in FILES]
@@ -77,6 +85,16 @@ def read_recorded(path: Path, read: Callable[[Path], Content]) -> Content:
         return read(path)
     except OSError as error:
         raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
+
+
+def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], str]) -> str:
+    """Say where the contents of two files first differ: for CSV files the line, unless only line ends differ."""
+    if name.endswith(".csv"):
+        lines = (content.decode(errors="replace").splitlines() for content in contents)
+        for line, (left, right) in enumerate(zip_longest(*lines, fillvalue="no more"), start=1):
+            if left != right:
+                return f"{name}, line {line} is {both(left, right)}"
+    return f"{name}: the bytes differ"
 
 
 def check_config(path: Path, document: Document) -> None:

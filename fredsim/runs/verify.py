@@ -24,14 +24,15 @@ from fredsim.plugins.modules import look_above
 from fredsim.plugins.states import State
 from fredsim.plugins.user_code import code_changes, user_code_digests
 from fredsim.runs.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
-from fredsim.runs.differences import check, difference, first_line
+from fredsim.runs.differences import check, difference
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.opening import open_experiment
 from fredsim.runs.prepared import prepare
 from fredsim.runs.processes import Processes, ProcessTask
+from fredsim.runs.record import record_difference
 from fredsim.runs.results import Result, load
-from fredsim.runs.run_files import config_digest
+from fredsim.runs.run_files import config_digest, first_line
 from fredsim.runs.runner import stop_on_interrupt
 
 __all__ = [
@@ -75,7 +76,13 @@ def verify(
             most_iterations=_stopped_at(result),
             label=result.folder.name,
         )
-        return difference(result, Result(Path(folder)), again=True)
+        return _difference(result, Result(Path(folder)))
+
+
+def _difference(result: Result, again: Result) -> str | None:
+    """Return where a record and its repetition first differ: in a file, in an entry of the record, in a checkpoint."""
+    found = difference(result, again, again=True) or record_difference(result, again)
+    return found or next(Checkpoints(result.folder).faults(), None)
 
 
 def verify_all(
@@ -185,7 +192,7 @@ class Piece:
         if stop():
             return None
         if end is None:
-            return difference(result, Result(scratch), again=True)
+            return _difference(result, Result(scratch))
         recorded, now = (_checkpoint_at(end, folder) for folder in (self.folder, scratch))
         if now is None or recorded is None:
             return f"the run now does not stop at iteration {end}, where there is a checkpoint"

@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import Experiment
 from fredsim.config.selection import Selection
 from fredsim.errors import FredsimError, OutputError
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
-from fredsim.runs.opening import open_expansion, with_changes
+from fredsim.runs.opening import with_changes
 from fredsim.runs.results import Result
-from fredsim.runs.sweep import outcome_columns, outcome_values, run_name
+from fredsim.runs.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_tables, run_name
 from fredsim.runs.verify import DifferenceError, on_backend, repeat_all
 from fredsim.system.csv_files import read_cells
 
-__all__ = ["has_rows_alone", "missing_rows", "verify_rows"]
+__all__ = ["has_rows_alone", "missing_rows", "rows_difference", "verify_rows"]
 
 
 def has_rows_alone(folder: Path) -> bool:
@@ -31,16 +31,25 @@ def has_rows_alone(folder: Path) -> bool:
     return not any((path / "config.yaml").exists() for path in folder.iterdir())  # whichever runs runs.csv names
 
 
-def missing_rows(folder: Path) -> list[str]:
+def missing_rows(folder: Path, expansion: Expansion) -> list[str]:
     """Return the names of the runs of a sweep that runs.csv does not have: they never ended, or their rows are lost."""
-    with suppress(FredsimError):  # no sweep, or one whose sweep.yaml is not needed to verify its runs
-        listed = {cells["run"] for cells in read_cells(folder / "runs.csv")}
-        return [name for run in open_expansion(str(folder)).runs if (name := run_name(run)) not in listed]
-    return []
+    listed = {cells.get("run") for cells in read_cells(folder / "runs.csv")}
+    return [name for run in expansion.runs if (name := run_name(run)) not in listed]
+
+
+def rows_difference(folder: Path) -> str | None:
+    """Return how the tables of a sweep whose runs are not kept differ from what sweep.yaml and their rows give."""
+    tables, rows = recorded_tables(folder)
+    return tables.difference(folder, {number: as_recorded(tables, cells) for number, cells in rows})
 
 
 def verify_rows(
-    folder: Path, jobs: int, new_monitor: Callable[[], Monitor], root: Path | None = None, backend: str | None = None
+    folder: Path,
+    expansion: Expansion,
+    jobs: int,
+    new_monitor: Callable[[], Monitor],
+    root: Path | None = None,
+    backend: str | None = None,
 ) -> Iterator[tuple[Row, str | None]]:
     """Repeat each run of the table, `jobs` in parallel; yield each row with what differs from it, or None.
 
@@ -48,8 +57,8 @@ def verify_rows(
     compute on. Raises OutputError if the table names no run that ended, or one that the sweep does not have; what
     running raises; and KeyboardInterrupt when interrupted.
     """
-    expansion = open_expansion(str(folder))
-    runs = {run_name(run): run.experiment for run in expansion.runs}
+    tables = SweepTables.of(expansion)
+    runs = dict(zip(tables.names, (run.experiment for run in expansion.runs), strict=True))
     rows = []
     for cells in read_cells(folder / "runs.csv"):
         name = cells["run"]
@@ -57,7 +66,7 @@ def verify_rows(
             raise OutputError(f"{folder / 'runs.csv'}: {folder / 'sweep.yaml'} has no run {name}; put the two back")
         if cells.get("status") == "failed":
             continue
-        wanted = tuple((key, cells[key]) for key in outcome_columns(expansion) if key in cells and key != "error")
+        wanted = tuple((key, cells[key]) for key in tables.outcomes if key in cells)
         experiment = runs[name] if backend is None else with_changes(runs[name], on_backend(backend))
         rows.append(Row(name, experiment, wanted, expansion.selection, root))
     if not rows:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import typer
 from rich.console import Console
 
+from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import TorchChoice
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.differences import check, difference, reasons
 from fredsim.runs.first_event import first_event
 from fredsim.runs.live_record import first_mismatch
 from fredsim.runs.provenance import changed_provenance
+from fredsim.runs.results import Result
 from fredsim.runs.runner import check_jobs
+from fredsim.runs.sweep_tables import check_tables
 from fredsim.runs.verify import changes, results_of, verify_all
-from fredsim.runs.verify_rows import has_rows_alone, missing_rows, verify_rows
+from fredsim.runs.verify_rows import has_rows_alone, missing_rows, rows_difference, verify_rows
+from fredsim.runs.verify_sweep import is_sweep, recorded_expansion, stopped_runs, sweep_difference
 from fredsim.show.progress import make_monitor
 
 __all__ = ["print_compared", "print_verified"]
@@ -30,17 +35,29 @@ MODULE_NOTE = (
 def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
     """Repeat a run, or the runs of a sweep; print for each what differs, and return whether anything does."""
     check_jobs(jobs)
-    different = (_print_rows if has_rows_alone(folder) else _print_runs)(folder, jobs, root, backend)
-    if missing := missing_rows(folder):
+    if not is_sweep(folder):
+        return _print_runs(results_of(folder, as_found=True), jobs, root, backend)
+    expansion = recorded_expansion(folder)
+    if has_rows_alone(folder):
+        different = _print_rows(folder, expansion, jobs, root, backend)
+        found = rows_difference(folder)
+    else:
+        results = results_of(folder, as_found=True) + stopped_runs(folder, expansion)
+        check(*results)
+        found = sweep_difference(folder, expansion)
+        different = _print_runs(results, jobs, root, backend)
+    if found is not None:
+        different = _print_difference(str(folder), found)
+    if missing := missing_rows(folder, expansion):
         what = f"runs.csv lacks runs of the sweep ({len(missing):,}, such as {missing[0]}), which are not verified"
         typer.echo(f"note: {folder}: {what}; --resume does them", err=True)
     return different
 
 
-def _print_rows(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
+def _print_rows(folder: Path, expansion: Expansion, jobs: int, root: Path | None, backend: str | None) -> bool:
     """Print what differs from the rows of a sweep of which only runs.csv and sweep.yaml are kept."""
     different = False
-    for row, found in verify_rows(folder, jobs, partial(make_monitor, Console(stderr=True)), root, backend):
+    for row, found in verify_rows(folder, expansion, jobs, partial(make_monitor, Console(stderr=True)), root, backend):
         if _print_difference(str(folder / row.name), found):
             different = True
             if isinstance(row.experiment.model, TorchChoice):
@@ -48,9 +65,9 @@ def _print_rows(folder: Path, jobs: int, root: Path | None, backend: str | None)
     return different
 
 
-def _print_runs(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
-    """Print what differs from a run, or from the runs of a sweep, whose folders are kept."""
-    results, different = results_of(folder, as_found=True), False
+def _print_runs(results: Sequence[Result], jobs: int, root: Path | None, backend: str | None) -> bool:
+    """Print what differs from runs whose folders are kept."""
+    different = False
     check(*results)  # finds damage even in the last one before the first is run
     for result in results:
         for change in changes(result, root):
@@ -80,6 +97,9 @@ def print_compared(one: Path, other: Path, root: Path | None, *, replay: bool) -
     if len(left) != len(right):
         typer.echo(f"different: {one} holds {len(left)} runs, {other} holds {len(right)}")
         return True
+    for folder in dict.fromkeys((one, other)):
+        if is_sweep(folder):
+            check_tables(folder)
     check(*left, *right, configs=True)  # finds damage even in the last one before anything is printed about the first
     different = False
     for a, b in zip(left, right, strict=True):

@@ -21,6 +21,7 @@ from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.results import Result, Results
 from fredsim.runs.verify import results_of
 from fredsim.show.command_options import command_line, given_options
+from fredsim.show.distinct import distinct, note_alike
 from fredsim.show.tables import Table, write_files
 from fredsim.system.memory import format_bytes
 
@@ -110,6 +111,7 @@ def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]
     timed = any(result.timed for result in results)
     rows = [_row(result, label, timed=timed) for result, label in zip(results, plots.labels(results), strict=True)]
     print_table(Table(rows).printed())
+    note_alike(results)
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
         typer.echo(f"backend: {backend}{device and f', {device}'}")
     for row in rows:
@@ -197,7 +199,8 @@ def print_plot(
     """Draw the figure of a `fredsim plot` command or, without options, an experiment's own; return the exit code."""
     from fredsim.show import plots
 
-    results = [result for folder in folders for result in results_of(folder)]
+    results = distinct([result for folder in folders for result in results_of(folder)])
+    note_alike(results)
     parameters = given_options(context) | {"folders": folders}
     if parameters == {"folders": folders[:1]}:
         return draw_again(results, folders[0])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fredsim.errors import ConfigError, OutputError, how_to_install, nearest
 from fredsim.runs.results import Result, Results, load
+from fredsim.show.distinct import distinct, note_alike
 from fredsim.show.export.recorded import ExportedRun, read_run
 
 __all__ = ["TARGETS", "export"]
@@ -32,7 +33,12 @@ def export(folders: Sequence[Path], to: str, output: Path | None = None) -> Iter
         raise ConfigError(f"--to: is '{to}'{nearest(to, TARGETS)} (known: {', '.join(TARGETS)})")
     write = _writer(to)
     runs: dict[str, ExportedRun] = {}
-    for name, result in _named(folders):
+    found = list(_named(folders))
+    kept = distinct([result for _, result in found])
+    note_alike(kept)
+    for name, result in found:
+        if result not in kept:
+            continue
         if name in runs:
             where = f"{runs[name].folder} and {result.folder}"
             raise ConfigError(f"two runs would be named {name}: {where}; rename a folder, or export it elsewhere")

@@ -14,6 +14,7 @@ from fredsim.config.document import flatten
 from fredsim.config.figure_options import Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest
 from fredsim.runs.results import Result, Results
+from fredsim.show.distinct import alike
 from fredsim.show.plots.copies import COPIES
 from fredsim.show.plots.curves import CURVES
 from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, check_clocks, default_y
@@ -94,6 +95,8 @@ def plot(
         if not add_legend(figure, list(grid.flat[:count]), drawing.published, place, style):
             note = "There are too many lines to name; --by says which runs to take together."
             drawing = replace(drawing, caption=f"{drawing.caption} {note}")
+        if text := next(filter(None, (alike(line.runs) for panel in panels for line in panel.lines)), ""):
+            drawing = replace(drawing, caption=f"{drawing.caption} {text[0].upper()}{text[1:]}.")
         if found.axes:  # the legend is above
             grid[0, 0].set_title(options.title, loc="left", fontsize=style.title)
         else:

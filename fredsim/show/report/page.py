@@ -15,6 +15,7 @@ from fredsim.config.document import read_document
 from fredsim.config.figure_options import X, Y
 from fredsim.errors import ConfigError, OutputError, how_to_install
 from fredsim.runs.results import Result, load
+from fredsim.show.distinct import distinct, note_alike
 from fredsim.show.plots.groups import Panel, differences, group, labels
 from fredsim.show.report.sections import Section, sections
 from fredsim.show.tables import Table, short
@@ -59,6 +60,8 @@ def report(
             headings[read_document(written).heading] = None
     if not results:
         raise OutputError(f"{folders[0]}: all its runs failed; {folders[0] / 'runs.csv'} says why")
+    results = distinct(results)
+    note_alike(results)
     panels = group(results, by, panel)
     text = _page(results, failures, list(filter(None, headings)), panels, program, log=log)
     with write_errors(path, "choose another place for it"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fredsim.show.distinct import alike
 from fredsim.show.plots import copies, curves, probe, staleness
 from fredsim.show.plots.drawing import Options, available_y, default_y, marker_notes
 from fredsim.show.plots.groups import Panel
@@ -56,6 +57,7 @@ def _curves(panels: Sequence[Panel]) -> Section:
         caption.append("Lines: medians of runs; bands: their smallest and largest.")
         if "seconds" in figures.axes_of(runs):
             caption.append(f"Against seconds: {curves.STEPS[0].lower()}{curves.STEPS[1:]}")
+    caption += [f"{text[0].upper()}{text[1:]}." for _, line in lines if (text := alike(line.runs))]
     published = (run.config.get("published") for run in runs)
     caption += marker_notes(runs, dict.fromkeys(one["source"] for one in published if one))
     rows = [curves.final_row(panel, line, default_y(runs), Options()) for panel, line in lines]

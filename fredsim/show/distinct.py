@@ -1,0 +1,63 @@
+"""Reads the runs that a command was given: each whole, and counted once; says which have the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import typer
+
+from fredsim.config.document import flatten
+from fredsim.config.experiment import Affects, irrelevant_to
+from fredsim.runs.results import Result
+
+__all__ = ["alike", "distinct", "note_alike"]
+
+#: The keys that change no bit of a run, or that need not change any.
+QUIET = {"seed", *irrelevant_to(Affects.BITS)}
+
+
+def distinct(results: Sequence[Result]) -> list[Result]:
+    """Return the runs without those that are there twice, such as a copy of a folder, and say which are left out.
+
+    Two runs are the same if their configurations (figures aside) and their digests are. Raises OutputError if a file
+    of a run is damaged, gone, or not as the run wrote it.
+    """
+    kept: dict[object, Result] = {}
+    twice: list[tuple[Result, Result]] = []
+    for result in results:
+        result.check_files()
+        said = result.summary if result.has_ended else {}
+        key = (said["config"], said["status"], said["digest"]) if said else result.folder.resolve()
+        first = kept.setdefault(key, result)
+        if first is not result:
+            twice.append((result, first))
+    if twice:
+        result, first = twice[0]
+        more = f", as do {len(twice) - 1} more" if len(twice) > 1 else ""
+        what = f"is the same run as {first.folder} (configuration, seed and digest) and counts once{more}"
+        typer.echo(f"note: {result.folder}: {what}", err=True)
+    return list(kept.values())
+
+
+def alike(results: Sequence[Result]) -> str:
+    """Say which runs have the same bits though their seeds differ, or other keys that change no bit; "" if none have.
+
+    Such runs draw nothing at random: they are one run, which has no spread.
+    """
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        if result.has_ended:
+            config = {key: value for key, value in result.config.items() if key not in QUIET}
+            groups.setdefault(repr(config), []).append(result)
+    for runs in groups.values():
+        if len(runs) > 1 and len({run.summary["digest"] for run in runs}) == 1:
+            configs = [flatten({key: run.config.get(key) for key in QUIET}) for run in runs]
+            keys = sorted(key for key in configs[0] if len({repr(config.get(key)) for config in configs}) > 1)
+            return f"{len(runs)} runs that differ in {' and '.join(keys)} have the same bits: they show no spread"
+    return ""
+
+
+def note_alike(results: Sequence[Result]) -> None:
+    """Say whether runs differ in nothing but keys that change no bit of them, such as a seed from which none draws."""
+    if text := alike(results):
+        typer.echo(f"note: {text}", err=True)

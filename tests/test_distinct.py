@@ -1,0 +1,76 @@
+"""A run that is named twice counts once, and runs that are the same whatever their seed are named."""
+
+import csv
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fredsim
+
+Command = Callable[..., tuple[int, str, str]]
+#: Nothing is drawn: neither an order, nor a minibatch, nor a weight.
+NO_DRAWS = ["dispatcher={name: round_robin}", "model={hidden: [], init: zeros}", "clients.sampling=sequential"]
+
+
+def counted(name: str) -> list[str]:
+    with Path(f"{name}-table.csv").open(newline="", encoding="utf-8") as file:
+        return [row["runs"] for row in csv.DictReader(file)]
+
+
+def test_a_copy_counts_once(small_yaml: Path, command: Command) -> None:
+    fredsim.run(small_yaml, ["sweep={seed: [0, 1]}"], out="o")
+    one, other = sorted(path for path in Path("o").iterdir() if path.is_dir())
+    shutil.copytree(one, "copy")
+    for folders, runs, notes in (
+        ((one, one), "1", 1),
+        ((one, "copy"), "1", 1),
+        (("o", "copy", other), "2", 1),
+        ((one, other), "2", 0),
+    ):
+        code, _, messages = command("plot", *folders, "-o", "x.svg")
+        assert (code, counted("x"), messages.count("note:"), messages.count("\n")) == (0, [runs], notes, notes)
+    assert messages == ""
+    assert "copy: is the same run as o/seed=0" in command("plot", one, "copy", "-o", "x.svg")[2]
+    fredsim.run(small_yaml, ["backend=numpy"], out="numpy")  # is another configuration
+    fredsim.run(small_yaml, out="numba")
+    code, _, messages = command("plot", "numba", "numpy", "-o", "x.svg")
+    assert (code, messages) == (0, "note: 2 runs that differ in backend have the same bits: they show no spread\n")
+
+
+def test_in_a_report_and_an_export(small_yaml: Path, command: Command) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install .[tensorboard]")
+    fredsim.run(small_yaml, out="one")
+    shutil.copytree("one", "copy")
+    code, _, messages = command("report", "one", "copy", "-o", "x.html")
+    assert (code, messages.count("note: copy: is the same run as one")) == (0, 1)
+    assert "<p>1 run: 1 finished.</p>" in Path("x.html").read_text(encoding="utf-8")
+    code, output, messages = command("export", "one", "copy", "one", "--to", "tensorboard", "-o", "board")
+    assert (code, output) == (0, "new: one\n")
+    assert messages.count("note: copy: is the same run as one") == messages.count("\n") == 1
+
+
+def test_seeds_that_change_nothing(small_yaml: Path, command: Command) -> None:
+    said = "3 runs that differ in seed have the same bits: they show no spread"
+    code, _, messages = command("run", small_yaml, *NO_DRAWS, "sweep={seed: [0, 1, 2]}", "--out", "o")
+    assert (code, messages.count(f"note: {said}\n")) == (0, 1)
+    assert f"{said}." in Path("o/error-table.md").read_text(encoding="utf-8")
+    assert command("plot", "o", "-o", "x.svg")[2] == f"note: {said}\n"
+    assert counted("x") == ["3"]
+    code, _, messages = command("run", small_yaml, "sweep={seed: [0, 1, 2]}", "--out", "drawn")
+    assert (code, "same bits" in messages) == (0, False)
+
+
+@pytest.mark.parametrize("file", ["metrics.csv", "staleness.csv", "params.safetensors", "probe.csv", "clients.csv"])
+def test_every_file_is_looked_at(file: str, small_yaml: Path, command: Command) -> None:
+    """Also one that is not drawn."""
+    fredsim.run(small_yaml, ["probe={every: 5}", "evaluation.per_client=true"], out="one")
+    content = bytearray(Path("one", file).read_bytes())
+    content[-2] ^= 1
+    Path("one", file).write_bytes(content)
+    for words in (("plot", "one", "-o", "x.svg"), ("report", "one"), ("export", "one", "--to", "tensorboard")):
+        code, _, messages = command(*words)
+        assert code == 2
+        assert file in messages or "cannot be imported" in messages

@@ -1,0 +1,277 @@
+"""Records that were forged with care: every digest is made again, so that only running again can tell."""
+
+import csv
+import itertools
+import json
+import random
+import shutil
+import string
+from collections.abc import Callable, Iterator
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fredsim
+from fredsim.config.document import dump_yaml, read_document
+from fredsim.runs.record import CIRCUMSTANCES, record_difference
+from fredsim.runs.results import Result
+from tests.bad_results import results
+from tests.sealing import seal
+
+Command = Callable[..., tuple[int, str, str]]
+#: Other values that another machine, or another day, could have recorded; nothing can tell that they are forged.
+PLAUSIBLE: dict[str, Any] = {
+    "seconds_evaluation": 12.5, "seconds_probe": 0.25, "seconds_kernels": 1.5, "shares_kernels": {"evaluation": 0.5},
+    "threads": 1, "machine": "riscv64", "processor": "Another processor", "git": f"{'0123456789' * 4}-dirty",
+}  # fmt: skip
+#: Values of a wrong type or form, of which each entry differs from some.
+NONSENSE: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    1,
+    -1,
+    7,
+    0.5,
+    1e400,
+    "",
+    "x",
+    "finished",
+    [],
+    ["x"],
+    {},
+    {"x": 1},
+    "\x1b[31m",
+)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run and, beside it, a sweep; `verify` copies the whole ones instead of running them again."""
+    monkeypatch.chdir(tmp_path)
+    for name, kind in {"run": "clock", "sweep": "sweep"}.items():
+        for file, content in results()[kind].items():
+            path = Path("whole", name, file)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        shutil.copytree(Path("whole", name), name)
+
+    def execute(experiment: object, folder: Path, *, label: str, **how: object) -> None:
+        del experiment, how
+        (found,) = (path for path in Path("whole").rglob(label) if path.is_dir())
+        shutil.copytree(found, folder, dirs_exist_ok=True)
+
+    monkeypatch.setattr("fredsim.runs.verify.execute", execute)
+    return tmp_path
+
+
+def forgeries(summary: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield forged summaries, and what was forged: every entry, also within mappings, lost, renamed, and retyped."""
+    places: list[tuple[str, ...]] = [(key,) for key in summary]
+    places += [(key, name) for key, value in summary.items() if isinstance(value, dict) for name in value]
+    for *above, key in places:
+        for what, value in (("lost", None), ("renamed", None), *(("changed", one) for one in NONSENSE)):
+            forged = json.loads(json.dumps(summary))
+            at = forged[above[0]] if above else forged
+            before = at.pop(key)
+            if what == "renamed":
+                at[f"{key}2"] = before
+            elif what == "changed":
+                at[key] = value
+            if json.dumps(forged, sort_keys=True) != json.dumps(summary, sort_keys=True) and not is_plausible(
+                ".".join([*above, key]), what, value
+            ):
+                yield f"{'.'.join([*above, key])} {what} {value!r}", forged
+    for key, value in (("extra", 1), ("vmap", "4 clients at once"), ("gap", 0.0), ("live", PLAUSIBLE), ("", None)):
+        yield f"added {key}", summary | {key: value}
+    yield from (
+        (f"versions {text!r}", summary | {"versions": summary["versions"] | {"numpy": text}})
+        for text in ("", "two", "2..1", "2.0 ", "<b>")
+    )
+
+
+#: The values among these that another machine could have recorded.
+LIKELY: dict[str, tuple[Any, ...]] = {
+    "seconds_evaluation": (0.5,), "seconds_probe": (0.5,), "seconds_kernels": (None, 0.5), "threads": (1, 7),
+    "shares_kernels": (None, {}), "machine": ("x", "finished"), "processor": ("x", "finished"), "git": (None,),
+}  # fmt: skip
+
+
+def is_plausible(key: str, what: str, value: object) -> bool:
+    """Return whether another machine could have recorded this."""
+    known = LIKELY.get(key, ()) if what == "changed" else ()
+    return any(type(one) is type(value) and one == value for one in known)
+
+
+def test_every_entry_of_a_summary(recorded: Path, command: Command, request: pytest.FixtureRequest) -> None:
+    del recorded
+    summary = json.loads(Path("run/summary.json").read_bytes())
+    del summary["sha256"]
+    found = list(forgeries(summary))
+    if not request.config.getoption("--slow"):
+        found = random.Random(0).sample(found, 60)
+    for what, forged in found:
+        seal(Path("run"), forged, files=False)
+        code, output, messages = command("verify", "run")
+        assert (code in (1, 2), "Traceback" in messages, "run" in output + messages) == (True, False, True), what
+
+
+def test_what_depends_on_machine_and_time(recorded: Path, command: Command) -> None:
+    """The entries that may differ are few, and have a page."""
+    del recorded
+    summary = json.loads(Path("run/summary.json").read_bytes())
+    for key, value in PLAUSIBLE.items():
+        seal(Path("run"), summary | {key: value})
+        assert command("verify", "run")[:2] == (0, "run: same bits\n"), key
+    seal(Path("run"), summary | {"seconds": 2.0, "iterations_per_second": summary["iterations"] / 2.0})
+    assert command("verify", "run")[0] == 0
+    seal(Path("run"), summary | {"seconds": 2.0, "iterations_per_second": 1e9})
+    assert command("verify", "run")[0] == 1
+    page = (Path(__file__).parents[1] / "docs" / "verify.md").read_text(encoding="utf-8")
+    assert [key for key in CIRCUMSTANCES if f"`{key}`" not in page] == []
+
+
+def test_an_entry_that_a_later_version_added(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of an earlier version may lack it, one of a later version may not."""
+    del recorded
+    now = Result(Path("whole/run"))
+    monkeypatch.setattr("fredsim.runs.record.ADDED", {"pushes": (1, 2)})
+    summary = {key: value for key, value in now.summary.items() if key != "pushes"}
+    for version, lacks in (("1.0.0", False), ("1.1.7rc1", False), ("1.2.0", True), ("2.0", True)):
+        seal(Path("run"), summary | {"versions": summary["versions"] | {"fredsim": version}})
+        found = record_difference(Result(Path("run")), now)
+        assert (found is not None and "pushes is missing (recorded)" in found) == lacks, version
+
+
+def test_forged_files(recorded: Path, command: Command) -> None:
+    """Files of the run that are forged, lost or added, with their digests made again."""
+    del recorded
+    for number, path in itertools.product(range(3), sorted(Path("whole/run").iterdir())):
+        if path.suffix == ".png" or path.name in ("summary.json", "config.yaml") or "-table" in path.name:
+            continue
+        shutil.rmtree("run")
+        shutil.copytree("whole/run", "run")
+        content = path.read_bytes()
+        forged = Path("run", path.name)
+        if number == 0:
+            forged.unlink()
+        else:
+            forged.write_bytes(content[: len(content) // 2] if number == 1 else content + content[-40:])
+        seal(Path("run"))
+        code, output, messages = command("verify", "run")
+        assert (code in (1, 2), path.name in output + messages) == (True, True), (number, path.name)
+    shutil.rmtree("run")
+    shutil.copytree("whole/run", "run")
+    shutil.copy("run/params.safetensors", "run/params_raw.safetensors.part")
+    assert command("verify", "run")[0] == 0  # a name that no run writes is none of its files
+    config = read_document(Path("run/config.yaml")).data
+    for key, value in (("seed", 1), ("name", "y"), ("threads", 3), ("iterations", 31)):
+        Path("run/config.yaml").write_text(dump_yaml(config | {key: value}), encoding="utf-8")
+        code, output, _ = command("verify", "run")
+        assert (code, "run" in output) == (1, True), key
+
+
+def edited(text: str, rng: random.Random) -> tuple[str, str]:
+    """Return what was done to a table, and the table: a cell, a row, or a column is another one."""
+    header, *rows = list(csv.reader(StringIO(text)))
+    row, column = rng.randrange(len(rows)), rng.randrange(len(header))
+    what = rng.choice(("cell", "digit", "lose row", "lose column", "add column", "swap rows", "twice", "swap cells"))
+    if what == "cell":
+        rows[row][column] = rng.choice(("", "0", "1", "0.01", "failed", "finished", "diverged", "x", "../x", "nan"))
+    elif what == "digit":
+        cell = rows[row][column]
+        place = rng.choice([i for i, letter in enumerate(cell) if letter in string.digits] or [len(cell)])
+        rows[row][column] = cell[:place] + str((int(cell[place : place + 1] or 0) + 1) % 10) + cell[place + 1 :]
+    elif what == "lose row":
+        del rows[row]
+    elif what == "twice":
+        rows.insert(row, rows[row])
+    elif what == "swap rows":
+        rows[0], rows[-1] = rows[-1], rows[0]
+    elif what == "swap cells":
+        rows[0][column], rows[-1][column] = rows[-1][column], rows[0][column]
+    else:
+        for line in (header, *rows):
+            line[column : column + 1] = [] if what == "lose column" else [line[column], "1"]
+    out = StringIO()
+    csv.writer(out, lineterminator="\n").writerows([header, *rows])
+    return f"{what} {row} {column}", out.getvalue()
+
+
+@pytest.mark.parametrize("table", ["runs.csv", "best.csv"])
+def test_every_cell_of_a_sweeps_tables(
+    table: str, recorded: Path, command: Command, request: pytest.FixtureRequest
+) -> None:
+    del recorded
+    path, rng = Path("sweep", table), random.Random(3)
+    text = path.read_text(encoding="utf-8")
+    for _ in range(200 if request.config.getoption("--slow") else 30):
+        what, forged = edited(text, rng)
+        if forged == text:
+            continue
+        path.write_text(forged, encoding="utf-8", newline="")
+        code, output, messages = command("verify", "sweep")
+        assert (code in (1, 2), table in output + messages) == (True, True), what
+        for words in (("plot", "sweep", "-o", "out.svg"), ("plot", "sweep", "--best", "-o", "out.svg")):
+            code, _, messages = command(*words)
+            assert (code, "sweep" in messages) == (2, True), what
+        with pytest.raises(fredsim.FredsimError, match="sweep"):
+            list(fredsim.load("sweep"))  # type: ignore[arg-type]
+
+
+def swapped(one: Path, other: Path) -> None:
+    one.rename("kept")
+    other.rename(one)
+    Path("kept").rename(other)
+
+
+def test_the_folders_of_a_sweep(recorded: Path, command: Command) -> None:
+    """Runs that are swapped, added, lost or of another configuration; a sweep.yaml that is lost or edited."""
+    del recorded
+    runs = sorted(path for path in Path("sweep").iterdir() if path.is_dir())
+    text = Path("sweep/sweep.yaml").read_text(encoding="utf-8")
+
+    def write(old: str, new: str) -> None:
+        assert old in text
+        Path("sweep/sweep.yaml").write_text(text.replace(old, new), encoding="utf-8")
+
+    changes: dict[str, Callable[[], object]] = {
+        "swapped": partial(swapped, runs[0], runs[1]),
+        "added": lambda: shutil.copytree(runs[0], "sweep/seed=7-01234567"),
+        "lost": lambda: shutil.rmtree(runs[0]),
+        "no sweep.yaml": Path("sweep/sweep.yaml").unlink,
+        "no best.csv": Path("sweep/best.csv").unlink,
+        "no runs.csv": Path("sweep/runs.csv").unlink,
+        "a config.yaml": lambda: shutil.copy(runs[0] / "config.yaml", "sweep"),
+        "another axis": lambda: write("0.01", "0.02"),
+        "another seed": lambda: write("[0, 1]", "[0, 2]"),
+        "one seed less": lambda: write("[0, 1]", "[0]"),
+        "another name": lambda: write("name: x", "name: y"),
+        "another selection": lambda: write("over: seed", "over: server.lr"),
+        "no selection": lambda: write("select:", "# select:"),
+        "files swapped": lambda: swapped(runs[0] / "metrics.csv", runs[1] / "metrics.csv"),
+        "summaries swapped": lambda: swapped(runs[0] / "summary.json", runs[1] / "summary.json"),
+    }
+    for what, change in changes.items():
+        change()
+        code, output, messages = command("verify", "sweep")
+        assert (code in (1, 2), "sweep" in output + messages, "Traceback" in messages) == (True, True, False), what
+        shutil.rmtree("sweep")
+        shutil.copytree("whole/sweep", "sweep")
+    assert command("verify", "sweep")[0] == 0
+
+
+def test_a_sweep_that_has_not_ended_is_verified_as_far_as_it_is(recorded: Path, command: Command) -> None:
+    del recorded
+    lines = Path("sweep/runs.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    *_, last = csv.DictReader(StringIO("".join(lines)))
+    shutil.rmtree(Path("sweep", last["run"]))
+    Path("sweep/runs.csv").write_text("".join(lines[:-1]), encoding="utf-8")
+    assert command("verify", "sweep")[0] == 1  # best.csv is written when all have ended
+    Path("sweep/best.csv").unlink()
+    code, output, messages = command("verify", "sweep")
+    assert (code, output.count("same bits"), messages.count("note:")) == (0, len(lines) - 2, 1)
+    assert command("plot", "sweep", "-o", "out.svg")[0] == 0
