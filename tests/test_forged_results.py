@@ -12,7 +12,9 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import fredsim
 from fredsim.config.document import dump_yaml, read_document
@@ -165,6 +167,19 @@ def test_forged_files(recorded: Path, command: Command) -> None:
         assert (code in (1, 2), path.name in output + messages) == (True, True), (number, path.name)
     shutil.rmtree("run")
     shutil.copytree("whole/run", "run")
+    params = load_file("run/params.safetensors")
+    for forged_params, metadata in (
+        ({name: array for name, array in params.items() if name != "b1"}, None),
+        (params | {"b9": params["b1"]}, None),
+        (params | {"b1": params["b1"].astype(np.float64)}, None),
+        (params, {"note": "x"}),
+    ):
+        save_file(forged_params, "run/params.safetensors", metadata)
+        seal(Path("run"))
+        code, output, _ = command("verify", "run")
+        assert (code, "different: params.safetensors: " in output) == (1, True)
+    shutil.copy("whole/run/params.safetensors", "run")
+    seal(Path("run"))
     shutil.copy("run/params.safetensors", "run/params_raw.safetensors.part")
     assert command("verify", "run")[0] == 0  # a name that no run writes is none of its files
     config = read_document(Path("run/config.yaml")).data

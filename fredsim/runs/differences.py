@@ -75,9 +75,10 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
     for key in NUMBERS:
         if one.summary.get(key) != other.summary.get(key):
             return f"summary.json: {key} is {both(one.summary.get(key), other.summary.get(key))}"
-    for name, values in one.params.items():
-        if name not in other.params or values.shape != other.params[name].shape:
-            return f"params.safetensors: {name} is not in both with one shape"
+    for name in {**one.params, **other.params}:
+        values, theirs = one.params.get(name), other.params.get(name)
+        if values is None or theirs is None or (values.shape, values.dtype) != (theirs.shape, theirs.dtype):
+            return f"params.safetensors: {name} is not in both with one shape and type"
         unequal = np.flatnonzero(values.view(np.uint32) != other.params[name].view(np.uint32))
         if len(unequal):
             place = tuple(int(i) for i in np.unravel_index(unequal[0], values.shape))
@@ -86,7 +87,7 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
     configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
     one_asks, other_asks = map(requested_files, configs)
     some = [name for name in one_asks if name in other_asks]
-    for name in ("metrics.csv", "staleness.csv", *some):
+    for name in ("metrics.csv", "staleness.csv", *(["params.safetensors"] if again else []), *some):
         if name.endswith(".parquet"):
             if found := _first_row(name, [result.folder / name for result in (one, other)], both):
                 return found
