@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from fredsim.runs.checkpoint_format import check_types
 from fredsim.runs.checkpoint_transfer import CheckpointSender, Chunk, read_resume_files, write_chunk
 from fredsim.runs.checkpoints import Checkpoint, Checkpoints
 from fredsim.runs.growing_files import FilePrefix
@@ -88,14 +89,24 @@ def test_what_a_killed_process_began_to_write_is_removed(keep: bool, left: list[
     for iteration in (1, 2):
         checkpoints.write(at(iteration, {}))
     begun = ("000000000003.safetensors", "000000000004.safetensors.part", "000000000007.json.part")
-    for name in (*begun, "notes.txt"):
+    others = ["3.json", "notes.txt"]  # a checkpoint's number has twelve digits
+    for name in (*begun, *others):
         (folder / name).touch()
     checkpoints.write(at(5, {}))
     whole = [f"{iteration:012d}.{kind}" for iteration in left for kind in ("json", "safetensors")]
-    assert sorted(path.name for path in folder.iterdir()) == [*whole, "notes.txt"]
+    assert sorted(path.name for path in folder.iterdir()) == [*whole, *others]
     (folder / begun[1]).touch()
     checkpoints.clear()
-    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+    assert sorted(path.name for path in folder.iterdir()) == others
+
+
+def test_an_array_of_another_form_is_told() -> None:
+    params, wide, other = np.zeros(3, np.float32), np.zeros((3, 2)), np.zeros((3, 2), np.float32)
+    check_types({"server.x": wide}, {"server.x": wide}, params)
+    with pytest.raises(ValueError, match=r"^server\.x is float64\[3, 2\], not float32\[3, 2\]$"):
+        check_types({"server.x": wide}, {"server.x": other}, params)
+    with pytest.raises(ValueError, match=r"^server\.x is float32\[3\], not int$"):
+        check_types({"server.x": params}, {"server.x": 3}, params)
 
 
 def test_a_checkpoint_that_is_damaged_in_any_byte_is_told_and_the_one_before_used(tmp_path: Path) -> None:

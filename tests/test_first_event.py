@@ -88,6 +88,14 @@ def test_from_the_last_checkpoints_before_it(
     assert from_ == ([28, 30] if keep else [])
 
 
+def test_two_that_diverge_at_the_same_event(tmp_path: Path) -> None:
+    """With one client no gradient is stale, so that the two rules are one."""
+    alone = DATA | {"clients": {"count": 1, "batch_size": 4}}
+    found = [run(alone | {"server": {"name": name, "lr": 1e30}}, tmp_path / name) for name in ("asgd", "sasgd")]
+    assert [result.summary["status"] for result in found] == ["diverged"] * 2
+    assert first_event(*found) == "run again they do not differ"
+
+
 def test_one_run_twice(tmp_path: Path) -> None:
     one, other = run(DATA, tmp_path / "one"), run(DATA, tmp_path / "other")
     assert "`fredsim verify` says which" in first_event(one, other)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fredsim.runs.observer import Monitor
-from fredsim.runs.processes import Processes
+from fredsim.runs.processes import Process, Processes
 from fredsim.show.progress import LineObserver
 from fredsim.simulation.recorder import Row
 
@@ -143,6 +143,13 @@ def test_a_second_interrupt_ends_processes_at_once(
     words = ("iterations=100000000", "evaluation.every=20", "--jobs", 2, "--out", "swept")
     assert command("run", sweep_yaml, *words)[0] == 130
     assert statuses(Path("swept")) == []
+
+
+def test_a_process_that_is_killed_has_ended() -> None:
+    process = Process(1)
+    process.kill()
+    assert process.close() == -signal.SIGKILL
+    process.kill()  # there is nothing left to kill
 
 
 @pytest.mark.parametrize("name", ["_ask_to_stop", "_kill"])

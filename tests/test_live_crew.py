@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from fredsim.runs.cluster import Cluster
-from fredsim.runs.live_crew import DaskCrew
+from fredsim.runs.live_crew import DaskCrew, _clock_offset
 from fredsim.simulation.live import ClientTask
 
 PUSH = np.ones(3, np.float32)
@@ -94,6 +95,15 @@ def test_works_of_a_worker_that_is_lost_are_done_by_another(answers: tuple[objec
     assert found == [0, 1, 2, 3]
     assert len(set(second.asked)) == len(second.asked) == crew.redone >= 4 - answers.count("done")
     assert (crew.workers, len(notes), "lost" in notes[0]) == (2, 1, True)
+
+
+def test_a_workers_clock_is_read_in_the_middle_of_the_fastest_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of trips of 1,000, 400 and 700 ns, in the middle of which the worker's clock is 5,000 behind."""
+    here = iter([10_000, 11_000, 20_000, 20_400, 30_000, 30_700])
+    there = iter([10_400 - 5_000, 20_200 - 5_000, 30_300 - 5_000])
+    monkeypatch.setattr("fredsim.runs.live_crew.CLOCK_READINGS", 3)
+    monkeypatch.setattr("fredsim.runs.live_crew.time.monotonic_ns", lambda: next(here))
+    assert _clock_offset(SimpleNamespace(clock=lambda: Answer(next(there)))) == 5_000
 
 
 @pytest.mark.parametrize(("began", "done"), [(2**62, 2**62 + 1), (2**62, 1), (7, 3)])

@@ -234,3 +234,9 @@ def test_a_column_that_came_later_may_be_missing() -> None:
     later = make_dataclass("Later", [("dropped", "int", field(default=0))], bases=(Row,), frozen=True)
     assert cells_of(later) == cells_of(Row)
     assert [*cells_of(Row)] == [*METRICS]
+
+
+def test_config_yaml_has_the_rows_that_there_are(simulate: Simulate) -> None:
+    """What null stands for is resolved, so that the record says it: 1,200 and 297 of digits (docs/experiment.md)."""
+    data = simulate({"iterations": 2}).config["data"]
+    assert (data["train"], data["validation"]) == (1200, 297)

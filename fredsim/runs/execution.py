@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
@@ -128,10 +127,9 @@ def execute_here(
         opened.enter_context(resume_errors(checkpoint, folder))
         outcome, recorder = run(checkpoint)
         _, test_error = evaluate(engine, outcome.params, "test")
-        early = most_iterations is not None and most_iterations <= (length.iterations or math.inf)
         summary = {
             "name": experiment.name,
-            "status": "interrupted" if early else outcome.status,
+            "status": outcome.status if most_iterations is None else "interrupted",
             **_results(outcome, recorder.rows[-1], test_error, timed=run.simulation.timed, measured=run.measured),
             "experiment": experiment.digest,
             "config": config_digest(read_document(folder / "config.yaml").data),

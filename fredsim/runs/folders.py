@@ -86,7 +86,7 @@ def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collect
         elif present.is_file():
             what = f"{folder} holds another experiment{_what_differs(present, content)}"
             raise OutputError(f"{what}; choose another folder by --out, or remove it")
-        elif any(path != part for path in folder.iterdir()) and not (digest and _recorded_digest(folder) == digest):
+        elif any(path != part for path in folder.iterdir()) and _recorded_digest(folder) != digest:
             raise OutputError(f"{folder} is not empty and holds no {name}; choose another folder by --out")
         write_atomic(present, content)
 
