@@ -19,7 +19,7 @@ def test_a_folder_in_its_place(tmp_path: Path, refused: Refused) -> None:
     path = ran(tmp_path / "run") / "events.parquet"
     path.unlink()
     path.mkdir()
-    says = f"{path}: cannot be read (Is a directory); run the experiment again"
+    says = f"{path}: cannot be read (it is a folder); run the experiment again"
     refused("plot", path.parent, "--kind", "waits", "-o", tmp_path / "waits.svg", says=[says])
 
 

@@ -75,7 +75,8 @@ def test_other_names_mean_nothing(
     cls, bases, change = KINDS[kind]
     page = (ROOT / "docs" / f"own_{kind}.md").read_text(encoding="utf-8")
     names = {name for base in bases for name in dir(base)} | OF_INSTANCES
-    tried = [name for name in sorted(names) if name not in vars(cls) and f"`{name}" not in page and name[:2] != "__"]
+    known = {*vars(cls), "state_names", "take_state", "put_state"}  # the last three of any kind
+    tried = [name for name in sorted(names - known) if f"`{name}" not in page and name[:2] != "__"]
     assert len(tried) > 8
     module = ModuleType("odd_names")
     monkeypatch.setitem(sys.modules, "odd_names", module)

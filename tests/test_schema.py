@@ -106,8 +106,8 @@ def test_a_server_that_a_package_registers(
 ) -> None:
     from fredsim.servers import SERVERS
 
-    point = SimpleNamespace(name="theirs", load=lambda: SERVERS["fasgd"])
-    gone = SimpleNamespace(name="broken", load=lambda: 1 / 0)
+    point = SimpleNamespace(name="theirs", module="their_package", load=lambda: SERVERS["fasgd"])
+    gone = SimpleNamespace(name="broken", module="their_package", load=lambda: 1 / 0)
     points = {"fredsim.servers": [point, gone]}
     monkeypatch.setattr("fredsim.config.registry.entry_points", lambda group: points.get(group, []))
     schema = json.loads(command("schema")[1])

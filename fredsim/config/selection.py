@@ -109,6 +109,6 @@ def _rank(runs: Sequence[Row], column: str) -> tuple[int, float]:
     Those that diverged or failed give none, nor do those that ended with a loss that is not finite.
     """
     losses = ("validation_loss", "gap", "gradient_norm")
-    finite = [run for run in runs if all(math.isfinite(run[key]) for key in losses if run.get(key) is not None)]
+    finite = [run for run in runs if all(math.isfinite(float(run[key])) for key in losses if run.get(key) is not None)]
     values = [float(run[column]) for run in finite if run["status"] == "finished" and run[column] is not None]
     return len(runs) - len(values), math.fsum(values) / len(values) if values else math.inf

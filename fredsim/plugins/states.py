@@ -91,7 +91,16 @@ def user_classes(kind: type) -> list[type]:
 
 
 def _state_names(kind: type) -> list[str]:
-    return [name for cls in reversed(kind.__mro__) for name in vars(cls).get("state_names", ())]
+    """Return the names that a class and its bases give in `state_names`. Raises SimulationError if one is no tuple."""
+    found: list[str] = []
+    for cls in reversed(kind.__mro__):
+        names = vars(cls).get("state_names", ())
+        if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+            raise SimulationError(
+                f"{cls.__name__}: state_names is {names!r}; it must be a tuple of names of attributes"
+            )
+        found += names
+    return found
 
 
 def _attributes(found: Any) -> dict[str, Any]:

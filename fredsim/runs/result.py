@@ -157,7 +157,8 @@ class Result:
         found, recorded = file_digests(self.folder), self.summary.get("files", {})
         for name in {**recorded, **found}:
             if name not in found:
-                yield self.folder / name, "is gone"
+                kind = irregular_kind(self.folder / name)
+                yield self.folder / name, f"cannot be read (it is {kind})" if kind else "is gone"
             elif name not in recorded:
                 yield self.folder / name, "is none that the run wrote"
             elif found[name] != recorded[name]:
