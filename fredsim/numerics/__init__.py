@@ -6,4 +6,4 @@ Everything here is slow and plain on purpose: it is the definition that the kern
 __all__ = ["CONTRACT"]
 
 #: The version of the contract; it changes with every change of a bit that the contract fixes.
-CONTRACT = 1
+CONTRACT = 2
