@@ -39,8 +39,10 @@ def run(
     keep_checkpoints: option.KeepCheckpoints = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
     data_root: option.Root = None,
+    allow_code: option.AllowCode = False,
 ) -> None:
     """Run an experiment or a sweep."""
+    del allow_code  # its callback has allowed it
     from fredsim.runs.checkpoints import CheckpointPolicy
     from fredsim.runs.opening import open_expansion
     from fredsim.runs.runner import run_expansion
@@ -100,16 +102,19 @@ def calibrate(
     predict: option.Predict = None,
     out: option.PredictOut = None,
     data_root: option.Root = None,
+    allow_code: option.AllowCode = False,
 ) -> None:
     """Fit a clock to a live run; print its `dispatcher:` block, and its predictions beside the measurements."""
+    del allow_code
     from fredsim.show.calibrating import print_calibrated
 
     print_calibrated(folder, predict or [folder], data_root, out)
 
 
 @app.command()
-def show(file: option.File, overrides: option.Overrides = None) -> None:
+def show(file: option.File, overrides: option.Overrides = None, allow_code: option.AllowCode = False) -> None:
     """Print the resolved experiment, or each run of a sweep, without running anything."""
+    del allow_code
     from fredsim.config.document import dump_yaml
     from fredsim.runs.opening import open_expansion
     from fredsim.show.descriptions import explain_nulls
@@ -122,8 +127,14 @@ def show(file: option.File, overrides: option.Overrides = None) -> None:
 
 
 @app.command()
-def plan(file: option.File, overrides: option.Overrides = None, data_root: option.Root = None) -> None:
+def plan(
+    file: option.File,
+    overrides: option.Overrides = None,
+    data_root: option.Root = None,
+    allow_code: option.AllowCode = False,
+) -> None:
     """Estimate what each run would take: path, memory, bytes, and a time measured by running its beginning."""
+    del allow_code
     from fredsim.runs.estimates import estimate
     from fredsim.runs.opening import open_expansion
     from fredsim.show.printing import print_estimates
@@ -139,8 +150,10 @@ def verify(
         int, option.Count("--jobs", help="Runs, or pieces of them between kept checkpoints, done in parallel.")
     ] = 1,
     data_root: option.Root = None,
+    allow_code: option.AllowCode = False,
 ) -> None:
     """Run again from the saved configuration and compare every bit; exit code 1 if one differs."""
+    del allow_code
     from fredsim.show.comparing import print_verified
 
     raise typer.Exit(int(print_verified(folder, jobs, data_root, backend)))
@@ -152,8 +165,10 @@ def compare(
     other: Annotated[Path, typer.Argument(help="The folder of another run.")],
     replay: Annotated[bool, typer.Option(help="Run again what differs, to find the first event that differs.")] = True,
     data_root: option.Root = None,
+    allow_code: option.AllowCode = False,
 ) -> None:
     """Say where two runs first differ, bit for bit; exit code 1 if they do."""
+    del allow_code
     from fredsim.show.comparing import print_compared
 
     raise typer.Exit(int(print_compared(one, other, data_root, replay=replay)))
@@ -231,8 +246,9 @@ def export_(
 
 
 @app.command()
-def cite(file: option.File, overrides: option.Overrides = None) -> None:
+def cite(file: option.File, overrides: option.Overrides = None, allow_code: option.AllowCode = False) -> None:
     """Print BibTeX entries for what an experiment, or a folder of results, uses: fredsim, methods, data, models."""
+    del allow_code
     from fredsim.show.citing import bibtex_of
 
     typer.echo(bibtex_of(file, overrides or []), nl=False)

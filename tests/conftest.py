@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
@@ -26,6 +27,9 @@ from tests.dask_cluster import Cluster
 # Triton reads this when it is first imported: without a device, kernels run in its interpreter.
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
+
+# What tests run is no run of the user's.
+os.environ["FREDSIM_STATE"] = tempfile.mkdtemp(prefix="fredsim-tests-")
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 HAS_TRITON = all(map(importlib.util.find_spec, ("torch", "triton")))

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import read_document
-from fredsim.runs.run_files import config_digest, file_digests, summary_text
+from fredsim.config.experiment import config_digest
+from fredsim.runs.run_files import file_digests, summary_text
 
 __all__ = ["seal"]
 

@@ -12,12 +12,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from fredsim.config.document import read_document
+from fredsim.config.experiment import config_digest
 from fredsim.config.resolution import resolve
 from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.results import Result
-from fredsim.runs.run_files import config_digest, summary_text
+from fredsim.runs.run_files import summary_text
 from fredsim.runs.verify import Piece, pieces_of
 from tests.random_experiments import experiment
 from tests.test_random_experiments import beside, left_behind

@@ -25,7 +25,7 @@ from fredsim.config.document import (
     problems_at,
     read_document,
 )
-from fredsim.config.experiment import Experiment, LinearChoice, Published
+from fredsim.config.experiment import Experiment, LinearChoice, Published, config_digest
 from fredsim.config.figure_checks import check_figures
 from fredsim.config.figures import FigureChoice, read_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
@@ -35,7 +35,7 @@ from fredsim.config.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked
 from fredsim.errors import ConfigError, nearest, shown
 from fredsim.hyper import HyperParameters, explain
-from fredsim.plugins.modules import look_above, look_in
+from fredsim.plugins.modules import look_as_recorded, look_in
 
 __all__ = [
     "Expansion",
@@ -77,7 +77,6 @@ def open_source(source: Source) -> Document:
     recorded = next((name for name in ("config.yaml", "sweep.yaml") if os.path.isfile(path / name)), None)
     folder = path if recorded else None
     if recorded:
-        look_above(path)
         path = path / recorded
     if not os.path.exists(path):  # unlike Path.exists, False for a name that no file can have
         name, known = os.path.splitext(path.as_posix())[0], shipped()
@@ -88,6 +87,8 @@ def open_source(source: Source) -> Document:
             )
         path = known[name]
     document = read_document(path)
+    if folder is not None:
+        look_as_recorded(folder, config_digest(document.data))
     document.data.setdefault("name", path.stem)
     return replace(document, folder=folder)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -40,6 +41,7 @@ __all__ = [
     "Published",
     "Series",
     "TorchChoice",
+    "config_digest",
     "exchange_keys",
     "irrelevant_to",
 ]  # fmt: skip
@@ -229,3 +231,9 @@ def irrelevant_to(effects: Affects) -> frozenset[str]:
 
 FIGURE_KEYS = irrelevant_to(Affects.RECORD | Affects.TIME | Affects.BITS_OF_MODULES | Affects.BITS)
 """The keys that only affect figures: they may be changed before a sweep is resumed, and are not compared."""
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of config.yaml without its figures, which shows whether the file was edited."""
+    compared = {key: value for key, value in config.items() if key not in FIGURE_KEYS}
+    return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()

@@ -21,7 +21,7 @@ from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, closest, hint, nearest
 from fredsim.hyper import Configurable, explain
-from fredsim.plugins.modules import import_named, note_import
+from fredsim.plugins.modules import check_allowed, import_named, note_import
 from fredsim.plugins.source_lines import line_of
 from fredsim.servers import SERVERS
 from fredsim.servers.window_average import WindowAverage
@@ -76,6 +76,7 @@ def find_class(kind: Kind, name: str) -> type:
                 f"unknown {kind} '{name}'{nearest(name, choices)} (known: {', '.join(choices)}, "
                 "or your own as package.module:Class)"
             )
+        check_allowed(points[name].module, f"{name} of an installed package")
         note_import(points[name].module)
         try:
             cls = points[name].load()

@@ -1,62 +1,146 @@
 """Imports users' modules: from the current folder, the folder of the experiment's file, or sys.path, in this order.
 
-For a recorded run, it is not known where the experiment's file was. So its modules are looked up in the run's folder
-and in each folder above it, since `results/` is usually beside the file.
+A folder of results may come from somebody else, and name any code. Its code is only run if this user has run the same
+experiment here (fredsim.plugins.own_runs), and then as it was found that time; or if the user allows it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fredsim.errors import ConfigError, nearest
 from fredsim.plugins.fingerprints import users_modules
+from fredsim.plugins.own_runs import folders_of, note_own_run
 from fredsim.plugins.source_lines import line_of
 
 __all__ = [
+    "allow_code",
+    "check_allowed",
+    "code_allowed",
     "import_module",
     "import_named",
     "imported_anew",
     "imported_before",
-    "look_above",
+    "look_as_recorded",
     "look_in",
     "note_import",
+    "note_run",
+    "places",
+    "put_places",
     "search_folders",
     "why_not_imported",
 ]
 
 _imported: set[str] = set()  # the users' modules that were imported here first
-_FOLDERS: list[Path] = []  # the folders of the experiment that was opened last
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where modules are looked up: in these folders, and before them in the current one if `here`.
+
+    `recorded` is the folder of results that they are of, if any; if it is `closed`, importing is an error.
+    """
+
+    folders: tuple[Path, ...] = ()
+    here: bool = True
+    recorded: Path | None = None
+    closed: bool = False
+
+
+_places = [_Places()]  # of the experiment that was opened last
+_allowed: list[bool] = []  # whether the user has allowed the code of folders of results
 
 
 def search_folders() -> list[Path]:
-    """Return the folders in which modules are looked up before sys.path, the current folder first."""
-    return list(dict.fromkeys([Path.cwd(), *_FOLDERS]))
+    """Return the folders in which modules are looked up before sys.path."""
+    (places,) = _places
+    return list(dict.fromkeys([*([Path.cwd()] if places.here else []), *places.folders]))
 
 
 def look_in(*found: Path) -> None:
-    """From now on also look up modules in these folders, instead of those given before."""
-    _FOLDERS[:] = [folder.resolve() for folder in found]
+    """From now on look up modules in the current folder and in these, instead of those given before."""
+    _places[0] = _Places(tuple(folder.resolve() for folder in found))
 
 
-def look_above(folder: Path) -> None:
-    """From now on also look up modules in this folder and in each folder above it."""
-    look_in(folder.resolve(), *folder.resolve().parents)
+def look_as_recorded(folder: Path, config: str) -> None:
+    """From now on look up the modules of a folder of results, whose configuration has this digest, where that is safe.
+
+    If this user has run the experiment here, that is where they were looked up then. Otherwise, if the user has allowed
+    it, it is the current folder and the folder itself; if not, importing a module is an error.
+    """
+    folder, before = folder.resolve(), folders_of(config)
+    if before is not None:
+        _places[0] = _Places(tuple(before), here=False, recorded=folder)
+    else:
+        _places[0] = _Places((folder,), recorded=folder, closed=not _allowed)
+
+
+def allow_code(allowed: bool = True) -> None:
+    """Allow, or no longer allow, to run code that folders of results name."""
+    _allowed[:] = [True] if allowed else []
+
+
+@contextmanager
+def code_allowed(allowed: bool) -> Iterator[None]:
+    """Within the `with` block, allow to run code that folders of results name, or do not allow it."""
+    before = bool(_allowed)
+    allow_code(allowed)
+    try:
+        yield
+    finally:
+        allow_code(before)
+
+
+def places() -> object:
+    """Return where modules are looked up, and whether code is allowed, for another process: see `put_places`."""
+    return _places[0], bool(_allowed)
+
+
+def put_places(found: Any) -> None:
+    """Look up modules where another process does, which has sent its `places`."""
+    _places[0], allowed = found
+    allow_code(allowed)
+
+
+def note_run(config: str) -> None:
+    """Note that the user runs an experiment with own code; not if a folder of results is only run again."""
+    if _places[0].recorded is None:
+        note_own_run(config, search_folders())
+
+
+def check_allowed(module: str, what: str) -> None:
+    """Raise ConfigError if a module must not be imported; `what` names it in the experiment."""
+    (places,) = _places
+    if not places.closed or module.partition(".")[0] == "fredsim":
+        return
+    file = _file_of(module.partition(".")[0], search_folders())
+    where = "which would be looked up where Python looks"
+    if file is not None:
+        where = f"{file} (SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()})"
+    raise ConfigError(
+        f"{places.recorded} names code, {what}: {where}. You have not run this experiment on this machine, and code "
+        "could do anything, so it is not run; if you trust it, give --allow-code"
+    )
 
 
 def import_module(name: str) -> ModuleType:
     """Import a module, and leave the current folder and the module's own at the beginning of sys.path.
 
-    Raises ImportError if another module of this name was imported before, and whatever the module itself raises.
+    Raises ConfigError if its code is not allowed, ImportError if another module of this name was imported before, and
+    whatever the module itself raises.
     """
-    top = name.partition(".")[0]
-    folders = [str(Path.cwd())]  # the path of a console script does not include the current folder
-    file = _file_of(top, search_folders())
+    check_allowed(name, name)
+    top, searched = name.partition(".")[0], search_folders()
+    folders = [str(folder) for folder in searched[:1]]  # a console script's path does not include the current folder
+    file = _file_of(top, searched)
     if file is not None:
         folders.append(str(file.parent if file.stem == top else file.parent.parent))
         _check_imported(name, file)
@@ -96,6 +180,7 @@ def import_named(name: str, form: str) -> Any:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute or module_name.startswith("."):
         raise ConfigError(f"'{name}' must have the form {form}")
+    check_allowed(module_name, name)
     try:
         module = import_module(module_name)
     except KeyboardInterrupt:

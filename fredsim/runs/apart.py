@@ -13,22 +13,24 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fredsim.config.experiment import Experiment
+from fredsim.config.document import read_document
+from fredsim.config.experiment import Experiment, config_digest
 from fredsim.config.registry import KNOWN, names_of_classes, registered
 from fredsim.errors import SimulationError
-from fredsim.plugins.modules import imported_before, look_in, search_folders
+from fredsim.plugins import modules
+from fredsim.plugins.modules import imported_before
 from fredsim.plugins.user_code import named_modules
 from fredsim.runs.observer import Observer
 from fredsim.runs.processes import Process
-from fredsim.runs.worker import FORKS
+from fredsim.runs.worker import FORKS, Placed
 
-__all__ = ["Apart", "do_apart", "keep_apart", "must_be_apart", "note_opened", "note_run", "own_modules"]
+__all__ = ["Apart", "do_apart", "keep_apart", "must_be_apart", "note_code", "note_opened", "note_run", "own_modules"]
 
 POLL_SECONDS = 0.1  # between two checks of whether to stop
 
@@ -44,6 +46,12 @@ def own_modules(experiment: Mapping[str, Any]) -> set[str]:
         if short := {name for name in names if ":" not in name} - KNOWN[kind].keys():  # given by installed packages
             found |= {point.module for name, point in registered(kind).items() if name in short}
     return found
+
+
+def note_code(file: Path, experiments: Iterable[Experiment]) -> None:
+    """Note that the user runs what a file in a folder of results describes, if that has own code."""
+    if any(own_modules(experiment.plain()) for experiment in experiments):
+        modules.note_run(config_digest(read_document(file).data))
 
 
 def note_opened(experiment: Experiment) -> None:
@@ -70,10 +78,10 @@ def must_be_apart(experiment: Experiment) -> bool:
 
     A module without a file, such as a notebook's, cannot be imported in another process.
     """
-    modules = own_modules(experiment.plain())
-    if not modules or not all(_has_file(name) for name in modules):
+    names = own_modules(experiment.plain())
+    if not names or not all(map(_has_file, names)):
         return False
-    return bool(_ran) or _opened not in ([], [experiment.digest]) or any(map(imported_before, modules))
+    return bool(_ran) or _opened not in ([], [experiment.digest]) or any(map(imported_before, names))
 
 
 def _has_file(name: str) -> bool:
@@ -82,24 +90,21 @@ def _has_file(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Apart:
-    """A task for a process of its own, and this process's surroundings, which that process takes over."""
+class Apart(Placed):
+    """A task for a process of its own, which takes over this process's surroundings."""
 
-    task: Any
-    surroundings: tuple[str, dict[str, str], list[str], list[Path]]
-    #: Whether the worker forks a process that does the task.
+    folder: str = field(default_factory=os.getcwd)
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    path: list[str] = field(default_factory=lambda: list(sys.path))
     forks = True
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> Exception | None:
         """Do the task."""
-        folder, environment, path, folders = self.surroundings
-        os.chdir(folder)
+        os.chdir(self.folder)
         os.environ.clear()
-        os.environ.update(environment)
-        sys.path[:] = path
-        look_in(*folders)
-        failure: Exception | None = self.task.do(observer, stop, threads)
-        return failure
+        os.environ.update(self.environment)
+        sys.path[:] = self.path
+        return super().do(observer, stop, threads)
 
 
 def do_apart(task: Any, observer: Observer, stop: Callable[[], bool]) -> Exception | None:
@@ -115,7 +120,7 @@ def do_apart(task: Any, observer: Observer, stop: Callable[[], bool]) -> Excepti
 
     watching = threading.Thread(target=watch, daemon=True)
     try:
-        process.send(Apart(task, (os.getcwd(), dict(os.environ), sys.path[:], search_folders()[1:])))
+        process.send(Apart(task))
         watching.start()
         while (message := _next_message(process)) is not None and message[0] != "done":
             with suppress(OSError):  # of a checkpoint that was replaced before the observer could read it

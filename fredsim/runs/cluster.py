@@ -25,6 +25,7 @@ from fredsim.errors import (
     one_line,
 )
 from fredsim.plugins.modules import search_folders
+from fredsim.runs.apart import note_code
 from fredsim.runs.callbacks import call, from_text
 from fredsim.runs.checkpoint_transfer import make_queue, read_resume_files, write_chunk
 from fredsim.runs.checkpoints import Checkpoints
@@ -290,3 +291,4 @@ def write_run(task: Task, files: Mapping[str, bytes]) -> None:
                 write_atomic(task.folder / name, files[name])
             if not task.policy.keep:
                 Checkpoints(task.folder).clear()
+        note_code(task.folder / "config.yaml", [task.experiment])

@@ -14,10 +14,10 @@ from safetensors.numpy import save
 
 from fredsim.compute.engines import Engine
 from fredsim.config.document import Document, dump_yaml, read_document
-from fredsim.config.experiment import Experiment
+from fredsim.config.experiment import Experiment, config_digest
 from fredsim.errors import FredsimError
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
-from fredsim.runs.apart import do_apart, must_be_apart, note_run
+from fredsim.runs.apart import do_apart, must_be_apart, note_code, note_run
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints, resume_errors
 from fredsim.runs.folders import claim, locked
 from fredsim.runs.hooks import SIMULATED_RUN, Hooks
@@ -28,7 +28,7 @@ from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.provenance import provenance
 from fredsim.runs.results import Result
 from fredsim.runs.run import Run
-from fredsim.runs.run_files import FILES, config_digest, file_digests, summary_text
+from fredsim.runs.run_files import FILES, file_digests, summary_text
 from fredsim.simulation.engines import make_engine, resolve_backend
 from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
@@ -120,6 +120,7 @@ def execute_here(
         found = _own_code(experiment, code)  # the user's modules have been imported by now
         opened.enter_context(locked(folder))
         claim(folder, "config.yaml", heading + dump_yaml(prepared.experiment.plain()), experiment.digest)
+        note_code(folder / "config.yaml", [experiment])
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         run.identify(found)
         checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()

@@ -15,6 +15,7 @@ from fredsim.config.experiment import FIGURE_KEYS, Affects, irrelevant_to
 from fredsim.config.resolution import resolve
 from fredsim.config.yaml_reader import parse_yaml
 from fredsim.errors import ConfigError, OutputError
+from fredsim.plugins.user_code import named_modules
 from fredsim.runs.results import Result
 from fredsim.system.csv_files import read_cells
 from fredsim.system.files import write_atomic, write_errors
@@ -171,6 +172,8 @@ def _same_bits(present: Path, content: str) -> bool:
         before, now = read_document(present).data, parse_yaml(content, str(present))
         if present.name != "config.yaml":
             return bool(before | dict.fromkeys(FIGURE_KEYS) == now | dict.fromkeys(FIGURE_KEYS))
+        if named_modules(before) - named_modules(now):  # of the code that a folder names, nothing is imported
+            return False
         return resolve(before).digest == resolve(now).digest
     except ConfigError:
         return False

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
+from fredsim.config.data import DataChoice
 from fredsim.config.partition import make_shards
-from fredsim.config.resolution import resolve
+from fredsim.config.sections import Clients
 from fredsim.data.datasets import data_root
 from fredsim.errors import ConfigError
 from fredsim.runs.results import Result
@@ -39,12 +42,13 @@ def label_counts(result: Result, root: str | os.PathLike[str] | None = None) -> 
     Raises DataError if the data set cannot be read, or if a file has changed since the run; ConfigError if it has no
     labels.
     """
-    experiment = resolve(result.config)
-    data, count = experiment.data, experiment.clients.count
-    train = data.load(data_root(root), experiment.seed).train
+    data: Any = TypeAdapter(DataChoice).validate_python(result.config["data"])
+    of, seed = Clients.model_validate(result.config["clients"]), result.config["seed"]
+    count = of.count
+    train = data.load(data_root(root), seed).train
     if train.y.dtype.kind == "f":
         raise ConfigError(f"{result.folder}: its data, {data.name}, have no labels that clients could hold")
-    shards = make_shards(experiment.clients.partition, train.y, count, experiment.seed)
+    shards = make_shards(of.partition, train.y, count, seed)
     labels, which = np.unique(train.y, return_inverse=True)
     few = min(count, MOST_CLIENTS, max(1, MOST_COUNTS // len(labels)))
     clients = np.arange(few) * count // few

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from fredsim.errors import SimulationError
 from fredsim.runs.observer import Monitor, Observer
-from fredsim.runs.worker import STOP
+from fredsim.runs.worker import STOP, Placed
 
 __all__ = ["Processes"]
 
@@ -117,7 +117,7 @@ class Processes:
         """Let the process do a task; return why it failed, or None. Raises EOFError if the process ends meanwhile."""
         with self._lock:
             observer = self._monitor.observer()
-        process.send(task)
+        process.send(Placed(task))
         while True:
             name, *arguments = process.receive()
             if name == "done":

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.config.document import read_document
+from fredsim.config.experiment import config_digest
 from fredsim.errors import OutputError, one_line
 from fredsim.runs.per_client import CLIENTS
 from fredsim.runs.run_files import (
     check_config,
-    config_digest,
     file_digest,
     file_digests,
     read_recorded,

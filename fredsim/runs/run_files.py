@@ -12,14 +12,13 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from fredsim.config.document import Document, flatten, problems_at
-from fredsim.config.experiment import FIGURE_KEYS, Experiment
+from fredsim.config.experiment import Experiment
 from fredsim.errors import OutputError
 from fredsim.hyper import explain
 
 __all__ = [
     "FILES",
     "check_config",
-    "config_digest",
     "file_digest",
     "file_digests",
     "first_line",
@@ -48,12 +47,6 @@ def requested_files(config: Mapping[str, Any]) -> list[str]:
     """Return the files that a run of this configuration writes because one of its keys asks for them."""
     known = {*config, *flatten(config)}  # keys that are off are absent from a resolved configuration
     return [name for name, key in FILES.items() if key in known]
-
-
-def config_digest(config: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of config.yaml without its figures, which shows whether the file was edited."""
-    compared = {key: value for key, value in config.items() if key not in FIGURE_KEYS}
-    return hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).hexdigest()
 
 
 def with_digest(summary: Mapping[str, Any]) -> dict[str, Any]:

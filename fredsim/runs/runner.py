@@ -14,6 +14,7 @@ from fredsim.config.expansion import Expansion, Source
 from fredsim.config.experiment import Experiment
 from fredsim.config.resolution import with_place
 from fredsim.errors import ConfigError, OutputError
+from fredsim.plugins.modules import code_allowed
 from fredsim.runs.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
@@ -40,6 +41,7 @@ def run(
     dask: str | None = None,
     checkpoint: float = 60.0,
     keep_checkpoints: bool = False,
+    allow_code: bool = False,
 ) -> Result | Results:
     """Run an experiment or a sweep and return its result.
 
@@ -53,6 +55,7 @@ def run(
         dask: the address of a Dask scheduler whose workers do the runs of a sweep. No bit depends on `jobs` or `dask`.
         checkpoint: seconds between two checkpoints of a run, 0 for none; a stopped run continues from its last one.
         keep_checkpoints: keep all checkpoints, even when a run has ended: `verify` can then do its parts in parallel.
+        allow_code: if the source is a results folder, whether to run code that it names, which was not run here before.
 
     A run of a sweep that fails does not stop the others: its row in `Results.runs` says why.
 
@@ -67,7 +70,7 @@ def run(
         SystemExit: it was asked to end, by SIGTERM; likewise.
 
     """
-    with stop_on_interrupt() as stop:
+    with code_allowed(allow_code), stop_on_interrupt() as stop:
         loaded = run_expansion(
             open_expansion(source, overrides),
             out,

@@ -16,6 +16,7 @@ from fredsim.config.expansion import Expansion
 from fredsim.config.resolution import with_place
 from fredsim.errors import ConfigError
 from fredsim.plugins.user_code import user_code_digests
+from fredsim.runs.apart import note_code
 from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.folders import claim, locked
@@ -55,6 +56,7 @@ def run_sweep(
     check_data(expansion, root)
     with locked(folder):
         claim(folder, "sweep.yaml", expansion.heading + dump_yaml(expansion.source), runs=names if resume else None)
+        note_code(folder / "sweep.yaml", [run.experiment for run in expansion.runs])
         tables, tasks, again = SweepFiles(expansion, folder, monitor), [], []
         for number, (run, name) in enumerate(zip(expansion.runs, names, strict=True)):
             why = reason_to_run(folder / name, run.experiment) if resume else ""

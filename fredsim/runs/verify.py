@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fredsim.config.document import read_document
-from fredsim.config.experiment import Experiment, exchange_keys
+from fredsim.config.experiment import Experiment, config_digest, exchange_keys
 from fredsim.errors import FredsimError, OutputError
 from fredsim.plugins.arrays import same
-from fredsim.plugins.modules import look_above
+from fredsim.plugins.modules import look_as_recorded
 from fredsim.plugins.states import State
 from fredsim.plugins.user_code import code_changes, user_code_digests
 from fredsim.runs.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
@@ -32,7 +32,7 @@ from fredsim.runs.prepared import prepare
 from fredsim.runs.processes import Processes, ProcessTask
 from fredsim.runs.record import record_difference
 from fredsim.runs.results import Result, load
-from fredsim.runs.run_files import config_digest, first_line
+from fredsim.runs.run_files import first_line
 from fredsim.runs.runner import stop_on_interrupt
 
 __all__ = [
@@ -231,8 +231,8 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
 
     The dispatcher of a live run is replaced by the trace of its events. Raises ConfigError, OutputError.
     """
-    look_above(result.folder)
     config = read_document(result.folder / "config.yaml")
+    look_as_recorded(result.folder, config_digest(config.data))
     changed_keys = on_backend(backend)
     if result.has_ended and result.live:
         trace = {"name": "trace", "file": str(result.folder / "events.parquet")}

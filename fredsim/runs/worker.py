@@ -15,14 +15,16 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from fredsim.errors import SimulationError
+from fredsim.plugins.modules import places, put_places
 from fredsim.runs.observer import Observer
 
-__all__ = ["FORKS", "STOP", "Relay", "main"]
+__all__ = ["FORKS", "STOP", "Placed", "Relay", "main"]
 
 STOP = "stop"  # sent instead of a task
 #: Whether processes can be forked, safely enough: on macOS, libraries of the system cannot go on in a forked process.
@@ -47,6 +49,22 @@ class Relay(Observer):
         if now - self._last_sent >= self._seconds:
             self._last_sent = now
             self._send("advance", iteration, timestamp, simulated)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A task for another process, which looks up modules where this process does."""
+
+    task: Any
+    places: object = field(default_factory=places)
+    #: Whether a process is forked for the task.
+    forks = False
+
+    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> Exception | None:
+        """Do the task."""
+        put_places(self.places)
+        failure: Exception | None = self.task.do(observer, stop, threads)
+        return failure
 
 
 def main(jobs: int) -> None:
@@ -95,7 +113,7 @@ def main(jobs: int) -> None:
     threads = max(1, default_threads() // jobs)
     while True:
         task = tasks.get()
-        if not (FORKS and getattr(task, "forks", False)):
+        if not (FORKS and task.forks):
             send("done", task.do(relay, stop.is_set, threads))
             continue
         code = _fork(lambda: send("done", task.do(relay, stop.is_set, threads)), stop, forked)  # noqa: B023  done at once

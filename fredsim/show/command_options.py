@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 __all__ = [
+    "AllowCode",
     "Begin",
     "Best",
     "By",
@@ -119,6 +120,24 @@ CheckpointSeconds = Annotated[float, Number("--checkpoint", help="Seconds betwee
 Dask = Annotated[str | None, typer.Option("--dask", help="The address of a Dask scheduler whose workers compute.")]
 KeepCheckpoints = Annotated[
     bool, typer.Option("--keep-checkpoints", help="Keep them all, for `verify --jobs` and `compare`.")
+]
+
+
+def _allow_code(allowed: bool) -> bool:
+    """Allow, or do not allow, to run code that a folder of results names."""
+    from fredsim.plugins.modules import allow_code
+
+    allow_code(allowed)
+    return allowed
+
+
+AllowCode = Annotated[
+    bool,
+    typer.Option(
+        "--allow-code",
+        callback=_allow_code,
+        help="Run code that a folder of results names, even if you did not run it here.",
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Skip runs that have finished or diverged.")]
 By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line (all that differ but seed).")]

@@ -1,0 +1,50 @@
+"""Which experiments with own code this user has run on this machine: code is run again unasked for these alone.
+
+A folder of results may come from somebody else, and name any code. It cannot be told from one's own by what it holds.
+So each experiment with own code that is run here is noted in a file of the user's: a digest of its configuration, and
+the folders in which its modules were looked up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import platformdirs
+
+__all__ = ["folders_of", "note_own_run"]
+
+
+def _file() -> Path:
+    """Return the file: in FREDSIM_STATE, else in the user's folder for the state of programs."""
+    return Path(os.environ.get("FREDSIM_STATE") or platformdirs.user_state_dir("fredsim")) / "own_runs.jsonl"
+
+
+def note_own_run(config: str, folders: Sequence[Path]) -> None:
+    """Note that this user runs an experiment, given by its configuration's digest; modules are looked up in `folders`.
+
+    If that cannot be written, fredsim will ask before it runs the code again.
+    """
+    if folders_of(config) == list(folders):
+        return
+    line = json.dumps({"config": config, "folders": [str(folder) for folder in folders]}) + "\n"
+    with suppress(OSError):
+        _file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(_file(), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with open(descriptor, "a", encoding="utf-8") as file:
+            file.write(line)
+
+
+def folders_of(config: str) -> list[Path] | None:
+    """Return where the modules of an experiment were looked up when this user last ran it; None if that never was."""
+    found = None
+    with suppress(OSError), _file().open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with suppress(ValueError, TypeError, KeyError):  # half a line, as a kill may leave it
+                entry = json.loads(line)
+                if entry["config"] == config:
+                    found = [Path(folder) for folder in entry["folders"]]
+    return found

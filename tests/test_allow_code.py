@@ -1,0 +1,179 @@
+"""A folder of results is data: its code is run only if this user has run the experiment here, or allows it."""
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fredsim
+from fredsim.errors import ConfigError
+from fredsim.plugins.own_runs import folders_of, note_own_run
+
+ROOT = Path(__file__).parents[1]
+Command = Callable[..., tuple[int, str, str]]
+
+MODULE = """
+from pathlib import Path
+
+Path("/").joinpath({marker!r}).touch()
+
+
+class Class:
+    def __init__(self, **hyper):
+        pass
+
+    def init(self, *given):
+        self.params, self.clients = given[0], given[0]
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= 0.1 * grad
+
+    def choose(self, step):
+        return step % self.clients
+
+    def hold(self, client): ...
+
+    def release(self, client): ...
+
+    def passes(self, step, client, statistics):
+        return True
+
+    def compress(self, push, client, step):
+        return push, 4
+
+
+def rate(t):
+    return 0.1
+"""
+#: The places where an experiment may name code of a user's.
+NAMED: dict[str, dict[str, Any]] = {
+    "server": {"server": {"name": "their_code:Class"}},
+    "dispatcher": {"dispatcher": {"name": "their_code:Class"}},
+    "push gate": {"dispatcher": {"push": {"their_code:Class": {}}}},
+    "fetch gate": {"dispatcher": {"fetch": {"their_code:Class": {}}}},
+    "compressor": {"compress": {"name": "their_code:Class"}},
+    "schedule": {"server": {"name": "asgd", "lr": {"name": "their_code:rate"}}},
+    "sweep": {"sweep": {"server.lr": [{"name": "their_code:rate"}, 0.1]}},
+}
+
+
+class Place:
+    """The folder of a user's, where an experiment was run; and one of another user's, who got the results."""
+
+    def __init__(self, folder: Path, data: dict[str, Any], named: str) -> None:
+        self.marker = folder / "code was run"
+        self.mine, self.theirs = folder / "mine", folder / "theirs"
+        self.mine.mkdir()
+        text = MODULE.format(marker=str(self.marker)[1:])
+        (self.mine / "their_code.py").write_text(text, encoding="utf-8")
+        (self.mine / "a.json").write_text(json.dumps({**data, "iterations": 20, **NAMED[named]}), encoding="utf-8")
+        self.states = {self.mine: folder / "state", self.theirs: folder / "state of another"}
+        assert self(self.mine, "run", "a.json", "--out", "results/a", "--quiet")[0] == 0
+        assert self.was_run()
+        shutil.copytree(self.mine / "results/a", self.theirs / "got/a")
+        shutil.copy(self.mine / "their_code.py", self.theirs / "got/a")
+        for above in ("got", "."):
+            shutil.copy(self.mine / "their_code.py", self.theirs / above)
+
+    def __call__(self, folder: Path, *words: str) -> tuple[int, str]:
+        """Call the command in a process, in one of the folders; return its exit code and all that it says."""
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "FREDSIM_STATE": str(self.states[folder])}
+        done = subprocess.run(
+            [sys.executable, "-m", "fredsim", *words], cwd=folder, env=environment, capture_output=True, text=True
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def was_run(self) -> bool:
+        """Return whether the code has been run since the last call."""
+        found = self.marker.exists()
+        self.marker.unlink(missing_ok=True)
+        return found
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_code_of_others_is_not_run(named: str, tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
+    place = Place(tmp_path, digits_experiment, named)
+    assert place(place.mine, "verify", "results/a")[0] == 0  # who has run it is not asked
+    assert place.was_run()
+    code, said = place(place.theirs, "verify", "got/a")
+    assert (code, said[:7]) == (2, "error: ")
+    digest = hashlib.sha256((place.theirs / "their_code.py").read_bytes()).hexdigest()
+    for part in ("their_code", str(place.theirs / "their_code.py"), digest, "--allow-code"):
+        assert part in said
+    assert not place.was_run()
+    assert place(place.theirs, "verify", "got/a", "--allow-code")[0] == 0
+    assert place.was_run()
+    assert place(place.theirs, "verify", "got/a")[0] == 2  # what was allowed once is asked for again
+    assert not place.was_run()
+
+
+def test_no_command_runs_it(tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
+    place = Place(tmp_path, digits_experiment, "server")
+    shutil.copytree(place.theirs / "got/a", place.theirs / "got/b")
+    refused = ["show got/a", "plan got/a", "cite got/a", "run got/a", "run got/a --resume --out c", "verify got/a"]
+    for words in (*refused, "verify got/a --jobs 2"):
+        code, said = place(place.theirs, *words.split())
+        assert (code, said.count("--allow-code")) == (2, 1), words
+    read = ["plot got/a got/b -o a.png", "report got/a -o a.html", "compare got/a got/b", "plot got/a --kind shards"]
+    for words in (*read, "plot got/a --kind ends", "compare got/a got/b --no-replay"):
+        place(place.theirs, *words.split())
+    (place.theirs / "a.yaml").write_text(json.dumps({**digits_experiment, "iterations": 20}), encoding="utf-8")
+    assert place(place.theirs, "run", "a.yaml", "--out", "got/a")[0] == 2  # it holds another experiment
+    assert not place.was_run()
+    for words in ("show got/a", "plan got/a", "cite got/a", "run got/a --resume"):
+        assert place(place.theirs, *words.split(), "--allow-code")[0] == 0, words
+        assert place.was_run(), words
+
+
+@pytest.mark.parametrize("name", ["os:system", "subprocess:Popen", "antigravity:x", "builtins:exec", "shutil:rmtree"])
+def test_nothing_of_python_is_called(name: str, small_yaml: Path, command: Command) -> None:
+    assert command("run", small_yaml, "--quiet", "--out", "a")[0] == 0
+    text = Path("a/config.yaml").read_text(encoding="utf-8").replace("name: asgd", f"name: '{name}'")
+    Path("a/config.yaml").write_text(text, encoding="utf-8")
+    Path("a/summary.json").unlink()
+    for words in (("show", "a"), ("run", "a"), ("plan", "a")):
+        code, _, messages = command(*words)
+        assert code == 2
+        assert "--allow-code" in messages
+        assert "where Python looks" in messages
+
+
+def test_from_python(tmp_path: Path, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path, digits_experiment, "compressor")
+    monkeypatch.chdir(place.theirs)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(ConfigError, match="names code, their_code:Class"):
+        fredsim.run("got/a", out="again")
+    assert not place.was_run()
+    fredsim.run("got/a", out="again", allow_code=True)
+    assert place.was_run()
+    with pytest.raises(ConfigError, match="names code"):
+        fredsim.run("got/a", out="again")
+    sys.modules.pop("their_code", None)
+
+
+def test_the_file_of_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FREDSIM_STATE", str(tmp_path / "state"))
+    assert folders_of("a" * 64) is None
+    note_own_run("a" * 64, [tmp_path])
+    note_own_run("b" * 64, [tmp_path / "b"])
+    note_own_run("a" * 64, [tmp_path])
+    (path,) = (tmp_path / "state").iterdir()
+    assert len(path.read_text().splitlines()) == 2
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert (folders_of("a" * 64), folders_of("c" * 64)) == ([tmp_path], None)
+    with path.open("a") as file:
+        file.write('{"config": "' + "c" * 64)  # a kill may leave half a line
+        file.write('\n[]\n"x"\n{"config": 3}\n')
+    assert (folders_of("b" * 64), folders_of("c" * 64)) == ([tmp_path / "b"], None)
+    monkeypatch.setenv("FREDSIM_STATE", str(path))  # no folder: nothing is noted, and nothing fails
+    note_own_run("d" * 64, [tmp_path])
+    assert folders_of("d" * 64) is None
