@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 import fredsim
 from fredsim import cli
 from fredsim.config.document import dump_yaml
+from fredsim.plugins.modules import look_in
 from fredsim.runs import execution
 from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.results import Result
@@ -68,8 +69,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do runs with a user's own code in this process, where tests have changed things; tests of this undo it."""
+    """Do runs with a user's own code in this process, where tests have changed things; tests of this undo it.
+
+    Modules are looked up as in a new process.
+    """
     monkeypatch.setattr(execution, "must_be_apart", lambda _: False)
+    look_in()
 
 
 OWN = """

@@ -27,6 +27,8 @@ NOT_TRIED: dict[str, dict[str, str]] = {
         "--dask": CLUSTER,
         "Cluster(": CLUSTER,
         "helm ": CLUSTER,
+        "~/dask": "writes into the home folder",
+        "distributed:": "a file of Dask's; tests/test_live_cluster.py takes it",
         "kubectl ": CLUSTER,
     },
     "docs/devices.md": {"pip install": INSTALLS, "backend=cuda": DEVICE},

@@ -7,14 +7,19 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 
+from fredsim.runs.live import local_cluster
 from fredsim.runs.results import Result
 from tests.dask_cluster import Cluster
+from tests.pages import ROOT
 
-pytest.importorskip("distributed", reason="Dask is not installed: pip install .[cluster]")
+distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install .[cluster]")
+Security = distributed.security.Security
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -102,3 +107,53 @@ def test_processes_that_do_not_start(small_yaml: Path, refused: Refused, monkeyp
     says = ("3 workers on this machine do not start: Nanny 3 failed to start.", "give fewer --workers")
     refused("live", small_yaml, "--workers", 3, "--out", "live", says=says)
     assert not Path("live").exists()
+
+
+def test_nobody_else_can_connect() -> None:
+    """Neither without a certificate nor with one of its own can another process connect to what fredsim starts."""
+    with local_cluster(1) as cluster:
+        (worker,) = cluster.workers()
+        information = cluster._client.scheduler_info()
+        scheduler = information["address"]
+        for address in (scheduler, worker):
+            assert address.startswith("tls://127.0.0.1:")
+            for protocol, security in (("tcp", None), ("tls", None), ("tls", Security.temporary())):
+                other = address.replace("tls", protocol)
+                with pytest.raises((OSError, RuntimeError, TypeError)):
+                    distributed.Client(other, security=security, timeout=2, set_as_default=False)
+        services = [information["services"], *(one["services"] for one in information["workers"].values())]
+        for port in {port for of in services for port in of.values()}:
+            with pytest.raises(HTTPError, match="404"):
+                urlopen(f"http://127.0.0.1:{port}/json/counts.json", timeout=5)
+        assert cluster._client.run(int, "7") == {worker: 7}
+
+
+def test_a_cluster_with_certificates(small_yaml: Path, own_certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/cluster.md sets it up: Dask's configuration names the certificates, for a live run and for a sweep."""
+    monkeypatch.setenv("DASK_CONFIG", str(own_certificates))
+    cluster = Cluster()
+    try:
+        cluster.work()
+        assert cluster.address.startswith("tls://")
+        for words in (["live", "iterations=40"], ["run", "sweep={seed: [0, 1]}", "iterations=20"]):
+            how = [sys.executable, "-m", "fredsim", words[0], small_yaml, *words[1:], "--dask", cluster.address]
+            done = subprocess.run([*how, "--out", words[0]], stderr=subprocess.PIPE, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+        monkeypatch.delenv("DASK_CONFIG")
+        done = subprocess.run([*how, "--out", "other"], stderr=subprocess.PIPE, text=True, check=False)
+        assert done.returncode == 2
+        assert f"dask: no scheduler answers at '{cluster.address}'" in done.stderr
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def own_certificates(tmp_path: Path) -> Path:
+    """A file of Dask's configuration, and the certificate and key that it names."""
+    security = Security.temporary()
+    (tmp_path / "key.pem").write_text(str(security.tls_client_key), encoding="utf-8")
+    (tmp_path / "cert.pem").write_text(str(security.tls_ca_file), encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(distributed:\n.*?)```", (ROOT / "docs/cluster.md").read_text("utf-8"), re.DOTALL)
+    path = tmp_path / "tls.yaml"
+    path.write_text(block.replace("/home/me/dask", str(tmp_path)), encoding="utf-8")
+    return path

@@ -1,4 +1,4 @@
-"""A user's modules are found in the current folder, beside the experiment's file, and above a recorded run."""
+"""A user's modules are found in the current folder, beside the experiment's file, and where its run found them."""
 
 import sys
 from collections.abc import Callable
@@ -62,11 +62,17 @@ def test_beside_the_file(apart: Path, fresh: Command, monkeypatch: pytest.Monkey
     assert fresh("verify", run)[0] == 0
     assert fresh("show", run)[0] == 0
     far = run.rename(Path("far").absolute())
+    assert fresh("verify", far)[0] == 0  # the module is where it was
+    module = apart.with_name("own_beside.py").rename("own_beside.py")
     for command in ("verify", "show"):
         code, _, messages = fresh(command, far)
         assert code == 2
         assert "cannot import 'own_beside' (ModuleNotFoundError: No module named 'own_beside')" in messages
-        assert f"it is looked up from {Path.cwd()}, {far}, " in messages
+        assert f"it is looked up from {apart.parent.parent / 'without'}, {apart.parent}, " in messages
+        assert "give --allow-code to look here" in messages
+        assert fresh(command, far, "--allow-code")[0] == 0
+        assert fresh(command, far)[0] == 2
+    module.rename(apart.with_name("own_beside.py"))
     Path("own_beside.py").write_text("", encoding="utf-8")  # the current folder comes first
     assert "module 'own_beside' has no 'Plain'" in fresh("show", apart, "server.name=own_beside:Plain")[2]
 

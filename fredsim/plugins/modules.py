@@ -73,14 +73,14 @@ def look_in(*found: Path) -> None:
 def look_as_recorded(folder: Path, config: str) -> None:
     """From now on look up the modules of a folder of results, whose configuration has this digest, where that is safe.
 
-    If this user has run the experiment here, that is where they were looked up then. Otherwise, if the user has allowed
-    it, it is the current folder and the folder itself; if not, importing a module is an error.
+    If the user has allowed it, that is the current folder and the folder itself; else, if this user has run the
+    experiment here, where they were looked up then. Otherwise, importing a module is an error.
     """
     folder, before = folder.resolve(), folders_of(config)
-    if before is not None:
+    if before is not None and not _allowed:
         _places[0] = _Places(tuple(before), here=False, recorded=folder)
     else:
-        _places[0] = _Places((folder,), recorded=folder, closed=not _allowed)
+        _places[0] = _Places((folder, *(before or ())), recorded=folder, closed=not _allowed)
 
 
 def allow_code(allowed: bool = True) -> None:
@@ -199,7 +199,8 @@ def why_not_imported(name: str, error: BaseException) -> str:
     said = f"cannot import '{name}' ({type(error).__name__}: {what}"
     absent = isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}.")
     if absent:  # the module itself is missing, not one that it imports in turn
-        return f"{said}); it is looked up from {', '.join(map(str, search_folders()))}, and where Python looks"
+        where = f"{said}); it is looked up from {', '.join(map(str, search_folders()))}, and where Python looks"
+        return where if _places[0].here else f"{where}; if you have moved it, give --allow-code to look here, too"
     return f"{said}{line_of(error).replace(' (', ', ').removesuffix(')')})"
 
 

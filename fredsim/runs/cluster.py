@@ -51,8 +51,11 @@ class Cluster:
     workers and none of them has this version of fredsim.
     """
 
-    def __init__(self, address: str, *, direct: bool = False) -> None:
-        """Connect to a scheduler; with `direct` also to its workers themselves, if they can be reached."""
+    def __init__(self, address: str, security: Any = None, *, direct: bool = False) -> None:
+        """Connect to a scheduler; with `direct` also to its workers themselves, if they can be reached.
+
+        `security` has the certificates for it, a `distributed.Security`; None: those of Dask's configuration, if any.
+        """
         try:
             import distributed
         except ImportError as error:
@@ -65,12 +68,13 @@ class Cluster:
         try:
             distributed.comm.get_address_host_port(address, strict=True)  # a Client of a bad address closes slowly
             self._client = distributed.Client(
-                address, timeout=CONNECT_SECONDS, set_as_default=False, direct_to_workers=direct
+                address, timeout=CONNECT_SECONDS, security=security, set_as_default=False, direct_to_workers=direct
             )
         except (OSError, TypeError, ValueError) as error:
             raise ClusterError(
                 f"dask: no scheduler answers at '{address}' ({str(error).partition(chr(10))[0]}); "
-                "start one by `dask scheduler`, and give the address that it prints, such as tcp://127.0.0.1:8786"
+                "start one by `dask scheduler`, and give the address that it prints, such as tcp://127.0.0.1:8786; "
+                "if it has certificates, Dask's configuration must name them here, too"
             ) from None
         workers = self.workers()
         if workers and not any(map(self.fits, workers)):

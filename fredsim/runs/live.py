@@ -75,12 +75,13 @@ def run_live(
     with ExitStack() as opened:
         stop = opened.enter_context(stop_on_interrupt())
         monitor = opened.enter_context(monitor or Monitor())
-        address, threads = dask, 1
-        if address is None:
+        threads = 1
+        if dask is None:
             workers = workers or default_threads()
             threads = max(1, default_threads() // workers)
-            address = opened.enter_context(local_cluster(workers))
-        cluster = opened.enter_context(Cluster(address, direct=True))
+            cluster = opened.enter_context(local_cluster(workers))
+        else:
+            cluster = opened.enter_context(Cluster(dask, direct=True))
         make = partial(_actor, cluster, run.experiment, threads, delay)
         crew = opened.enter_context(DaskCrew(cluster, make, monitor.note, stop))
         execute_live(
@@ -146,27 +147,41 @@ def worker_of(experiment: Experiment) -> tuple[Experiment, PushKind, int, bool]:
 
 
 @contextmanager
-def local_cluster(workers: int) -> Iterator[str]:
-    """Start a scheduler and `workers` workers on this machine; yield the scheduler's address."""
+def local_cluster(workers: int) -> Iterator[Cluster]:
+    """Start a scheduler and `workers` workers on this machine; yield a connection to them.
+
+    Only this process can connect: whoever reaches a scheduler can run code as its user, and other users of the machine
+    reach its ports. So both sides of each connection must have a certificate, which is made here and never leaves the
+    processes.
+    """
     try:
+        import dask
         from distributed import LocalCluster
+        from distributed.security import Security
+
+        security = Security.temporary()
     except ImportError as error:
         raise ConfigError(
-            f"live: needs Dask's distributed, which cannot be imported ({error}); {how_to_install('cluster')}"
+            f"live: needs Dask's distributed and cryptography, which cannot be imported ({error}); "
+            f"{how_to_install('cluster')}"
         ) from None
+    no_pages: dict[str, list[str]] = {f"distributed.{of}.http.routes": [] for of in ("scheduler", "worker")}
     try:
-        cluster = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address="127.0.0.1:0",
-            scheduler_port=0,
-            silence_logs=logging.CRITICAL,
-        )
+        with dask.config.set(no_pages):
+            processes = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                security=security,
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                scheduler_port=0,
+                silence_logs=logging.CRITICAL,
+            )
     except Exception as error:  # for instance, a worker died while it started
         raise ClusterError(
             f"{workers} workers on this machine do not start: {error}; see whether it has memory and processes for "
             "them, or give fewer --workers"
         ) from error
-    with cluster:
-        yield cluster.scheduler_address
+    with processes, Cluster(processes.scheduler_address, security, direct=True) as cluster:
+        yield cluster
