@@ -13,10 +13,10 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 
+from docs.generate.links import ROOT
 from fredsim.runs.live import local_cluster
 from fredsim.runs.results import Result
 from tests.dask_cluster import Cluster
-from tests.pages import ROOT
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install .[cluster]")
 Security = distributed.security.Security
@@ -136,7 +136,7 @@ def test_a_cluster_with_certificates(small_yaml: Path, own_certificates: Path, m
         cluster.work()
         assert cluster.address.startswith("tls://")
         for words in (["live", "iterations=40"], ["run", "sweep={seed: [0, 1]}", "iterations=20"]):
-            how = [sys.executable, "-m", "fredsim", words[0], small_yaml, *words[1:], "--dask", cluster.address]
+            how = [sys.executable, "-m", "fredsim", words[0], str(small_yaml), *words[1:], "--dask", cluster.address]
             done = subprocess.run([*how, "--out", words[0]], stderr=subprocess.PIPE, text=True, check=False)
             assert done.returncode == 0, done.stderr
         monkeypatch.delenv("DASK_CONFIG")
