@@ -13,8 +13,8 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,17 @@ from fredsim.runs.observer import Observer
 from fredsim.runs.processes import Process
 from fredsim.runs.worker import FORKS, Placed
 
-__all__ = ["Apart", "do_apart", "keep_apart", "must_be_apart", "note_code", "note_opened", "note_run", "own_modules"]
+__all__ = [
+    "Apart",
+    "do_apart",
+    "keep_apart",
+    "must_be_apart",
+    "note_code",
+    "note_opened",
+    "note_run",
+    "own_modules",
+    "surroundings_kept",
+]
 
 POLL_SECONDS = 0.1  # between two checks of whether to stop
 
@@ -105,6 +115,22 @@ class Apart(Placed):
         os.environ.update(self.environment)
         sys.path[:] = self.path
         return super().do(observer, stop, threads)
+
+
+@contextmanager
+def surroundings_kept() -> Iterator[None]:
+    """Leave the environment and the current folder as they were, since later processes begin with them."""
+    environment, folder = dict(os.environ), ""
+    with suppress(OSError):  # the current folder may have been deleted
+        folder = os.getcwd()
+    try:
+        yield
+    finally:
+        if folder:
+            os.chdir(folder)
+        if os.environ != environment:
+            os.environ.clear()
+            os.environ.update(environment)
 
 
 def do_apart(task: Any, observer: Observer, stop: Callable[[], bool]) -> Exception | None:

@@ -17,7 +17,7 @@ from fredsim.config.document import Document, dump_yaml, read_document
 from fredsim.config.experiment import Experiment, config_digest
 from fredsim.errors import FredsimError
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
-from fredsim.runs.apart import do_apart, must_be_apart, note_code, note_run
+from fredsim.runs.apart import do_apart, must_be_apart, note_code, note_run, surroundings_kept
 from fredsim.runs.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints, resume_errors
 from fredsim.runs.folders import claim, locked
 from fredsim.runs.hooks import SIMULATED_RUN, Hooks
@@ -58,7 +58,8 @@ def execute(
     if hooks is not SIMULATED_RUN or not must_be_apart(experiment):
         if note_run(experiment):
             check(experiment, Document(experiment.plain()).place)
-        execute_here(experiment, folder, observer=observer, stop=stop, hooks=hooks, **how)
+        with surroundings_kept():
+            execute_here(experiment, folder, observer=observer, stop=stop, hooks=hooks, **how)
     elif failure := do_apart(Execution(experiment, folder, how), observer, stop):
         raise failure
 
