@@ -66,6 +66,18 @@ OF_OBJECTS = {
     "set": "self.own_set.add(len(self.own_set)); n = len(self.own_set)",
     "object of its own": "self.own_object.n = n = self.own_object.n + 1",
 }
+#: What an object begins with for them; for all others, a number.
+KEPT = {
+    "list": "self.own_items = []",
+    "array": "self.own_array = np.zeros(1)",
+    "generator": "self.own_rng = np.random.default_rng(2)",
+    "deleted": "self.first = 1",
+    "iterator": "self.own_counter = itertools.count(1)",
+    "closure": "self.own_closure = counting()",
+    "under way": "self.under_way = (i for i in range(1, 10**6))",
+    "set": "self.own_set = set()",
+    "object of its own": "self.own_object = Object()",
+}
 MODULE = """
 import builtins
 import contextvars
@@ -160,10 +172,7 @@ class Kept(metaclass=Meta):
         pass
 
     def keep(self):
-        self.count, self.own_items, self.own_array = self.count, [], np.zeros(1)
-        self.own_rng, self.first, self.own_counter = np.random.default_rng(2), 1, itertools.count(1)
-        self.own_closure, self.under_way, self.own_set = counting(), (i for i in range(1, 10**6)), set()
-        self.own_object = Object()
+        {kept}
 
     def next(self):
         {place}
@@ -244,7 +253,8 @@ def case(number: int, places: dict[str, str]) -> tuple[dict[str, str], dict[str,
         }  # fmt: skip
     name, helper = f"odd_{number}", f"odd_helper_{number}"
     more |= {key: textwrap.indent(more[key], " " * 8) for key in ("start", "step")}
-    files = {f"{name}.py": MODULE.format(helper=helper, place=places[place], **more), f"{helper}.py": HELPER}
+    more |= {"place": places[place], "kept": KEPT.get(place, "self.count = self.count")}
+    files = {f"{name}.py": MODULE.format(helper=helper, **more), f"{helper}.py": HELPER}
     usual: dict[str, Any] = {"server": {"name": "asgd", "lr": 0.05}}
     changes: dict[str, dict[str, Any]] = {
         "server": {"server": {**base, "name": f"{name}:Server"}},
