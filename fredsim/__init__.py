@@ -29,9 +29,9 @@ HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from fredsim.system.version import fredsim_version
 
-        return version("fredsim")
+        return fredsim_version()
     if name in HOMES:
         from importlib import import_module
 

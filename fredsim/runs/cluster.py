@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from pkgutil import resolve_name
 from typing import Any, Self
 from uuid import uuid4
 
@@ -35,6 +35,7 @@ from fredsim.runs.results import Result
 from fredsim.runs.run_files import FILES
 from fredsim.runs.tasks import OnEnd, Task
 from fredsim.system.files import write_atomic, write_errors
+from fredsim.system.version import fredsim_version
 
 __all__ = ["Cluster"]
 
@@ -132,9 +133,9 @@ class Cluster:
         """Return the addresses of the workers whose version of fredsim is known. Raises OSError."""
         present: list[str] = list(self._client.nthreads())
         new = [worker for worker in present if worker not in self._versions]
-        found = self._client.run(version, "fredsim", workers=new, on_error="return") if new else {}
+        found = self._client.run(resolve_name, "fredsim:__version__", workers=new, on_error="return") if new else {}
         for worker, answer in found.items():
-            if isinstance(answer, PackageNotFoundError):
+            if isinstance(answer, ImportError):
                 self._versions[worker] = "none"
             elif isinstance(answer, str):  # anything else means that the worker has gone
                 self._versions[worker] = answer
@@ -142,12 +143,12 @@ class Cluster:
 
     def fits(self, worker: str) -> bool:
         """Return whether a worker has this version of fredsim."""
-        return self._versions[worker] == version("fredsim")
+        return self._versions[worker] == fredsim_version()
 
     def misfit(self, worker: str) -> str:
         """Return the message about a worker with another version of fredsim."""
         return (
-            f"the worker {worker} has fredsim {self._versions[worker]}, this is {version('fredsim')}; "
+            f"the worker {worker} has fredsim {self._versions[worker]}, this is {fredsim_version()}; "
             "install the same version in both places"
         )
 
