@@ -12,14 +12,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fredsim.errors import FredsimError
+    from fredsim.errors import ClusterError, ConfigError, DataError, FredsimError, OutputError, SimulationError
     from fredsim.runs.results import Result, Results, load
     from fredsim.runs.runner import run
 
-__all__ = ["FredsimError", "Result", "Results", "__version__", "load", "run"]
+__all__ = [
+    "ClusterError",
+    "ConfigError",
+    "DataError",
+    "FredsimError",
+    "OutputError",
+    "Result",
+    "Results",
+    "SimulationError",
+    "__version__",
+    "load",
+    "run",
+]
 
 HOMES = {
-    "FredsimError": "fredsim.errors",
+    **dict.fromkeys(
+        ("ClusterError", "ConfigError", "DataError", "FredsimError", "OutputError", "SimulationError"), "fredsim.errors"
+    ),
     "Result": "fredsim.runs.results",
     "Results": "fredsim.runs.results",
     "load": "fredsim.runs.results",

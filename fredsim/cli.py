@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fredsim.errors import FredsimError
+from fredsim.errors import FredsimError, options_are
 from fredsim.show import command_options as option
 
 app = typer.Typer(
@@ -297,7 +297,8 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell script ignores it in its background jobs
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        app()
+        with options_are(on_command_line=True):
+            app()
     except FredsimError as error:
         from fredsim.show.printing import print_error
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fredsim.data.idx import read_mnist
 from fredsim.data.npz import read_npz
 from fredsim.data.squares import mishchenko_rows
-from fredsim.errors import ConfigError, DataError, nearest
+from fredsim.errors import ConfigError, DataError, nearest, option
 from fredsim.system.files import content_digest
 
 __all__ = [
@@ -91,7 +91,7 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     """
     chosen = Path(root or os.environ.get("FREDSIM_DATA") or Path(platformdirs.user_cache_dir("fredsim")) / "data")
     if os.path.exists(chosen) and not os.path.isdir(chosen):
-        raise DataError(f"{chosen}: is no folder; name the data root's folder by --data-root or FREDSIM_DATA")
+        raise DataError(f"{chosen}: is no folder; name the data root's folder by {option('data-root')} or FREDSIM_DATA")
     return chosen
 
 

@@ -23,6 +23,7 @@ from fredsim.errors import (
     SimulationError,
     how_to_install,
     one_line,
+    option,
 )
 from fredsim.plugins.modules import search_folders
 from fredsim.runs.apart import note_code
@@ -108,7 +109,7 @@ class Cluster:
         except OSError as error:
             raise ClusterError(
                 f"dask: the scheduler at {self._address} was lost ({error}); what has finished is kept, "
-                "--resume continues with the rest"
+                f"{option('resume', 'True')} continues with the rest"
             ) from None
 
     def actor(self, kind: type, address: str, *arguments: object, seconds: float) -> Any:

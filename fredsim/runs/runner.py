@@ -12,8 +12,8 @@ from pathlib import Path
 
 from fredsim.config.expansion import Expansion, Source
 from fredsim.config.experiment import Experiment
-from fredsim.config.resolution import with_place
-from fredsim.errors import ConfigError, OutputError
+from fredsim.config.resolution import placed
+from fredsim.errors import ConfigError, OutputError, brief
 from fredsim.plugins.modules import code_allowed
 from fredsim.runs.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.cluster import Cluster
@@ -30,6 +30,7 @@ __all__ = ["check_jobs", "run", "run_expansion"]
 MOST_JOBS = 32  # the most jobs per processor; each job is a process
 
 
+@brief
 def run(
     source: Source,
     overrides: Sequence[str] = (),
@@ -173,13 +174,11 @@ def _run_single(
             return
         if why:
             monitor.note(f"{folder} is done again: {why}")
-    try:
+    with placed(run.place):  # of a mistake that only shows once the data is loaded
         execute(
             run.experiment, folder, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
             policy=policy,
         )  # fmt: skip
-    except ConfigError as error:  # a mistake that only shows once the data is loaded
-        raise with_place(error, run.place) from None
 
 
 def _refuse_edited(folder: Path, experiment: Experiment) -> None:

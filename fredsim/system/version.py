@@ -1,4 +1,4 @@
-"""The version of fredsim, from the checkout that is imported, or else from what is known about the installed package."""
+"""The version of fredsim: that of the checkout which is imported, or else of the installed package."""
 
 from __future__ import annotations
 
