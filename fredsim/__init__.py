@@ -12,7 +12,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fredsim.errors import ClusterError, ConfigError, DataError, FredsimError, OutputError, SimulationError
+    from fredsim.errors import (
+        ClusterError,
+        ConfigError,
+        DataError,
+        FredsimError,
+        FredsimWarning,
+        OutputError,
+        SimulationError,
+    )
     from fredsim.runs.results import Result, Results, load
     from fredsim.runs.runner import run
 
@@ -21,6 +29,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "FredsimError",
+    "FredsimWarning",
     "OutputError",
     "Result",
     "Results",
@@ -32,7 +41,16 @@ __all__ = [
 
 HOMES = {
     **dict.fromkeys(
-        ("ClusterError", "ConfigError", "DataError", "FredsimError", "OutputError", "SimulationError"), "fredsim.errors"
+        (
+            "ClusterError",
+            "ConfigError",
+            "DataError",
+            "FredsimError",
+            "FredsimWarning",
+            "OutputError",
+            "SimulationError",
+        ),
+        "fredsim.errors",
     ),
     "Result": "fredsim.runs.results",
     "Results": "fredsim.runs.results",

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from fredsim.errors import FredsimError, options_are
 from fredsim.show import command_options as option
+from fredsim.system.notices import notes_as_lines
 
 app = typer.Typer(
     name="fredsim",
@@ -37,7 +38,7 @@ def run(
     resume: option.Resume = False,
     checkpoint: option.CheckpointSeconds = 60.0,
     keep_checkpoints: option.KeepCheckpoints = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, note, table or plot.")] = False,
     data_root: option.Root = None,
     allow_code: option.AllowCode = False,
 ) -> None:
@@ -54,8 +55,9 @@ def run(
     policy = CheckpointPolicy(checkpoint, keep_checkpoints)
     try:
         loaded = run_expansion(
-            expansion, out, root=data_root, resume=resume, jobs=jobs, dask=dask, policy=policy, monitor=monitor
-        )
+            expansion, out, root=data_root, resume=resume, jobs=jobs, dask=dask, policy=policy, monitor=monitor,
+            remarks=not quiet,
+        )  # fmt: skip
         if not quiet:
             print_results(expansion, loaded)
     except KeyboardInterrupt:
@@ -75,7 +77,7 @@ def live(
     dask: option.Dask = None,
     delay: Annotated[float, option.Number("--delay", help="Mean seconds slept before each computation.")] = 0.0,
     checkpoint: option.CheckpointSeconds = 60.0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no table.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, note or table.")] = False,
     data_root: option.Root = None,
 ) -> None:
     """Run an experiment with real clients, on workers; `verify` replays it in the simulator."""
@@ -89,8 +91,9 @@ def live(
     monitor = None if quiet else make_monitor(Console(stderr=True))
     policy = CheckpointPolicy(checkpoint)
     result = run_live(
-        expansion, out, root=data_root, workers=workers, dask=dask, delay=delay, policy=policy, monitor=monitor
-    )
+        expansion, out, root=data_root, workers=workers, dask=dask, delay=delay, policy=policy, monitor=monitor,
+        remarks=not quiet,
+    )  # fmt: skip
     if not quiet:
         print_results(expansion, result)
     raise typer.Exit(print_ending(expansion, result))
@@ -137,9 +140,12 @@ def plan(
     del allow_code
     from fredsim.runs.estimates import estimate
     from fredsim.runs.opening import open_expansion
+    from fredsim.runs.remarks import remark_before
     from fredsim.show.printing import print_estimates
 
-    print_estimates(estimate(open_expansion(file, overrides or []).runs, data_root))
+    runs = open_expansion(file, overrides or []).runs
+    print_estimates(estimate(runs, data_root))
+    remark_before(runs, data_root)
 
 
 @app.command()
@@ -297,7 +303,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell script ignores it in its background jobs
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with options_are(on_command_line=True):
+        with options_are(on_command_line=True), notes_as_lines(lambda text: typer.echo(f"note: {text}", err=True)):
             app()
     except FredsimError as error:
         from fredsim.show.printing import print_error

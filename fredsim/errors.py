@@ -6,6 +6,8 @@ FredsimError            base: the command line prints the message alone and exit
 ├── OutputError         a results folder cannot be written or read, or holds something else
 ├── SimulationError     a server or dispatcher broke its contract during a run; names client, iteration and stage
 └── ClusterError        a Dask cluster cannot be reached, does not fit, or was lost
+
+FredsimWarning is no error: the command line prints it as a note.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "FredsimError",
+    "FredsimWarning",
     "OutputError",
     "SimulationError",
     "brief",
@@ -59,6 +62,10 @@ class SimulationError(FredsimError):
 
 class ClusterError(FredsimError):
     """A Dask cluster cannot be reached, does not fit, or was lost."""
+
+
+class FredsimWarning(UserWarning):
+    """Something about an experiment, its data or its results that is allowed, and that the user may not have meant."""
 
 
 _on_command_line = False

@@ -20,6 +20,7 @@ from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor
 from fredsim.runs.opening import open_expansion
+from fredsim.runs.remarks import remark_after, remark_before
 from fredsim.runs.results import Result, Results
 from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.sweep import run_sweep
@@ -107,11 +108,13 @@ def run_expansion(
     policy: CheckpointPolicy = EVERY_MINUTE,
     monitor: Monitor | None = None,
     stop: Stop | None = None,
+    remarks: bool = True,
 ) -> Result | Results:
     """Do the runs of an expanded document, and report to `monitor`; see `run`.
 
     An interrupted run is recorded as such, and returned; KeyboardInterrupt is raised if every run had ended before.
-    `stop` says whether an interrupt has come, if the caller looks out for one.
+    `stop` says whether an interrupt has come, if the caller looks out for one; `remarks`: warn of what was perhaps not
+    meant (fredsim.runs.remarks).
     """
     check_jobs(jobs)
     if dask is not None and jobs > 1:
@@ -126,6 +129,8 @@ def run_expansion(
     folder = Path(out) if out is not None else default
     with nullcontext(stop) if stop is not None else stop_on_interrupt() as stop, monitor or Monitor() as monitor:
         loaded: Result | Results
+        if remarks:
+            remark_before(expansion.runs, root)
         if expansion.is_sweep:
             with Cluster(dask) if dask is not None else nullcontext() as cluster:
                 run_sweep(
@@ -143,6 +148,8 @@ def run_expansion(
         else:
             loaded = Result(folder)
             _run_single(expansion, folder, root, resume, policy, monitor, stop)
+        if remarks:
+            remark_after(expansion, loaded, root)
         if stop() and _has_ended(expansion, loaded):  # the interrupt came too late to leave anything undone
             raise KeyboardInterrupt
         return loaded

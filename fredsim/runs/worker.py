@@ -20,7 +20,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from fredsim.errors import SimulationError, on_command_line, options_are
+from fredsim.errors import FredsimWarning, SimulationError, on_command_line, options_are
 from fredsim.plugins.modules import places, put_places
 from fredsim.runs.observer import Observer
 
@@ -79,6 +79,7 @@ def main(jobs: int) -> None:
 
     from fredsim.system.processors import default_threads
 
+    warnings.simplefilter("ignore", FredsimWarning)  # the parent warns, once
     tasks: SimpleQueue[Any] = SimpleQueue()
     stop = threading.Event()
     forked: list[int] = []  # the process that does the present task, if that is not this one
