@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +14,9 @@ from rich.console import Console
 from fredsim.errors import FredsimError, options_are
 from fredsim.show import command_options as option
 from fredsim.system.notices import notes_as_lines
+from fredsim.system.surroundings import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
+
+INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 
 app = typer.Typer(
     name="fredsim",
@@ -59,7 +63,8 @@ def run(
             remarks=not quiet,
         )  # fmt: skip
         if not quiet:
-            print_results(expansion, loaded)
+            with kept(loaded.folder):
+                print_results(expansion, loaded)
     except KeyboardInterrupt:
         typer.echo("interrupted; continue with the same command and --resume", err=True)
         raise
@@ -95,7 +100,8 @@ def live(
         remarks=not quiet,
     )  # fmt: skip
     if not quiet:
-        print_results(expansion, result)
+        with kept(result.folder):
+            print_results(expansion, result)
     raise typer.Exit(print_ending(expansion, result))
 
 
@@ -299,17 +305,41 @@ def schema() -> None:
 
 
 def main() -> None:
-    """Run the command; a FredsimError prints one message and exits with code 2, an interrupt exits with code 130."""
+    """Run the command.
+
+    A FredsimError, or an error of the surroundings (no memory, a full disk), prints one message and exits with code 2;
+    an interrupt exits with code 130.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell script ignores it in its background jobs
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with options_are(on_command_line=True), notes_as_lines(lambda text: typer.echo(f"note: {text}", err=True)):
-            app()
-    except FredsimError as error:
-        from fredsim.show.printing import print_error
+    lenient: Any = sys.stderr and LenientStream(sys.stderr)
+    with redirect_stderr(lenient), options_are(on_command_line=True), notes_as_lines(_print_note):
+        try:
+            try:
+                check_surroundings()
+                app()
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+        except FredsimError as error:
+            from fredsim.show.printing import print_error
 
-        print_error(str(error))
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        sys.exit(130)
+            print_error(str(error))
+            shut_output()
+            sys.exit(2)
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:  # whoever reads the output has read enough
+            shut_output()
+            sys.exit(1)
+        except (OSError, MemoryError, ImportError, RuntimeError) as error:
+            if (what := wrong_surroundings(error)) is None:
+                raise
+            typer.echo(f"error: {what}", err=True)
+            shut_output()
+            sys.exit(2)
+
+
+def _print_note(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)

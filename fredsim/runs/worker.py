@@ -23,6 +23,7 @@ from typing import Any
 from fredsim.errors import FredsimWarning, SimulationError, on_command_line, options_are
 from fredsim.plugins.modules import places, put_places
 from fredsim.runs.observer import Observer
+from fredsim.system.surroundings import wrong_surroundings
 
 __all__ = ["FORKS", "STOP", "Placed", "Relay", "main"]
 
@@ -65,7 +66,12 @@ class Placed:
         """Do the task."""
         put_places(self.places)
         with options_are(on_command_line=self.on_command_line):
-            failure: Exception | None = self.task.do(observer, stop, threads)
+            try:
+                failure: Exception | None = self.task.do(observer, stop, threads)
+            except (OSError, MemoryError, ImportError, RuntimeError) as error:
+                if (what := wrong_surroundings(error)) is None:
+                    raise
+                return SimulationError(what)
             return failure
 
 
