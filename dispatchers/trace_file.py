@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import functools
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -20,9 +19,10 @@ from numpy.typing import NDArray
 from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError, OutputError, one_line, shown
 from fredsim.system.files import content_digest, irregular_kind
+from fredsim.system.notices import warn
 from fredsim.system.parquet_files import MAGIC, open_parquet
 
-__all__ = ["ROWS", "Survey", "read", "survey"]
+__all__ = ["COLUMNS", "ROWS", "Survey", "read", "recorded_staleness", "survey"]
 
 Integers = NDArray[np.int64]
 Columns = dict[str, Any]
@@ -33,6 +33,8 @@ STAGES = ("began_ns", "done_ns", "received_ns", "time_ns")
 DONE = ("done_client", "done_number")
 #: Columns of whole numbers, and the smallest value that each may have.
 LEAST = {"client": 0, "number": 0, "begun": -1, "sent": 0, "given_up": 0, **dict.fromkeys(STAGES, 0)}
+#: All columns that a trace may have.
+COLUMNS = ("client", "time", *(name for name in LEAST if name != "client"), *DONE)
 REMEDY = "correct it, or leave the column out"
 
 
@@ -60,7 +62,7 @@ def survey(path: str, clients: int) -> Survey:
 def _survey(path: str, clients: int, digest: str | None) -> Survey:
     names, cut = _names(path)
     if cut:
-        warnings.warn(cut, stacklevel=2)
+        warn(cut)
     if "client" not in names:
         found = shown(", ".join(sorted(names)))[1:-1] or "none"
         raise ConfigError(f"{path} has no column 'client' (columns: {found}); give it one, of clients' ids")
@@ -99,6 +101,19 @@ def read(path: str, found: Survey, clients: int, start: int) -> Iterator[Columns
             part = {name: values for name, values in part.items() if name not in {"time", "stages"}}
         row += len(part["client"])
         yield part
+
+
+def recorded_staleness(path: str, found: Survey, rows: int) -> Integers | None:
+    """Return the column `staleness` of a trace's first rows; None if it is not there, or not of whole numbers."""
+    name, values = "staleness", list[Any]()
+    if name not in found.names:
+        return None
+    for raw in (_parquet if _is_parquet(path) else _csv)(path, [name], 0):
+        values += list(raw[name])
+        if len(values) >= rows:
+            break
+    numbers, wrong = _whole(values[:rows])
+    return None if wrong.any() else numbers
 
 
 def _names(path: str) -> tuple[frozenset[str], str]:

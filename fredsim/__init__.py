@@ -12,14 +12,46 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fredsim.errors import FredsimError
+    from fredsim.errors import (
+        ClusterError,
+        ConfigError,
+        DataError,
+        FredsimError,
+        FredsimWarning,
+        OutputError,
+        SimulationError,
+    )
     from fredsim.runs.results import Result, Results, load
     from fredsim.runs.runner import run
 
-__all__ = ["FredsimError", "Result", "Results", "__version__", "load", "run"]
+__all__ = [
+    "ClusterError",
+    "ConfigError",
+    "DataError",
+    "FredsimError",
+    "FredsimWarning",
+    "OutputError",
+    "Result",
+    "Results",
+    "SimulationError",
+    "__version__",
+    "load",
+    "run",
+]
 
 HOMES = {
-    "FredsimError": "fredsim.errors",
+    **dict.fromkeys(
+        (
+            "ClusterError",
+            "ConfigError",
+            "DataError",
+            "FredsimError",
+            "FredsimWarning",
+            "OutputError",
+            "SimulationError",
+        ),
+        "fredsim.errors",
+    ),
     "Result": "fredsim.runs.results",
     "Results": "fredsim.runs.results",
     "load": "fredsim.runs.results",
@@ -29,9 +61,9 @@ HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from fredsim.system.version import fredsim_version
 
-        return version("fredsim")
+        return fredsim_version()
     if name in HOMES:
         from importlib import import_module
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from fredsim.errors import FredsimError
+from fredsim.errors import FredsimError, options_are
 from fredsim.show import command_options as option
+from fredsim.system.notices import notes_as_lines
+from fredsim.system.surroundings import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
+
+INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 
 app = typer.Typer(
     name="fredsim",
@@ -37,7 +42,7 @@ def run(
     resume: option.Resume = False,
     checkpoint: option.CheckpointSeconds = 60.0,
     keep_checkpoints: option.KeepCheckpoints = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, table or plot.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, note, table or plot.")] = False,
     data_root: option.Root = None,
     allow_code: option.AllowCode = False,
 ) -> None:
@@ -54,10 +59,12 @@ def run(
     policy = CheckpointPolicy(checkpoint, keep_checkpoints)
     try:
         loaded = run_expansion(
-            expansion, out, root=data_root, resume=resume, jobs=jobs, dask=dask, policy=policy, monitor=monitor
-        )
+            expansion, out, root=data_root, resume=resume, jobs=jobs, dask=dask, policy=policy, monitor=monitor,
+            remarks=not quiet,
+        )  # fmt: skip
         if not quiet:
-            print_results(expansion, loaded)
+            with kept(loaded.folder):
+                print_results(expansion, loaded)
     except KeyboardInterrupt:
         typer.echo("interrupted; continue with the same command and --resume", err=True)
         raise
@@ -75,7 +82,7 @@ def live(
     dask: option.Dask = None,
     delay: Annotated[float, option.Number("--delay", help="Mean seconds slept before each computation.")] = 0.0,
     checkpoint: option.CheckpointSeconds = 60.0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress and no table.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, note or table.")] = False,
     data_root: option.Root = None,
 ) -> None:
     """Run an experiment with real clients, on workers; `verify` replays it in the simulator."""
@@ -89,10 +96,12 @@ def live(
     monitor = None if quiet else make_monitor(Console(stderr=True))
     policy = CheckpointPolicy(checkpoint)
     result = run_live(
-        expansion, out, root=data_root, workers=workers, dask=dask, delay=delay, policy=policy, monitor=monitor
-    )
+        expansion, out, root=data_root, workers=workers, dask=dask, delay=delay, policy=policy, monitor=monitor,
+        remarks=not quiet,
+    )  # fmt: skip
     if not quiet:
-        print_results(expansion, result)
+        with kept(result.folder):
+            print_results(expansion, result)
     raise typer.Exit(print_ending(expansion, result))
 
 
@@ -137,9 +146,12 @@ def plan(
     del allow_code
     from fredsim.runs.estimates import estimate
     from fredsim.runs.opening import open_expansion
+    from fredsim.runs.remarks import remark_before
     from fredsim.show.printing import print_estimates
 
-    print_estimates(estimate(open_expansion(file, overrides or []).runs, data_root))
+    runs = open_expansion(file, overrides or []).runs
+    print_estimates(estimate(runs, data_root))
+    remark_before(runs, data_root)
 
 
 @app.command()
@@ -293,16 +305,41 @@ def schema() -> None:
 
 
 def main() -> None:
-    """Run the command; a FredsimError prints one message and exits with code 2, an interrupt exits with code 130."""
+    """Run the command.
+
+    A FredsimError, or an error of the surroundings (no memory, a full disk), prints one message and exits with code 2;
+    an interrupt exits with code 130.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell script ignores it in its background jobs
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        app()
-    except FredsimError as error:
-        from fredsim.show.printing import print_error
+    lenient: Any = sys.stderr and LenientStream(sys.stderr)
+    with redirect_stderr(lenient), options_are(on_command_line=True), notes_as_lines(_print_note):
+        try:
+            try:
+                check_surroundings()
+                app()
+            finally:
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+        except FredsimError as error:
+            from fredsim.show.printing import print_error
 
-        print_error(str(error))
-        sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
-        sys.exit(130)
+            print_error(str(error))
+            shut_output()
+            sys.exit(2)
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
+        except BrokenPipeError:  # whoever reads the output has read enough
+            shut_output()
+            sys.exit(1)
+        except (OSError, MemoryError, ImportError, RuntimeError) as error:
+            if (what := wrong_surroundings(error)) is None:
+                raise
+            typer.echo(f"error: {what}", err=True)
+            shut_output()
+            sys.exit(2)
+
+
+def _print_note(text: str) -> None:
+    typer.echo(f"note: {text}", err=True)

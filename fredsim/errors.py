@@ -6,26 +6,38 @@ FredsimError            base: the command line prints the message alone and exit
 ├── OutputError         a results folder cannot be written or read, or holds something else
 ├── SimulationError     a server or dispatcher broke its contract during a run; names client, iteration and stage
 └── ClusterError        a Dask cluster cannot be reached, does not fit, or was lost
+
+FredsimWarning is no error: the command line prints it as a note.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
     "ClusterError",
     "ConfigError",
     "DataError",
     "FredsimError",
+    "FredsimWarning",
     "OutputError",
     "SimulationError",
+    "brief",
     "how_to_install",
     "nearest",
+    "on_command_line",
     "one_line",
+    "option",
+    "options_are",
     "shown",
 ]
+
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
 
 
 class FredsimError(Exception):
@@ -50,6 +62,52 @@ class SimulationError(FredsimError):
 
 class ClusterError(FredsimError):
     """A Dask cluster cannot be reached, does not fit, or was lost."""
+
+
+class FredsimWarning(UserWarning):
+    """Something about an experiment, its data or its results that is allowed, and that the user may not have meant."""
+
+
+_on_command_line = False
+
+
+@contextmanager
+def options_are(*, on_command_line: bool) -> Iterator[None]:
+    """Within a `with` block, let messages name options as the command line has them, or as Python has them.
+
+    Otherwise it is as Python has them. It holds for all threads of the process.
+    """
+    global _on_command_line
+    before, _on_command_line = _on_command_line, on_command_line
+    try:
+        yield
+    finally:
+        _on_command_line = before
+
+
+def on_command_line() -> bool:
+    """Return whether messages name options as the command line has them."""
+    return _on_command_line
+
+
+def option(name: str, value: str = "…") -> str:
+    """Return an option as the user gives it: `--out` on the command line, in Python `out=…`, or with this value."""
+    return f"--{name}" if _on_command_line else f"{name.replace('-', '_')}={value}"
+
+
+def brief(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
+    """Let the traceback of a FredsimError end at this function: what lies within fredsim says nothing to a user."""
+
+    @functools.wraps(function)
+    def called(*arguments: Given.args, **options: Given.kwargs) -> Returned:
+        try:
+            return function(*arguments, **options)
+        except FredsimError as error:
+            error.__suppress_context__ = True  # of what another library raised; a cause of a user's own is shown
+            found = error.with_traceback(None)
+        raise found
+
+    return called
 
 
 def shown(value: Any) -> str:

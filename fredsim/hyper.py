@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+from ruamel.yaml import YAML
 
 from fredsim.errors import ConfigError, SimulationError, closest, hint, shown
 from fredsim.numerics.arrays import LARGEST
@@ -123,6 +125,7 @@ class Configurable(Stateful):
 
 
 Location = tuple[int | str, ...]
+LONGEST_CORRECTION = 160  # the most characters of a value that a message says how to write
 MANY_PROBLEMS = 100  # after so many problems the nearest known key is no longer looked up, which is slow
 
 
@@ -149,6 +152,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
                 text = f"is {shown(value)}; it must be a number of bytes, such as 500000000 or 500MB"
             case "model_type" | "dict_type" | "model_attributes_type":
                 text = f"is {shown(value)}; it must be a mapping of keys to values"
+                text += _correction(item["type"], value, _field_at(model, location))
             case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
                 ((_, bound),) = item["ctx"].items()
                 text = f"is {shown(value)}; it should be {item['type'].replace('_', ' ')} {bound:.17g}"
@@ -157,7 +161,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
                 # "Input should be …", "String should match …", "List should have … after validation, not 0"
                 message = re.sub(r"^(Input|String|List) |^Value error, | after validation, not \d+$", "", item["msg"])
                 text = message if item["type"] == "value_error" else f"is {shown(value)}; it {message}"
-                text += _correction(item["type"], value)
+                text += _correction(item["type"], value, _field_at(model, location))
         problems.append((at, text))
     # A union reports every branch: keep the first problem at a location, and none where one inside it has its own.
     first = dict(reversed(problems))
@@ -166,16 +170,48 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
     return [(at, text) for at, text in found if not (text == "is required" and at in misspelt)]
 
 
-def _correction(problem: str, value: Any) -> str:
+#: The types of YAML that pydantic wants, by how its names of problems begin.
+WANTED: dict[str, type] = {"list": list, "int": int, "float": float, "bool": bool, "model": dict, "dict": dict}
+
+
+def _correction(problem: str, value: Any, field: FieldInfo | None) -> str:
     """Return what to write instead of a value of the wrong type, if its meaning is obvious; otherwise an empty text."""
-    single = isinstance(value, int | float | str) and not isinstance(value, bool) and str(value).isprintable()
-    if problem == "list_type" and single:
-        return f": write [{value}]"
-    if problem.startswith("int") and isinstance(value, float) and value.is_integer():
-        return f": write {int(value)}"
-    if problem.startswith("float") and isinstance(value, str) and re.fullmatch(r"-?\d+,\d+", value):
-        return f": write {value.replace(',', '.')}"
+    wanted = next((kind for start, kind in WANTED.items() if problem.startswith(start)), None)
+    if wanted is None or isinstance(value, bool) or not isinstance(value, int | float | str):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if wanted is float and isinstance(value, str) and re.fullmatch(r"-?\d+,\d+", value):
+        value = value.replace(",", ".")
+    text = str(value).strip()
+    for form in (f"[{text}]", text) if wanted is list else (text,):
+        found = _read(form)
+        right = type(found) is wanted or (wanted is float and type(found) is int)
+        if right and (wanted is not list or (form[0] == "[" and _takes(field, found))):
+            return f": write {form}"
     return ""
+
+
+def _read(text: str) -> Any:
+    """Return what YAML reads a text as; None if it is long, or no YAML."""
+    if len(text) > LONGEST_CORRECTION or not text.isprintable():
+        return None
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except Exception:  # for some texts ruamel raises all kinds of exceptions
+        return None
+
+
+def _takes(field: FieldInfo | None, value: Any) -> bool:
+    """Return whether a field takes a list; if the field is not known, it is assumed."""
+    if field is None:
+        return True
+    try:
+        kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        TypeAdapter(kind, config=ConfigDict(strict=True)).validate_python(value)
+    except (PydanticUserError, ValidationError):
+        return False
+    return True
 
 
 def _is_union_branch(part: int | str) -> bool:
@@ -193,6 +229,12 @@ def _is_union_branch(part: int | str) -> bool:
 
 def fields_of(model: type[BaseModel], at: Location) -> list[str]:
     """Return the known keys of the model at a location; for a union, those of the branch that the location names."""
+    found = _model_at(model, at)
+    return [] if found is None else [field.alias or name for name, field in found.model_fields.items()]
+
+
+def _model_at(model: type[BaseModel], at: Location) -> type[BaseModel] | None:
+    """Return the model at a location within a model, None if there is none."""
     candidates: list[Any] = []
     for part in at:
         if isinstance(part, int):  # an element of a list of models
@@ -206,6 +248,14 @@ def fields_of(model: type[BaseModel], at: Location) -> list[str]:
         candidates = [getattr(c, "__origin__", c) for c in candidates]  # what is Annotated
         found = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
         if not found:
-            return []
+            return None
         model = found[0]
-    return [field.alias or name for name, field in model.model_fields.items()]
+    return model
+
+
+def _field_at(model: type[BaseModel], at: Location) -> FieldInfo | None:
+    """Return the field at a location within a model, None if it is none of a model's."""
+    while at and isinstance(at[-1], str) and _is_union_branch(at[-1]):
+        at = at[:-1]
+    around = _model_at(model, at[:-1]) if at and isinstance(at[-1], str) else None
+    return None if around is None else around.model_fields.get(str(at[-1]))

@@ -20,7 +20,6 @@ from fredsim.runs.opening import open_expansion
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.runner import check_jobs, run_expansion
-from fredsim.runs.sweep_tables import run_name
 from fredsim.show.printing import INTERRUPTED, duration, print_ending, print_results, print_table
 from fredsim.show.progress import make_monitor
 from fredsim.show.tables import PUBLISHED, Table
@@ -87,7 +86,7 @@ class Item:
     def left(self) -> list[ResolvedRun]:
         """Return the runs that have not been done yet."""
         runs = self.expansion.runs
-        folders = [self.folder / run_name(run) if self.expansion.is_sweep else self.folder for run in runs]
+        folders = [self.folder / run.folder_name if self.expansion.is_sweep else self.folder for run in runs]
         reasons = [reason_to_run(folder, run.experiment) for run, folder in zip(runs, folders, strict=True)]
         return [run for run, reason in zip(runs, reasons, strict=True) if reason is not None]
 

@@ -8,7 +8,6 @@ import pytest
 
 from fredsim.config.document import read_document
 from fredsim.runs.opening import open_expansion
-from fredsim.runs.sweep_tables import run_name
 from fredsim.runs.verify_rows import rows_difference
 
 Command = Callable[..., tuple[int, str, str]]
@@ -110,7 +109,7 @@ def test_the_reference_can_be_proved(path: Path) -> None:
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row["run"] for row in csv.DictReader(file)]
     expansion = open_expansion(str(path.parent))
-    assert sorted(rows) == sorted(run_name(run) for run in expansion.runs)
+    assert sorted(rows) == sorted(run.folder_name for run in expansion.runs)
     assert expansion.source == read_document(path.parent / "sweep.yaml").data
     assert rows_difference(path.parent) is None  # nor is there a byte of its tables that does not follow from the rows
     shipped = open_expansion("/".join(path.parts[-3:-1]))

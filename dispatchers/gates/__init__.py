@@ -8,7 +8,7 @@ package, too.
 from typing import Any
 
 from fredsim.dispatchers.gates.base import Gate, Statistics
-from fredsim.errors import nearest
+from fredsim.errors import nearest, shown
 from fredsim.plugins.discovery import class_named, find_classes
 
 __all__ = ["GATES", "Gate", "Statistics", "spelled_out"]
@@ -28,7 +28,7 @@ def spelled_out(spec: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(spec, str):
         return spec, {}
     if isinstance(spec, dict) and isinstance(name := spec.get("name"), str):
-        rest = ", ".join(f"{key}: {value}" for key, value in spec.items() if key != "name")
+        rest = ", ".join(f"{key}: {shown(value)}" for key, value in spec.items() if key != "name")
         raise ValueError(f"is {spec!r}; a gate's name is its key: write {{{name!r}: {{{rest}}}}}")
     if not isinstance(spec, dict) or len(spec) != 1:
         raise ValueError(f"is {spec!r}; it must be always, or one name with its hyper-parameters, such as {{every: 4}}")

@@ -25,12 +25,13 @@ from fredsim.config.document import (
     problems_at,
     read_document,
 )
+from fredsim.config.each_run import for_each_run
 from fredsim.config.experiment import Experiment, LinearChoice, Published, config_digest
 from fredsim.config.figure_checks import check_figures
 from fredsim.config.figures import FigureChoice, read_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.registry import has_clock
-from fredsim.config.resolution import resolve, with_place
+from fredsim.config.resolution import placed, resolve
 from fredsim.config.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked
 from fredsim.errors import ConfigError, nearest, shown
@@ -43,6 +44,7 @@ __all__ = [
     "ResolvedRun",
     "Source",
     "expand",
+    "folder_label",
     "label_of",
     "open_source",
     "outline_of",
@@ -106,6 +108,11 @@ class ResolvedRun:
         """A readable name made from the axes' values; empty for a single run."""
         return label_of(self.axes)
 
+    @property
+    def folder_name(self) -> str:
+        """The name of the run's folder in that of its sweep: its label, and its experiment's digest."""
+        return f"{folder_label(self.axes)}-{self.experiment.digest[:8]}"
+
 
 @dataclass(frozen=True)
 class Expansion:
@@ -159,6 +166,11 @@ def label_of(axes: Mapping[str, Any]) -> str:
     return ",".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in axes.items())
 
 
+def folder_label(axes: Mapping[str, Any]) -> str:
+    """Return the beginning of the name of a run's folder: its label, shortened if necessary."""
+    return (label_of(axes) or "run").encode()[:200].decode(errors="ignore")  # file names have at most 255 bytes
+
+
 NO_NAMES = '/\\:*?"<>|'  # characters that some systems do not allow in file names
 
 
@@ -193,10 +205,10 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     figures, problems = read_figures(document.data)
     if problems:
         raise problems_at(problems, document.place)
-    runs = [
-        ResolvedRun(resolve(data, place), axes, place) for data, axes, place in _each(document, per_run, overridden)
-    ]
-    _refuse_alike(runs, [key for key, _ in per_run], document)
+    plain = list(_each(document, per_run, overridden))
+    resolved = for_each_run(plain, lambda run: resolve(run[0], run[2]), lambda run: label_of(run[1]))
+    runs = [ResolvedRun(found, axes, place) for found, (_, axes, place) in zip(resolved, plain, strict=True)]
+    _refuse_alike(runs, [key for key, _ in per_run], document, overridden)
     # Overrides may remove the keys that published points and figures name, unless an override gives the figures itself.
     as_written = not overridden and document.folder is None
     if as_written or any(at[0] == "figures" for at in overridden):
@@ -250,7 +262,7 @@ def _each(
 def _check_selection(selection: Selection, expansion: Expansion, document: Document) -> None:
     """Raise ConfigError, with the key's place, if the runs do not have what `select` asks for."""
     experiments = [run.experiment for run in expansion.runs]
-    try:
+    with placed(document.place):
         check_selection(
             selection,
             expansion.axes,
@@ -259,8 +271,6 @@ def _check_selection(selection: Selection, expansion: Expansion, document: Docum
             validated=all(getattr(experiment.data, "validation", None) != 0 for experiment in experiments),
             linear=[isinstance(experiment.model, LinearChoice) for experiment in experiments],
         )
-    except ConfigError as error:
-        raise with_place(error, document.place) from None
 
 
 def _found(data: Any, key: str) -> Any:
@@ -270,15 +280,29 @@ def _found(data: Any, key: str) -> Any:
     return data
 
 
-def _refuse_alike(runs: Sequence[ResolvedRun], overrides: Sequence[str], document: Document) -> None:
-    """Raise ConfigError if overrides make two runs of a sweep the same."""
-    seen: set[tuple[str, str]] = set()
-    for run in runs if overrides else ():
-        named = run.label, run.experiment.digest  # keys that change no bit, such as `threads`, are only in the label
-        if named in seen:
-            place = document.place(tuple(overrides[-1].split(".")))
-            raise ConfigError(f"{place}: two runs are the same then; give the axis other values, or sweep=null")
-        seen.add(named)
+def _refuse_alike(
+    runs: Sequence[ResolvedRun], overrides: Sequence[str], document: Document, overridden: Set[Key]
+) -> None:
+    """Raise ConfigError if two runs of a sweep are the same: they would have the same folder."""
+    seen: set[str] = set()
+    for run in runs:
+        name = run.folder_name  # keys that change no bit, such as `threads`, are only in the label
+        if name in seen:
+            sweep, _ = grid(document)
+            twice = next((axis for axis, values in sweep.items() if _repeated(values)), None)
+            if twice is None and overrides:
+                place = document.place(tuple(overrides[-1].split(".")))
+                raise ConfigError(f"{place}: two runs are the same then; give the axis other values, or sweep=null")
+            key = ("cases",) if twice is None else tuple(twice.split("."))
+            written: dict[Key, Key] = {} if twice is None else {key: ("sweep", twice, _repeated(sweep[twice]))}
+            place = _place(document, written, overridden, key)
+            raise ConfigError(f"{place}: {'.'.join(key)}: the sweep holds the run {name} twice; leave one out")
+        seen.add(name)
+
+
+def _repeated(values: Sequence[Any]) -> int:
+    """Return the place of the first value that an earlier one equals; 0 if there is none."""
+    return next((i for i, value in enumerate(values) if value in values[:i]), 0)
 
 
 def _override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[str, Any]], set[Key]]:

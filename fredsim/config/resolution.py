@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,7 +19,7 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import explain, fields_of
 from fredsim.native.model import data_arguments, find_factory
 
-__all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "resolve", "with_place"]
+__all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "placed", "resolve", "with_place"]
 
 
 LENGTHS = ("iterations", "updates", "epochs", "seconds")
@@ -57,13 +58,11 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     update["clients"] = experiment.clients.model_copy(update={"partition": partition})
     experiment = experiment.model_copy(update=update)
     experiment = experiment.model_copy(update={"published": _published_of(experiment)})
-    try:
+    with placed(place):
         if isinstance(chosen, Data):
             check_dataset(chosen.name)
         check_model(experiment)
         check_batch(experiment, getattr(experiment.data, "train", None))
-    except ConfigError as error:
-        raise with_place(error, place) from None
     return experiment
 
 
@@ -132,10 +131,8 @@ def _blame_override(key: str, name: str, problems: Problems, place: PlaceOf) -> 
 
 
 def _check_factory(choice: TorchChoice, place: PlaceOf) -> None:
-    try:
+    with placed(place):
         found = find_factory(choice.name)
-    except ConfigError as error:
-        raise with_place(error, place) from None
     problems = argument_problems(found, choice.hyper, data_arguments(found))
     if problems:
         raise problems_at([(("model", *at), text) for at, text in problems], place)
@@ -152,6 +149,15 @@ def _resolve_gate(key: str, spec: str | dict[str, Any], place: PlaceOf) -> str |
     if problems:
         raise problems_at([((*at, name, *inner), text) for inner, text in problems], place)
     return {name: found} if found else name
+
+
+@contextmanager
+def placed(place: PlaceOf) -> Iterator[None]:
+    """Put a place before the message of a ConfigError, as `with_place` does."""
+    try:
+        yield
+    except ConfigError as error:
+        raise with_place(error, place) from None
 
 
 def with_place(error: ConfigError, place: PlaceOf) -> ConfigError:

@@ -28,6 +28,7 @@ LONGEST = 4_000_000  # the most characters of a YAML text: enough for a scripted
 REPEATED = 100_000  # the most values that aliases may repeat: a few nested aliases would give billions
 DEEPEST = 50  # the most levels of lists and mappings
 DIGITS = 100  # the most digits of an integer
+LONGEST_LIST = 10_000  # the most items of a list whose own lines are remembered: as many as a sweep has runs
 REMEDY = "use numbers, strings, lists or mappings"
 
 #: Characters not allowed in strings: control characters except tab and line feed, YAML's other line ends, surrogates.
@@ -173,6 +174,8 @@ class _Reader:
                 result[name] = self._value(value, (*key, name))
             return result
         if isinstance(node, SequenceNode) and tag == "seq":
+            for i, item in enumerate(node.value if len(node.value) <= LONGEST_LIST else ()):
+                self._places[*key, i] = f"{self._source}:{item.start_mark.line + 1}"
             return [self._value(item, (*key, i)) for i, item in enumerate(node.value)]
         if not isinstance(node, ScalarNode) or tag not in {"null", "bool", "int", "float", "str", "value", "merge"}:
             raise self._error(node, key, f"is {TAG_NAMES.get(tag, f'tagged {tag}')}; {REMEDY}")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fredsim.data.idx import read_mnist
 from fredsim.data.npz import read_npz
 from fredsim.data.squares import mishchenko_rows
-from fredsim.errors import ConfigError, DataError, nearest
+from fredsim.errors import ConfigError, DataError, nearest, option
 from fredsim.system.files import content_digest
 
 __all__ = [
@@ -43,10 +43,14 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Samples `x`, float32 (n, inputs), and their labels `y`, int64 (n,), or targets, float32 (n,)."""
+    """Samples `x`, float32 (n, inputs), and their labels `y`, int64 (n,), or targets, float32 (n,).
+
+    `integers` says of which integers a user's samples were that are used as they are, such as `uint16 up to 4095`.
+    """
 
     x: NDArray[np.float32]
     y: NDArray[Any]
+    integers: str = ""
 
     def __len__(self) -> int:
         return len(self.y)
@@ -57,7 +61,7 @@ class Dataset:
     """Three splits: `train` and `validation`, the first and the last samples of the training part, and `test`.
 
     `shape` is that of one sample, such as (1, 28, 28), of which a row of `x` is the C order; () if only rows are known.
-    `classes` is 0 if samples have targets instead of labels.
+    `classes` is 0 if samples have targets instead of labels. `unused` are the labels below it that no sample has.
     """
 
     train: Split
@@ -65,6 +69,7 @@ class Dataset:
     test: Split
     classes: int
     shape: tuple[int, ...] = ()
+    unused: tuple[int, ...] = ()
 
     @property
     def inputs(self) -> int:
@@ -91,7 +96,7 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
     """
     chosen = Path(root or os.environ.get("FREDSIM_DATA") or Path(platformdirs.user_cache_dir("fredsim")) / "data")
     if os.path.exists(chosen) and not os.path.isdir(chosen):
-        raise DataError(f"{chosen}: is no folder; name the data root's folder by --data-root or FREDSIM_DATA")
+        raise DataError(f"{chosen}: is no folder; name the data root's folder by {option('data-root')} or FREDSIM_DATA")
     return chosen
 
 
@@ -131,7 +136,7 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
             x = (split.x.reshape(len(split), groups, data.inputs // groups) - minus) / by
         if not np.isfinite(x).all():
             raise ConfigError(f"data.normalize.std is {list(std)}; a value is not finite in float32 then, raise it")
-        return Split(x.reshape(split.x.shape), split.y)
+        return replace(split, x=x.reshape(split.x.shape))
 
     return replace(data, train=of(data.train), validation=of(data.validation), test=of(data.test))
 
@@ -172,10 +177,13 @@ def _load(kind: str, path: str, digest: str | None, train: int | None, validatio
             "lower one of them"
         )
     tail = slice(total - validation, total)
-    classes = 0
+    classes, unused = 0, ()
     if part.y.dtype.kind == "i":
-        classes = int(max(part.y.max(), test.y.max() if len(test) else 0)) + 1
-    return Dataset(Split(part.x[:train], part.y[:train]), Split(part.x[tail], part.y[tail]), test, classes, shape)
+        labels = np.union1d(part.y, test.y)
+        classes = int(labels[-1]) + 1
+        unused = tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
+    first, last = replace(part, x=part.x[:train], y=part.y[:train]), replace(part, x=part.x[tail], y=part.y[tail])
+    return Dataset(first, last, test, classes, shape, unused)
 
 
 #: Of the table of `digits`, float32 (1797, 65), pixels before the label.
@@ -243,7 +251,12 @@ def _npz(root: Path, path: str) -> Parts:
             flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float32)
         if not np.isfinite(flat).all():
             raise DataError(f"{path}: x_{part} holds a value that is not finite in float32; remove or replace it")
-        splits.append(Split(flat / np.float32(255) if x.dtype == np.uint8 else flat, y.astype(np.int64)))
+        if x.dtype == np.uint8:
+            flat, integers = flat / np.float32(255), ""
+        else:
+            large = x.dtype.kind in "iu" and x.size > 0 and x.max() > 1
+            integers = f"{x.dtype} up to {x.max()}" if large else ""
+        splits.append(Split(flat, y.astype(np.int64), integers))
     train, test = splits
     shape = arrays["x_train"].shape[1:]
     if len(train) == 0:

@@ -17,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.errors import DataError
+from fredsim.errors import DataError, option
 from fredsim.system.files import irregular_kind
 
 __all__ = ["FILES", "IdxFile", "find_idx", "read_idx", "read_mnist"]
@@ -112,5 +112,5 @@ def _download(file: IdxFile, folder: Path) -> Path:
                 (folder / arriving).unlink()
     raise DataError(
         f"mnist: {file.name} is not in {folder} and could not be downloaded ({'; '.join(reasons)}); put the four IDX "
-        f"files, gzipped or not, into {folder}, or name another data root by --data-root or FREDSIM_DATA"
+        f"files, gzipped or not, into {folder}, or name another data root by {option('data-root')} or FREDSIM_DATA"
     )

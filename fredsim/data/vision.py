@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.errors import ConfigError, DataError, how_to_install, nearest
+from fredsim.errors import ConfigError, DataError, how_to_install, nearest, option
 
 __all__ = ["read_images"]
 
@@ -87,7 +87,8 @@ def _read(found: type, name: str, root: Path, arguments: dict[str, Any]) -> Imag
     except Exception as error:  # of any type: a failed download, or a damaged file
         raise DataError(
             f"torchvision:{name}: cannot be read from {root} or downloaded ({type(error).__name__}: {error}); put its "
-            "files there as torchvision expects them, or name another data root by --data-root or FREDSIM_DATA"
+            f"files there as torchvision expects them, or name another data root by {option('data-root')} or "
+            "FREDSIM_DATA"
         ) from None
     shapes = sorted({image.shape for image in images})
     if len(shapes) > 1:

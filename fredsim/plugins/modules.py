@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, nearest, option
 from fredsim.plugins.fingerprints import users_modules
 from fredsim.plugins.own_runs import folders_of, note_own_run
 from fredsim.plugins.source_lines import line_of
@@ -127,7 +127,7 @@ def check_allowed(module: str, what: str) -> None:
         where = f"{file} (SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()})"
     raise ConfigError(
         f"{places.recorded} names code, {what}: {where}. You have not run this experiment on this machine, and code "
-        "could do anything, so it is not run; if you trust it, give --allow-code"
+        f"could do anything, so it is not run; if you trust it, give {option('allow-code', 'True')}"
     )
 
 

@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from fredsim.runs.checkpoint_format import FORMAT, json_with_digest, read_arrays
 from fredsim.runs.growing_files import FilePrefix
 from fredsim.simulation.loop import Diverged
 from fredsim.system.files import CHUNK_BYTES, hash_of_prefix, write_chunks
+from fredsim.system.version import fredsim_version
 
 __all__ = [
     "EVERY_MINUTE",
@@ -77,7 +77,7 @@ def identity_of_run(experiment: Experiment, backend: str, path: str, code: Mappi
     """Return the identity of a run; `code` has the SHA-256 of the user's modules, by name."""
     return {
         "experiment": experiment.digest,
-        "fredsim": version("fredsim"),
+        "fredsim": fredsim_version(),
         "backend": backend,
         "path": path,
         "code": dict(code),

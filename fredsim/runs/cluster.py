@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from pkgutil import resolve_name
 from typing import Any, Self
 from uuid import uuid4
 
@@ -23,6 +23,7 @@ from fredsim.errors import (
     SimulationError,
     how_to_install,
     one_line,
+    option,
 )
 from fredsim.plugins.modules import search_folders
 from fredsim.runs.apart import note_code
@@ -35,6 +36,7 @@ from fredsim.runs.results import Result
 from fredsim.runs.run_files import FILES
 from fredsim.runs.tasks import OnEnd, Task
 from fredsim.system.files import write_atomic, write_errors
+from fredsim.system.version import fredsim_version
 
 __all__ = ["Cluster"]
 
@@ -111,7 +113,7 @@ class Cluster:
         except OSError as error:
             raise ClusterError(
                 f"dask: the scheduler at {self._address} was lost ({error}); what has finished is kept, "
-                "--resume continues with the rest"
+                f"{option('resume', 'True')} continues with the rest"
             ) from None
 
     def actor(self, kind: type, address: str, *arguments: object, seconds: float) -> Any:
@@ -136,9 +138,9 @@ class Cluster:
         """Return the addresses of the workers whose version of fredsim is known. Raises OSError."""
         present: list[str] = list(self._client.nthreads())
         new = [worker for worker in present if worker not in self._versions]
-        found = self._client.run(version, "fredsim", workers=new, on_error="return") if new else {}
+        found = self._client.run(resolve_name, "fredsim:__version__", workers=new, on_error="return") if new else {}
         for worker, answer in found.items():
-            if isinstance(answer, PackageNotFoundError):
+            if isinstance(answer, ImportError):
                 self._versions[worker] = "none"
             elif isinstance(answer, str):  # anything else means that the worker has gone
                 self._versions[worker] = answer
@@ -146,12 +148,12 @@ class Cluster:
 
     def fits(self, worker: str) -> bool:
         """Return whether a worker has this version of fredsim."""
-        return self._versions[worker] == version("fredsim")
+        return self._versions[worker] == fredsim_version()
 
     def misfit(self, worker: str) -> str:
         """Return the message about a worker with another version of fredsim."""
         return (
-            f"the worker {worker} has fredsim {self._versions[worker]}, this is {version('fredsim')}; "
+            f"the worker {worker} has fredsim {self._versions[worker]}, this is {fredsim_version()}; "
             "install the same version in both places"
         )
 

@@ -17,6 +17,7 @@ import numpy as np
 from fredsim.config.document import flatten
 from fredsim.config.expansion import ResolvedRun
 from fredsim.config.experiment import Affects, Experiment, MlpChoice, irrelevant_to
+from fredsim.config.resolution import placed
 from fredsim.errors import ConfigError
 from fredsim.models.layout import Layout
 from fredsim.models.linear import Linear
@@ -26,7 +27,7 @@ from fredsim.numerics.streams import Streams
 from fredsim.runs.execution import execute
 from fredsim.runs.forecast import Milestone, clock_of, forecast_run
 from fredsim.runs.opening import make_server, with_changes
-from fredsim.runs.prepared import Prepared, prepare
+from fredsim.runs.prepared import Prepared, check_data, prepare
 from fredsim.runs.results import Result
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import without_average
@@ -84,10 +85,12 @@ def estimate(
     measurement, unless these affect who arrives when; `measured` keeps the measurements between calls. `threads` is
     used for a run that gives no number of threads. Raises what running it raises.
     """
+    check_data(runs, root)
     measured = {} if measured is None else measured
     for run in runs:
         whole = run.experiment.model_copy(update={"until": None})  # when a goal will be reached cannot be known
-        found = _estimate_of(run.label, whole, root, threads, measured)
+        with placed(run.place):
+            found = _estimate_of(run.label, whole, root, threads, measured)
         if _could_be_a_rule(whole):
             with suppress(ConfigError):  # a gate may ask for what asgd does not have
                 as_asgd = with_changes(whole, {"server": {"name": "asgd", "lr": 0.1}})

@@ -14,7 +14,7 @@ from fredsim.config.document import assign, differing, read_document
 from fredsim.config.experiment import FIGURE_KEYS, Affects, irrelevant_to
 from fredsim.config.resolution import resolve
 from fredsim.config.yaml_reader import parse_yaml
-from fredsim.errors import ConfigError, OutputError
+from fredsim.errors import ConfigError, OutputError, option
 from fredsim.plugins.user_code import named_modules
 from fredsim.runs.results import Result
 from fredsim.system.csv_files import read_cells
@@ -62,7 +62,9 @@ def _lock(folder: Path, lock: Callable[[], None]) -> None:
         except BlockingIOError:
             if time.monotonic() > limit:
                 what = "another process writes into it at this moment"
-                raise OutputError(f"{folder}: {what}; let it end, or choose another folder by --out") from None
+                raise OutputError(
+                    f"{folder}: {what}; let it end, or choose another folder by {option('out')}"
+                ) from None
             time.sleep(POLL_SECONDS)
         except OSError:  # a file system without locks
             return
@@ -86,9 +88,9 @@ def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collect
             _delete_contents(folder, but=name)
         elif present.is_file():
             what = f"{folder} holds another experiment{_what_differs(present, content)}"
-            raise OutputError(f"{what}; choose another folder by --out, or remove it")
+            raise OutputError(f"{what}; choose another folder by {option('out')}, or remove it")
         elif any(path != part for path in folder.iterdir()) and _recorded_digest(folder) != digest:
-            raise OutputError(f"{folder} is not empty and holds no {name}; choose another folder by --out")
+            raise OutputError(f"{folder} is not empty and holds no {name}; choose another folder by {option('out')}")
         write_atomic(present, content)
 
 

@@ -25,6 +25,7 @@ from fredsim.runs.live_crew import START_SECONDS, DaskCrew
 from fredsim.runs.live_record import COLUMNS, fingerprint
 from fredsim.runs.observer import Monitor
 from fredsim.runs.opening import make_server, with_changes
+from fredsim.runs.remarks import remark_after, remark_before
 from fredsim.runs.results import Result
 from fredsim.runs.runner import stop_on_interrupt
 from fredsim.simulation.guarded_clock import GuardedClock
@@ -47,6 +48,7 @@ def run_live(
     delay: float = 0.0,
     policy: CheckpointPolicy = EVERY_MINUTE,
     monitor: Monitor | None = None,
+    remarks: bool = True,
 ) -> Result:
     """Run a single experiment with real clients, and return its result.
 
@@ -59,6 +61,7 @@ def run_live(
         delay: mean of an exponentially distributed time, in seconds, that is slept before each computation.
         policy: when to write checkpoints.
         monitor: shows the progress.
+        remarks: warn of what was perhaps not meant (fredsim.runs.remarks).
 
     Raises ConfigError, DataError, OutputError, SimulationError as `fredsim.run` does; ClusterError if there are no
     workers, if none can compute, or if the scheduler is lost.
@@ -72,6 +75,8 @@ def run_live(
         raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
     (run,) = expansion.runs
     folder = Path(out) if out is not None else Path("results") / f"{expansion.name}-live"
+    if remarks:
+        remark_before(expansion.runs, root)
     with ExitStack() as opened:
         stop = opened.enter_context(stop_on_interrupt())
         monitor = opened.enter_context(monitor or Monitor())
@@ -88,7 +93,10 @@ def run_live(
             run.experiment, folder, crew, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
             policy=policy, facts=lambda: {"workers": crew.workers, "works_redone": crew.redone, "delay": delay},
         )  # fmt: skip
-    return Result(folder)
+    loaded = Result(folder)
+    if remarks:
+        remark_after(expansion, loaded, root)
+    return loaded
 
 
 def execute_live(

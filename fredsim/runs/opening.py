@@ -7,10 +7,11 @@ from contextlib import suppress
 from typing import Any
 
 from fredsim.config.document import Document, PlaceOf
+from fredsim.config.each_run import for_each_run
 from fredsim.config.expansion import Expansion, Source, expand, open_source
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build, is_user_clock
-from fredsim.config.resolution import resolve, with_place
+from fredsim.config.resolution import placed, resolve
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.trace import Trace
 from fredsim.errors import ConfigError, SimulationError
@@ -28,8 +29,7 @@ __all__ = ["check", "make_dispatcher", "make_server", "open_expansion", "open_ex
 def open_expansion(source: Source, overrides: Sequence[str] = ()) -> Expansion:
     """Return the runs that a source describes. Raises ConfigError, with file and line, for the first invalid one."""
     expansion = expand(open_source(source), overrides)
-    for run in expansion.runs:
-        check(run.experiment, run.place)
+    for_each_run(expansion.runs, lambda run: check(run.experiment, run.place), lambda run: run.label)
     return expansion
 
 
@@ -53,7 +53,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
     """
     note_opened(experiment)
     steps, size = experiment.clients.local_steps, experiment.clients.batch_size
-    try:
+    with placed(place):
         check_steps(f"clients.local_steps is {steps}", steps, size)
         with suppress(SimulationError):
             _, protocol = make_server(experiment)
@@ -61,8 +61,6 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
             check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, size)
         with suppress(SimulationError):
             make_dispatcher(experiment)
-    except ConfigError as error:
-        raise with_place(error, place) from None
 
 
 def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:

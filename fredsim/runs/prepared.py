@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fredsim.config.data import Data
+from fredsim.config.each_run import for_each_run
+from fredsim.config.expansion import ResolvedRun
 from fredsim.config.experiment import Evaluation, Experiment, LinearChoice, TorchChoice
 from fredsim.config.partition import Lists, PartitionChoice, make_shards
-from fredsim.config.resolution import check_batch
+from fredsim.config.resolution import check_batch, placed
 from fredsim.data.datasets import Dataset, data_root
 from fredsim.data.shards import Shards
 from fredsim.dispatchers.durations import LAST
@@ -22,7 +25,7 @@ from fredsim.runs.sizes import check_sizes
 from fredsim.simulation.length import Interval, Length
 from fredsim.system.memory import memory_errors
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "check_data", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,16 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     deal = _deal if isinstance(clients.partition, Lists) else _deal_once  # a file may have changed
     shards = deal(clients.partition, dataset, clients.count, experiment.seed)
     return Prepared(experiment, dataset, model, length, _interval(experiment.evaluation, batches, steps), shards)
+
+
+def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:
+    """Raise ConfigError, with file and line, or DataError if the data of a run is missing or does not fit it."""
+
+    def check(run: ResolvedRun) -> None:
+        with placed(run.place):
+            prepare(run.experiment, root)
+
+    for_each_run(runs, check, lambda run: run.label)
 
 
 def _deal(partition: PartitionChoice, dataset: Dataset, clients: int, seed: int) -> Shards | None:

@@ -21,10 +21,12 @@ from typing import Any, Protocol
 from fredsim.errors import SimulationError
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.worker import STOP, Placed
+from fredsim.system.surroundings import file_room
 
 __all__ = ["Processes"]
 
 POLL_SECONDS = 0.1  # between two checks of whether to stop
+FILES_OF_A_PROCESS = 2  # which this process has open for each other one: the pipes to it and from it
 
 
 class ProcessTask(Protocol):
@@ -47,6 +49,10 @@ class Processes:
     ) -> None:
         self._tasks = deque(tasks)
         self._jobs = min(jobs, len(tasks))
+        room = file_room()
+        if room is not None and self._jobs > max(1, room // FILES_OF_A_PROCESS):
+            self._jobs = max(1, room // FILES_OF_A_PROCESS)
+            monitor.note(f"{self._jobs} of {jobs} jobs are done in parallel: few files may be open (ulimit -n)")
         self._monitor = monitor
         self._stop = stop
         self._on_end = on_end

@@ -14,6 +14,7 @@ from fredsim.data.datasets import Dataset
 from fredsim.numerics import CONTRACT
 from fredsim.simulation.paths import Choice
 from fredsim.system.machine import git_commit, processor_name
+from fredsim.system.version import fredsim_version
 
 __all__ = ["changed_provenance", "provenance"]
 
@@ -50,4 +51,4 @@ def _version(package: str) -> str:
         import torch
 
         return str(torch.__version__)
-    return version(package)
+    return fredsim_version() if package == "fredsim" else version(package)

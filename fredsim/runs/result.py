@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import warnings
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from functools import cached_property
@@ -31,6 +30,7 @@ from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import MEASURED, Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
 from fredsim.system.files import irregular_kind
+from fredsim.system.notices import warn
 from fredsim.system.parquet_files import open_parquet
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class Result:
         except (OutputError, OSError, ValueError) as error:  # pyarrow raises subclasses of the last two
             raise OutputError(f"{one_line(error)}; run the experiment again") from None
         if cut:
-            warnings.warn(cut, stacklevel=3)
+            warn(cut)
         else:
             self.check_written(path.name)
         return table

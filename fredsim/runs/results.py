@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fredsim.errors import OutputError
+from fredsim.errors import OutputError, brief, option
 from fredsim.runs.result import Result
 from fredsim.runs.sweep_tables import check_tables
 from fredsim.system.csv_files import TEXT, read_cells, read_table
@@ -40,7 +40,7 @@ class Results:
         folder = self.folder / name
         if not folder.is_dir():
             gone = f"{self.folder / 'runs.csv'} names the run {name} whose folder is gone"
-            raise OutputError(f"{gone}; --resume does it again")
+            raise OutputError(f"{gone}; {option('resume', 'True')} does it again")
         return Result(folder, as_found=self._as_found)
 
     def __repr__(self) -> str:
@@ -65,9 +65,8 @@ class Results:
         """What `select` chose: one row per combination of the other axes. Raises OutputError if best.csv is missing."""
         path = self.folder / "best.csv"
         if not path.is_file():
-            raise OutputError(
-                f"{path}: is not there; give the experiment `select`, and let all its runs end (--resume)"
-            )
+            remedy = f"give the experiment `select`, and let all its runs end ({option('resume', 'True')})"
+            raise OutputError(f"{path}: is not there; {remedy}")
         return read_table(path, {})
 
     @property
@@ -90,6 +89,7 @@ class Results:
         return [(row["run"], row["error"]) for row in rows if row.get("status") == "failed"]
 
 
+@brief
 def load(folder: str | os.PathLike[str], *, as_found: bool = False) -> Result | Results:
     """Return the results in the folder of a run or of a sweep; `as_found` as in `Result`.
 

@@ -12,14 +12,15 @@ from pathlib import Path
 
 from fredsim.config.expansion import Expansion, Source
 from fredsim.config.experiment import Experiment
-from fredsim.config.resolution import with_place
-from fredsim.errors import ConfigError, OutputError
+from fredsim.config.resolution import placed
+from fredsim.errors import ConfigError, OutputError, brief
 from fredsim.plugins.modules import code_allowed
 from fredsim.runs.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor
 from fredsim.runs.opening import open_expansion
+from fredsim.runs.remarks import remark_after, remark_before
 from fredsim.runs.results import Result, Results
 from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.sweep import run_sweep
@@ -30,6 +31,7 @@ __all__ = ["check_jobs", "run", "run_expansion"]
 MOST_JOBS = 32  # the most jobs per processor; each job is a process
 
 
+@brief
 def run(
     source: Source,
     overrides: Sequence[str] = (),
@@ -106,11 +108,13 @@ def run_expansion(
     policy: CheckpointPolicy = EVERY_MINUTE,
     monitor: Monitor | None = None,
     stop: Stop | None = None,
+    remarks: bool = True,
 ) -> Result | Results:
     """Do the runs of an expanded document, and report to `monitor`; see `run`.
 
     An interrupted run is recorded as such, and returned; KeyboardInterrupt is raised if every run had ended before.
-    `stop` says whether an interrupt has come, if the caller looks out for one.
+    `stop` says whether an interrupt has come, if the caller looks out for one; `remarks`: warn of what was perhaps not
+    meant (fredsim.runs.remarks).
     """
     check_jobs(jobs)
     if dask is not None and jobs > 1:
@@ -125,6 +129,8 @@ def run_expansion(
     folder = Path(out) if out is not None else default
     with nullcontext(stop) if stop is not None else stop_on_interrupt() as stop, monitor or Monitor() as monitor:
         loaded: Result | Results
+        if remarks:
+            remark_before(expansion.runs, root)
         if expansion.is_sweep:
             with Cluster(dask) if dask is not None else nullcontext() as cluster:
                 run_sweep(
@@ -142,6 +148,8 @@ def run_expansion(
         else:
             loaded = Result(folder)
             _run_single(expansion, folder, root, resume, policy, monitor, stop)
+        if remarks:
+            remark_after(expansion, loaded, root)
         if stop() and _has_ended(expansion, loaded):  # the interrupt came too late to leave anything undone
             raise KeyboardInterrupt
         return loaded
@@ -173,13 +181,11 @@ def _run_single(
             return
         if why:
             monitor.note(f"{folder} is done again: {why}")
-    try:
+    with placed(run.place):  # of a mistake that only shows once the data is loaded
         execute(
             run.experiment, folder, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
             policy=policy,
         )  # fmt: skip
-    except ConfigError as error:  # a mistake that only shows once the data is loaded
-        raise with_place(error, run.place) from None
 
 
 def _refuse_edited(folder: Path, experiment: Experiment) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,11 @@ from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.folders import claim, locked
 from fredsim.runs.observer import Monitor
-from fredsim.runs.prepared import prepare
+from fredsim.runs.prepared import check_data
 from fredsim.runs.processes import Processes
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import reason_to_run
-from fredsim.runs.sweep_tables import SweepTables, failed, outcome_values, run_name
+from fredsim.runs.sweep_tables import SweepTables, failed, outcome_values
 from fredsim.runs.tasks import Task
 from fredsim.system.files import write_atomic, write_errors
 
@@ -49,11 +50,8 @@ def run_sweep(
     A run that fails does not stop the others. Raises ConfigError or DataError before the first run if the data of any
     run is missing or does not fit it; OutputError if the folder holds something else.
     """
-    names = [run_name(run) for run in expansion.runs]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ConfigError(f"the sweep holds the run {twice} twice; leave one out")
-    check_data(expansion, root)
+    names = [run.folder_name for run in expansion.runs]
+    check_data(expansion.runs, root)
     with locked(folder):
         claim(folder, "sweep.yaml", expansion.heading + dump_yaml(expansion.source), runs=names if resume else None)
         note_code(folder / "sweep.yaml", [run.experiment for run in expansion.runs])
@@ -81,15 +79,6 @@ def run_sweep(
                     break
 
 
-def check_data(expansion: Expansion, root: str | os.PathLike[str] | None) -> None:
-    """Raise ConfigError, with file and line, or DataError if the data of a run is missing or does not fit it."""
-    for run in expansion.runs:
-        try:
-            prepare(run.experiment, root)
-        except ConfigError as error:
-            raise with_place(error, run.place) from None
-
-
 class SweepFiles:
     """Writes the tables of a sweep: runs.csv, and best.csv once every run has ended."""
 
@@ -109,7 +98,8 @@ class SweepFiles:
             error = with_place(error, self._expansion.runs[task.number].place)
         if error is not None:
             self._monitor.failed(task.label, str(error))
-            with write_errors(task.folder):  # what an earlier run left is not how this one ended
+            # What an earlier run left is not how this one ended; in the folder's place there may be a file.
+            with write_errors(task.folder), suppress(NotADirectoryError):
                 (task.folder / "summary.json").unlink(missing_ok=True)
             self._ended[task.number] = failed(str(error))
         elif Result(task.folder).summary["status"] != "interrupted":

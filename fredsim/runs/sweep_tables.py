@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import flatten, read_document
-from fredsim.config.expansion import Expansion, ResolvedRun, label_of, outline_of
+from fredsim.config.expansion import Expansion, folder_label, outline_of
 from fredsim.config.selection import Selection, best_rows
-from fredsim.errors import OutputError
+from fredsim.errors import OutputError, option
 from fredsim.runs.result import Result
 from fredsim.runs.run_files import first_line, read_recorded
 from fredsim.simulation.recorder import MEASURED
@@ -28,10 +28,8 @@ __all__ = [
     "SweepTables",
     "check_tables",
     "failed",
-    "folder_label",
     "outcome_values",
     "recorded_tables",
-    "run_name",
 ]
 
 SUMMARY_COLUMNS = (
@@ -42,16 +40,6 @@ SECONDS_TO = "seconds_to"  # the column of the seconds until the error that `sel
 
 Ended = Mapping[int, Mapping[str, Any]]
 """How runs ended: the values of their columns, by their numbers in the sweep."""
-
-
-def folder_label(axes: Mapping[str, Any]) -> str:
-    """Return the beginning of the name of a run's folder: its label, shortened if necessary."""
-    return (label_of(axes) or "run").encode()[:200].decode(errors="ignore")  # file names have at most 255 bytes
-
-
-def run_name(run: ResolvedRun) -> str:
-    """Return the name of a run's folder: its label and its experiment's digest."""
-    return f"{folder_label(run.axes)}-{run.experiment.digest[:8]}"
 
 
 def outcome_values(result: Result, selection: Selection | None) -> dict[str, Any]:
@@ -89,7 +77,7 @@ class SweepTables:
     def of(cls, expansion: Expansion) -> SweepTables:
         """Return those of a sweep whose experiments are resolved."""
         plain = [run.experiment.plain() for run in expansion.runs]
-        names, axes = [run_name(run) for run in expansion.runs], [flatten(run.axes) for run in expansion.runs]
+        names, axes = [run.folder_name for run in expansion.runs], [flatten(run.axes) for run in expansion.runs]
         return cls(names, axes, _outcomes(plain, expansion.selection), expansion.cases, expansion.selection)
 
     def runs(self, ended: Ended) -> str:
@@ -199,7 +187,9 @@ def check_tables(folder: Path) -> None:
         else:
             ended[number] = as_recorded(tables, cells)
     if found := tables.difference(folder, ended):
-        raise OutputError(f"{folder}: a table was changed after the runs ({found}); --resume writes it again")
+        raise OutputError(
+            f"{folder}: a table was changed after the runs ({found}); {option('resume', 'True')} writes it again"
+        )
 
 
 def as_recorded(tables: SweepTables, cells: Mapping[str, str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.opening import with_changes
 from fredsim.runs.results import Result
-from fredsim.runs.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_tables, run_name
+from fredsim.runs.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_tables
 from fredsim.runs.verify import DifferenceError, on_backend, repeat_all
 from fredsim.system.csv_files import read_cells
 
@@ -34,7 +34,7 @@ def has_rows_alone(folder: Path) -> bool:
 def missing_rows(folder: Path, expansion: Expansion) -> list[str]:
     """Return the names of the runs of a sweep that runs.csv does not have: they never ended, or their rows are lost."""
     listed = {cells.get("run") for cells in read_cells(folder / "runs.csv")}
-    return [name for run in expansion.runs if (name := run_name(run)) not in listed]
+    return [name for run in expansion.runs if (name := run.folder_name) not in listed]
 
 
 def rows_difference(folder: Path) -> str | None:

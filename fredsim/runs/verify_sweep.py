@@ -12,7 +12,7 @@ from fredsim.config.experiment import FIGURE_KEYS, Experiment
 from fredsim.errors import OutputError
 from fredsim.runs.opening import open_expansion
 from fredsim.runs.result import Result
-from fredsim.runs.sweep_tables import SweepTables, as_recorded, outcome_values, run_name
+from fredsim.runs.sweep_tables import SweepTables, as_recorded, outcome_values
 from fredsim.system.csv_files import read_cells
 
 __all__ = ["is_sweep", "recorded_expansion", "stopped_runs", "sweep_difference"]
@@ -36,7 +36,7 @@ def recorded_expansion(folder: Path) -> Expansion:
 
 def stopped_runs(folder: Path, expansion: Expansion) -> list[Result]:
     """Return the runs of a sweep that were interrupted, which runs.csv does not have; as found."""
-    results = [Result(folder / run_name(run), as_found=True) for run in expansion.runs]
+    results = [Result(folder / run.folder_name, as_found=True) for run in expansion.runs]
     return [result for result in results if result.has_ended and not result.has_finished]
 
 

@@ -20,9 +20,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from fredsim.errors import SimulationError
+from fredsim.errors import FredsimWarning, SimulationError, on_command_line, options_are
 from fredsim.plugins.modules import places, put_places
 from fredsim.runs.observer import Observer
+from fredsim.system.surroundings import wrong_surroundings
 
 __all__ = ["FORKS", "STOP", "Placed", "Relay", "main"]
 
@@ -53,18 +54,25 @@ class Relay(Observer):
 
 @dataclass(frozen=True)
 class Placed:
-    """A task for another process, which looks up modules where this process does."""
+    """A task for another process, which looks up modules, and words its messages, as this process does."""
 
     task: Any
     places: object = field(default_factory=places)
+    on_command_line: bool = field(default_factory=on_command_line)
     #: Whether a process is forked for the task.
     forks = False
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> Exception | None:
         """Do the task."""
         put_places(self.places)
-        failure: Exception | None = self.task.do(observer, stop, threads)
-        return failure
+        with options_are(on_command_line=self.on_command_line):
+            try:
+                failure: Exception | None = self.task.do(observer, stop, threads)
+            except (OSError, MemoryError, ImportError, RuntimeError) as error:
+                if (what := wrong_surroundings(error)) is None:
+                    raise
+                return SimulationError(what)
+            return failure
 
 
 def main(jobs: int) -> None:
@@ -77,6 +85,7 @@ def main(jobs: int) -> None:
 
     from fredsim.system.processors import default_threads
 
+    warnings.simplefilter("ignore", FredsimWarning)  # the parent warns, once
     tasks: SimpleQueue[Any] = SimpleQueue()
     stop = threading.Event()
     forked: list[int] = []  # the process that does the present task, if that is not this one

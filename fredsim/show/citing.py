@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from typing import Any
 
 from fredsim.config.expansion import Expansion, Source
@@ -19,6 +18,7 @@ from fredsim.servers.schedules import SCHEDULES
 from fredsim.show.bibliography import NUMBER, bibliography, entries_of
 from fredsim.show.latex import escape_latex
 from fredsim.show.listing import LISTINGS, PUBLISHED_DATA, own_text
+from fredsim.system.version import fredsim_version
 
 __all__ = ["bibtex_of"]
 
@@ -59,8 +59,8 @@ def _versions(expansion: Expansion) -> list[str]:
     if expansion.folder is not None:
         with suppress(OutputError):  # of a sweep only the tables may be left
             for run in results_of(expansion.folder):
-                recorded[str(run.summary.get("versions", {}).get("fredsim", version("fredsim")))] = None
-    return [escape_latex(one) for one in recorded] or [version("fredsim")]
+                recorded[str(run.summary.get("versions", {}).get("fredsim", fredsim_version()))] = None
+    return [escape_latex(one) for one in recorded] or [fredsim_version()]
 
 
 def _citations(expansion: Expansion) -> Iterator[tuple[str, str]]:

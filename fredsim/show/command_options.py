@@ -62,9 +62,9 @@ def collect_where(texts: Sequence[str]) -> dict[str, list[Any]]:
 
 def _print_version(requested: bool) -> None:
     if requested:
-        from importlib.metadata import version
+        from fredsim.system.version import fredsim_version
 
-        typer.echo(f"fredsim {version('fredsim')}")
+        typer.echo(f"fredsim {fredsim_version()}")
         raise typer.Exit
 
 

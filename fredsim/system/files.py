@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from fredsim.errors import OutputError
+from fredsim.errors import OutputError, option
 
 __all__ = [
     "CHUNK_BYTES",
@@ -73,15 +73,16 @@ def hash_of_prefix(path: Path, size: int) -> hashlib._Hash | None:
 
 
 @contextmanager
-def write_errors(path: Path, otherwise: str = "choose another folder by --out") -> Iterator[None]:
+def write_errors(path: Path, otherwise: str = "") -> Iterator[None]:
     """Turn an OSError raised while `path`, or something in it, is written into an OutputError with a remedy.
 
-    `otherwise` is the remedy if the disk is not full.
+    `otherwise` is the remedy if the disk is not full; by default, to choose another folder.
     """
     try:
         yield
     except OSError as error:
         remedy = "make room there and run it again" if error.errno in DISK_FULL else otherwise
+        remedy = remedy or f"choose another folder by {option('out')}"
         raise OutputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
 
 

@@ -1,13 +1,21 @@
-"""Callbacks about kernels, which lie layers below the code that shows progress."""
+"""Callbacks about kernels, which lie layers below the code that shows progress; and notes that are warnings.
+
+A note about what a user may not have meant is a FredsimWarning: in Python it is shown and filtered like any warning,
+and the command line prints it once.
+"""
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["compiling", "note", "on_notices"]
+from fredsim.errors import FredsimWarning
+
+__all__ = ["compiling", "note", "notes_as_lines", "on_notices", "warn"]
 
 
 class Listener(NamedTuple):
@@ -45,3 +53,30 @@ def note(text: str) -> None:
     listener = _LISTENER.get()
     if listener is not None:
         listener.note(text)
+
+
+def warn(text: str) -> None:
+    """Warn the user, at the line of their own code that called fredsim."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fredsim":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, FredsimWarning, stacklevel=level)
+
+
+@contextmanager
+def notes_as_lines(write: Callable[[str], None]) -> Iterator[None]:
+    """Within a `with` block, call `write` with the text of each FredsimWarning, once for the same text."""
+    written: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", FredsimWarning)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any) -> None:
+            if not issubclass(category, FredsimWarning):
+                usual(message, category, *where)
+            elif (text := str(message)) not in written:
+                written.add(text)
+                write(text)
+
+        warnings.showwarning = show  # type: ignore[assignment]  # `where` is the rest of its arguments
+        yield

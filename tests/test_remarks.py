@@ -1,0 +1,240 @@
+"""Notes about what is allowed and perhaps not meant: of data, numbers, traces, results; none where all is well."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+import fredsim
+from fredsim.config.document import dump_yaml
+from fredsim.config.expansion import shipped
+from fredsim.runs.opening import open_expansion
+from fredsim.runs.remarks import remark_before
+
+Command = Callable[..., tuple[int, str, str]]
+Arrays = dict[str, NDArray[Any]]
+ROOT = Path(__file__).parents[1]
+
+
+def arrays(**changes: NDArray[Any]) -> Arrays:
+    """Two classes that a line divides: 120 + 30 rows of 12 values, without anything to remark on."""
+    draw = np.random.default_rng(5)
+    made: Arrays = {}
+    for part, n in (("train", 120), ("test", 30)):
+        y = np.arange(n) % 2
+        made |= {f"x_{part}": draw.random((n, 12)) + y[:, None], f"y_{part}": y}
+    return made | changes
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Run an experiment on such arrays; return the notes."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(changes: Mapping[str, Any] | None = None, **changed: NDArray[Any]) -> list[str]:
+        np.savez("own.npz", **arrays(**changed))  # type: ignore[arg-type]  # an argument of savez is a flag
+        experiment = {
+            "iterations": 200,
+            "data": {"name": "npz:own.npz"},
+            "model": {"hidden": [8]},
+            "clients": {"count": 2, "batch_size": 8},
+            "server": {"name": "asgd", "lr": 0.1},
+            "evaluation": {"every": 100},
+        }
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            fredsim.run(experiment | dict(changes or {}), out=tmp_path / f"out{len(list(tmp_path.iterdir()))}")
+        assert all(one.category is fredsim.FredsimWarning and one.filename == __file__ for one in found)
+        return [str(one.message) for one in found]
+
+    return run
+
+
+def one(texts: list[str], *parts: str) -> None:
+    assert len(texts) == 1, texts
+    assert [part for part in parts if part not in texts[0]] == [], texts
+
+
+def test_of_good_data_nothing_is_noted(notes: Callable[..., list[str]]) -> None:
+    assert notes() == []
+    x = {f"x_{part}": (arrays()[f"x_{part}"] * 100).astype(np.uint8) for part in ("train", "test")}
+    assert notes(**x) == []  # bytes are scaled
+    assert notes({"data": {"name": "npz:own.npz", "normalize": {"mean": 0.5, "std": 1.5}}}) == []
+
+
+def test_labels_with_gaps(notes: Callable[..., list[str]]) -> None:
+    from_one = {f"y_{part}": arrays()[f"y_{part}"] + 1 for part in ("train", "test")}
+    one(notes(**from_one), "no row has the label 0, so 1 of the 3 outputs", "number the labels 0, 1, 2")
+    large = arrays()["y_train"].copy()
+    large[:40:2] = 700
+    found = notes({"iterations": 60}, y_train=large)
+    assert any("no row has the label 2, 3, 4, 5, 6 and 693 more, so 698 of the 701 outputs" in text for text in found)
+
+
+def test_one_class(notes: Callable[..., list[str]]) -> None:
+    one(
+        notes(y_train=np.ones(120, int), y_test=np.arange(30) % 2),
+        "100 training rows have one label, 1",
+        "random order",
+    )
+
+
+def test_rows_in_the_order_of_their_labels(notes: Callable[..., list[str]]) -> None:
+    order = np.repeat(np.arange(3), [60, 40, 20])
+    found = notes(x_train=np.random.default_rng(1).random((120, 12)) + order[:, None], y_train=order)
+    assert any("validation rows have the label 2, which no training row has" in text for text in found), found
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64, np.int16])
+def test_integers_are_not_scaled(dtype: type, notes: Callable[..., list[str]]) -> None:
+    x: Arrays = {f"x_{part}": np.rint(arrays()[f"x_{part}"]).astype(dtype) for part in ("train", "test")}
+    of = f"x_train holds {np.dtype(dtype)} up to 2"
+    one([text for text in notes(**x) if "ended with" not in text], of, "divide them, or give data.normalize")
+    scaled = {"data": {"name": "npz:own.npz", "normalize": {"mean": 1.0, "std": 1.0}}}
+    assert not [text for text in notes(scaled, **x) if "x_train holds" in text]
+    assert not [text for text in notes(**{name: values.clip(0, 1) for name, values in x.items()}) if "holds" in text]
+
+
+def test_rows_and_values_that_are_alike(notes: Callable[..., list[str]]) -> None:
+    x = arrays()["x_train"]
+    x[[3, 7]] = 0
+    one(notes(x_train=x), "2 of the 100 training rows hold nothing but 0")
+    x = arrays()["x_train"]
+    x[:, 1:8] = 0.25
+    one(notes(x_train=x), "7 of the 12 values of a sample are the same in all 100 training rows")
+    both = arrays()
+    both["x_test"][:3], both["y_test"][:3] = both["x_train"][:3], both["y_train"][:3]
+    one(notes(x_test=both["x_test"]), "3 of the 30 test rows are training rows, too")
+
+
+@pytest.mark.parametrize(
+    ("shape", "doubtful"),
+    [((3, 4, 1), False), ((3, 4), False), ((4, 3), True), ((3, 4, 3), True), ((4, 4, 3), True), ((2, 3, 2), True)],
+)
+def test_which_axis_is_the_channels(shape: tuple[int, ...], doubtful: bool, notes: Callable[..., list[str]]) -> None:
+    draw, size = np.random.default_rng(2), int(np.prod(shape))
+    x = {
+        f"x_{part}": (draw.random((n, size)) + (np.arange(n) % 2)[:, None]).reshape(n, *shape)
+        for part, n in (("train", 120), ("test", 30))
+    }
+    normalize = {"mean": [0.5 + i / 10 for i in range(shape[0])], "std": 1.0}
+    found = notes({"data": {"name": "npz:own.npz", "normalize": normalize}}, **x)
+    assert [f"a sample has the shape {shape}" in text for text in found] == [True] * doubtful
+    assert notes({"data": {"name": "npz:own.npz", "normalize": {"mean": 0.5, "std": 1.0}}}, **x) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"server": {"name": "asgd", "lr": 1e-46}}, "server.lr is 1e-46, which is 0 in float32"),
+        ({"server": {"name": "asgd", "lr": 0.1, "weight_decay": 1e-50}}, "server.weight_decay is 1e-50, which is 0"),
+        ({"server": {"name": "momentum", "lr": 0.1, "momentum": 1 - 1e-12}}, "which is 1 in float32"),
+        (
+            {"server": {"name": "asgd", "lr": {"name": "step", "base": 1e-60, "every": 5, "factor": 0.5}}},
+            "server.lr.base is 1e-60",
+        ),
+        ({"compress": {"name": "top_k", "k": 1e-47}}, "compress.k is 1e-47"),
+    ],
+)
+def test_numbers_that_float32_does_not_have(
+    changes: dict[str, Any], says: str, digits_experiment: dict[str, Any]
+) -> None:
+    expansion = open_expansion(digits_experiment | changes)
+    with pytest.warns(fredsim.FredsimWarning, match=says.replace(".", r"\.")) as found:
+        remark_before(expansion.runs, None)
+    assert len(found) == 1
+
+
+def test_a_trace_with_other_columns(notes: Callable[..., list[str]], tmp_path: Path) -> None:
+    assert notes({"events": True}) == []
+    (recorded,) = tmp_path.glob("*/events.parquet")
+    follow = {"dispatcher": {"name": "trace", "file": str(recorded)}}
+    assert notes(follow) == []  # a run's own record has nothing that is unknown, and its staleness is right
+    table = pd.read_parquet(recorded)[["client", "staleness"]]
+    follow["dispatcher"]["file"] = str(tmp_path / "log.csv")
+    table.to_csv("log.csv", index=False)
+    assert notes(follow) == []
+    table.assign(Tiem=1.0, host="a").to_csv("log.csv", index=False)
+    one(notes(follow), "a trace has no column 'Tiem', 'host', which is not used; did you mean 'time'?")
+    table.assign(staleness=table["staleness"] + 1).to_csv("log.csv", index=False)
+    had = table["staleness"].mean()
+    one(notes(follow), f"its column staleness is {had + 1:.6g} on average, and in the run {had:.6g}")
+    follow["dispatcher"]["check"] = False  # type: ignore[assignment]
+    assert notes(follow) == []
+
+
+def test_a_run_that_learned_nothing(notes: Callable[..., list[str]]) -> None:
+    """20 rows validate, 10 of each label: to give one label is an error of a half."""
+    nothing = {"server": {"name": "asgd", "lr": 1e-30}, "model": {"hidden": [8], "init": "zeros"}}
+    one(notes(nothing), "ended with the validation error 0.5000, about that of always giving one label")
+    sweep = {"sweep": {"seed": [0, 1], "model.init": ["he", "zeros"]}}
+    one(notes(sweep), "2 of 4 runs (", "init=zeros", "about that of always giving one label")
+    assert notes(sweep | {"select": {"best": "validation_error", "over": ["seed"]}}) == []  # some are meant to fail
+    skewed = np.zeros(120, int)
+    skewed[::10] = 1  # 18 of the 20 rows that validate are of label 0
+    found = notes(nothing, y_train=skewed)
+    assert any("the validation error 0.1000, about that of always giving one label" in text for text in found), found
+
+
+def test_the_command_says_each_note_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    monkeypatch.chdir(tmp_path)
+    experiment = {
+        "iterations": 40,
+        "data": {"name": "digits"},
+        "model": {"hidden": [8]},
+        "clients": {"count": 2, "batch_size": 4},
+        "server": {"name": "asgd", "lr": 1e-46},
+        "evaluation": {"every": 20},
+        "sweep": {"seed": [0, 1, 2]},
+    }
+    Path("dead.yaml").write_text(dump_yaml(experiment), encoding="utf-8")
+    for action, *options in (("run", "--jobs", 1), ("run", "--jobs", 2, "--out", "again"), ("plan",)):
+        code, output, messages = command(action, "dead.yaml", *options)
+        notes = [line for line in messages.splitlines() if line.startswith("note: ")]
+        assert (code, "note: " in output) == (0, False)
+        of_what = [("in float32" in line, "3 of 3 runs" in line) for line in notes]
+        assert of_what == [(True, False), (False, True)][: 1 if action == "plan" else 2], messages
+    assert command("run", "dead.yaml", "--quiet", "--out", "quiet") == (0, "", "")
+
+
+def test_python_is_warned_at_its_own_line(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+        import fredsim
+
+        for seed in (0, 1):
+            fredsim.run("quickstart", ["sweep=null", "select=null", "iterations=40", f"seed={seed}",
+                "server={name: asgd, lr: 1e-46}"], out=f"out/{seed}")
+        """),
+        encoding="utf-8",
+    )
+    found = subprocess.run(
+        [sys.executable, script],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = [line for line in found.stderr.splitlines() if "FredsimWarning" in line]
+    assert found.returncode == 0, found.stderr
+    assert len([line for line in lines if "1e-46" in line]) == 2, found.stderr  # once for each call
+    assert all(line.startswith(f"{script}:5: FredsimWarning: ") for line in lines), found.stderr
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_shipped_experiments_have_nothing_to_note(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before they run: their numbers and traces, and, if it is there, their data."""
+    monkeypatch.setattr("fredsim.data.idx._MIRRORS", (), raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fredsim.FredsimWarning)
+        expansion = open_expansion(name)
+        data = {run.experiment.data.name for run in expansion.runs}
+        if data <= {"digits", "least_squares", "quadratic", "mishchenko"} or "FREDSIM_DATA" in os.environ:
+            remark_before(expansion.runs[:40], None)
