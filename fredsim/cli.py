@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from fredsim.errors import FredsimError
 from fredsim.show import command_options as option
+from fredsim.show.terminal import Group, PlainConsole, say, say_lines
 
 app = typer.Typer(
     name="fredsim",
+    cls=Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="A deterministic simulator of asynchronous and synchronous distributed training.",
@@ -50,7 +51,7 @@ def run(
     from fredsim.show.progress import make_monitor
 
     expansion = open_expansion(file, overrides or [])
-    monitor = None if quiet else make_monitor(Console(stderr=True))
+    monitor = None if quiet else make_monitor(PlainConsole(stderr=True))
     policy = CheckpointPolicy(checkpoint, keep_checkpoints)
     try:
         loaded = run_expansion(
@@ -59,7 +60,7 @@ def run(
         if not quiet:
             print_results(expansion, loaded)
     except KeyboardInterrupt:
-        typer.echo("interrupted; continue with the same command and --resume", err=True)
+        say("interrupted; continue with the same command and --resume", err=True)
         raise
     raise typer.Exit(print_ending(expansion, loaded))
 
@@ -86,7 +87,7 @@ def live(
     from fredsim.show.progress import make_monitor
 
     expansion = open_expansion(file, overrides or [])
-    monitor = None if quiet else make_monitor(Console(stderr=True))
+    monitor = None if quiet else make_monitor(PlainConsole(stderr=True))
     policy = CheckpointPolicy(checkpoint)
     result = run_live(
         expansion, out, root=data_root, workers=workers, dask=dask, delay=delay, policy=policy, monitor=monitor
@@ -122,8 +123,10 @@ def show(file: option.File, overrides: option.Overrides = None, allow_code: opti
     expansion = open_expansion(file, overrides or [])
     for number, run in enumerate(expansion.runs):
         if expansion.is_sweep:
-            typer.echo(f"{'---' if number else ''}\n# {run.label}".lstrip())
-        typer.echo(explain_nulls(dump_yaml(run.experiment.plain()), run.experiment), nl=False)
+            if number:
+                say("---")
+            say(f"# {run.label}")
+        say_lines(explain_nulls(dump_yaml(run.experiment.plain()), run.experiment))
 
 
 @app.command()
@@ -226,7 +229,7 @@ def report(
     from fredsim.show.report import report as write
 
     write(folders, output, by, [] if panel == ["none"] else panel, log=log)
-    typer.echo(output)
+    say(output)
 
 
 @app.command("export")
@@ -242,7 +245,7 @@ def export_(
     from fredsim.show.export import export
 
     for name, outcome in export(folders, to, output):
-        typer.echo(f"{outcome}: {name}")
+        say(f"{outcome}: {name}")
 
 
 @app.command()
@@ -251,7 +254,7 @@ def cite(file: option.File, overrides: option.Overrides = None, allow_code: opti
     del allow_code
     from fredsim.show.citing import bibtex_of
 
-    typer.echo(bibtex_of(file, overrides or []), nl=False)
+    say_lines(bibtex_of(file, overrides or []))
 
 
 @app.command("reproduce")
@@ -281,7 +284,7 @@ def list_(
     """List the names that an experiment may use: what they are, hyper-parameters with defaults, and sources."""
     from fredsim.show.descriptions import list_text
 
-    typer.echo(list_text(what))
+    say_lines(list_text(what))
 
 
 @app.command()
@@ -289,7 +292,7 @@ def schema() -> None:
     """Print the JSON Schema of an experiment's file, with which editors complete and check its keys."""
     from fredsim.config.schema import as_text
 
-    typer.echo(as_text(), nl=False)
+    say_lines(as_text())
 
 
 def main() -> None:
@@ -304,5 +307,5 @@ def main() -> None:
         print_error(str(error))
         sys.exit(2)
     except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
+        say("interrupted", err=True)
         sys.exit(130)

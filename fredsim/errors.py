@@ -25,6 +25,7 @@ __all__ = [
     "nearest",
     "one_line",
     "shown",
+    "visible",
 ]
 
 
@@ -57,6 +58,20 @@ def shown(value: Any) -> str:
     text = repr(value)
     text = {"True": "true", "False": "false", "None": "null"}.get(text, text)
     return text if len(text) <= 160 else f"{text[:100]}…{text[-20:]}"
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""Return a text in which every character that is not printable, but those in `keep`, is an escape such as \x1b.
+
+    So no text of a folder, a file or a user's code moves the cursor of a terminal, begins a line of its own, or turns
+    the direction of what follows. Characters that no encoding has, which stand in odd names of files, become escapes,
+    too.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() or one in keep else one.encode("unicode_escape").decode("ascii") for one in text
+    )
 
 
 def how_to_install(extra: str) -> str:

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fredsim.errors import OutputError
+from fredsim.errors import OutputError, visible
 from fredsim.runs.result import Result
-from fredsim.runs.sweep_tables import check_tables
+from fredsim.runs.sweep_tables import STATUS, check_tables, recorded_rows
 from fredsim.system.csv_files import TEXT, read_cells, read_table
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Results:
         return Result(folder, as_found=self._as_found)
 
     def __repr__(self) -> str:
-        return f"<Results {self.folder}: {len(self)} runs>"
+        return f"<Results {visible(str(self.folder))}: {len(self)} runs>"
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -53,7 +53,7 @@ class Results:
         Raises OutputError if a run has two rows, and if runs.csv or best.csv is not what the runs and sweep.yaml give.
         """
         path = self.folder / "runs.csv"
-        table = read_table(path, {"run": TEXT})
+        table = read_table(path, {"run": TEXT, "status": STATUS})
         if len(twice := table["run"][table["run"].duplicated()]):
             raise OutputError(f"{path}: is damaged (it has the run {twice.iloc[0]} twice); run the experiment again")
         if not self._as_found and len(table):
@@ -75,7 +75,7 @@ class Results:
         """The names of the runs with the values that `select` chose. Raises OutputError as `best` does."""
         axes = [name for name in self.best.columns if name in self.runs.columns]
         wanted = {tuple(cells[axis] for axis in axes) for cells in read_cells(self.folder / "best.csv")}
-        rows = read_cells(self.folder / "runs.csv")
+        rows = recorded_rows(self.folder)
         ends = [axis for axis in axes if axis in ("iterations", "updates")]  # in runs.csv these columns are outcomes
         for cells in rows if ends else ():
             if cells["run"] in self._names:

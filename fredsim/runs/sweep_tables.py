@@ -12,24 +12,27 @@ from dataclasses import dataclass
 from io import StringIO
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fredsim.config.document import flatten, read_document
 from fredsim.config.expansion import Expansion, ResolvedRun, label_of, outline_of
 from fredsim.config.selection import Selection, best_rows
-from fredsim.errors import OutputError
+from fredsim.errors import OutputError, shown
 from fredsim.runs.result import Result
 from fredsim.runs.run_files import first_line, read_recorded
+from fredsim.simulation.loop import Status
 from fredsim.simulation.recorder import MEASURED
-from fredsim.system.csv_files import read_cells
+from fredsim.system.csv_files import CellCheck, read_cells
 
 __all__ = [
+    "STATUS",
     "Ended",
     "SweepTables",
     "check_tables",
     "failed",
     "folder_label",
     "outcome_values",
+    "recorded_rows",
     "recorded_tables",
     "run_name",
 ]
@@ -38,6 +41,8 @@ SUMMARY_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "bytes_pushed", "bytes_fetched", "digest", "error",
 )  # fmt: skip
+#: The check of a cell that says how a run ended.
+STATUS: CellCheck = {*get_args(Status), "failed"}.__contains__
 SECONDS_TO = "seconds_to"  # the column of the seconds until the error that `select` names is reached
 
 Ended = Mapping[int, Mapping[str, Any]]
@@ -153,6 +158,17 @@ def _text(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
+def recorded_rows(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of a sweep's runs.csv, as text. Raises OutputError also for a status that no run has."""
+    path = folder / "runs.csv"
+    rows = read_cells(path)
+    for cells in rows:
+        if not STATUS(cells.get("status", "")):
+            what = f"the status of {cells.get('run', '')!r} is {shown(cells.get('status'))}"
+            raise OutputError(f"{path}: is damaged ({what}, which no run has); run the experiment again")
+    return rows
+
+
 def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str, str]]]]:
     """Return what the tables of a recorded sweep have, and each row of its runs.csv with the number of its run.
 
@@ -168,7 +184,7 @@ def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str
     for n, (_, values) in enumerate(outline.runs):
         places.setdefault(folder_label(values), []).append(n)
     names, rows, number = [""] * len(axes), [], -1
-    for cells in read_cells(folder / "runs.csv"):  # which are in the order of the sweep
+    for cells in recorded_rows(folder):  # which are in the order of the sweep
         name = cells.get("run", "")
         later = [n for n in places.get(name.rpartition("-")[0], ()) if n > number]
         if not later:
