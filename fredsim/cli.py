@@ -304,7 +304,7 @@ def main() -> None:
     except FredsimError as error:
         from fredsim.show.printing import print_error
 
-        print_error(str(error))
+        print_error(*error.args)
         sys.exit(2)
     except KeyboardInterrupt:
         say("interrupted", err=True)

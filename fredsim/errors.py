@@ -30,7 +30,10 @@ __all__ = [
 
 
 class FredsimError(Exception):
-    """Base of every error that fredsim raises on purpose."""
+    """Base of every error that fredsim raises on purpose; its arguments are the lines of the message."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 class ConfigError(FredsimError, ValueError):

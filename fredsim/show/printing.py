@@ -44,9 +44,9 @@ __all__ = [
 INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 
 
-def print_error(text: str) -> None:
-    """Print an error message, with `error: ` before each line, to stderr."""
-    for line in text.split("\n"):
+def print_error(*lines: object) -> None:
+    """Print the lines of an error message to stderr, each with `error: ` before it."""
+    for line in lines:
         say(f"error: {line}", err=True)
 
 
