@@ -3,6 +3,7 @@
 import ast
 import csv
 import json
+import os
 import random
 import re
 import shutil
@@ -149,7 +150,7 @@ def results_data() -> dict[str, Any]:
 def a_folder(rng: random.Random, text: str) -> str:
     """Write the folder of a run that holds a text in a few places, among them its own name; return its path."""
     name = text if rng.random() < 0.5 and text.strip(". ") and "/" not in text else "run"
-    name = name.encode()[:200].decode(errors="ignore")
+    name = os.fsdecode(os.fsencode(name)[:200])
     if name.startswith("-"):
         name = f"./{name}"
     forge(written(rng.choice(("one", "clock")), Path(name)), rng.sample(PLACES, rng.choice((0, 1, 1, 2, 4))), text)
@@ -277,6 +278,20 @@ def test_what_is_asked_for_wrongly(here: Path, command: Command) -> None:
             code, output, messages = command(*words)
             assert code in (0, 1, 2)
             assert judge_output(output + messages, text) == "", words
+
+
+def test_a_message_has_the_lines_that_fredsim_gives_it(here: Path, command: Command) -> None:
+    """A line feed in a name begins none; each problem of an experiment has its own."""
+    del here
+    code, output, messages = command("verify", "x\nerror: y")
+    assert (code, output) == (2, "")
+    assert messages.splitlines() == ["error: x\\nerror: y: is no folder; name the folder of a run or of a sweep"]
+    Path("x.yaml").write_text(dump_yaml(results_data() | {"seed": "x", "threads": "y"}), encoding="utf-8")
+    messages = command("show", "x.yaml")[2]
+    assert [line.partition(": is")[0] for line in messages.splitlines()] == [
+        "error: x.yaml:10: seed",
+        "error: x.yaml:11: threads",
+    ]
 
 
 def test_on_a_terminal() -> None:
