@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.dispatchers.durations import LAST
-from fredsim.errors import ConfigError, OutputError, one_line, shown
+from fredsim.errors import ConfigError, OutputError, one_line, shown, visible
 from fredsim.system.files import content_digest, irregular_kind
 from fredsim.system.notices import warn
 from fredsim.system.parquet_files import MAGIC, open_parquet
@@ -62,7 +62,7 @@ def survey(path: str, clients: int) -> Survey:
 def _survey(path: str, clients: int, digest: str | None) -> Survey:
     names, cut = _names(path)
     if cut:
-        warn(cut)
+        warn(visible(cut))
     if "client" not in names:
         found = shown(", ".join(sorted(names)))[1:-1] or "none"
         raise ConfigError(f"{path} has no column 'client' (columns: {found}); give it one, of clients' ids")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from fredsim.errors import FredsimError, options_are
 from fredsim.show import command_options as option
+from fredsim.show.terminal import Group, PlainConsole, say, say_lines
 from fredsim.system.notices import notes_as_lines
 from fredsim.system.surroundings import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
 
@@ -20,6 +20,7 @@ INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 
 app = typer.Typer(
     name="fredsim",
+    cls=Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="A deterministic simulator of asynchronous and synchronous distributed training.",
@@ -55,7 +56,7 @@ def run(
     from fredsim.show.progress import make_monitor
 
     expansion = open_expansion(file, overrides or [])
-    monitor = None if quiet else make_monitor(Console(stderr=True))
+    monitor = None if quiet else make_monitor(PlainConsole(stderr=True))
     policy = CheckpointPolicy(checkpoint, keep_checkpoints)
     try:
         loaded = run_expansion(
@@ -66,7 +67,7 @@ def run(
             with kept(loaded.folder):
                 print_results(expansion, loaded)
     except KeyboardInterrupt:
-        typer.echo("interrupted; continue with the same command and --resume", err=True)
+        say("interrupted; continue with the same command and --resume", err=True)
         raise
     raise typer.Exit(print_ending(expansion, loaded))
 
@@ -93,7 +94,7 @@ def live(
     from fredsim.show.progress import make_monitor
 
     expansion = open_expansion(file, overrides or [])
-    monitor = None if quiet else make_monitor(Console(stderr=True))
+    monitor = None if quiet else make_monitor(PlainConsole(stderr=True))
     policy = CheckpointPolicy(checkpoint)
     result = run_live(
         expansion, out, root=data_root, workers=workers, dask=dask, delay=delay, policy=policy, monitor=monitor,
@@ -131,8 +132,10 @@ def show(file: option.File, overrides: option.Overrides = None, allow_code: opti
     expansion = open_expansion(file, overrides or [])
     for number, run in enumerate(expansion.runs):
         if expansion.is_sweep:
-            typer.echo(f"{'---' if number else ''}\n# {run.label}".lstrip())
-        typer.echo(explain_nulls(dump_yaml(run.experiment.plain()), run.experiment), nl=False)
+            if number:
+                say("---")
+            say(f"# {run.label}")
+        say_lines(explain_nulls(dump_yaml(run.experiment.plain()), run.experiment))
 
 
 @app.command()
@@ -238,7 +241,7 @@ def report(
     from fredsim.show.report import report as write
 
     write(folders, output, by, [] if panel == ["none"] else panel, log=log)
-    typer.echo(output)
+    say(output)
 
 
 @app.command("export")
@@ -254,7 +257,7 @@ def export_(
     from fredsim.show.export import export
 
     for name, outcome in export(folders, to, output):
-        typer.echo(f"{outcome}: {name}")
+        say(f"{outcome}: {name}")
 
 
 @app.command()
@@ -263,7 +266,7 @@ def cite(file: option.File, overrides: option.Overrides = None, allow_code: opti
     del allow_code
     from fredsim.show.citing import bibtex_of
 
-    typer.echo(bibtex_of(file, overrides or []), nl=False)
+    say_lines(bibtex_of(file, overrides or []))
 
 
 @app.command("reproduce")
@@ -293,7 +296,7 @@ def list_(
     """List the names that an experiment may use: what they are, hyper-parameters with defaults, and sources."""
     from fredsim.show.descriptions import list_text
 
-    typer.echo(list_text(what))
+    say_lines(list_text(what))
 
 
 @app.command()
@@ -301,7 +304,7 @@ def schema() -> None:
     """Print the JSON Schema of an experiment's file, with which editors complete and check its keys."""
     from fredsim.config.schema import as_text
 
-    typer.echo(as_text(), nl=False)
+    say_lines(as_text())
 
 
 def main() -> None:
@@ -324,11 +327,11 @@ def main() -> None:
         except FredsimError as error:
             from fredsim.show.printing import print_error
 
-            print_error(str(error))
+            print_error(*error.args)
             shut_output()
             sys.exit(2)
         except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
+            say("interrupted", err=True)
             sys.exit(INTERRUPTED)
         except BrokenPipeError:  # whoever reads the output has read enough
             shut_output()
@@ -336,10 +339,10 @@ def main() -> None:
         except (OSError, MemoryError, ImportError, RuntimeError) as error:
             if (what := wrong_surroundings(error)) is None:
                 raise
-            typer.echo(f"error: {what}", err=True)
+            say(f"error: {what}", err=True)
             shut_output()
             sys.exit(2)
 
 
 def _print_note(text: str) -> None:
-    typer.echo(f"note: {text}", err=True)
+    say(f"note: {text}", err=True)

@@ -34,6 +34,7 @@ __all__ = [
     "option",
     "options_are",
     "shown",
+    "visible",
 ]
 
 Given = ParamSpec("Given")
@@ -41,7 +42,10 @@ Returned = TypeVar("Returned")
 
 
 class FredsimError(Exception):
-    """Base of every error that fredsim raises on purpose."""
+    """Base of every error that fredsim raises on purpose; its arguments are the lines of the message."""
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 class ConfigError(FredsimError, ValueError):
@@ -115,6 +119,20 @@ def shown(value: Any) -> str:
     text = repr(value)
     text = {"True": "true", "False": "false", "None": "null"}.get(text, text)
     return text if len(text) <= 160 else f"{text[:100]}…{text[-20:]}"
+
+
+def visible(text: str, keep: str = "") -> str:
+    r"""Return a text in which every character that is not printable, but those in `keep`, is an escape such as \x1b.
+
+    So no text of a folder, a file or a user's code moves the cursor of a terminal, begins a line of its own, or turns
+    the direction of what follows. Characters that no encoding has, which stand in odd names of files, become escapes,
+    too.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() or one in keep else one.encode("unicode_escape").decode("ascii") for one in text
+    )
 
 
 def how_to_install(extra: str) -> str:

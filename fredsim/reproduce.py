@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import typer
-from rich.console import Console
-
 from fredsim.config.expansion import Expansion, ResolvedRun, shipped
 from fredsim.errors import ConfigError, nearest
 from fredsim.runs.estimates import estimate
@@ -20,9 +17,10 @@ from fredsim.runs.opening import open_expansion
 from fredsim.runs.results import Result
 from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.runner import check_jobs, run_expansion
-from fredsim.show.printing import INTERRUPTED, duration, print_ending, print_results, print_table
+from fredsim.show.printing import INTERRUPTED, duration, print_ending, print_results
 from fredsim.show.progress import make_monitor
 from fredsim.show.tables import PUBLISHED, Table
+from fredsim.show.terminal import PlainConsole, print_table, say
 from fredsim.system.processors import default_threads
 
 __all__ = ["reproduce"]
@@ -43,10 +41,10 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
     """
     check_jobs(jobs)
     items = _items(paper, only, out)
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     rows, expected = [], 0.0
     if not console.is_terminal:
-        typer.echo("measuring …", err=True)
+        say("measuring …", err=True)
     with console.status("measuring …") if console.is_terminal else nullcontext():
         for item, left, seconds in _estimates(items, root, jobs):
             rows.append(
@@ -54,10 +52,11 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
             )
             expected += seconds
     print_table(Table(rows).printed())
-    typer.echo(f"about {duration(expected)}, {jobs} run{'s' if jobs > 1 else ''} at a time")
+    say(f"about {duration(expected)}, {jobs} run{'s' if jobs > 1 else ''} at a time")
     code, took = 0, []
     for item in items:
-        typer.echo(f"\n{paper}/{item.name}")
+        say("")
+        say(f"{paper}/{item.name}")
         began = time.perf_counter()
         if item.expansion.is_sweep or item.left():
             monitor = make_monitor(console)
@@ -71,7 +70,8 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
         for table in compared[:1]:  # other figures have the same points
             print_table(table.printed())
         took.append(f"{item.name} {duration(time.perf_counter() - began)}")
-    typer.echo(f"\ntook: {', '.join(took)}")
+    say("")
+    say(f"took: {', '.join(took)}")
     return code
 
 

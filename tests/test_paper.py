@@ -109,8 +109,10 @@ def unescaped(text: str) -> str:
     text = re.sub(r"\$(-?)([^$]*)\$", lambda found: f"{found[1]}{found[2]}".replace("{,}", ","), text)
     text = re.sub(r" \\times 10\^\{(-?\d+)\}", lambda found: f"e{int(found[1]):+03}", text).replace(r"\infty", "inf")
     words = {"textbackslash": "\\", "textasciitilde": "~", "textasciicircum": "^", "textless": "<", "textbar": "|"}
+    words |= {"textbraceleft": "{", "textbraceright": "}"}
     text = re.sub(r"\\(text\w+)\{\}", lambda found: words[found[1]], text)
-    return re.sub(r"\\([{}$&#_%])", r"\1", text).replace("--", "–")
+    text = re.sub(r"\{([\[\]*])\}", r"\1", text)
+    return re.sub(r"\\([$&#_%])", r"\1", text).replace("--", "–")
 
 
 def test_a_table_in_latex_says_what_the_one_in_markdown_does(sweep: Path, command: Command) -> None:
@@ -127,7 +129,7 @@ def test_a_table_in_latex_says_what_the_one_in_markdown_does(sweep: Path, comman
 
 
 def test_what_a_cell_may_hold() -> None:
-    nasty = "a_b & 50 % of {x} #1 ~ ^ \\ < | $5, λ = 4, µ, τ, ‖∇‖"
+    nasty = "a_b & 50 % of {x} [y] * #1 ~ ^ \\ < | $5, λ = 4, µ, τ, ‖∇‖"
     row = {"w_x": nasty, "n": -0.25, "e": -1.25e-7, "big": 12345.0, "none": None, "inf": float("inf"), "count": 12345}
     text = Table([row]).latex()
     assert text.isascii()

@@ -15,6 +15,8 @@ import pytest
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.runs.results import Results
+from tests.bad_results import results
+from tests.odd_texts import BAD, PLACES, forge
 
 go = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed: pip install .[report]")
 
@@ -176,16 +178,7 @@ def browser() -> Iterator[Any]:
 
 def test_in_a_browser(sweep: Results, command: Command, browser: Any) -> None:
     assert command("report", "sweep", "-o", "report.html")[0] == 0
-    said: list[str] = []
-    asked: list[str] = []
-    page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.context.set_offline(True)
-    address = Path("report.html").absolute().as_uri()
-    page.goto(address)
-    page.wait_for_selector("html[data-drawn]")
+    page, said, asked = opened(browser, Path("report.html"))
     assert page.evaluate("document.documentElement.scrollWidth") == 390  # nothing is wider than a phone
     rows = page.locator("#runs tbody tr")
     assert rows.count() == len(sweep)
@@ -217,4 +210,90 @@ def test_in_a_browser(sweep: Results, command: Command, browser: Any) -> None:
     page.locator("input[name=log]").check()
     page.wait_for_function("document.getElementById('curves-0').layout.yaxis.type == 'log'")
     assert said == []
-    assert asked == [address]
+    with page.expect_download() as saved:  # which makes an image of the figure
+        page.locator("#curves-0 .modebar-btn").first.click()
+    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+    assert said == []
+    assert [one for one in asked if not one.startswith(("data:", "blob:"))] == [page.url]
+
+
+#: What runs, or looks otherwise, if a browser or plotly.js takes a text for more than that.
+ATTACKS = (
+    f"<script>{BAD}</script>", f"<img src=x onerror={BAD}>", f'"><svg onload={BAD}>', f"' onmouseover='{BAD}' x='",
+    f"</script><script>{BAD}</script>", f"</style></title></pre><script>{BAD}</script>", "<b>bold</b><br>",
+    f"<a href=javascript:{BAD}>x</a>", f"<iframe srcdoc='<script>parent.{BAD[7:]}</script>'></iframe>", "<!--",
+    "<style>*{display:none}</style>", "<base href=//example.com><form action=//example.com>",
+    "<link rel=stylesheet href=//example.com/x.css>", "<meta http-equiv=refresh content='0;url=//example.com'>",
+    "{{plotly}}{{figures}}", "&lt;&#60;", "%{x}<extra></extra>",
+)  # fmt: skip
+UNKNOWN = "iframe, img, a, base, form, link, meta[http-equiv=refresh], [onload], [onerror], [onmouseover]"
+
+
+def test_hostile_folders_in_a_browser(
+    tmp_path: Path, command: Command, browser: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every text of a folder is only shown, wherever it stands: no script but the page's own runs, nothing is asked."""
+    monkeypatch.chdir(tmp_path)
+    folders = [Path(f"{number} {attack.replace('/', '')[:100]}") for number, attack in enumerate(ATTACKS)]
+    for attack, folder in zip(ATTACKS, folders, strict=True):
+        folder.mkdir()
+        for file, content in results()["one"].items():
+            (folder / file).write_bytes(content)
+        for place in PLACES:
+            if place != "status":
+                forge(folder, [place], f"{attack}, {place}")
+    assert command("report", *folders, "-o", "report.html")[0] == 0
+    page, said, asked = opened(browser, Path("report.html"))
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    shown = "".join(page.locator("body").inner_text().split())
+    for attack in ATTACKS:
+        for place in ("name", "published", "heading", "processor", "machine", "git", "server", "versions"):
+            assert "".join(f"{attack}, {place}".split()) in shown, place
+    assert page.locator(UNKNOWN).count() == 0
+    names = page.evaluate("document.getElementById('curves-0').data.map(one => one.name)")
+    for number in (number for number, name in enumerate(names) if name is not None):  # its label, beside the pointer
+        page.evaluate(f"Plotly.Fx.hover('curves-0', [{{curveNumber: {number}, pointNumber: 0}}])")
+        page.wait_for_selector("#curves-0 .hoverlayer .hovertext")
+        labels = page.locator("#curves-0 .hoverlayer .hovertext text.name").all_text_contents()
+        assert labels
+        assert [one for one in labels if any(f"{attack}," in one for attack in ATTACKS)] == labels
+    assert page.locator(UNKNOWN).count() == 0
+    for button in page.locator(".legend button").all()[:3]:
+        button.click()
+        assert button.get_attribute("aria-pressed") == "false"
+    buttons = page.locator(".modebar-btn").evaluate_all("all => all.map(one => one.dataset.title ?? one.ariaLabel)")
+    assert [text for text in buttons if re.search("share|cloud|edit", text, re.IGNORECASE)] == []
+    assert page.evaluate("window.__pwned") is None
+    assert (said, asked) == ([], [page.url])
+
+
+def test_only_the_pages_own_code_runs(sweep: Results, command: Command, browser: Any) -> None:
+    """Its Content-Security-Policy stops what would stand in it by a mistake."""
+    del sweep
+    assert command("report", "sweep", "-o", "report.html")[0] == 0
+    path = Path("report.html")
+    text = path.read_text(encoding="utf-8")
+    policy = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert len(policy) == 1
+    assert re.search("unsafe|eval|http|\\*", policy[0]) is None
+    assert policy[0].startswith("default-src 'none'; script-src 'sha256-")
+    path.write_text(text.replace("<main>", f"<main><script>{BAD}</script><svg onload={BAD}>"), encoding="utf-8")
+    page, said, asked = opened(browser, path)
+    assert page.evaluate("window.__pwned") is None
+    assert page.evaluate("document.styleSheets.length") == 2  # the page's, and the one to which plotly.js adds rules
+    assert len([line for line in said if "Content Security Policy" in line]) == 2
+    assert asked == [page.url]
+
+
+def opened(browser: Any, path: Path) -> tuple[Any, list[str], list[str]]:
+    """Open a report without a network; return the page, what it says in the console, and what it asks for."""
+    said: list[str] = []
+    asked: list[str] = []
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.context.set_offline(True)
+    page.goto(path.absolute().as_uri())
+    page.wait_for_selector("html[data-drawn]")
+    return page, said, asked

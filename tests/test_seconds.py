@@ -12,13 +12,13 @@ from statistics import median
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from rich.console import Console
 
 import fredsim
 from fredsim.errors import OutputError
 from fredsim.runs.results import Result
 from fredsim.show.plots import Options, plot
 from fredsim.show.progress import LineMonitor, TableMonitor
+from fredsim.show.terminal import PlainConsole
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -245,7 +245,7 @@ def test_progress(words: tuple[str, ...], small_yaml: Path, monkeypatch: pytest.
     """What is done of all: simulated seconds, iterations or updates, as the experiment gives its length."""
     for module in ("LINE_SECONDS", "BAR_SECONDS"):
         monkeypatch.setattr(f"fredsim.show.progress.{module}", 0.0)
-    console = Console(file=StringIO(), width=200)
+    console = PlainConsole(file=StringIO(), width=200)
     (result,) = [_followed(small_yaml, words, LineMonitor(console))]
     time, text = result.summary["time"], console.file.getvalue()  # type: ignore[attr-defined]
     if "seconds=12" in words:

@@ -178,4 +178,4 @@ def problems_at(problems: Iterable[Problem], place: PlaceOf) -> ConfigError:
         lines.append(f"{place(at)}: {key}{': ' if key else ''}{text}")
     if len(problems) > MOST_PROBLEMS:
         lines.append(f"{place(())}: and {len(problems) - MOST_PROBLEMS} more")
-    return ConfigError("\n".join(lines))
+    return ConfigError(*lines)

@@ -174,6 +174,6 @@ def _wrong_formula(title: str) -> str:
     for line in filter(is_math_text, title.split("\n")):
         try:
             MathTextParser("path").parse(line)
-        except ValueError as error:
-            return str(error).splitlines()[-1]
+        except Exception as error:  # of any type, if a formula is odd enough
+            return (str(error).splitlines() or [type(error).__name__])[-1]
     return ""

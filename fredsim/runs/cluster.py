@@ -81,7 +81,7 @@ class Cluster:
         workers = self.workers()
         if workers and not any(map(self.fits, workers)):
             self.__exit__()
-            raise ClusterError("\n".join(f"dask: {self.misfit(worker)}" for worker in workers))
+            raise ClusterError(*(f"dask: {self.misfit(worker)}" for worker in workers))
 
     def __enter__(self) -> Self:
         return self

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.config.choices import Backend
 from fredsim.config.document import read_document
 from fredsim.config.experiment import config_digest
-from fredsim.errors import OutputError, one_line
+from fredsim.errors import OutputError, nearest, one_line, shown, visible
 from fredsim.runs.per_client import CLIENTS
 from fredsim.runs.run_files import (
     check_config,
@@ -26,6 +27,8 @@ from fredsim.runs.run_files import (
     summary_text,
     with_digest,
 )
+from fredsim.simulation.loop import Status
+from fredsim.simulation.paths import PathTaken
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import MEASURED, Row
 from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
@@ -47,6 +50,8 @@ SUMMARY_TYPES: dict[str, Any] = {
     "status": str, "digest": str, "iterations": int, "updates": int, "backend": str, "path": str,
     "device": str | None, "validation_error": float | None, "time": float | None, "versions": dict, "processor": str,
 }  # fmt: skip
+#: The words that some of these values are one of.
+SUMMARY_WORDS = {"status": get_args(Status), "path": get_args(PathTaken), "backend": get_args(Backend)}
 
 CELLS = {"int": COUNT, "float": NUMBER, "int | None": OPTIONAL, "float | None": OPTIONAL, "str": DIGEST}
 
@@ -68,7 +73,7 @@ class Result:
         self.folder, self._as_found = folder, as_found
 
     def __repr__(self) -> str:
-        return f"<Result {self.folder}: {self.summary['status']}, digest {self.summary['digest'][:12]}…>"
+        return f"<Result {visible(str(self.folder))}: {self.summary['status']}, digest {self.summary['digest'][:12]}…>"
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -119,6 +124,10 @@ class Result:
         for key, kind in SUMMARY_TYPES.items():
             if not isinstance(loaded.get(key), kind):
                 raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
+        for key, words in SUMMARY_WORDS.items():
+            if loaded[key] not in words:
+                what = f"{key} is {shown(loaded[key])}{nearest(loaded[key], words)} (known: {', '.join(words)})"
+                raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
         if not self._as_found and loaded.get("sha256") != with_digest(loaded)["sha256"]:
             raise OutputError(f"{path}: {CHANGED}; run the experiment again")
         return loaded
@@ -294,7 +303,7 @@ class Result:
         except (OutputError, OSError, ValueError) as error:  # pyarrow raises subclasses of the last two
             raise OutputError(f"{one_line(error)}; run the experiment again") from None
         if cut:
-            warn(cut)
+            warn(visible(cut))
         else:
             self.check_written(path.name)
         return table

@@ -8,9 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fredsim.errors import OutputError, brief, option
+from fredsim.errors import OutputError, brief, option, visible
 from fredsim.runs.result import Result
-from fredsim.runs.sweep_tables import check_tables
+from fredsim.runs.sweep_tables import check_tables, recorded_rows
 from fredsim.system.csv_files import TEXT, read_cells, read_table
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Results:
         return Result(folder, as_found=self._as_found)
 
     def __repr__(self) -> str:
-        return f"<Results {self.folder}: {len(self)} runs>"
+        return f"<Results {visible(str(self.folder))}: {len(self)} runs>"
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -74,7 +74,7 @@ class Results:
         """The names of the runs with the values that `select` chose. Raises OutputError as `best` does."""
         axes = [name for name in self.best.columns if name in self.runs.columns]
         wanted = {tuple(cells[axis] for axis in axes) for cells in read_cells(self.folder / "best.csv")}
-        rows = read_cells(self.folder / "runs.csv")
+        rows = recorded_rows(self.folder)
         ends = [axis for axis in axes if axis in ("iterations", "updates")]  # in runs.csv these columns are outcomes
         for cells in rows if ends else ():
             if cells["run"] in self._names:

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from io import StringIO
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fredsim.config.document import flatten, read_document
 from fredsim.config.expansion import Expansion, folder_label, outline_of
 from fredsim.config.selection import Selection, best_rows
-from fredsim.errors import OutputError, option
+from fredsim.errors import OutputError, option, shown
 from fredsim.runs.result import Result
 from fredsim.runs.run_files import first_line, read_recorded
+from fredsim.simulation.loop import Status
 from fredsim.simulation.recorder import MEASURED
 from fredsim.system.csv_files import read_cells
 
@@ -29,6 +30,7 @@ __all__ = [
     "check_tables",
     "failed",
     "outcome_values",
+    "recorded_rows",
     "recorded_tables",
 ]
 
@@ -36,6 +38,7 @@ SUMMARY_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "bytes_pushed", "bytes_fetched", "digest", "error",
 )  # fmt: skip
+STATUSES = (*get_args(Status), "failed")
 SECONDS_TO = "seconds_to"  # the column of the seconds until the error that `select` names is reached
 
 Ended = Mapping[int, Mapping[str, Any]]
@@ -141,6 +144,17 @@ def _text(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
+def recorded_rows(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of a sweep's runs.csv, as text. Raises OutputError also for a status that no run has."""
+    path = folder / "runs.csv"
+    rows = read_cells(path)
+    for cells in rows:
+        if cells.get("status") not in STATUSES:
+            what = f"the status of {cells.get('run', '')!r} is {shown(cells.get('status'))}"
+            raise OutputError(f"{path}: is damaged ({what}, which no run has); run the experiment again")
+    return rows
+
+
 def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str, str]]]]:
     """Return what the tables of a recorded sweep have, and each row of its runs.csv with the number of its run.
 
@@ -156,7 +170,7 @@ def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str
     for n, (_, values) in enumerate(outline.runs):
         places.setdefault(folder_label(values), []).append(n)
     names, rows, number = [""] * len(axes), [], -1
-    for cells in read_cells(folder / "runs.csv"):  # which are in the order of the sweep
+    for cells in recorded_rows(folder):  # which are in the order of the sweep
         name = cells.get("run", "")
         later = [n for n in places.get(name.rpartition("-")[0], ()) if n > number]
         if not later:

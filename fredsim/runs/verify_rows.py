@@ -17,9 +17,8 @@ from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.opening import with_changes
 from fredsim.runs.results import Result
-from fredsim.runs.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_tables
+from fredsim.runs.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_rows, recorded_tables
 from fredsim.runs.verify import DifferenceError, on_backend, repeat_all
-from fredsim.system.csv_files import read_cells
 
 __all__ = ["has_rows_alone", "missing_rows", "rows_difference", "verify_rows"]
 
@@ -33,7 +32,7 @@ def has_rows_alone(folder: Path) -> bool:
 
 def missing_rows(folder: Path, expansion: Expansion) -> list[str]:
     """Return the names of the runs of a sweep that runs.csv does not have: they never ended, or their rows are lost."""
-    listed = {cells.get("run") for cells in read_cells(folder / "runs.csv")}
+    listed = {cells.get("run") for cells in recorded_rows(folder)}
     return [name for run in expansion.runs if (name := run.folder_name) not in listed]
 
 
@@ -60,7 +59,7 @@ def verify_rows(
     tables = SweepTables.of(expansion)
     runs = dict(zip(tables.names, (run.experiment for run in expansion.runs), strict=True))
     rows = []
-    for cells in read_cells(folder / "runs.csv"):
+    for cells in recorded_rows(folder):
         name = cells["run"]
         if name not in runs:
             raise OutputError(f"{folder / 'runs.csv'}: {folder / 'sweep.yaml'} has no run {name}; put the two back")

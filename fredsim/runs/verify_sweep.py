@@ -12,8 +12,7 @@ from fredsim.config.experiment import FIGURE_KEYS, Experiment
 from fredsim.errors import OutputError
 from fredsim.runs.opening import open_expansion
 from fredsim.runs.result import Result
-from fredsim.runs.sweep_tables import SweepTables, as_recorded, outcome_values
-from fredsim.system.csv_files import read_cells
+from fredsim.runs.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_rows
 
 __all__ = ["is_sweep", "recorded_expansion", "stopped_runs", "sweep_difference"]
 
@@ -47,7 +46,7 @@ def sweep_difference(folder: Path, expansion: Expansion) -> str | None:
     that follow from the summaries of the runs. Of a run that failed, the row's error is taken as it is.
     """
     tables = SweepTables.of(expansion)
-    rows = {cells.get("run", ""): cells for cells in read_cells(folder / "runs.csv")}
+    rows = {cells.get("run", ""): cells for cells in recorded_rows(folder)}
     held = [path.name for path in folder.iterdir() if any((path / name).exists() for name in OF_RUN)]
     for name, where in (*((name, "runs.csv names") for name in rows), *((name, "there is") for name in sorted(held))):
         if name not in tables.names:

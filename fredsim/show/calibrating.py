@@ -6,14 +6,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
-
 from fredsim.config.document import dump_yaml
 from fredsim.errors import ConfigError
 from fredsim.runs.calibrate import calibrated, measured, predicted
 from fredsim.runs.results import Result
-from fredsim.show.printing import print_table
+from fredsim.show.escaping import escape_title
 from fredsim.show.tables import Table
+from fredsim.show.terminal import print_table, say, say_lines
 
 __all__ = ["print_calibrated"]
 
@@ -34,7 +33,7 @@ def print_calibrated(folder: Path, others: Sequence[Path], root: Path | None, ou
             raise ConfigError(f"--predict: {first} and {other} would both be kept in {out / name}; rename a folder")
     dispatcher, records = calibrated(Result(folder)), [Result(other) for other in others]
     values = [measured(result) for result in records]
-    typer.echo(dump_yaml({"dispatcher": dispatcher}), nl=False)
+    say_lines(dump_yaml({"dispatcher": dispatcher}))
     with tempfile.TemporaryDirectory() as scratch:
         for number, (other, result, recorded) in enumerate(zip(others, records, values, strict=True)):
             place = Path(scratch, str(number)) if out is None else out / names[number]
@@ -55,6 +54,6 @@ def _draw(result: Result, simulated: Result) -> None:
 
     for name, (kind, x) in FIGURES.items():
         path = simulated.folder / f"{name}.png"
-        options = plots.Options(x=x, title=str(result.folder))
+        options = plots.Options(x=x, title=escape_title(str(result.folder)))
         plots.plot([result, simulated], path, kind, options, ["measured", "predicted"])
-        typer.echo(f"figure:  {path}")
+        say(f"figure:  {path}")

@@ -11,7 +11,7 @@ from fredsim.config.expansion import Expansion, Source
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN, Kind, find_class
 from fredsim.dispatchers.gates import spelled_out
-from fredsim.errors import OutputError
+from fredsim.errors import OutputError, visible
 from fredsim.runs.opening import open_expansion
 from fredsim.runs.verify import results_of
 from fredsim.servers.schedules import SCHEDULES
@@ -50,7 +50,7 @@ def bibtex_of(source: Source, overrides: Sequence[str] = ()) -> str:
 
 def _comment(text: str) -> str:
     """Return a text for a comment: on one line, and without @, with which BibTeX would begin an entry."""
-    return " ".join(text.replace("@", "(at)").split())
+    return visible(" ".join(text.replace("@", "(at)").split()))
 
 
 def _versions(expansion: Expansion) -> list[str]:

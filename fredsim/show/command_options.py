@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fredsim.show.terminal import say
+
 __all__ = [
     "AllowCode",
     "Begin",
@@ -64,7 +66,7 @@ def _print_version(requested: bool) -> None:
     if requested:
         from fredsim.system.version import fredsim_version
 
-        typer.echo(f"fredsim {fredsim_version()}")
+        say(f"fredsim {fredsim_version()}")
         raise typer.Exit
 
 

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import typer
-from rich.console import Console
-
 from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import TorchChoice
 from fredsim.runs.checkpoints import Checkpoints
@@ -23,11 +20,12 @@ from fredsim.runs.verify import changes, results_of, verify_all
 from fredsim.runs.verify_rows import has_rows_alone, missing_rows, rows_difference, verify_rows
 from fredsim.runs.verify_sweep import is_sweep, recorded_expansion, stopped_runs, sweep_difference
 from fredsim.show.progress import make_monitor
+from fredsim.show.terminal import PlainConsole, say
 
 __all__ = ["print_compared", "print_verified"]
 
 MODULE_NOTE = (
-    "  the model is a PyTorch module: its bits are promised on the same machine, device, versions, threads and window"
+    "the model is a PyTorch module: its bits are promised on the same machine, device, versions, threads and window"
     " alone (docs/models.md)"
 )
 
@@ -50,18 +48,19 @@ def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | No
         different = _print_difference(str(folder), found)
     if missing := missing_rows(folder, expansion):
         what = f"runs.csv lacks runs of the sweep ({len(missing):,}, such as {missing[0]}), which are not verified"
-        typer.echo(f"note: {folder}: {what}; --resume does them", err=True)
+        say(f"note: {folder}: {what}; --resume does them", err=True)
     return different
 
 
 def _print_rows(folder: Path, expansion: Expansion, jobs: int, root: Path | None, backend: str | None) -> bool:
     """Print what differs from the rows of a sweep of which only runs.csv and sweep.yaml are kept."""
     different = False
-    for row, found in verify_rows(folder, expansion, jobs, partial(make_monitor, Console(stderr=True)), root, backend):
+    monitor = partial(make_monitor, PlainConsole(stderr=True))
+    for row, found in verify_rows(folder, expansion, jobs, monitor, root, backend):
         if _print_difference(str(folder / row.name), found):
             different = True
             if isinstance(row.experiment.model, TorchChoice):
-                typer.echo(MODULE_NOTE)
+                say(f"  {MODULE_NOTE}")
     return different
 
 
@@ -71,20 +70,21 @@ def _print_runs(results: Sequence[Result], jobs: int, root: Path | None, backend
     check(*results)  # finds damage even in the last one before the first is run
     for result in results:
         for change in changes(result, root):
-            typer.echo(f"warning: {result.folder}: {change}", err=True)
+            say(f"warning: {result.folder}: {change}", err=True)
     if jobs > len(results) and not any(Checkpoints(result.folder).iterations for result in results):
         what = "no checkpoints were kept (fredsim run … --keep-checkpoints), so a run is verified in one piece"
-        typer.echo(f"note: {what}", err=True)
-    for result, found in verify_all(results, jobs, partial(make_monitor, Console(stderr=True)), root, backend):
+        say(f"note: {what}", err=True)
+    for result, found in verify_all(results, jobs, partial(make_monitor, PlainConsole(stderr=True)), root, backend):
         if result.live and (event := first_mismatch(result, root)):
             found = event if found is None else f"{found}; {event}"
         if _print_difference(str(result.folder), found):
             different = True
             if result.summary.get("numerics") == "native":
-                typer.echo("\n".join([MODULE_NOTE, *(f"  {line}" for line in changed_provenance(result.summary))]))
+                for line in (MODULE_NOTE, *changed_provenance(result.summary)):
+                    say(f"  {line}")
             elif code := result.summary.get("code"):
                 what = "keeps to what has one result, and draws from fredsim's streams alone (docs/own_server.md)"
-                typer.echo(f"  code of its own takes part ({', '.join(code)}): the bits are the same where that {what}")
+                say(f"  code of its own takes part ({', '.join(code)}): the bits are the same where that {what}")
     return different
 
 
@@ -95,7 +95,7 @@ def print_compared(one: Path, other: Path, root: Path | None, *, replay: bool) -
     """
     left, right = results_of(one, as_found=True), results_of(other, as_found=True)
     if len(left) != len(right):
-        typer.echo(f"different: {one} holds {len(left)} runs, {other} holds {len(right)}")
+        say(f"different: {one} holds {len(left)} runs, {other} holds {len(right)}")
         return True
     for folder in dict.fromkeys((one, other)):
         if is_sweep(folder):
@@ -105,15 +105,16 @@ def print_compared(one: Path, other: Path, root: Path | None, *, replay: bool) -
     for a, b in zip(left, right, strict=True):
         if _print_difference(f"{a.folder} and {b.folder}", difference(a, b)):
             different = True
-            typer.echo("".join(f"  {reason}\n" for reason in reasons(a, b)), nl=False)
+            for reason in reasons(a, b):
+                say(f"  {reason}")
             if replay:
-                with make_monitor(Console(stderr=True)) as monitor:
+                with make_monitor(PlainConsole(stderr=True)) as monitor:
                     event = first_event(a, b, root=root, observer=monitor.observer())
-                typer.echo(f"  {event}")
+                say(f"  {event}")
     return different
 
 
 def _print_difference(whose: str, found: str | None) -> bool:
     """Print the difference between two runs, or that there is none; return whether there is one."""
-    typer.echo(f"{whose}: {'same bits' if found is None else f'different: {found}'}")
+    say(f"{whose}: {'same bits' if found is None else f'different: {found}'}")
     return found is not None

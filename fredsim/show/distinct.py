@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import typer
-
 from fredsim.config.document import flatten
 from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.runs.results import Result
+from fredsim.show.terminal import say
 
 __all__ = ["alike", "distinct", "note_alike"]
 
@@ -35,7 +34,7 @@ def distinct(results: Sequence[Result]) -> list[Result]:
         result, first = twice[0]
         more = f", as do {len(twice) - 1} more" if len(twice) > 1 else ""
         what = f"is the same run as {first.folder} (configuration, seed and digest) and counts once{more}"
-        typer.echo(f"note: {result.folder}: {what}", err=True)
+        say(f"note: {result.folder}: {what}", err=True)
     return list(kept.values())
 
 
@@ -60,4 +59,4 @@ def alike(results: Sequence[Result]) -> str:
 def note_alike(results: Sequence[Result]) -> None:
     """Say whether runs differ in nothing but keys that change no bit of them, such as a seed from which none draws."""
     if text := alike(results):
-        typer.echo(f"note: {text}", err=True)
+        say(f"note: {text}", err=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+from fredsim.errors import visible
+
 __all__ = ["escape_latex"]
 
 SPECIAL = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", "–": "--", "—": "---", "…": r"\ldots{}", "“": "``", "”": "''", "’": "'",
+    "\\": r"\textbackslash{}", "{": r"\textbraceleft{}", "}": r"\textbraceright{}", "$": r"\$", "&": r"\&",
+    "#": r"\#", "_": r"\_", "%": r"\%", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", "[": "{[}", "]": "{]}", "*": "{*}", "–": "--", "—": "---",
+    "…": r"\ldots{}", "“": "``", "”": "''", "’": "'",
 }  # fmt: skip
 #: Characters that LaTeX needs as mathematics: those in fredsim's own labels, captions and tables.
 SYMBOLS = {
@@ -24,5 +27,8 @@ CHARACTERS = {**SPECIAL, **{character: rf"\ensuremath{{{symbol}}}" for character
 
 
 def escape_latex(text: str) -> str:
-    """Return LaTeX that shows a text as it is; letters with accents stay, as every LaTeX since 2018 reads UTF-8."""
-    return re.sub(r"\s+", " ", "".join(CHARACTERS.get(character, character) for character in text))
+    """Return LaTeX that shows a text as it is; letters with accents stay, as every LaTeX since 2018 reads UTF-8.
+
+    Its braces are balanced, as BibTeX requires; [ and * are in braces, as the end of the row above would take them.
+    """
+    return "".join(CHARACTERS.get(character, character) for character in visible(re.sub(r"\s+", " ", text)))

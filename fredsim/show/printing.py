@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table as RichTable
 
 from fredsim.config.expansion import Expansion
@@ -22,7 +21,9 @@ from fredsim.runs.results import Result, Results
 from fredsim.runs.verify import results_of
 from fredsim.show.command_options import command_line, given_options
 from fredsim.show.distinct import distinct, note_alike
+from fredsim.show.escaping import escape_title
 from fredsim.show.tables import Table, write_files
+from fredsim.show.terminal import PlainConsole, print_table, say
 from fredsim.system.memory import format_bytes
 
 if TYPE_CHECKING:
@@ -38,22 +39,15 @@ __all__ = [
     "print_estimates",
     "print_plot",
     "print_results",
-    "print_table",
 ]  # fmt: skip
 
 INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 
 
-def print_table(table: RichTable) -> None:
-    """Print a table; if the output is no terminal, it is 160 characters wide."""
-    console = Console()
-    (console if console.is_terminal else Console(width=160)).print(table)
-
-
-def print_error(text: str) -> None:
-    """Print an error message, with `error: ` before each line, to stderr."""
-    for line in text.split("\n"):
-        typer.echo(f"error: {line}", err=True)
+def print_error(*lines: object) -> None:
+    """Print the lines of an error message to stderr, each with `error: ` before it."""
+    for line in lines:
+        say(f"error: {line}", err=True)
 
 
 def duration(seconds: float) -> str:
@@ -69,7 +63,7 @@ HELD = {"hand": "tasks", "fused": "versions", "queued": "versions", "snapshots":
 
 def print_estimates(estimates: Iterable[Estimate]) -> None:
     """Print estimates of runs, and why their paths were chosen."""
-    console = Console(stderr=True)
+    console = PlainConsole(stderr=True)
     with console.status("measuring …") if console.is_terminal else nullcontext():
         found = list(estimates)
     timed = any(run.simulated is not None for run in found)
@@ -87,18 +81,18 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
         table.add_row(run.label, run.path, shown, *by_clock, live, *sizes, took)
     print_table(table)
     for path, why in dict.fromkeys((run.path, run.why) for run in found):
-        typer.echo(f"{path}: {why}")
+        say(f"{path}: {why}")
     if any(run.gated for run in found):
-        typer.echo("pushed, fetched: at most, before gates")
+        say("pushed, fetched: at most, before gates")
     if any(run.goal for run in found):
-        typer.echo("until: all of it at most; a run ends when it is there")
+        say("until: all of it at most; a run ends when it is there")
     if own := [(run.seconds, run.as_rule) for run in found if run.as_rule is not None]:
         now, then = map(sum, zip(*own, strict=True))
         what = f"{duration(now)}, and {duration(then)} with asgd in its place"
         remedy = "written as a rule (docs/rules.md), it could take about as little as that"
-        typer.echo(f"a server of your own: {what}; {remedy}")
+        say(f"a server of your own: {what}; {remedy}")
     runs = "1 run" if len(found) == 1 else f"{len(found)} runs"
-    typer.echo(f"{runs}, {duration(sum(run.seconds for run in found))} one after the other")
+    say(f"{runs}, {duration(sum(run.seconds for run in found))} one after the other")
 
 
 def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]:
@@ -113,19 +107,19 @@ def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]
     print_table(Table(rows).printed())
     note_alike(results)
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
-        typer.echo(f"backend: {backend}{device and f', {device}'}")
+        say(f"backend: {backend}{device and f', {device}'}")
     for row in rows:
         if (row["status"], row["iterations"]) == ("finished", 0):
-            typer.echo(f"{row['run']}: ended before any gradient arrived; give more seconds")
+            say(f"{row['run']}: ended before any gradient arrived; give more seconds")
     if expansion.selection is not None and isinstance(loaded, Results) and (loaded.folder / "best.csv").is_file():
         title = f"best {', '.join(expansion.selection.axes)} by the mean of {expansion.selection.best}"
         best = loaded.best.astype(object).where(loaded.best.notna(), None)
         rows = [{str(key): value for key, value in row.items()} for row in best.to_dict("records")]
         print_table(Table(rows, title).printed())
-    typer.echo(f"results: {loaded.folder}")
+    say(f"results: {loaded.folder}")
     tables, left_out = draw_figures(results, loaded.folder, expansion.figures)
     for path, why in left_out:
-        typer.echo(f"left out: {path} ({why})", err=True)
+        say(f"left out: {path} ({why})", err=True)
     return tables
 
 
@@ -139,7 +133,7 @@ def draw_figures(
     """
     from fredsim.show import plots
 
-    title, command = results[0].config["name"], shlex.join(["fredsim", "plot", str(folder)])
+    title, command = escape_title(str(results[0].config["name"])), shlex.join(["fredsim", "plot", str(folder)])
     tables: list[Table] = []
     left_out: list[tuple[Path, FredsimError]] = []
     for figure in figures or [FigureChoice(name="error")]:
@@ -152,7 +146,7 @@ def draw_figures(
         except Exception as error:
             left_out.append((path, FredsimError(f"{type(error).__name__}: {' '.join(str(error).split())}")))
         else:
-            typer.echo(f"figure:  {path}")
+            say(f"figure:  {path}")
             tables += drawing.tables
     return tables, left_out
 
@@ -184,11 +178,11 @@ def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--r
         print_error(f"{name} failed: {error}")
     left = len(expansion.runs) - len(results) - len(failures)
     if left:
-        typer.echo(f"interrupted: {left} of {len(expansion.runs)} runs remain; continue with {how}", err=True)
+        say(f"interrupted: {left} of {len(expansion.runs)} runs remain; continue with {how}", err=True)
         return INTERRUPTED
     if isinstance(loaded, Result) and loaded.summary["status"] == "interrupted":
         how = "continues" if Checkpoints(loaded.folder).folder.is_dir() else "starts it from the beginning"
-        typer.echo(f"interrupted: {loaded.folder} holds the results so far; the same command {how}", err=True)
+        say(f"interrupted: {loaded.folder} holds the results so far; the same command {how}", err=True)
         return INTERRUPTED
     return 2 if failures else 0
 
@@ -212,7 +206,7 @@ def print_plot(
         print_table(table.printed())
     written = write_files(output, drawing.tables, drawing.caption, command_line(context, parameters), latex=latex)
     for path in (output, *written):
-        typer.echo(path)
+        say(path)
     return 0
 
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fredsim.errors import visible
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.result import LOSS_NOT_FINITE
+from fredsim.show.terminal import PlainConsole
 from fredsim.simulation.recorder import Row
 
 __all__ = ["LineMonitor", "TableMonitor", "make_monitor"]
@@ -53,7 +54,7 @@ class Length:
 class ConsoleMonitor(Monitor):
     """Prints permanent lines: one when the first kernel is compiled, and one for each run that has ended."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: PlainConsole) -> None:
         self.console = console
         self.counts: Counter[str] = Counter()  # the number of runs by how they ended
         self._compiling = False
@@ -66,7 +67,7 @@ class ConsoleMonitor(Monitor):
 
     def note(self, text: str) -> None:
         """Print a line, without breaking it."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(text, highlight=False, soft_wrap=True)
 
     def compiling(self) -> None:
         """Print that kernels are being compiled, but only once."""
@@ -116,7 +117,7 @@ class ConsoleObserver(Observer):
 class TableMonitor(ConsoleMonitor):
     """A live table: a row for each run in progress, and one for the sweep."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: PlainConsole) -> None:
         super().__init__(console)
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -150,7 +151,7 @@ class TableMonitor(ConsoleMonitor):
 
     def failed(self, label: str, error: str) -> None:
         """Print why a run failed, and remove its row."""
-        for task in [task for task in self.progress.tasks if task.description == label]:
+        for task in [task for task in self.progress.tasks if task.description == visible(label)]:
             self.progress.remove_task(task.id)
         super().failed(label, error)
 
@@ -176,7 +177,7 @@ class RowObserver(ConsoleObserver):
         self._length = Length(iterations, updates, seconds)
         self._began = self._shown = time.perf_counter()
         fields = {**NOTHING, "state": "starting", "done": self._length.done(0)}
-        self._progress.reset(self._task, total=self._length.total, description=label, visible=True, **fields)
+        self._progress.reset(self._task, total=self._length.total, description=visible(label), visible=True, **fields)
 
     def advance(self, iteration: int, timestamp: int, simulated: float) -> None:
         """Move the bar, unless it was moved less than BAR_SECONDS ago."""
@@ -247,6 +248,6 @@ def result_text(error: float | None, gap: float | None) -> str:
     return "validation error none" if error is None else f"validation error {error:.4f}"
 
 
-def make_monitor(console: Console) -> TableMonitor | LineMonitor:
+def make_monitor(console: PlainConsole) -> TableMonitor | LineMonitor:
     """Return a live table if the console is a terminal, otherwise plain lines."""
     return TableMonitor(console) if console.is_terminal else LineMonitor(console)

@@ -6,11 +6,14 @@ import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table as RichTable
 
+from fredsim.errors import visible
+from fredsim.show.escaping import escape_cell, escape_markdown
 from fredsim.show.latex import escape_latex
 from fredsim.system.files import write_errors
 
@@ -44,8 +47,15 @@ class Table:
     def markdown(self) -> str:
         """Return the table as Markdown."""
         lines = [self.columns, ["---"] * len(self.columns)]
-        lines += [[short(row.get(name)).replace("|", "\\|") for name in self.columns] for row in self.rows]
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        lines += [[short(row.get(name)) for name in self.columns] for row in self.rows]
+        return "".join(f"| {' | '.join(map(escape_markdown, line))} |\n" for line in lines)
+
+    def csv(self) -> str:
+        """Return the table as CSV, with all digits, for spreadsheets among others."""
+        rows: list[list[Any]] = [self.columns, *([row.get(name) for name in self.columns] for row in self.rows)]
+        text = StringIO()
+        csv.writer(text, lineterminator="\n").writerows(map(escape_cell, row) for row in rows)
+        return text.getvalue()
 
     def latex(self) -> str:
         """Return the table as a tabular of LaTeX, with the lines of the package booktabs."""
@@ -65,14 +75,11 @@ def write_files(
     With `latex`, all are also written to FIGURE-table.tex. Raises OutputError if they cannot be written.
     """
     table, page, paper = (figure.with_name(f"{figure.stem}-table.{kind}") for kind in ("csv", "md", "tex"))
-    parts = [f"```console\n$ {command}\n```\n", f"{caption}\n"]
+    parts = [f"```console\n$ {visible(command)}\n```\n", f"{escape_markdown(caption)}\n"]
     for one in tables:
         parts += [*([f"{one.title}:\n"] if one.title else []), one.markdown()]
     with write_errors(table, "choose another place for it"):
-        with table.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, tables[0].columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(tables[0].rows)
+        table.write_text(tables[0].csv(), encoding="utf-8", newline="")
         page.write_text("\n".join(parts), encoding="utf-8")
         if latex:
             paper.write_text(_paper(tables, caption, command), encoding="utf-8")
@@ -86,7 +93,7 @@ def _paper(tables: Sequence[Table], caption: str, command: str) -> str:
 
 
 def _comment(text: str) -> str:
-    return f"% {' '.join(text.split())}"
+    return f"% {visible(' '.join(text.split()))}"
 
 
 def _set(value: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fredsim.config.document import flatten
 from fredsim.config.experiment import FIGURE_KEYS
+from fredsim.errors import visible
 from fredsim.runs.results import Result
 from fredsim.runs.run_files import with_digest
 
@@ -85,10 +86,10 @@ def read_run(name: str, result: Result) -> ExportedRun:
     for key, value in numbers.items():
         if key not in metrics:
             points[f"summary/{key}"] = [Point(steps[-1], seconds[-1], float(value))]
-    facts = {key: value for key, value in flatten(summary).items() if isinstance(value, str)}
+    facts = {visible(key): visible(value, "\n") for key, value in flatten(summary).items() if isinstance(value, str)}
     kept = {key: value for key, value in result.config.items() if key not in FIGURE_KEYS}
     named = str(result.config["name"])
-    return ExportedRun(name, result.folder, named, points, flatten(kept), facts, result.has_diverged)
+    return ExportedRun(visible(name), result.folder, named, points, flatten(kept), facts, result.has_diverged)
 
 
 def as_text(value: Any) -> str:

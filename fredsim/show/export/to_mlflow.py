@@ -19,7 +19,7 @@ import mlflow.store.tracking.sqlalchemy_store  # noqa: F401  so that a missing p
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
-from fredsim.errors import ConfigError, OutputError, one_line
+from fredsim.errors import ConfigError, OutputError, one_line, visible
 from fredsim.show.export.recorded import ExportedRun, as_text
 
 __all__ = ["COMPLETE", "NAME", "write"]
@@ -87,7 +87,9 @@ def _runs_named(client: Any, experiment: str, name: str) -> Iterator[Any]:
 def _add(client: Any, experiment: str, run: ExportedRun) -> None:
     """Write a run: its parameters, its tags, its numbers, and last the tag that marks it as complete."""
     kept, lost = run.without(math.isinf, "MLflow has no infinity")
-    tags = {NAME: run.name, "fredsim.folder": str(run.folder)} | {f"fredsim.{key}": text for key, text in lost.items()}
+    tags = {NAME: run.name, "fredsim.folder": visible(str(run.folder))} | {
+        f"fredsim.{key}": text for key, text in lost.items()
+    }
     tags |= {f"fredsim.{key}": value for key, value in run.facts.items() if f"fredsim.{key}" != COMPLETE}
     identity = client.create_run(experiment, start_time=0, tags={NAME: run.name}, run_name=run.name).info.run_id
     texts = _truncated({key: as_text(value) for key, value in run.params.items()})

@@ -22,6 +22,7 @@ from tensorboard.util import tensor_util
 from fredsim.errors import OutputError
 from fredsim.numerics.arrays import LARGEST
 from fredsim.show.export.recorded import ExportedRun, as_text
+from fredsim.show.tables import Table
 from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["FILE", "write"]
@@ -104,7 +105,7 @@ def _exceeds_float32(value: float) -> bool:
 
 def _facts(facts: Mapping[str, str]) -> Any:
     """Return the event with the text `summary`, a Markdown table of a run's facts."""
-    lines = ["| key | value |", "| --- | --- |", *(f"| {key} | {value} |" for key, value in facts.items())]
-    tensor = tensor_util.make_tensor_proto(np.array("\n".join(lines).encode(), dtype=object))
+    table = Table([{"key": key, "value": value} for key, value in facts.items()]).markdown().removesuffix("\n")
+    tensor = tensor_util.make_tensor_proto(np.array(table.encode(), dtype=object))
     metadata = text.create_summary_metadata(display_name="", description="")
     return _event(summary_pb2.Summary.Value(tag="summary", tensor=tensor, metadata=metadata))

@@ -81,7 +81,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         if places:
             texts = [value_name(options.axis or "", text) for text in places]
             rotation, side = (60, "right") if len(places) > 4 else (0, "center")
-            axes.set_xticks(list(places.values()), texts, rotation=rotation, ha=side, parse_math=False)
+            axes.set_xticks(list(places.values()), texts, rotation=rotation, ha=side)
         elif numbers and 0 < min(numbers) * DECADE < max(numbers):
             axes.set_xscale("log")
             axes.xaxis.set_minor_formatter(NullFormatter())

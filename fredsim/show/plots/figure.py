@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 
 from fredsim.config.document import flatten
 from fredsim.config.figure_options import Y, is_wanted, option_problems
-from fredsim.errors import ConfigError, OutputError, nearest
+from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.runs.results import Result, Results
 from fredsim.show.distinct import alike
 from fredsim.show.plots.copies import COPIES
@@ -25,7 +26,7 @@ from fredsim.show.plots.matrix import MATRIX
 from fredsim.show.plots.probe import PROBE
 from fredsim.show.plots.shards import SHARDS
 from fredsim.show.plots.staleness import STALENESS
-from fredsim.show.plots.styles import style_of
+from fredsim.show.plots.styles import style_of, take_literally
 from fredsim.show.plots.timeline import TIMELINE, trace
 from fredsim.show.plots.waits import WAITS
 from fredsim.system.files import write_errors
@@ -74,7 +75,8 @@ def plot(
     count = found.axes or len(panels)
     columns = 1 if found.panel_per_run else min(count, style.columns)
     rows = -(-count // columns)
-    with mpl.rc_context(style.rc):
+    with mpl.rc_context(style.rc), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph ")  # of a name: a letter that the font lacks is an empty box
         width = style.width or (5.5 if columns == 1 and not found.panel_per_run else 7.2)
         figure = Figure(figsize=(width, style.alone if rows == 1 else style.row * rows), layout="constrained")
         grid = figure.subplots(rows, columns, sharex=found.shared, sharey=found.shared, squeeze=False)
@@ -83,7 +85,7 @@ def plot(
             empty.set_visible(False)
         for number, axes in enumerate(grid.flat[:count]):
             if not found.axes:
-                axes.set_title(panels[number].title, parse_math=False)
+                axes.set_title(panels[number].title)
             below = number < count - columns  # whether there is a panel below
             if found.shared:
                 axes.tick_params(labelbottom=not below)
@@ -91,16 +93,18 @@ def plot(
                 axes.set_xlabel("")
             if found.shared and number % columns:
                 axes.set_ylabel("")
+        take_literally(figure)
         place = "above" if found.axes else "beside" if found.beside else "inside"
         if not add_legend(figure, list(grid.flat[:count]), drawing.published, place, style):
             note = "There are too many lines to name; --by says which runs to take together."
             drawing = replace(drawing, caption=f"{drawing.caption} {note}")
         if text := next(filter(None, (alike(line.runs) for panel in panels for line in panel.lines)), ""):
             drawing = replace(drawing, caption=f"{drawing.caption} {text[0].upper()}{text[1:]}.")
+        title = visible(options.title, "\n")  # the only text that may have formulas
         if found.axes:  # the legend is above
-            grid[0, 0].set_title(options.title, loc="left", fontsize=style.title)
+            grid[0, 0].set_title(title, loc="left", fontsize=style.title)
         else:
-            figure.suptitle(options.title, fontsize=style.title)
+            figure.suptitle(title, fontsize=style.title)
         if options.caption:
             _add_caption(figure, drawing.caption, options.command)
         avoid_overlap(figure, list(grid.flat[:count]), drawing.published, style)
@@ -115,7 +119,7 @@ def _add_caption(figure: Figure, caption: str, command: str) -> None:
     parts = [caption, f"$ {command}" if command else ""]
     width = int(LETTERS_PER_INCH * figure.get_figwidth())
     text = "\n".join(line for part in parts for line in textwrap.wrap(part, width))
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35", parse_math=False)
+    take_literally(figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35"))
 
 
 def _panels(results: Sequence[Result], kind: Kind, options: Options, names: Sequence[str] | None) -> list[Panel]:

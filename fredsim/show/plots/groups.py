@@ -10,7 +10,7 @@ from typing import Any
 from fredsim.config.document import flatten
 from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.config.registry import KNOWN
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, nearest, visible
 from fredsim.runs.results import Result
 
 __all__ = [
@@ -207,7 +207,7 @@ def _joined(keys: Sequence[str], config: Flat) -> str:
 def _texts(values: Flat) -> str:
     """Return the values of these keys as one text, without null and no noise, unless there is nothing else."""
     shown = {key: value for key, value in values.items() if value is not None and (key, value) != NO_NOISE} or values
-    return ", ".join(dict.fromkeys(_text(key, value) for key, value in shown.items()))
+    return ", ".join(dict.fromkeys(visible(_text(key, value)) for key, value in shown.items()))
 
 
 def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
-from fredsim.show.plots.styles import LETTERS_PER_INCH, Style
+from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, take_literally
 
 __all__ = ["add_legend", "avoid_overlap"]
 
@@ -52,7 +52,7 @@ def add_legend(figure: Figure, grid: Sequence[Axes], published: bool, place: str
     else:
         _add_beside(figure, handles)
         return True
-    _disable_math(legend)
+    take_literally(legend)
     return True
 
 
@@ -99,7 +99,7 @@ def _hides(legend: Legend, axes: Axes) -> bool:
 def _add_beside(figure: Figure, handles: dict[str, Artist]) -> None:
     """Draw the legend beside the panels; if long names would leave too little space for these, widen the figure."""
     legend = figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
-    _disable_math(legend)
+    take_literally(legend)
     width, taken = figure.get_figwidth(), legend.get_window_extent().width / figure.dpi
     if taken > WIDEST_BESIDE * width:
         figure.set_figwidth(width + taken)
@@ -112,12 +112,12 @@ def _add_within(figure: Figure, grid: Sequence[Axes], handles: dict[str, Artist]
     panel = width / (spec.get_gridspec().ncols if spec is not None else 1)
     widest = max(map(len, names)) / LETTERS_PER_INCH + HANDLE
     if place == "inside" and len(names) <= MOST_INSIDE_FIXED and widest < panel / 2:
-        _disable_math(grid[0].legend(list(handles.values()), names))
+        take_literally(grid[0].legend(list(handles.values()), names))
         return
     columns = min(MOST_COLUMNS, len(names))
     while True:
         legend = figure.legend(list(handles.values()), names, loc="outside upper center", ncols=columns)
-        _disable_math(legend)
+        take_literally(legend)
         box, longest = legend.get_window_extent(), max(len(line) for name in names for line in name.split("\n"))
         over = box.width / figure.dpi - width
         if over <= 0 or longest == 1:
@@ -131,9 +131,3 @@ def _add_within(figure: Figure, grid: Sequence[Axes], handles: dict[str, Artist]
                 "\n".join(textwrap.wrap(name, max(1, longest - max(1, int(over * LETTERS_PER_INCH)))))
                 for name in handles
             ]
-
-
-def _disable_math(legend: Any) -> None:
-    """Show the names as plain text, even one that looks like a formula."""
-    for text in legend.get_texts():
-        text.set_parse_math(False)

@@ -56,10 +56,10 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
             axes.text(column, row, text, ha="center", va="center", fontsize=style.dense, color=colour)
     axes.imshow(shades, cmap=COLOURS, norm=LogNorm(1.0, WORST), aspect="auto")
     beside = lines if style.width is None else [style.wrapped(line, NAMES) for line in lines]
-    axes.set_yticks(range(len(lines)), beside, parse_math=False, fontsize=style.dense + 1)
+    axes.set_yticks(range(len(lines)), beside, fontsize=style.dense + 1)
     names = [style.wrapped(panel.title, NAMES) for panel in panels]
     turned: dict[str, Any] = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
-    axes.set_xticks(range(len(panels)), names, fontsize=style.dense, parse_math=False, **turned)
+    axes.set_xticks(range(len(panels)), names, fontsize=style.dense, **turned)
     axes.grid(visible=False)
     axes.tick_params(length=0)
     figure = axes.get_figure(root=True)

@@ -6,9 +6,13 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
-from fredsim.config.figure_options import Options
+from matplotlib.artist import Artist
+from matplotlib.text import Text
 
-__all__ = ["PLAIN", "Style", "style_of"]
+from fredsim.config.figure_options import Options
+from fredsim.errors import visible
+
+__all__ = ["PLAIN", "Style", "style_of", "take_literally"]
 
 
 @dataclass(frozen=True)
@@ -80,3 +84,14 @@ STYLES = {
 def style_of(options: Options) -> Style:
     """Return the style that a figure's options name."""
     return STYLES[options.style]
+
+
+def take_literally(artist: Artist) -> None:
+    """Let every text in a part of a figure be shown as it is, also one that looks like a formula.
+
+    The numbers beside the ticks have no text before they are drawn; matplotlib writes them itself, some as formulas.
+    """
+    for text in artist.findobj(Text):
+        assert isinstance(text, Text)
+        if text.get_text():
+            text.set(text=visible(text.get_text(), "\n"), parse_math=False)

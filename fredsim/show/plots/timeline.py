@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, visible
 from fredsim.runs.results import Result
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit
 from fredsim.show.plots.groups import Panel
@@ -76,7 +76,7 @@ def trace(panels: Sequence[Panel], path: Path, options: Options) -> Drawing:
         begin, end, chosen = window_of(run, spans, options)
         shown.append(spans.within(begin, end, chosen))
     caption = _caption(options)
-    write_trace(path, panels, shown, chosen, {"caption": caption, "command": options.command})
+    write_trace(path, panels, shown, chosen, {"caption": caption, "command": visible(options.command)})
     return Drawing(caption, [Table(_rows(panels, shown, chosen))])
 
 

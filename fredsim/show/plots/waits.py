@@ -37,7 +37,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
                 axes.barh(range(len(bars)), widths, 0.7, left, **bar_style(state))
             left += widths
         names = [style_of(options).wrapped(_name(bar), NAMES) for bar in bars]
-        axes.set_yticks(range(len(bars)), names, parse_math=False)
+        axes.set_yticks(range(len(bars)), names)
         tall = max(tall, *(name.count("\n") for name in names)) if style_of(options).width else tall
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")

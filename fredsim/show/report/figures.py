@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fredsim.config.figure_options import X, Y
+from fredsim.errors import visible
 from fredsim.runs.results import Result
 from fredsim.runs.run_files import requested_files
+from fredsim.show.escaping import escape_plotly
 from fredsim.show.plots import published
 from fredsim.show.plots.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.drawing import available_y, x_of
@@ -137,14 +139,19 @@ def _figure(panel: str, traces: list[dict[str, Any]], x: str = "", y: str = "") 
     return {"panel": panel, "data": traces, "x": {"": {"title": x}}, "y": {"": {"title": y}}}
 
 
+def _named(line: Line, what: str) -> dict[str, str]:
+    """Return the entries of a trace that name it, as what it is of its line."""
+    return {"name": escape_plotly(f"{line.label}: {what}"), "legendgroup": visible(line.label)}
+
+
 def _trace(line: Line) -> dict[str, Any]:
     look = {"color": line.colour, "dash": DASHES[line.dash], "width": 1.8}
-    return {"name": line.label, "legendgroup": line.label, "mode": "lines", "line": look}
+    return {"name": escape_plotly(line.label), "legendgroup": visible(line.label), "mode": "lines", "line": look}
 
 
 def _band(line: Line, x: Any, low: Any, high: Any) -> Iterator[dict[str, Any]]:
     """Yield a band: two invisible lines, the second with the fill between them."""
-    unseen = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": line.label}
+    unseen = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": visible(line.label)}
     red, green, blue = (int(line.colour[at : at + 2], 16) for at in (1, 3, 5))
     between = {"fill": "tonexty", "fillcolor": f"rgba({red}, {green}, {blue}, 0.18)"}
     yield unseen | {"x": x, "y": _numbers(low)}
@@ -170,14 +177,14 @@ def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[
                 "x": {x: _numbers(x_of(last, x)) for x in axes},
                 "y": _numbers({y: last[y].where(np.isfinite(last[y]), highest[y]) for y in ys}),
             }
-            name = {"name": f"{line.label}: diverged", "legendgroup": line.label}
+            name = _named(line, "diverged")
             yield name | {"mode": "markers", "marker": cross} | ends
     for x in axes:
         for y in ys:
             for source, points, _ in published.series(line.runs, x, y):
                 circle = {"symbol": "circle-open", "size": 8, "color": line.colour}
                 places: dict[str, Any] = {"x": {x: [at for at, _ in points]}, "y": {y: [value for _, value in points]}}
-                name = {"name": f"{line.label}: {source}", "legendgroup": line.label}
+                name = _named(line, source)
                 yield name | {"mode": "markers", "marker": circle} | places
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fredsim.config.figure_options import X, Y
 from fredsim.errors import ConfigError, OutputError, how_to_install
 from fredsim.runs.results import Result, load
 from fredsim.show.distinct import distinct, note_alike
+from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import Panel, differences, group, labels
 from fredsim.show.report.sections import Section, sections
 from fredsim.show.tables import Table, short
@@ -29,6 +31,8 @@ RUN_COLUMNS = (
     "bytes_fetched", "gap",
 )  # fmt: skip
 PROVENANCE = ("backend", "device", "numerics", "path", "path_why", "machine", "processor", "git", "data")
+#: Where plotly.js adds a style for its maps, unless there is an element with this id.
+STYLES = re.compile(r'document\.getElementById\("([0-9a-f]{64})"\)')
 
 
 def report(
@@ -92,10 +96,12 @@ def _page(
     names = ", ".join(dict.fromkeys(result.config["name"] for result in results))
     found = list(sections(panels))
     drawn = {f"{section.key}-{n}": figure for section in found for n, figure in enumerate(section.figures)}
-    data = json.dumps(drawn, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    data = json.dumps(drawn, allow_nan=False, separators=(",", ":"))
+    style, own = _file("page.css"), _file("page.js")
     parts = {
-        "title": escape(names),
-        "style": _file("page.css"),
+        "policy": _policy(scripts=(program, own), styles=(style, "")),
+        "title": escape_html(names),
+        "style": style,
         "question": _question(names, headings),
         "facts": _facts(results, failures),
         "runs": _runs(results, failures),
@@ -103,11 +109,29 @@ def _page(
         "sections": "".join(_section(section, log=log) for section in found),
         "configuration": _configuration(results),
         "provenance": _provenance(results),
+        "unused": "".join(f'<template id="{name}"></template>' for name in dict.fromkeys(STYLES.findall(program))),
         "plotly": program,
         "figures": data.replace("<", "\\u003c"),  # a label may contain </script>
-        "program": _file("page.js"),
+        "program": own,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _file("page.html"))
+
+
+def _policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
+    """Return the Content-Security-Policy of the page: nothing but these scripts and styles, and images of its own.
+
+    A browser compares the SHA-256 of each element's text. The styles have "", since plotly.js makes an empty element,
+    to which it adds rules one by one. Images are those that plotly.js makes to save a figure.
+    """
+
+    def sources(texts: Sequence[str]) -> str:
+        digests = (hashlib.sha256(text.encode()).digest() for text in texts)
+        return " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+
+    return (
+        f"default-src 'none'; script-src {sources(scripts)}; style-src {sources(styles)}; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
 
 
 def _file(name: str) -> str:
@@ -117,13 +141,13 @@ def _file(name: str) -> str:
 def _section(section: Section, *, log: bool) -> str:
     controls = _controls(section, log=log) if section.key == "curves" else ""
     plots = "".join(
-        f"<figure><figcaption>{escape(figure['panel'])}</figcaption>"
+        f"<figure><figcaption>{escape_html(figure['panel'])}</figcaption>"
         f'<div class="plot" id="{section.key}-{n}"></div></figure>'
         for n, figure in enumerate(section.figures)
     )
     return (
         f'<section id="{section.key}"><h2>{section.title}</h2>{controls}<div class="figures">{plots}</div>'
-        f'<p class="caption">{escape(section.caption)}</p>{_table(section.table)}</section>\n'
+        f'<p class="caption">{escape_html(section.caption)}</p>{_table(section.table)}</section>\n'
     )
 
 
@@ -145,12 +169,12 @@ def _controls(section: Section, *, log: bool) -> str:
 
 def _question(names: str, headings: Iterable[str]) -> str:
     """Return the name, and the comments above the experiments: a line, then paragraphs."""
-    parts = [f"<h1>{escape(names)}</h1>"]
+    parts = [f"<h1>{escape_html(names)}</h1>"]
     for heading in headings:
         text = "\n".join(line.removeprefix("#").removeprefix(" ") for line in heading.splitlines())
         first, *rest = (part.strip() for part in text.replace("\n", "\n\n", 1).split("\n\n"))
-        parts.append(f'<p class="question">{escape(first)}</p>')
-        parts += [f"<p>{escape(part)}</p>" for part in rest if part]
+        parts.append(f'<p class="question">{escape_html(first)}</p>')
+        parts += [f"<p>{escape_html(part)}</p>" for part in rest if part]
     return "".join(parts)
 
 
@@ -191,7 +215,7 @@ def _legend(panels: Sequence[Panel]) -> str:
         dash = {"-": "none", "--": "8 4", "-.": "8 3 2 3", ":": "2 3"}[line.dash]
         stroke = f'stroke="{line.colour}" stroke-width="3" stroke-dasharray="{dash}"'
         mark = f'<svg width="28" height="8" aria-hidden="true"><line x1="0" x2="28" y1="4" y2="4" {stroke}/></svg>'
-        label = escape(line.label)
+        label = escape_html(line.label)
         buttons.append(f'<button type="button" aria-pressed="true" data-line="{label}">{mark}{label}</button>')
     return "".join(buttons)
 
@@ -201,7 +225,7 @@ def _configuration(results: Sequence[Result]) -> str:
     texts = [("the sweep, with its overrides", path) for path in written if path.is_file()]
     texts += [(label, result.folder / "config.yaml") for result, label in zip(results, labels(results), strict=True)]
     details = "".join(
-        f"<details><summary>{escape(title)}</summary><pre>{escape(path.read_text(encoding='utf-8'))}</pre></details>"
+        f"<details><summary>{escape_html(title)}</summary><pre>{escape_html(path.read_text(encoding='utf-8'))}</pre></details>"
         for title, path in texts
     )
     return f'<div class="wide">{details}</div>'
@@ -232,7 +256,7 @@ def _table(table: Table) -> str:
 
     def cell(tag: str, name: str, text: str) -> str:
         number = "" if name in text_columns else ' class="number"'
-        return f"<{tag}{number}>{escape(text)}</{tag}>"
+        return f"<{tag}{number}>{escape_html(text)}</{tag}>"
 
     head = "".join(cell("th", name, name.replace("_", " ")) for name in table.columns)
     body = "".join(f"<tr>{''.join(cell('td', name, short(row[name])) for name in row)}</tr>" for row in rows)
