@@ -1,7 +1,6 @@
 """The data sets as a run sees them: shapes, values, splits."""
 
 import gzip
-import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,18 +51,12 @@ def check_types(data: Dataset) -> None:
 def test_digits_that_are_damaged(
     change: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = importlib.util.find_spec("sklearn")
-    assert found is not None
-    assert found.origin is not None
-    whole = (Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz").read_bytes()
-    path = tmp_path / "datasets" / "data" / "digits.csv.gz"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(change(whole))
-    other = importlib.util.spec_from_file_location("sklearn", tmp_path / "__init__.py")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: other)
+    path = tmp_path / "digits.gz"
+    path.write_bytes(change(datasets.DIGITS.read_bytes()))
+    monkeypatch.setattr(datasets, "DIGITS", path)
     for cached in (datasets._load, datasets._read):
         cached.cache_clear()
-    with pytest.raises(DataError, match=r"digits.csv.gz: .*; install scikit-learn again"):
+    with pytest.raises(DataError, match=r"digits.gz: .*; install fredsim again"):
         load_dataset("digits", None, None, tmp_path)
 
 

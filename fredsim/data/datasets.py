@@ -1,6 +1,6 @@
 """Loads data sets by name, and divides them into training, validation and test samples.
 
-They are `digits` (a file of scikit-learn), `mnist` (IDX files, read or downloaded), `npz:PATH`, `torchvision:CLASS`,
+They are `digits` (which comes with fredsim), `mnist` (IDX files, read or downloaded), `npz:PATH`, `torchvision:CLASS`,
 and `mishchenko` (fredsim.data.squares). Least squares and quadratics are in fredsim.data.problems.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
-import importlib.util
 import math
 import os
 import zlib
@@ -186,25 +185,22 @@ def _load(kind: str, path: str, digest: str | None, train: int | None, validatio
     return Dataset(first, last, test, classes, shape, unused)
 
 
-#: Of the table of `digits`, float32 (1797, 65), pixels before the label.
-DIGITS_SHA256 = "26285be35f630dda601bc1138f791afa5f8f5d5b0fccf612cdb28fe1f83bb4c5"
+DIGITS = Path(__file__).with_name("digits.gz")
+#: Of the bytes of `digits`, uint8 (1797, 65), pixels before the label.
+DIGITS_SHA256 = "68aea062d35a127749050fa0e52dca09d6569ac08092c925610e0954e172dde2"
 
 
 def _digits(root: Path, path: str) -> Parts:
-    """1,797 images of 8×8 in 17 grey levels (Alpaydin and Kaynak 1998), from scikit-learn's CSV; x = value/16."""
+    """1,797 images of 8×8 in 17 grey levels (Alpaydin and Kaynak 1998), which come with fredsim; x = value/16."""
     del root, path
-    spec = importlib.util.find_spec("sklearn")  # finds the package without importing it
-    if spec is None or spec.origin is None:
-        raise DataError("digits: scikit-learn, which holds the file, is not installed; run `pip install scikit-learn`")
-    file = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     try:
-        with gzip.open(file, "rt") as stream:
-            table = np.array([line.split(",") for line in stream], np.float32)
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(f"{file}: cannot be read ({error}); install scikit-learn again") from None
-    if hashlib.sha256(table.tobytes()).hexdigest() != DIGITS_SHA256:
-        raise DataError(f"{file}: does not hold the 1,797 digits; install scikit-learn again")
-    x, y = table[:, :-1] / np.float32(16), table[:, -1].astype(np.int64)
+        content = gzip.decompress(DIGITS.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{DIGITS}: cannot be read ({error}); install fredsim again") from None
+    if hashlib.sha256(content).hexdigest() != DIGITS_SHA256:
+        raise DataError(f"{DIGITS}: does not hold the 1,797 digits; install fredsim again")
+    table = np.frombuffer(content, np.uint8).reshape(-1, 65)
+    x, y = table[:, :-1].astype(np.float32) / np.float32(16), table[:, -1].astype(np.int64)
     return Split(x[:1497], y[:1497]), Split(x[1497:], y[1497:]), (1, 8, 8)
 
 
