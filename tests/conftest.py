@@ -201,7 +201,8 @@ def refused(command: Callable[..., tuple[int, str, str]]) -> Callable[..., None]
     def call(*arguments: object, says: Sequence[str]) -> None:
         code, output, messages = command(*arguments)
         assert (code, output) == (2, "")
-        lines = [line for line in messages.splitlines() if line != "compiling kernels, once on this machine …"]
+        others = ("compiling kernels, once on this machine …", "note: ")
+        lines = [line for line in messages.splitlines() if not line.startswith(others)]
         assert all(line.startswith("error: ") for line in lines)
         assert [part for part in says if part not in messages] == [], messages
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fredsim.config.document import flatten
@@ -86,13 +87,8 @@ def plot(
         for number, axes in enumerate(grid.flat[:count]):
             if not found.axes:
                 axes.set_title(panels[number].title)
-            below = number < count - columns  # whether there is a panel below
             if found.shared:
-                axes.tick_params(labelbottom=not below)
-            if found.shared and below:
-                axes.set_xlabel("")
-            if found.shared and number % columns:
-                axes.set_ylabel("")
+                _share_labels(axes, below=number < count - columns, beside=bool(number % columns))
         take_literally(figure)
         place = "above" if found.axes else "beside" if found.beside else "inside"
         if not add_legend(figure, list(grid.flat[:count]), drawing.published, place, style):
@@ -112,6 +108,15 @@ def plot(
             path.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(path, dpi=style.dpi, metadata=FORMATS[path.suffix])
     return drawing
+
+
+def _share_labels(axes: Axes, *, below: bool, beside: bool) -> None:
+    """Leave out labels that a panel below, or the one beside it on the left, has, too."""
+    axes.tick_params(labelbottom=not below)
+    if below:
+        axes.set_xlabel("")
+    if beside:
+        axes.set_ylabel("")
 
 
 def _add_caption(figure: Figure, caption: str, command: str) -> None:
