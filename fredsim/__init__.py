@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fredsim.api import Result, Results, load, run, sweep
     from fredsim.errors import (
         ClusterError,
         ConfigError,
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
         OutputError,
         SimulationError,
     )
-    from fredsim.runs.results import Result, Results, load
-    from fredsim.runs.runner import run
 
 __all__ = [
     "ClusterError",
@@ -37,6 +36,7 @@ __all__ = [
     "__version__",
     "load",
     "run",
+    "sweep",
 ]
 
 HOMES = {
@@ -52,10 +52,7 @@ HOMES = {
         ),
         "fredsim.errors",
     ),
-    "Result": "fredsim.runs.results",
-    "Results": "fredsim.runs.results",
-    "load": "fredsim.runs.results",
-    "run": "fredsim.runs.runner",
+    **dict.fromkeys(("Result", "Results", "load", "run", "sweep"), "fredsim.api"),
 }
 
 

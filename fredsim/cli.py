@@ -169,9 +169,11 @@ def verify(
 ) -> None:
     """Run again from the saved configuration and compare every bit; exit code 1 if one differs."""
     del allow_code
-    from fredsim.show.comparing import print_verified
+    from fredsim.show import comparing
 
-    raise typer.Exit(int(print_verified(folder, jobs, data_root, backend)))
+    tell = comparing.Teller()
+    comparing.verify(tell, folder, jobs, data_root, backend)
+    raise typer.Exit(int(tell.different))
 
 
 @app.command()
@@ -184,9 +186,11 @@ def compare(
 ) -> None:
     """Say where two runs first differ, bit for bit; exit code 1 if they do."""
     del allow_code
-    from fredsim.show.comparing import print_compared
+    from fredsim.show import comparing
 
-    raise typer.Exit(int(print_compared(one, other, data_root, replay=replay)))
+    tell = comparing.Teller()
+    comparing.compare(tell, one, other, data_root, replay=replay)
+    raise typer.Exit(int(tell.different))
 
 
 @app.command()

@@ -78,11 +78,12 @@ def _digest(experiment: Any, out: str, stop_at: int | None = None, resume: bool 
             (run,) = expand(open_source(experiment), []).runs
             execute(run.experiment, Path(out), stop_at=stop_at, policy=CheckpointPolicy(1e6))
             return None
-        result = fredsim.run(experiment, out=out, resume=resume)
+        result: fredsim.Result | fredsim.Results = fredsim.run(experiment, out=out, resume=resume)
     except fredsim.FredsimError as error:
         return f"{type(error).__name__}: {error}"
-    one = isinstance(result, fredsim.Result)
-    return result.summary["digest"] if one else [run.summary["digest"] for run in result]  # type: ignore[union-attr]
+    if isinstance(result, fredsim.Result):
+        return result.summary["digest"]
+    return [run.summary["digest"] for run in result]
 
 
 if __name__ == "__main__":

@@ -380,7 +380,7 @@ def test_a_server_that_is_asked(name: str, words: list[str], says: str, faulty: 
 
 def test_what_diverges_diverges(faulty: Path) -> None:
     """Of a class over Server, too, that does not say whether its parameters are finite."""
-    summary = fredsim.run(faulty, ["server.name=faulty:Forgets"], out="results").summary  # type: ignore[union-attr]
+    summary = fredsim.run(faulty, ["server.name=faulty:Forgets"], out="results").summary
     assert (summary["status"], summary["iterations"]) == ("diverged", 4)
 
 

@@ -16,7 +16,7 @@ from tests.test_seconds import BY_SECONDS, SEEDS
 @pytest.fixture
 def timed(small_yaml: Path) -> list[Result]:
     """Runs of three seeds."""
-    return list(fredsim.run(small_yaml, [*BY_SECONDS, SEEDS, "clients.count=3"], out="out"))  # type: ignore[arg-type]
+    return list(fredsim.sweep(small_yaml, [*BY_SECONDS, SEEDS, "clients.count=3"], out="out"))
 
 
 def test_circles_are_in_the_unit_of_the_axis(timed: list[Result], drawn: list[Figure]) -> None:

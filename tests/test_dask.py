@@ -56,8 +56,8 @@ def test_a_cluster_changes_no_bit(small_yaml: Path, cluster: Cluster, command: C
 
 def test_a_run_has_the_threads_of_its_worker(small_yaml: Path, cluster: Cluster) -> None:
     cluster.work("--nthreads", "3")
-    results = fredsim.run(small_yaml, ["sweep={threads: [null, 2]}"], out="out", dask=cluster.address)
-    assert [run.summary["threads"] for run in results] == [3, 2]  # type: ignore[union-attr]
+    results = fredsim.sweep(small_yaml, ["sweep={threads: [null, 2]}"], out="out", dask=cluster.address)
+    assert [run.summary["threads"] for run in results] == [3, 2]
 
 
 def test_a_worker_that_is_killed_costs_its_run_alone(small_yaml: Path, cluster: Cluster, command: Command) -> None:

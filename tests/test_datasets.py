@@ -184,9 +184,9 @@ def test_values_less_their_mean_over_their_standard_deviation(tmp_path: Path, sm
     key = "data.normalize={mean: 0.3, std: 0.37}"
     runs = [fredsim.run(small_yaml, [key, f"backend={backend}"], out=backend) for backend in ("numba", "numpy")]
     plainly = fredsim.run(small_yaml, ["data.normalize=null"], out="plain")
-    assert len({run.summary["digest"] for run in runs}) == 1  # type: ignore[union-attr]
-    assert runs[0].summary["data"] != plainly.summary["data"]  # type: ignore[union-attr]
-    assert "normalize" not in plainly.config["data"]  # type: ignore[union-attr]
+    assert len({run.summary["digest"] for run in runs}) == 1
+    assert runs[0].summary["data"] != plainly.summary["data"]
+    assert "normalize" not in plainly.config["data"]
 
 
 @pytest.mark.parametrize(

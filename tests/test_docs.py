@@ -96,8 +96,8 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
         "probe.csv": [*one.probe],
         "clients.csv": [*one.clients],
         "events.parquet": [
-            *fredsim.run(small_yaml, timed, out="timed").events,  # type: ignore[union-attr]
-            *fredsim.run(small_yaml, limited, out="limited").events,  # type: ignore[union-attr]
+            *fredsim.run(small_yaml, timed, out="timed").events,
+            *fredsim.run(small_yaml, limited, out="limited").events,
         ],
         "summary.json": [*one.summary],
         "runs.csv": [name for name in [*results.runs, *timely.runs] if name not in {"server.lr", "seed"}],

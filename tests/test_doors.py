@@ -141,8 +141,7 @@ def test_messages_of_other_processes_are_worded_alike(
         run.write_text("no folder", encoding="utf-8")
     code, _, messages = command("run", path, "--resume", "--jobs", 2, "--quiet", "--out", "out")
     assert (code, messages.count("choose another folder by --out")) == (2, 2), messages
-    failed = fredsim.run(path, resume=True, jobs=2, out="out")
-    assert isinstance(failed, fredsim.Results)
+    failed = fredsim.sweep(path, resume=True, jobs=2, out="out")
     assert [text.endswith("choose another folder by out=…") for _, text in failed.failures] == [True, True]
 
 

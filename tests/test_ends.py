@@ -1,6 +1,6 @@
 """How runs ended: points, their order and spread, what stands for runs without a value, and the table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -24,10 +24,10 @@ GATES = "[always, {bandwidth_aware: {c: 4.0}}, {bandwidth_aware: {c: 0.1}}]"
 def swept(small_yaml: Path) -> list[Result]:
     """Three gates and two seeds of FASGD."""
     words = [f"sweep={{dispatcher.fetch: {GATES}, seed: [0, 1]}}", "server={name: fasgd, lr: 0.01}"]
-    return list(fredsim.run(small_yaml, [*words, "evaluation.every=25"], out="swept"))  # type: ignore[arg-type]
+    return list(fredsim.sweep(small_yaml, [*words, "evaluation.every=25"], out="swept"))
 
 
-def finals(runs: list[Result]) -> list[float]:
+def finals(runs: Sequence[Result]) -> list[float]:
     return [run.summary["validation_error"] for run in runs]
 
 
@@ -78,7 +78,7 @@ def test_what_was_measured(x: str, swept: list[Result], drawn: list[Figure]) -> 
 
 def test_words_have_places(small_yaml: Path, drawn: list[Figure]) -> None:
     servers = "[{name: asgd, lr: 0.1}, {name: fasgd, lr: 0.01}, {name: sasgd, lr: 0.1}]"
-    results = list(fredsim.run(small_yaml, [f"sweep={{server: {servers}, clients.count: [4, 8]}}"]))  # type: ignore[arg-type]
+    results = list(fredsim.sweep(small_yaml, [f"sweep={{server: {servers}, clients.count: [4, 8]}}"]))
     plot(results, Path("x.png"), "ends", Options(x="server.name", by=["clients.count"], panel=[]))
     (axes,) = drawn[0].axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["ASGD", "FASGD", "SASGD"]
@@ -87,7 +87,7 @@ def test_words_have_places(small_yaml: Path, drawn: list[Figure]) -> None:
 
 
 def test_a_run_that_diverged_is_a_cross(small_yaml: Path, drawn: list[Figure]) -> None:
-    results = list(fredsim.run(small_yaml, ["sweep={server.lr: [0.1, 0.2, 1.0e+30]}"]))  # type: ignore[arg-type]
+    results = list(fredsim.sweep(small_yaml, ["sweep={server.lr: [0.1, 0.2, 1.0e+30]}"]))
     drawing = plot(results, Path("x.png"), "ends", Options(x="server.lr"))
     cross, line = drawn[0].axes[0].lines
     assert (cross.get_marker(), list(cross.get_xdata())) == ("x", [1e30])  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_published_points_of_the_end(small_yaml: Path, drawn: list[Figure]) -> N
             "published: {source: A paper, series: [{where: {server.lr: 0.2}, points: [[20, 0.75], [50, 0.5]]}]}\n"
             "sweep: {server.lr: [0.1, 0.2]}\n"
         )
-    results = list(fredsim.run(small_yaml))  # type: ignore[arg-type]
+    results = list(fredsim.sweep(small_yaml))
     drawing = plot(results, Path("x.png"), "ends", Options(x="server.lr"))
     circles = [line for line in drawn[0].axes[0].lines if line.get_fillstyle() == "none"]
     assert [(list(c.get_xdata()), list(c.get_ydata())) for c in circles] == [([0.2], [0.5])]  # type: ignore[arg-type]
@@ -117,7 +117,9 @@ def test_a_line_is_named_by_what_stands_where_a_key_is_not(swept: list[Result]) 
     assert [line.label for line in panel.lines] == ["fetch always", "fetch c 4.0", "fetch c 0.1"]
     (panel,) = group(swept, ["dispatcher.fetch"], [])
     assert [line.label for line in panel.lines] == ["fetch always", "fetch bandwidth_aware"]
-    others = list(fredsim.run("small.yaml", ["average={name: window}", "sweep={server: [{name: momentum, lr: 0.1}]}"]))  # type: ignore[arg-type]
+    others = list(
+        fredsim.sweep("small.yaml", ["average={name: window}", "sweep={server: [{name: momentum, lr: 0.1}]}"])
+    )
     (panel,) = group([*swept[:1], *others], ["server.momentum", "average.name"], [])
     assert [line.label for line in panel.lines] == ["FASGD, none", "momentum 0.9, window"]
 

@@ -23,7 +23,7 @@ ROWS = [0, 10, 20, 30, 40, 50]  # iterations
 
 
 def runs_of(source: Path, *overrides: str) -> list[Result]:
-    return list(fredsim.run(source, ["evaluation.every=10", *overrides]))  # type: ignore[arg-type]
+    return list(fredsim.sweep(source, ["evaluation.every=10", *overrides]))
 
 
 @pytest.fixture

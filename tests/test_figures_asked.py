@@ -45,7 +45,7 @@ def test_servers_beside_each_other(small_yaml: Path, command: Command, drawn: li
 
 def test_what_else_differs_makes_lines(small_yaml: Path) -> None:
     words = ["sweep={server: [{name: asgd, lr: 0.1}, {name: asgd, lr: 0.2}, {name: fasgd, lr: 0.01}]}"]
-    rows = plot(list(fredsim.run(small_yaml, words)), Path("x.svg"), "ends", Options(x="server.name")).tables[0].rows  # type: ignore[arg-type]
+    rows = plot(list(fredsim.sweep(small_yaml, words)), Path("x.svg"), "ends", Options(x="server.name")).tables[0].rows
     assert [(row["line"], row["server.name"]) for row in rows] == [
         ("α = 0.1", "asgd"), ("α = 0.2", "asgd"), ("others", "fasgd"),
     ]  # fmt: skip
@@ -53,7 +53,7 @@ def test_what_else_differs_makes_lines(small_yaml: Path) -> None:
 
 def test_numbers_of_axes(small_yaml: Path, drawn: list[Figure]) -> None:
     """Of three panels two have nothing below them; a staleness of 0 alone stands at 0, and at no fraction."""
-    runs = list(fredsim.run(small_yaml, ["sweep={clients.count: [1, 2, 3]}"]))  # type: ignore[arg-type]
+    runs = list(fredsim.sweep(small_yaml, ["sweep={clients.count: [1, 2, 3]}"]))
     plot(runs, Path("curves.svg"))
     plot(runs, Path("staleness.svg"), "staleness")
     curves, staleness = (figure.axes[:3] for figure in drawn)
@@ -158,7 +158,7 @@ published:
 
 def test_what_is_published_is_compared_with_runs_that_came_so_far(small_yaml: Path) -> None:
     small_yaml.write_text(small_yaml.read_text(encoding="utf-8") + PUBLISHED, encoding="utf-8")
-    results = list(fredsim.run(small_yaml, ["sweep={server.lr: [0.1, 0.2], iterations: [50, 105]}"]))  # type: ignore[arg-type]
+    results = list(fredsim.sweep(small_yaml, ["sweep={server.lr: [0.1, 0.2], iterations: [50, 105]}"]))
     (short, long), other = results[:2], results[2:]
     errors = {run: dict(zip(run.metrics["iteration"], run.metrics["validation_error"], strict=True)) for run in results}
     assert [max(found) for found in errors.values()] == [50, 105] * 2

@@ -84,7 +84,7 @@ def test_another_module_of_the_same_name_is_not_taken_for_it(apart: Path, refuse
     same = apart.rename(other.with_name("same.yaml"))
     fredsim.run(same, ["server.name=own_beside:Plain", "iterations=20"], out="out")
     apart.write_bytes(same.read_bytes())
-    assert fredsim.run(apart, ["server.name=own_beside:Plain", "iterations=20"], out="again").summary  # type: ignore[union-attr]
+    assert fredsim.run(apart, ["server.name=own_beside:Plain", "iterations=20"], out="again").summary
     other.write_text(other.read_text(encoding="utf-8").replace("-=", "+="), encoding="utf-8")
     says = (f"{other} was imported before under this name; {apart.with_name('own_beside.py')} is another",)
     refused("show", apart, "server.name=own_beside:Plain", says=says)
@@ -105,7 +105,7 @@ def test_modules_of_packages_of_the_same_name(
     fredsim.run(Path("one/small.yaml"), [server], out="first")
     says = "one/own_twice/inner.py was imported before under this name; "
     refused("show", "two/small.yaml", server, says=(says, "two/own_twice/inner.py is another: give it another name"))
-    assert fredsim.run(Path("three/small.yaml"), [server], out="third").summary  # type: ignore[union-attr]
+    assert fredsim.run(Path("three/small.yaml"), [server], out="third").summary
     Path("three/own_twice/more.py").write_text(own_server(), encoding="utf-8")
     says = "a package that lacks it was imported before under this name; "
     refused("show", "three/small.yaml", "server.name=own_twice.more:Plain", says=(says, "three/own_twice/more.py is"))

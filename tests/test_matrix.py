@@ -97,7 +97,7 @@ def test_names_leave_out_what_is_not_there(small_yaml: Path) -> None:
     servers = "[{name: sync, lr: 0.1}, {name: sync, lr: 0.1, aggregate: 2}, {name: asgd, lr: 0.1}]"
     clock = f"dispatcher.compute.seconds: {seconds}, dispatcher.compute.noise: {noise}"
     words = ["dispatcher.name=clock", "iterations=30", f"sweep={{{clock}, server: {servers}}}"]
-    results = list(fredsim.run(small_yaml, words, out="out"))  # type: ignore[arg-type]
+    results = list(fredsim.sweep(small_yaml, words, out="out"))
     by, parts = ["server.name", "server.aggregate"], ["dispatcher.compute.seconds", "dispatcher.compute.noise"]
     (table,) = plots.plot(results, Path("n.png"), options=plots.Options(by=by, panel=parts)).tables
     panels = ["seconds 1.0", "seconds 1.0, noise gamma", "seconds gamma", "seconds gamma, noise gamma"]

@@ -41,8 +41,8 @@ def swept(small_yaml: Path) -> list[Result]:
     text = small_yaml.read_text(encoding="utf-8") + PUBLISHED
     servers = "[{name: asgd, lr: 0.1}, {name: fasgd, lr: 0.01}]"
     small_yaml.write_text(f"{text}evaluation: {{every: 10}}\nsweep: {{server: {servers}, seed: [0, 1]}}\n", "utf-8")
-    results = fredsim.run(small_yaml, ["probe.every=5"], out="swept")
-    return list(results)  # type: ignore[arg-type]
+    results = fredsim.sweep(small_yaml, ["probe.every=5"], out="swept")
+    return list(results)
 
 
 @pytest.mark.parametrize(("kind", "x"), [("curves", "bytes"), ("curves", "iterations"), ("ends", "server.lr")])
@@ -52,7 +52,7 @@ def test_no_panel_hides_a_point(
 ) -> None:
     """Panels share their axes, whichever of them has more bytes and iterations, or the larger loss."""
     words = [f"sweep={{iterations: {[*order]}}}", "evaluation.every=100"]
-    runs = list(fredsim.run(small_yaml, words))  # type: ignore[arg-type]
+    runs = list(fredsim.sweep(small_yaml, words))
     plot(runs, Path("x.png"), kind, Options(x=x, panel=["iterations"], by=["server.name"]))
     assert len(drawn[0].axes) == 2
     for axes in drawn[0].axes:
@@ -84,7 +84,7 @@ def test_seeds_are_a_median_and_a_band(swept: list[Result], drawn: list[Figure])
 
 @pytest.mark.parametrize("kind", ["curves", "copies"])
 def test_a_run_that_diverged_has_no_last_value(kind: str, small_yaml: Path, drawn: list[Figure]) -> None:
-    runs = list(fredsim.run(small_yaml, ["sweep={server.lr: [0.1, 1.0e+30]}"]))  # type: ignore[arg-type]
+    runs = list(fredsim.sweep(small_yaml, ["sweep={server.lr: [0.1, 1.0e+30]}"]))
     assert [run.summary["status"] for run in runs] == ["finished", "diverged"]
     for some, final in ((runs, runs[0].summary["validation_error"]), (runs[1:], None)):
         (row,) = plot(some, Path("x.svg"), kind, Options(by=["server.name"])).tables[0].rows
@@ -135,7 +135,7 @@ def test_when_an_error_is_reached(swept: list[Result]) -> None:
 
 
 def test_a_run_that_diverged_ends_its_line(small_yaml: Path, drawn: list[Figure]) -> None:
-    results = list(fredsim.run(small_yaml, ["sweep={seed: [0, 1]}", "evaluation.every=1", "server.lr=1.0e+30"]))  # type: ignore[arg-type]
+    results = list(fredsim.sweep(small_yaml, ["sweep={seed: [0, 1]}", "evaluation.every=1", "server.lr=1.0e+30"]))
     drawing = plot(results, Path("error.png"))
     assert len([line for line in drawn[0].axes[0].lines if line.get_marker() == "x"]) == 2
     assert drawing.tables[0].rows[0]["diverged"] == 2
@@ -144,7 +144,7 @@ def test_a_run_that_diverged_ends_its_line(small_yaml: Path, drawn: list[Figure]
 
 def test_groups_and_labels(small_yaml: Path) -> None:
     words = ["sweep={clients.count: [4, 8], dispatcher.fetch: [always, {every: 2}, {every: 4}], seed: [0, 1]}"]
-    results = list(fredsim.run(small_yaml, [*words, "iterations=10"]))  # type: ignore[arg-type]
+    results = list(fredsim.sweep(small_yaml, [*words, "iterations=10"]))
     panels = group(results, None, None)
     assert [panel.title for panel in panels] == ["λ = 4, µ = 3", "λ = 8, µ = 3"]
     assert [line.label for line in panels[0].lines] == ["ASGD, fetch always", "ASGD, fetch k 2", "ASGD, fetch k 4"]
@@ -161,7 +161,7 @@ def test_groups_and_labels(small_yaml: Path) -> None:
 
 
 def test_more_lines_than_can_be_told_apart(small_yaml: Path, drawn: list[Figure]) -> None:
-    results = list(fredsim.run(small_yaml, [f"sweep={{seed: {list(range(34))}}}", "iterations=1"]))  # type: ignore[arg-type]
+    results = list(fredsim.sweep(small_yaml, [f"sweep={{seed: {list(range(34))}}}", "iterations=1"]))
     drawing = plot(results, Path("error.png"), options=Options(by=["seed"]))
     assert not drawn[0].legends
     assert drawing.caption.endswith("--by says which runs to take together.")
@@ -181,7 +181,7 @@ def test_staleness(swept: list[Result], drawn: list[Figure]) -> None:
 
 def test_copies(small_yaml: Path, drawn: list[Figure]) -> None:
     words = ["sweep={dispatcher.fetch: [always, {every: 2}]}", "evaluation.every=10"]
-    results = list(fredsim.run(small_yaml, words))  # type: ignore[arg-type]
+    results = list(fredsim.sweep(small_yaml, words))
     rows = plot(results, Path("error.png"), "copies").tables[0].rows
     assert [(row["pushes"], row["of potential fetches"]) for row in rows] == [
         (50, 1.0),

@@ -144,7 +144,7 @@ def test_iterations_stay_the_axis_of_rows_by_iteration(counted: list[Result], dr
 def test_a_last_row_without_a_further_iteration(y: str, small_yaml: Path, drawn: list[Figure]) -> None:
     """Of runs that end by the clock, with rows by iteration: it changes neither axis nor value."""
     words = ["dispatcher={name: clock}", "iterations=null", "seconds=2.5", "evaluation.every=8", "sweep={seed: [0, 1]}"]
-    runs = list(fredsim.run(small_yaml, words, out="ended"))  # type: ignore[arg-type]
+    runs = list(fredsim.sweep(small_yaml, words, out="ended"))
     assert [run.metrics["iteration"].tolist() for run in runs] == [[0, 8, 16, 16]] * 2
     plot(runs, Path("x.svg"), options=Options(y=y))
     first = 1 if y == "train_loss" else 0

@@ -1,4 +1,4 @@
-"""`fredsim.run`: does a single run, or the runs of a sweep."""
+"""Does a single run, or the runs of a sweep."""
 
 from __future__ import annotations
 
@@ -6,88 +6,27 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from fredsim.config.expansion import Expansion, Source
+from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import Experiment
 from fredsim.config.resolution import placed
-from fredsim.errors import ConfigError, OutputError, brief
-from fredsim.plugins.modules import code_allowed
+from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.cluster import Cluster
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor
-from fredsim.runs.opening import open_expansion
 from fredsim.runs.remarks import remark_after, remark_before
 from fredsim.runs.results import Result, Results
 from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.sweep import run_sweep
 from fredsim.system.processors import default_threads
 
-__all__ = ["check_jobs", "run", "run_expansion"]
+__all__ = ["Stop", "check_jobs", "run_expansion", "stop_on_interrupt"]
 
 MOST_JOBS = 32  # the most jobs per processor; each job is a process
-
-
-@brief
-def run(
-    source: Source,
-    overrides: Sequence[str] = (),
-    out: str | os.PathLike[str] | None = None,
-    *,
-    data_root: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    jobs: int = 1,
-    dask: str | None = None,
-    checkpoint: float = 60.0,
-    keep_checkpoints: bool = False,
-    allow_code: bool = False,
-) -> Result | Results:
-    """Run an experiment or a sweep and return its result.
-
-    Args:
-        source: a YAML file, the name of an experiment that comes with fredsim, or a dict of the same shape.
-        overrides: `KEY=VALUE` strings with dotted keys, applied last.
-        out: the folder of results; None: results/NAME.
-        data_root: where data files are kept; see fredsim.data.datasets.data_root.
-        resume: skip runs that have finished; if the source is a results folder, continue in it unless `out` is given.
-        jobs: how many runs of a sweep are done in parallel, each in a process of its own.
-        dask: the address of a Dask scheduler whose workers do the runs of a sweep. No bit depends on `jobs` or `dask`.
-        checkpoint: seconds between two checkpoints of a run, 0 for none; a stopped run continues from its last one.
-        keep_checkpoints: keep all checkpoints, even when a run has ended: `verify` can then do its parts in parallel.
-        allow_code: if the source is a results folder, whether to run code that it names, which was not run here before.
-
-    A run of a sweep that fails does not stop the others: its row in `Results.runs` says why.
-
-    Raises:
-        ConfigError: the experiment is not valid.
-        DataError: its data is missing or damaged.
-        OutputError: the folder holds another experiment.
-        SimulationError: the server or dispatcher of a single run broke its contract.
-        ClusterError: a Dask cluster cannot be reached, has another version of fredsim, or was lost.
-        KeyboardInterrupt: it was interrupted. After a first interrupt, what was done is recorded, and a checkpoint is
-            written from which the same call continues a single run, and `resume=True` a sweep.
-        SystemExit: it was asked to end, by SIGTERM; likewise.
-
-    """
-    with code_allowed(allow_code), stop_on_interrupt() as stop:
-        loaded = run_expansion(
-            open_expansion(source, overrides),
-            out,
-            root=data_root,
-            resume=resume,
-            jobs=jobs,
-            dask=dask,
-            policy=CheckpointPolicy(checkpoint, keep_checkpoints),
-            stop=stop,
-        )
-        if stop.asked_by == signal.SIGTERM:
-            raise SystemExit(128 + signal.SIGTERM)
-        if stop():
-            raise KeyboardInterrupt
-        return loaded
 
 
 def check_jobs(jobs: int) -> None:
@@ -110,7 +49,7 @@ def run_expansion(
     stop: Stop | None = None,
     remarks: bool = True,
 ) -> Result | Results:
-    """Do the runs of an expanded document, and report to `monitor`; see `run`.
+    """Do the runs of an expanded document, and report to `monitor`; see `fredsim.run`.
 
     An interrupted run is recorded as such, and returned; KeyboardInterrupt is raised if every run had ended before.
     `stop` says whether an interrupt has come, if the caller looks out for one; `remarks`: warn of what was perhaps not
@@ -204,9 +143,15 @@ class Stop:
 
     def __init__(self) -> None:
         self.asked_by: int | None = None  # the number of the first signal that came
+        self._asked = False
+
+    def ask(self) -> None:
+        """Ask to stop, without a signal."""
+        self._asked = True
 
     def __call__(self) -> bool:
-        return self.asked_by is not None
+        """Return whether to stop."""
+        return self._asked or self.asked_by is not None
 
 
 @contextmanager

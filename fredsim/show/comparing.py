@@ -1,17 +1,18 @@
-"""Prints the results of `fredsim verify` and `fredsim compare`."""
+"""Does what `fredsim verify` and `fredsim compare` do, and tells what it finds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import TorchChoice
+from fredsim.errors import option
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.differences import check, difference, reasons
 from fredsim.runs.first_event import first_event
 from fredsim.runs.live_record import first_mismatch
+from fredsim.runs.observer import Monitor
 from fredsim.runs.provenance import changed_provenance
 from fredsim.runs.results import Result
 from fredsim.runs.runner import check_jobs
@@ -21,8 +22,9 @@ from fredsim.runs.verify_rows import has_rows_alone, missing_rows, rows_differen
 from fredsim.runs.verify_sweep import is_sweep, recorded_expansion, stopped_runs, sweep_difference
 from fredsim.show.progress import make_monitor
 from fredsim.show.terminal import PlainConsole, say
+from fredsim.system.notices import warn
 
-__all__ = ["print_compared", "print_verified"]
+__all__ = ["Collector", "Teller", "compare", "verify"]
 
 MODULE_NOTE = (
     "the model is a PyTorch module: its bits are promised on the same machine, device, versions, threads and window"
@@ -30,91 +32,127 @@ MODULE_NOTE = (
 )
 
 
-def print_verified(folder: Path, jobs: int, root: Path | None, backend: str | None) -> bool:
-    """Repeat a run, or the runs of a sweep; print for each what differs, and return whether anything does."""
+class Teller:
+    """Tells what is found, by printing it; `different`: whether anything differs so far."""
+
+    def __init__(self) -> None:
+        self.different = False
+
+    def compared(self, whose: str, found: str | None) -> bool:
+        """Tell the difference of two runs, or that there is none (None); return whether there is one."""
+        self.different |= found is not None
+        say(f"{whose and f'{whose}: '}{'same bits' if found is None else f'different: {found}'}")
+        return found is not None
+
+    def more(self, text: str) -> None:
+        """Tell more about the last difference."""
+        say(f"  {text}")
+
+    def note(self, text: str) -> None:
+        """Tell what is no difference."""
+        say(text, err=True)
+
+    def monitor(self) -> Monitor:
+        """Return what shows the progress of runs."""
+        return make_monitor(PlainConsole(stderr=True))
+
+
+class Collector(Teller):
+    """Collects what differs as texts, `differences`; notes become warnings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.differences: list[str] = []
+
+    def compared(self, whose: str, found: str | None) -> bool:
+        """Collect the difference of two runs, unless there is none; return whether there is one."""
+        if found is not None:
+            self.differences.append(f"{whose and f'{whose}: '}{found}")
+        return found is not None
+
+    def more(self, text: str) -> None:
+        """Add to the last difference."""
+        self.differences[-1] += f"; {text}"
+
+    def note(self, text: str) -> None:
+        """Warn."""
+        warn(text.removeprefix("note: ").removeprefix("warning: "))
+
+    def monitor(self) -> Monitor:
+        """Return what shows nothing."""
+        return Monitor()
+
+
+def verify(tell: Teller, folder: Path, jobs: int = 1, root: Path | None = None, backend: str | None = None) -> None:
+    """Repeat a run, or the runs of a sweep, and tell for each what differs."""
     check_jobs(jobs)
     if not is_sweep(folder):
-        return _print_runs(results_of(folder, as_found=True), jobs, root, backend)
+        _verify_runs(tell, results_of(folder, as_found=True), jobs, root, backend)
+        return
     expansion = recorded_expansion(folder)
     if has_rows_alone(folder):
-        different = _print_rows(folder, expansion, jobs, root, backend)
+        _verify_rows(tell, folder, expansion, jobs, root, backend)
         found = rows_difference(folder)
     else:
         results = results_of(folder, as_found=True) + stopped_runs(folder, expansion)
         check(*results)
         found = sweep_difference(folder, expansion)
-        different = _print_runs(results, jobs, root, backend)
+        _verify_runs(tell, results, jobs, root, backend)
     if found is not None:
-        different = _print_difference(str(folder), found)
+        tell.compared(str(folder), found)
     if missing := missing_rows(folder, expansion):
         what = f"runs.csv lacks runs of the sweep ({len(missing):,}, such as {missing[0]}), which are not verified"
-        say(f"note: {folder}: {what}; --resume does them", err=True)
-    return different
+        tell.note(f"note: {folder}: {what}; {option('resume', 'True')} does them")
 
 
-def _print_rows(folder: Path, expansion: Expansion, jobs: int, root: Path | None, backend: str | None) -> bool:
-    """Print what differs from the rows of a sweep of which only runs.csv and sweep.yaml are kept."""
-    different = False
-    monitor = partial(make_monitor, PlainConsole(stderr=True))
-    for row, found in verify_rows(folder, expansion, jobs, monitor, root, backend):
-        if _print_difference(str(folder / row.name), found):
-            different = True
-            if isinstance(row.experiment.model, TorchChoice):
-                say(f"  {MODULE_NOTE}")
-    return different
+def _verify_rows(
+    tell: Teller, folder: Path, expansion: Expansion, jobs: int, root: Path | None, backend: str | None
+) -> None:
+    """Tell what differs from the rows of a sweep of which only runs.csv and sweep.yaml are kept."""
+    for row, found in verify_rows(folder, expansion, jobs, tell.monitor, root, backend):
+        if tell.compared(str(folder / row.name), found) and isinstance(row.experiment.model, TorchChoice):
+            tell.more(MODULE_NOTE)
 
 
-def _print_runs(results: Sequence[Result], jobs: int, root: Path | None, backend: str | None) -> bool:
-    """Print what differs from runs whose folders are kept."""
-    different = False
+def _verify_runs(tell: Teller, results: Sequence[Result], jobs: int, root: Path | None, backend: str | None) -> None:
+    """Tell what differs from runs whose folders are kept."""
     check(*results)  # finds damage even in the last one before the first is run
     for result in results:
         for change in changes(result, root):
-            say(f"warning: {result.folder}: {change}", err=True)
+            tell.note(f"warning: {result.folder}: {change}")
     if jobs > len(results) and not any(Checkpoints(result.folder).iterations for result in results):
         what = "no checkpoints were kept (fredsim run … --keep-checkpoints), so a run is verified in one piece"
-        say(f"note: {what}", err=True)
-    for result, found in verify_all(results, jobs, partial(make_monitor, PlainConsole(stderr=True)), root, backend):
+        tell.note(f"note: {what}")
+    for result, found in verify_all(results, jobs, tell.monitor, root, backend):
         if result.live and (event := first_mismatch(result, root)):
             found = event if found is None else f"{found}; {event}"
-        if _print_difference(str(result.folder), found):
-            different = True
+        if tell.compared(str(result.folder), found):
             if result.summary.get("numerics") == "native":
                 for line in (MODULE_NOTE, *changed_provenance(result.summary)):
-                    say(f"  {line}")
+                    tell.more(line)
             elif code := result.summary.get("code"):
                 what = "keeps to what has one result, and draws from fredsim's streams alone (docs/own_server.md)"
-                say(f"  code of its own takes part ({', '.join(code)}): the bits are the same where that {what}")
-    return different
+                tell.more(f"code of its own takes part ({', '.join(code)}): the bits are the same where that {what}")
 
 
-def print_compared(one: Path, other: Path, root: Path | None, *, replay: bool) -> bool:
-    """Print where two runs, or the runs of two sweeps, first differ; return whether they do.
+def compare(tell: Teller, one: Path, other: Path, root: Path | None = None, *, replay: bool = True) -> None:
+    """Tell where two runs, or the runs of two sweeps, first differ.
 
     With `replay`, runs that differ are repeated to find the first event that differs.
     """
     left, right = results_of(one, as_found=True), results_of(other, as_found=True)
     if len(left) != len(right):
-        say(f"different: {one} holds {len(left)} runs, {other} holds {len(right)}")
-        return True
+        tell.compared("", f"{one} holds {len(left)} runs, {other} holds {len(right)}")
+        return
     for folder in dict.fromkeys((one, other)):
         if is_sweep(folder):
             check_tables(folder)
     check(*left, *right, configs=True)  # finds damage even in the last one before anything is printed about the first
-    different = False
     for a, b in zip(left, right, strict=True):
-        if _print_difference(f"{a.folder} and {b.folder}", difference(a, b)):
-            different = True
+        if tell.compared(f"{a.folder} and {b.folder}", difference(a, b)):
             for reason in reasons(a, b):
-                say(f"  {reason}")
+                tell.more(reason)
             if replay:
-                with make_monitor(PlainConsole(stderr=True)) as monitor:
+                with tell.monitor() as monitor:
                     event = first_event(a, b, root=root, observer=monitor.observer())
-                say(f"  {event}")
-    return different
-
-
-def _print_difference(whose: str, found: str | None) -> bool:
-    """Print the difference between two runs, or that there is none; return whether there is one."""
-    say(f"{whose}: {'same bits' if found is None else f'different: {found}'}")
-    return found is not None
+                tell.more(event)

@@ -6,6 +6,7 @@ import textwrap
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib as mpl
@@ -32,7 +33,7 @@ from fredsim.show.plots.timeline import TIMELINE, trace
 from fredsim.show.plots.waits import WAITS
 from fredsim.system.files import write_errors
 
-__all__ = ["KINDS", "Options", "plot"]
+__all__ = ["KINDS", "Options", "draw", "plot"]
 
 KINDS: dict[str, Kind] = {
     "curves": CURVES,
@@ -50,6 +51,15 @@ TRACE = ".json"  # the suffix of a timeline's trace file
 LETTERS_PER_INCH = 20  # of the caption
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows, whatever matplotlib's backend."""
+
+    def _repr_png_(self) -> bytes:
+        content = BytesIO()
+        self.savefig(content, format="png")
+        return content.getvalue()
+
+
 def plot(
     results: Sequence[Result],
     path: Path,
@@ -57,29 +67,54 @@ def plot(
     options: Options | None = None,
     names: Sequence[str] | None = None,
 ) -> Drawing:
-    """Write a figure of recorded runs to a PDF, SVG or PNG file, or a timeline to a JSON trace file.
+    """Write a figure of recorded runs to a PDF, SVG or PNG file, or a timeline to a JSON trace file; see `draw`.
 
-    `names`: names of the runs, each of which is a line in a single panel; None: runs are grouped, and named by what
-    differs. Returns the caption and tables. A row has two panels, or one if the figure is for one column of a paper.
-    Raises OutputError for another suffix or a file that cannot be written, ConfigError for a kind, column or key that
-    does not exist.
+    Returns the caption and tables. Raises OutputError also for another suffix or a file that cannot be written.
     """
     formats = [*FORMATS, *([TRACE] if kind == "timeline" else [])]
     if path.suffix not in formats:
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(formats)}")
-    results, options = select_runs(results, options or Options()), options or Options()
-    options, found = _checked(results, kind, options), KINDS[kind]
-    style = style_of(options)
-    panels = _panels(results, found, options, names)
     if path.suffix == TRACE:
+        panels, options = _prepared(results, kind, options or Options(), names)
         return trace(panels, path, options)
+    figure, drawing = draw(results, kind, options, names)
+    with mpl.rc_context(style_of(options or Options()).rc), write_errors(path, "choose another place for it"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, metadata=FORMATS[path.suffix])
+    return drawing
+
+
+def _prepared(
+    results: Sequence[Result], kind: str, options: Options, names: Sequence[str] | None
+) -> tuple[list[Panel], Options]:
+    """Return the panels of a figure of those runs that the options select, and the options, which are checked."""
+    results = select_runs(results, options)
+    options = _checked(results, kind, options)
+    return _panels(results, KINDS[kind], options, names), options
+
+
+def draw(
+    results: Sequence[Result],
+    kind: str = "curves",
+    options: Options | None = None,
+    names: Sequence[str] | None = None,
+) -> tuple[Figure, Drawing]:
+    """Draw a figure of recorded runs; return it with its caption and tables.
+
+    `names`: names of the runs, each of which is a line in a single panel; None: runs are grouped, and named by what
+    differs. A row has two panels, or one if the figure is for one column of a paper. Raises ConfigError for a kind,
+    column or key that does not exist, OutputError if results cannot be read.
+    """
+    panels, options = _prepared(results, kind, options or Options(), names)
+    found, style = KINDS[kind], style_of(options)
     count = found.axes or len(panels)
     columns = 1 if found.panel_per_run else min(count, style.columns)
     rows = -(-count // columns)
     with mpl.rc_context(style.rc), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph ")  # of a name: a letter that the font lacks is an empty box
         width = style.width or (5.5 if columns == 1 and not found.panel_per_run else 7.2)
-        figure = Figure(figsize=(width, style.alone if rows == 1 else style.row * rows), layout="constrained")
+        size = width, style.alone if rows == 1 else style.row * rows
+        figure = ShownFigure(figsize=size, dpi=style.dpi, layout="constrained")
         grid = figure.subplots(rows, columns, sharex=found.shared, sharey=found.shared, squeeze=False)
         drawing = found.draw(list(grid.flat[:count]), panels, options)
         for empty in grid.flat[count:]:
@@ -104,10 +139,7 @@ def plot(
         if options.caption:
             _add_caption(figure, drawing.caption, options.command)
         avoid_overlap(figure, list(grid.flat[:count]), drawing.published, style)
-        with write_errors(path, "choose another place for it"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=style.dpi, metadata=FORMATS[path.suffix])
-    return drawing
+    return figure, drawing
 
 
 def _share_labels(axes: Axes, *, below: bool, beside: bool) -> None:

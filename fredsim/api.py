@@ -1,0 +1,315 @@
+"""What `import fredsim` offers: run, sweep and load, and the results that they return.
+
+These results are those that the layers below read (fredsim.runs.results), with what needs the layers above as methods:
+figures, reports, verification, and how a notebook shows them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from fredsim.config.expansion import Expansion, Source
+from fredsim.errors import ConfigError, OutputError, brief
+from fredsim.plugins.modules import code_allowed
+from fredsim.runs import results as recorded
+from fredsim.runs.checkpoints import CheckpointPolicy
+from fredsim.runs.observer import Monitor
+from fredsim.runs.opening import open_expansion
+from fredsim.runs.runner import run_expansion, stop_on_interrupt
+from fredsim.show.on_rows import OnRow, RowMonitor
+
+__all__ = ["Result", "Results", "load", "run", "sweep"]
+
+Folder = str | os.PathLike[str]
+
+
+class Result(recorded.Result):
+    """The result of one run, in its folder; each file is read when it is first needed.
+
+    Every property raises OutputError if its file is missing, damaged, or not as the run wrote it.
+    """
+
+    def __init__(self, folder: Folder, *, as_found: bool = False) -> None:
+        """Take the folder of a run; `as_found`: also read files that were changed since the run.
+
+        Raises OutputError if it is no folder of a run.
+        """
+        super().__init__(Path(folder), as_found=as_found)
+        if not os.path.isfile(self.folder / "config.yaml"):
+            raise OutputError(f"{folder}: holds no run (there is no config.yaml); a sweep is read by fredsim.Results")
+
+    def plot(self, kind: str = "curves", **options: Any) -> Any:
+        """Draw the run: see `Results.plot`."""
+        from fredsim.show.plotting import figure_of
+
+        return figure_of([self], kind, options)
+
+    def report(self, path: Folder, *, by: Sequence[str] | None = None, panel: Sequence[str] | None = None) -> Path:
+        """Write a report, one HTML page, and return its path: see `Results.report`."""
+        return _report(self.folder, path, by, panel)
+
+    def compare(self, other: Result | Folder, *, replay: bool = True, allow_code: bool = False) -> list[str]:
+        """Say where this run and another first differ, bit for bit: see `Results.compare`."""
+        return _compare(self.folder, other, replay=replay, allow_code=allow_code)
+
+    def verify(
+        self,
+        *,
+        jobs: int = 1,
+        backend: str | None = None,
+        data_root: Folder | None = None,
+        allow_code: bool = False,
+    ) -> list[str]:
+        """Run again and compare every bit: see `Results.verify`."""
+        return _verify(self.folder, jobs, backend, data_root, allow_code=allow_code)
+
+    def _repr_html_(self) -> str:
+        from fredsim.show.html import html_of
+
+        return html_of([self], self.folder)
+
+
+class Results(recorded.Results):
+    """The results of a sweep's runs that finished or diverged, in order; those that failed are in `failures`."""
+
+    def __init__(self, folder: Folder, *, as_found: bool = False) -> None:
+        """Take the folder of a sweep; `as_found` as in `Result`. Raises OutputError if it is no folder of a sweep."""
+        if not os.path.isfile(Path(folder) / "runs.csv"):
+            raise OutputError(f"{folder}: holds no sweep (there is no runs.csv); a run is read by fredsim.Result")
+        super().__init__(Path(folder), as_found=as_found)
+
+    def __iter__(self) -> Iterator[Result]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, index: int) -> Result:
+        """Return a run's result. Raises OutputError if its folder is missing."""
+        return Result(super().__getitem__(index).folder, as_found=self._as_found)
+
+    def plot(self, kind: str = "curves", **options: Any) -> Any:
+        """Draw the runs and return the figure, a `matplotlib.figure.Figure`, which a notebook shows.
+
+        Args:
+            kind: which kind of figure; `fredsim list figures` names them.
+            options: the keys of a figure in an experiment (docs/plots.md), such as `x`, `y`, `by`, `panel`, `where`,
+                `best`, `log`, `title`; and `path`, a PDF, SVG or PNG file to write.
+
+        Raises ConfigError for an option that the kind does not have, OutputError if results cannot be read.
+
+        """
+        from fredsim.show.plotting import figure_of
+
+        return figure_of([*self], kind, options)
+
+    def report(self, path: Folder, *, by: Sequence[str] | None = None, panel: Sequence[str] | None = None) -> Path:
+        """Write a report, one HTML page, and return its path.
+
+        `by` and `panel` are dotted keys whose values make a line or a panel. Raises ConfigError if plotly is missing,
+        OutputError if results cannot be read or the page cannot be written.
+        """
+        return _report(self.folder, path, by, panel)
+
+    def compare(self, other: Results | Folder, *, replay: bool = True, allow_code: bool = False) -> list[str]:
+        """Say where the runs of two sweeps first differ, bit for bit; the list is empty if all bits are the same.
+
+        With `replay`, runs that differ are repeated to find the first event that differs. Raises OutputError.
+        """
+        return _compare(self.folder, other, replay=replay, allow_code=allow_code)
+
+    def verify(
+        self,
+        *,
+        jobs: int = 1,
+        backend: str | None = None,
+        data_root: Folder | None = None,
+        allow_code: bool = False,
+    ) -> list[str]:
+        """Run again from the saved configuration and compare every bit; return what differs, nothing if all is same.
+
+        Args:
+            jobs: how many runs are repeated in parallel.
+            backend: compute with this one instead of the recorded one.
+            data_root: where data files are kept.
+            allow_code: run code that the folder names, which was not run here before.
+
+        Raises ConfigError, DataError, OutputError if the runs cannot be repeated.
+
+        """
+        return _verify(self.folder, jobs, backend, data_root, allow_code=allow_code)
+
+    def _repr_html_(self) -> str:
+        from fredsim.show.html import html_of
+
+        return html_of([*self], self.folder, self.failures)
+
+
+@brief
+def run(
+    source: Source,
+    overrides: Sequence[str] = (),
+    out: Folder | None = None,
+    *,
+    data_root: Folder | None = None,
+    resume: bool = False,
+    jobs: int = 1,
+    dask: str | None = None,
+    checkpoint: float = 60.0,
+    keep_checkpoints: bool = False,
+    allow_code: bool = False,
+    progress: bool = False,
+    on_row: OnRow | None = None,
+) -> Result:
+    """Run an experiment and return its result.
+
+    Args:
+        source: a YAML file, the name of an experiment that comes with fredsim, or a dict of the same shape.
+        overrides: `KEY=VALUE` strings with dotted keys, applied last.
+        out: the folder of results; None: results/NAME.
+        data_root: where data files are kept; see fredsim.data.datasets.data_root.
+        resume: do not repeat a run that has finished; if the source is a results folder, continue in it unless `out`
+            is given.
+        jobs: for a sweep, as in `sweep`.
+        dask: for a sweep, as in `sweep`.
+        checkpoint: seconds between two checkpoints of a run, 0 for none; a stopped run continues from its last one.
+        keep_checkpoints: keep all checkpoints, even when a run has ended: `verify` can then do its parts in parallel.
+        allow_code: if the source is a results folder, whether to run code that it names, which was not run here before.
+        progress: show on stderr, or in a notebook, how far the run has come.
+        on_row: called with each row of metrics.csv when it is recorded, a dict of its columns, and `run`, the run's
+            label. What it raises stops the run, as an interrupt would, and is raised here.
+
+    A sweep gives `Results`, as it did before there was `sweep`.
+
+    Raises:
+        ConfigError: the experiment is not valid.
+        DataError: its data is missing or damaged.
+        OutputError: the folder holds another experiment.
+        SimulationError: the server or dispatcher of a single run broke its contract.
+        ClusterError: a Dask cluster cannot be reached, has another version of fredsim, or was lost.
+        KeyboardInterrupt: it was interrupted. After a first interrupt, what was done is recorded, and a checkpoint is
+            written from which the same call continues a single run, and `resume=True` a sweep.
+        SystemExit: it was asked to end, by SIGTERM; likewise.
+
+    """
+    policy = CheckpointPolicy(checkpoint, keep_checkpoints)
+    how = {"root": data_root, "resume": resume, "jobs": jobs, "dask": dask, "policy": policy}
+    with code_allowed(allow_code):
+        return cast(Result, _run(open_expansion(source, overrides), out, how, on_row, progress=progress))
+
+
+@brief
+def sweep(
+    source: Source,
+    overrides: Sequence[str] = (),
+    out: Folder | None = None,
+    *,
+    data_root: Folder | None = None,
+    resume: bool = False,
+    jobs: int = 1,
+    dask: str | None = None,
+    checkpoint: float = 60.0,
+    keep_checkpoints: bool = False,
+    allow_code: bool = False,
+    progress: bool = False,
+    on_row: OnRow | None = None,
+) -> Results:
+    """Run a sweep, an experiment with `sweep` or `cases`, and return its results.
+
+    Arguments and errors are those of `run`, and
+
+    Args:
+        source: as in `run`.
+        overrides: as in `run`.
+        out: as in `run`.
+        data_root: as in `run`.
+        resume: skip runs that have finished.
+        jobs: how many runs are done in parallel, each in a process of its own.
+        dask: the address of a Dask scheduler whose workers do the runs. No bit depends on `jobs` or `dask`.
+        checkpoint: as in `run`.
+        keep_checkpoints: as in `run`.
+        allow_code: as in `run`.
+        progress: as in `run`.
+        on_row: as in `run`.
+
+    A run that fails does not stop the others: its row in `Results.runs` says why.
+
+    """
+    policy = CheckpointPolicy(checkpoint, keep_checkpoints)
+    how = {"root": data_root, "resume": resume, "jobs": jobs, "dask": dask, "policy": policy}
+    with code_allowed(allow_code):
+        expansion = open_expansion(source, overrides)
+        if not expansion.is_sweep:
+            raise ConfigError("this is a single run, no sweep; give it sweep or cases, or call fredsim.run")
+        return cast(Results, _run(expansion, out, how, on_row, progress=progress))
+
+
+def _run(
+    expansion: Expansion, out: Folder | None, how: Mapping[str, Any], on_row: OnRow | None, *, progress: bool
+) -> Result | Results:
+    """Do the runs of an expansion; `how`: further arguments of `run_expansion`."""
+    with stop_on_interrupt() as stop:
+        monitor = Monitor()
+        if progress:
+            from fredsim.show.progress import make_monitor
+            from fredsim.show.terminal import PlainConsole
+
+            monitor = make_monitor(PlainConsole(stderr=True))
+        if on_row is not None:
+            monitor = RowMonitor(monitor, on_row, stop)
+        try:
+            loaded = run_expansion(expansion, out, monitor=monitor, stop=stop, **how)
+        finally:
+            if isinstance(monitor, RowMonitor) and monitor.error is not None:
+                raise monitor.error from None
+        if stop.asked_by == signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+        if stop():
+            raise KeyboardInterrupt
+        return _public(loaded)
+
+
+@brief
+def load(folder: Folder, *, as_found: bool = False) -> Result | Results:
+    """Return the results in the folder of a run, a `Result`, or of a sweep, `Results`; `as_found` as in `Result`.
+
+    Raises OutputError if the folder holds no results.
+    """
+    return _public(recorded.load(folder, as_found=as_found), as_found=as_found)
+
+
+def _public(loaded: recorded.Result | recorded.Results, *, as_found: bool = False) -> Result | Results:
+    kind = Result if isinstance(loaded, recorded.Result) else Results
+    return kind(loaded.folder, as_found=as_found)
+
+
+@brief
+def _verify(folder: Path, jobs: int, backend: str | None, data_root: Folder | None, *, allow_code: bool) -> list[str]:
+    from fredsim.show import comparing
+
+    tell = comparing.Collector()
+    with code_allowed(allow_code):
+        comparing.verify(tell, folder, jobs, None if data_root is None else Path(data_root), backend)
+    return tell.differences
+
+
+@brief
+def _compare(
+    folder: Path, other: recorded.Result | recorded.Results | Folder, *, replay: bool, allow_code: bool
+) -> list[str]:
+    from fredsim.show import comparing
+
+    tell = comparing.Collector()
+    with code_allowed(allow_code):
+        where = other if isinstance(other, str | os.PathLike) else other.folder
+        comparing.compare(tell, folder, Path(where), replay=replay)
+    return tell.differences
+
+
+@brief
+def _report(folder: Path, path: Folder, by: Sequence[str] | None, panel: Sequence[str] | None) -> Path:
+    from fredsim.show.report import report
+
+    report([folder], Path(path), by, panel)
+    return Path(path)
