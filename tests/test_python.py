@@ -1,0 +1,184 @@
+"""What `import fredsim` offers: results with methods, progress, a function called with each row, HTML for notebooks."""
+
+import csv
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import fredsim
+from docs.generate.links import ROOT
+
+SEEDS = {"sweep": {"seed": [0, 1]}}
+
+
+@pytest.fixture
+def experiment(digits_experiment: dict[str, Any]) -> dict[str, Any]:
+    return digits_experiment | {"evaluation": {"every": 10}}
+
+
+def test_a_run_and_a_sweep(experiment: dict[str, Any], tmp_path: Path) -> None:
+    one = fredsim.run(experiment, out=tmp_path / "one")
+    both = fredsim.sweep(experiment | SEEDS, out=str(tmp_path / "both"))
+    assert isinstance(one, fredsim.Result)
+    assert [type(result) for result in both] == [fredsim.Result] * 2
+    assert both[0].summary["digest"] == one.summary["digest"] != both[1].summary["digest"]
+    assert isinstance(fredsim.load(tmp_path / "both"), fredsim.Results)
+    assert fredsim.Results(str(tmp_path / "both"))[1].metrics.equals(both[1].metrics)
+    assert fredsim.Result(str(tmp_path / "one")).summary == one.summary
+    for kind, folder, says in (
+        (fredsim.Result, "both", "is read by fredsim.Results"),
+        (fredsim.Results, "one", "is read by fredsim.Result"),
+    ):
+        with pytest.raises(fredsim.OutputError, match=says):
+            kind(tmp_path / folder)
+    with pytest.raises(
+        fredsim.ConfigError, match=r"a single run, no sweep; give it sweep or cases, or call fredsim.run"
+    ):
+        fredsim.sweep(experiment)
+    again: object = fredsim.run(experiment | SEEDS, out=tmp_path / "again")  # as before there was `sweep`
+    assert isinstance(again, fredsim.Results)
+
+
+def test_each_row_is_told(experiment: dict[str, Any], tmp_path: Path) -> None:
+    told: list[dict[str, Any]] = []
+    result = fredsim.run(experiment, out=tmp_path / "one", on_row=told.append)
+    with (tmp_path / "one" / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [
+        {key: "" if value is None else str(value) for key, value in row.items() if key != "run"} for row in told
+    ] == rows
+    assert told[-1]["digest"] == result.summary["digest"]
+    told.clear()
+    fredsim.sweep(experiment | SEEDS, out=tmp_path / "both", on_row=told.append, jobs=2)
+    assert len(told) == 2 * len(rows)
+    assert len({row["run"] for row in told}) == 2
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_a_function_raises_stops_the_run(last: bool, experiment: dict[str, Any], tmp_path: Path) -> None:
+    """What was done is kept, and the same call continues it."""
+    whole = fredsim.run(experiment, out=tmp_path / "whole")
+    at = whole.metrics["iteration"].iloc[-1 if last else 1]
+
+    def refuse(row: dict[str, Any]) -> None:
+        if row["iteration"] == at:
+            raise ZeroDivisionError("enough")
+
+    with pytest.raises(ZeroDivisionError, match="enough"):
+        fredsim.run(experiment, out=tmp_path / "part", on_row=refuse)
+    part = fredsim.Result(tmp_path / "part")
+    assert part.summary["status"] == ("finished" if last else "interrupted")
+    again = fredsim.run(experiment, out=tmp_path / "part", resume=True)
+    assert again.summary["digest"] == whole.summary["digest"]
+    assert again.metrics.equals(whole.metrics)
+
+
+def test_verify_and_compare(experiment: dict[str, Any], tmp_path: Path) -> None:
+    both = fredsim.sweep(experiment | SEEDS, out=tmp_path / "both")
+    assert both.verify(jobs=2) == both[0].verify(backend="numpy") == both.compare(tmp_path / "both") == []
+    (found,) = both[0].compare(both[1])
+    assert found.startswith(f"{both[0].folder} and {both[1].folder}: ")
+    assert found.endswith("config.yaml: seed is 0 and 1; the parameters differ before the first event")
+    path = both[1].folder / "metrics.csv"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([*lines[:-1], lines[-1].replace(",", ",0", 1)]), encoding="utf-8")
+    (found,) = fredsim.Result(both[1].folder).verify()
+    assert "metrics.csv, line" in found
+    with pytest.raises(fredsim.OutputError, match="is not as the run wrote it"):
+        _ = fredsim.Result(both[1].folder).metrics
+
+
+def test_figures(experiment: dict[str, Any], tmp_path: Path) -> None:
+    both = fredsim.sweep(experiment | SEEDS, out=tmp_path / "both")
+    figure = both.plot(by="seed", panel="none", path=tmp_path / "a.png")
+    assert isinstance(figure, Figure)
+    assert figure._repr_png_()[:4] == (tmp_path / "a.png").read_bytes()[:4] == b"\x89PNG"  # type: ignore[attr-defined]
+    drawn = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 2]  # type: ignore[arg-type]
+    assert len(drawn) == 2
+    for line, result in zip(drawn, both, strict=True):
+        assert np.array_equal(line.get_ydata(), result.metrics["validation_error"])
+    assert len(both[0].plot("staleness").axes) == 1
+    for options, says in (
+        ({"kind": "curvs"}, "kind: is 'curvs'; did you mean 'curves'"),
+        ({"bye": "seed"}, "bye: unknown key; did you mean 'by'"),
+        ({"by": "sead"}, "sead"),
+        ({"reach": "x"}, "reach"),
+    ):
+        with pytest.raises(fredsim.ConfigError, match=says):
+            both.plot(**options)
+
+
+def test_a_report(experiment: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
+    result = fredsim.run(experiment, out=tmp_path / "one")
+    path = result.report(tmp_path / "page.html")
+    assert result.summary["digest"][:12] in path.read_text(encoding="utf-8")
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.points: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag == "polyline":
+            self.points.append(dict(attrs)["points"] or "")
+
+    def handle_data(self, data: str) -> None:
+        if self.rows:
+            self.rows[-1].append(data)
+
+
+def test_what_a_notebook_shows(experiment: dict[str, Any], tmp_path: Path) -> None:
+    both = fredsim.sweep(experiment | SEEDS, out=tmp_path / "<i>both")
+    page = _Page()
+    page.feed(both._repr_html_())
+    assert page.tags <= {"div", "table", "tr", "th", "td", "b", "span", "p", "svg", "title", "polyline", "text"}
+    assert len(page.rows) == 3
+    assert all(run.summary["digest"][:12] in row for run, row in zip(both, page.rows[1:], strict=True))
+    for points, run in zip(page.points, both, strict=True):
+        heights = [float(point.partition(",")[2]) for point in points.split()]
+        errors = run.metrics["validation_error"].to_numpy()
+        assert np.array_equal(np.argsort(heights, kind="stable"), np.argsort(-errors, kind="stable"))  # y points down
+    page = _Page()
+    page.feed(both[0]._repr_html_())
+    assert len(page.rows) == 2
+
+
+def test_progress(experiment: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    fredsim.run(experiment, out=tmp_path / "silent")
+    assert capfd.readouterr() == ("", "")
+    result = fredsim.run(experiment, out=tmp_path / "told", progress=True)
+    output, messages = capfd.readouterr()
+    assert output == ""
+    assert f"digest {result.summary['digest'][:12]}" in messages
+
+
+def test_a_users_types_are_checked(tmp_path: Path) -> None:
+    """The blocks of the manual's page on scripts, and more, pass a strict type checker."""
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import fredsim\n"
+        "from matplotlib.figure import Figure\n\n"
+        'result: fredsim.Result = fredsim.run("quickstart", ["iterations=10"], out="out", progress=True)\n'
+        "error: object = result.metrics['validation_error'].min()\n"
+        'results: fredsim.Results = fredsim.sweep("quickstart", jobs=2, on_row=lambda row: print(row["iteration"]))\n'
+        'figure: Figure = results.plot("curves", by="server.name", log=True)\n'
+        "differences: list[str] = results.verify() + results[0].compare(results[1])\n"
+        "first: fredsim.Result = next(iter(results))\n",
+        encoding="utf-8",
+    )
+    how = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--follow-imports=silent", str(path)]
+    done = subprocess.run(how, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
