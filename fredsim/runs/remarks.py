@@ -95,7 +95,18 @@ def _about_data(experiment: Experiment, data: Data, root: str | os.PathLike[str]
 
 
 def remark_after(expansion: Expansion, loaded: Result | Results, root: str | os.PathLike[str] | None) -> None:
-    """Warn of runs that ended as they should, but with results that were perhaps not meant."""
+    """Warn of runs that ended as they should, but with results that were perhaps not meant.
+
+    If data or files are gone or damaged, which is no matter of remarks, there are none.
+    """
+    with suppress(FredsimError, OSError, MemoryError):
+        for text in _about_results(expansion, loaded, root):
+            warn(text)
+
+
+def _about_results(
+    expansion: Expansion, loaded: Result | Results, root: str | os.PathLike[str] | None
+) -> Iterator[str]:
     ended = [loaded] if isinstance(loaded, Result) else list(loaded)
     by_name = {run.folder_name: run.experiment for run in expansion.runs}
     only = expansion.runs[0].experiment
@@ -103,10 +114,9 @@ def remark_after(expansion: Expansion, loaded: Result | Results, root: str | os.
     at_chance = [result for result, experiment in pairs if _is_at_chance(result, experiment, root)]
     # Of a choice among hyper-parameters, some are meant to fail.
     if at_chance and (expansion.selection is None or len(at_chance) == len(ended)):
-        warn(_chance_text(at_chance, of=len(ended)))
+        yield _chance_text(at_chance, of=len(ended))
     for result, experiment in pairs:
-        for text in _about_staleness(result, experiment):
-            warn(text)
+        yield from _about_staleness(result, experiment)
 
 
 def _is_at_chance(result: Result, experiment: Experiment, root: str | os.PathLike[str] | None) -> bool:
@@ -134,11 +144,8 @@ def _about_staleness(result: Result, experiment: Experiment) -> Iterator[str]:
     if choice.name != "trace" or not choice.hyper["check"]:
         return
     file = choice.hyper["file"]
-    try:
-        wanted = recorded_staleness(file, survey(file, experiment.clients.count), count)
-        had = np.repeat(result.staleness["staleness"].to_numpy(), result.staleness["count"].to_numpy())
-    except FredsimError:  # the file is gone, or was changed: others say so
-        return
+    wanted = recorded_staleness(file, survey(file, experiment.clients.count), count)
+    had = np.repeat(result.staleness["staleness"].to_numpy(), result.staleness["count"].to_numpy())
     if wanted is not None and len(wanted) == len(had) and (np.sort(wanted) != had).any():
         means = f"{np.mean(wanted):.6g} on average, and in the run {np.mean(had):.6g}"
         what = f"its column staleness is {means}: it does not fit the order of arrivals and the server"
