@@ -29,7 +29,7 @@ from fredsim.show.plots.staleness import STALENESS
 from fredsim.show.plots.styles import style_of, take_literally
 from fredsim.show.plots.timeline import TIMELINE, trace
 from fredsim.show.plots.waits import WAITS
-from fredsim.system.files import write_errors
+from fredsim.system.files import replacing, write_errors
 
 __all__ = ["KINDS", "Options", "plot"]
 
@@ -110,7 +110,8 @@ def plot(
         avoid_overlap(figure, list(grid.flat[:count]), drawing.published, style)
         with write_errors(path, "choose another place for it"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=style.dpi, metadata=FORMATS[path.suffix])
+            with replacing(path) as file:
+                figure.savefig(file, format=path.suffix[1:], dpi=style.dpi, metadata=FORMATS[path.suffix])
     return drawing
 
 
