@@ -122,7 +122,7 @@ def _names(path: str) -> tuple[frozenset[str], str]:
         raise ConfigError(f"cannot read {path}: it is {kind}; name a CSV or Parquet file")
     try:
         if _is_parquet(path):
-            file, cut = open_parquet(path)
+            file, cut = open_parquet(path, follow=True)
             return _once(path, file.schema_arrow.names), cut
         with open(path, "rb") as content:
             if any(b"\0" in piece for piece in iter(lambda: content.read(2**20), b"")):  # NumPy may drop NUL bytes
@@ -188,7 +188,7 @@ def _csv(path: str, wanted: Sequence[str], start: int) -> Iterator[Columns]:
 def _parquet(path: str, wanted: Sequence[str], start: int) -> Iterator[Columns]:
     import pyarrow as pa
 
-    file, _ = open_parquet(path)
+    file, _ = open_parquet(path, follow=True)
     begin, groups = 0, list[int]()
     for group in range(file.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
@@ -271,8 +271,17 @@ def _plain(value: Any) -> str:
     return shown(value.item() if isinstance(value, np.generic) else value)
 
 
+def _plainly(values: Any) -> Any:
+    """Return values with None in place of texts that only Python takes for numbers, such as 1_000."""
+    texts = isinstance(values, list) and all(isinstance(value, str) for value in values)
+    if not texts or (joined := "".join(values)).isascii() and "_" not in joined:
+        return values
+    return [value if value.isascii() and "_" not in value else None for value in values]
+
+
 def _floats(values: Any) -> NDArray[np.float64]:
     """Return values as numbers, NaN for those that are not numbers."""
+    values = _plainly(values)
     try:
         found = np.array(values, np.float64)
     except (TypeError, ValueError):
@@ -295,6 +304,7 @@ def _bits(values: Any) -> list[Any]:
 
 def _whole(values: Any) -> tuple[Integers, NDArray[np.bool_]]:
     """Return values as integers, and which of them are not integers."""
+    values = _plainly(values)
     try:
         found = np.array(values)
         if found.dtype.kind in "iuU" and found.ndim == 1:  # texts directly, as integers over 53 bits exceed float64

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from fredsim.config.yaml_reader import LONGEST, Key, parse_yaml
 from fredsim.errors import ConfigError, shown
-from fredsim.system.files import irregular_kind
+from fredsim.system.files import read_bytes
 
 __all__ = [
     "MODELINE",
@@ -49,8 +49,8 @@ MOST_SHOWN = 60  # the most characters of a value in it
 class Document:
     """An experiment as plain data.
 
-    `places` has the place of each key, such as `file.yaml:12`; `heading` is the comment above the experiment, and
-    `folder` is the folder of results that it was read from, if any.
+    `places` has the place of each key, such as `file.yaml:12`; `heading` is the comment above the experiment, `folder`
+    is the folder of results that it was read from, if any, and `text` is that of the file.
     """
 
     data: dict[str, Any]
@@ -58,6 +58,7 @@ class Document:
     places: dict[Key, str] = field(default_factory=dict)
     heading: str = ""
     folder: Path | None = None
+    text: str = ""
 
     def place(self, key: Key) -> str:
         """Return the place of a key; else that of the first key within it; else that of the nearest one around it."""
@@ -71,17 +72,16 @@ class Document:
         return self.source
 
 
-def read_document(path: Path) -> Document:
-    """Return a YAML file's content. Raises ConfigError, with line and column if the file does not parse."""
-    remedy = "name a YAML file, or a run's folder"
-    if found := irregular_kind(path):
-        raise ConfigError(f"{path}: cannot be read (it is {found}); {remedy}")
+def read_document(path: Path, *, follow: bool = False) -> Document:
+    """Return a YAML file's content; `follow`: it is no file of results, and may be a symbolic link.
+
+    Raises ConfigError, with line and column if the file does not parse.
+    """
     try:
-        if path.stat().st_size > 4 * LONGEST:
-            raise ConfigError(f"{path}: has {path.stat().st_size:,} bytes; an experiment has {LONGEST:,} at most")
-        text = path.read_text(encoding="utf-8")
+        content = read_bytes(path, follow=follow, most=4 * LONGEST)
+        text = StringIO(content.decode(), newline=None).read()  # with any line ends
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); {remedy}") from None
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file, or a run's folder") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be read ({error}); save it as UTF-8") from None
     places: dict[Key, str] = {}
@@ -89,7 +89,7 @@ def read_document(path: Path) -> Document:
     if not isinstance(loaded, dict):
         found = "is empty" if loaded is None else f"holds a {'list' if isinstance(loaded, list) else 'single value'}"
         raise ConfigError(f"{path}: {found}; it must hold a mapping of keys to values, such as `name: example`")
-    return Document(loaded, str(path), places, heading_of(text))
+    return Document(loaded, str(path), places, heading_of(text), text=text)
 
 
 def heading_of(text: str) -> str:

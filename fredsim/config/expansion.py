@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
@@ -76,11 +77,11 @@ def open_source(source: Source) -> Document:
         return Document(checked(dict(source), (), Document.source))
     path = Path(source)
     look_in(path.parent)
-    recorded = next((name for name in ("config.yaml", "sweep.yaml") if os.path.isfile(path / name)), None)
+    recorded = next((name for name in ("config.yaml", "sweep.yaml") if os.path.lexists(path / name)), None)
     folder = path if recorded else None
     if recorded:
         path = path / recorded
-    if not os.path.exists(path):  # unlike Path.exists, False for a name that no file can have
+    elif not os.path.exists(path):  # unlike Path.exists, False for a name that no file can have
         name, known = os.path.splitext(path.as_posix())[0], shipped()
         if name not in known:
             raise ConfigError(
@@ -88,7 +89,7 @@ def open_source(source: Source) -> Document:
                 "`fredsim list experiments` names those that come with fredsim"
             )
         path = known[name]
-    document = read_document(path)
+    document = read_document(path, follow=folder is None)
     if folder is not None:
         look_as_recorded(folder, config_digest(document.data))
     document.data.setdefault("name", path.stem)
@@ -163,12 +164,18 @@ class Outline:
 
 def label_of(axes: Mapping[str, Any]) -> str:
     """Return a readable name made from the axes' values; empty if there are none."""
-    return ",".join(f"{key.rpartition('.')[2]}={_short(value)}" for key, value in axes.items())
+    return ",".join(f"{_clean(key.rpartition('.')[2])}={_short(value)}" for key, value in axes.items())
 
 
 def folder_label(axes: Mapping[str, Any]) -> str:
     """Return the beginning of the name of a run's folder: its label, shortened if necessary."""
     return (label_of(axes) or "run").encode()[:200].decode(errors="ignore")  # file names have at most 255 bytes
+
+
+def is_folder_name(name: str) -> bool:
+    """Return whether a name is of the form of `folder_name`, so that it names something inside another folder."""
+    label, _, digest = name.rpartition("-")
+    return bool(label and re.fullmatch("[0-9a-f]{8}", digest)) and label == _clean(label)
 
 
 NO_NAMES = '/\\:*?"<>|'  # characters that some systems do not allow in file names

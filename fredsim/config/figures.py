@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -138,7 +139,7 @@ def read_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice], Problems]
 
 def recorded_figures(folder: Path) -> list[FigureChoice]:
     """Return the figures that the experiment in a folder of results asks for. Raises ConfigError."""
-    files = [path for name in ("sweep.yaml", "config.yaml") if (path := folder / name).is_file()]
+    files = [path for name in ("sweep.yaml", "config.yaml") if os.path.lexists(path := folder / name)]
     document = read_document(files[0]) if files else Document({})
     found, problems = read_figures(document.data)
     if problems:

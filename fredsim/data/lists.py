@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from fredsim.data.npz import read_arrays
 from fredsim.data.shards import ShardTable
 from fredsim.errors import DataError, shown
-from fredsim.system.files import content_digest, irregular_kind
+from fredsim.system.files import content_digest, read_bytes
 
 __all__ = ["read_lists"]
 
@@ -35,10 +34,8 @@ def read_lists(path: str, sha256: str | None, rows: int, clients: int) -> ShardT
 
 
 def _from_json(path: str) -> Sequence[Any]:
-    if found := irregular_kind(path):
-        raise DataError(f"{path}: cannot be read (it is {found}); name {JSON}, or {NPZ}")
     try:
-        loaded = json.loads(Path(path).read_text(encoding="utf-8"))
+        loaded = json.loads(read_bytes(path, follow=True))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error}); name {JSON}, or {NPZ}") from None
     except (ValueError, RecursionError) as error:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from fredsim.errors import shown
 from fredsim.plugins.arrays import numeric
 from fredsim.plugins.packing import State
+from fredsim.system.tensor_files import parse_tensors
 
 __all__ = [
     "FORMAT",
@@ -87,14 +88,11 @@ def read_metadata(text: bytes, iteration: int) -> CheckpointMetadata:
 
 def read_arrays(content: bytes, dtypes: Mapping[str, list[Any]]) -> dict[str, NDArray[Any]]:
     """Return the arrays of a safetensors file; those in `dtypes` get that type and shape. Raises ValueError."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
+    arrays = {name: array.copy() for name, array in parse_tensors(content).items()}
     try:
-        arrays = {name: array.copy() for name, array in load(content).items()}
         for name, (dtype, shape) in dtypes.items():
             arrays[name] = arrays[name].view(numeric(dtype)).reshape(shape)
-    except (SafetensorError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise ValueError(f"its arrays are none ({error})") from None
     return arrays
 

@@ -17,7 +17,7 @@ from typing import Any
 from fredsim.errors import OutputError
 from fredsim.runs.checkpoints import Checkpoints
 from fredsim.runs.run_files import FILES
-from fredsim.system.files import CHUNK_BYTES, write_atomic
+from fredsim.system.files import CHUNK_BYTES, open_growing, read_bytes, write_atomic
 
 __all__ = ["CheckpointSender", "Chunk", "make_queue", "read_resume_files", "write_chunk", "write_resume_files"]
 
@@ -85,7 +85,7 @@ def write_chunk(folder: Path, chunk: Chunk, *, keep: bool) -> None:
         write_atomic(path, content)
         Checkpoints(folder, keep=keep).remove_others(int(path.stem))
         return
-    with path.open("r+b" if path.exists() else "wb") as file:
+    with open_growing(path, anew=not begin) as file:
         file.truncate(begin)
         file.seek(begin)
         file.write(content)
@@ -97,9 +97,9 @@ def read_resume_files(folder: Path) -> dict[str, bytes]:
     for iteration in reversed(checkpoints.iterations):
         try:
             prefixes = checkpoints.read(iteration).files
-            files = {f"checkpoint/{path.name}": path.read_bytes() for path in checkpoints.paths(iteration)}
-            files["config.yaml"] = (folder / "config.yaml").read_bytes()
-            return files | {name: (folder / name).read_bytes()[: file.size] for name, file in prefixes.items()}
+            files = {f"checkpoint/{path.name}": read_bytes(path) for path in checkpoints.paths(iteration)}
+            files["config.yaml"] = read_bytes(folder / "config.yaml")
+            return files | {name: read_bytes(folder / name)[: file.size] for name, file in prefixes.items()}
         except (OSError, OutputError):
             continue
     return {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,7 +25,8 @@ from fredsim.plugins.states import State
 from fredsim.runs.checkpoint_format import FORMAT, json_with_digest, read_arrays, read_metadata
 from fredsim.runs.growing_files import FilePrefix
 from fredsim.simulation.loop import Diverged
-from fredsim.system.files import CHUNK_BYTES, hash_of_prefix, write_chunks
+from fredsim.system.files import CHUNK_BYTES, LINK, hash_of_prefix, open_regular, read_bytes, whole_name, write_chunks
+from fredsim.system.json_files import MOST_BYTES
 from fredsim.system.version import fredsim_version
 
 __all__ = [
@@ -38,7 +40,7 @@ __all__ = [
 ]
 
 LAST_KEPT = 2
-SUFFIXES = {"json", "safetensors", "json.part", "safetensors.part"}
+SUFFIXES = {"json", "safetensors"}
 #: The safetensors format's names of types. Arrays of any other type are written as bytes.
 SAFETENSORS_TYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
@@ -89,8 +91,13 @@ class Checkpoints:
     """The checkpoints of one run; the last two are kept, or all."""
 
     def __init__(self, folder: Path, *, keep: bool = False) -> None:
-        """Take the folder of the run, and whether all checkpoints are kept."""
+        """Take the folder of the run, and whether all checkpoints are kept.
+
+        Raises OutputError if the folder of its checkpoints is a symbolic link.
+        """
         self.folder, self._keep = folder / "checkpoint", keep
+        if os.path.islink(self.folder):
+            raise OutputError(f"{self.folder}: is {LINK}; put the folder itself there, or remove the link")
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint, then remove those that are no longer kept. Raises OSError; the earlier ones are intact.
@@ -143,7 +150,7 @@ class Checkpoints:
             except OutputError as error:
                 yield str(error)
         for path in sorted(self.folder.glob("*.safetensors")):
-            if not path.with_suffix(".json").is_file():
+            if not os.path.lexists(path.with_suffix(".json")):
                 yield f"{path}: has lost its JSON file"
 
     def copy(self, iteration: int, folder: Path) -> None:
@@ -151,9 +158,9 @@ class Checkpoints:
         target = Checkpoints(folder)
         target.folder.mkdir()
         for ours, theirs in zip(self.paths(iteration), target.paths(iteration), strict=True):
-            shutil.copyfile(ours, theirs)
-        for name in read_metadata(self.paths(iteration)[1].read_bytes(), iteration).files:
-            shutil.copyfile(self.folder.parent / name, folder / name)
+            _copy(ours, theirs)
+        for name in read_metadata(read_bytes(self.paths(iteration)[1]), iteration).files:
+            _copy(self.folder.parent / name, folder / name)
 
     def clear(self) -> None:
         """Remove all checkpoints, because the run has ended."""
@@ -193,12 +200,12 @@ class Checkpoints:
         """
         tensors, plain = self.paths(iteration)
         try:
-            metadata = read_metadata(plain.read_bytes(), iteration)
+            metadata = read_metadata(read_bytes(plain, most=MOST_BYTES), iteration)
             found, wanted = metadata.identity, metadata.identity if identity is None else identity
             for key in {**wanted, **found}:
                 if wanted.get(key) != found.get(key):
                     raise ValueError(f"its {key} is {found.get(key)}, not {wanted.get(key)}")
-            content = tensors.read_bytes()
+            content = read_bytes(tensors)
             if hashlib.sha256(content).hexdigest() != metadata.tensors:
                 raise ValueError(f"{tensors.name} is not as it was written")
             arrays = read_arrays(content, metadata.dtypes)
@@ -214,10 +221,16 @@ class Checkpoints:
         return Checkpoint(iteration, found, files, {**metadata.values, **arrays}, metadata.spent)
 
 
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file of results to a new one. Raises OSError."""
+    with open_regular(source) as theirs, target.open("xb") as ours:
+        shutil.copyfileobj(theirs, ours, CHUNK_BYTES)
+
+
 def _iteration(path: Path) -> int | None:
     """Return the iteration of a checkpoint's file, finished or not; None for a file that is no checkpoint's."""
-    stem, _, kind = path.name.partition(".")
-    ours = kind in SUFFIXES and stem.isdecimal() and stem == f"{int(stem):012d}" and path.is_file()
+    stem, _, kind = whole_name(path.name).partition(".")
+    ours = kind in SUFFIXES and stem.isdecimal() and stem == f"{int(stem):012d}" and not path.is_dir()
     return int(stem) if ours else None
 
 

@@ -15,6 +15,7 @@ from fredsim.errors import OutputError, one_line
 from fredsim.runs.results import Result
 from fredsim.runs.run_files import file_digest, first_line, read_recorded, requested_files
 from fredsim.system.csv_files import read_cells
+from fredsim.system.files import read_bytes
 from fredsim.system.parquet_files import open_parquet
 
 __all__ = ["check", "difference", "last_common_row", "reasons"]
@@ -77,7 +78,11 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
             return f"summary.json: {key} is {both(one.summary.get(key), other.summary.get(key))}"
     for name in {**one.params, **other.params}:
         values, theirs = one.params.get(name), other.params.get(name)
-        if values is None or theirs is None or (values.shape, values.dtype) != (theirs.shape, theirs.dtype):
+        if (
+            values is None
+            or theirs is None
+            or {(values.shape, np.dtype(np.float32))} != {(array.shape, array.dtype) for array in (values, theirs)}
+        ):
             return f"params.safetensors: {name} is not in both with one shape and type"
         unequal = np.flatnonzero(values.view(np.uint32) != other.params[name].view(np.uint32))
         if len(unequal):
@@ -92,7 +97,7 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
             if found := _first_row(name, [result.folder / name for result in (one, other)], both):
                 return found
             continue
-        contents = [read_recorded(result.folder / name, Path.read_bytes) for result in (one, other)]
+        contents = [read_recorded(result.folder / name, read_bytes) for result in (one, other)]
         if contents[0] != contents[1]:
             return first_line(name, contents, both)
     return next((change for result in (one, other) for change in result.changed_files), None)

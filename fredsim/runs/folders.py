@@ -17,8 +17,9 @@ from fredsim.config.yaml_reader import parse_yaml
 from fredsim.errors import ConfigError, OutputError, option
 from fredsim.plugins.user_code import named_modules
 from fredsim.runs.results import Result
+from fredsim.runs.run_files import FILES
 from fredsim.system.csv_files import read_cells
-from fredsim.system.files import write_atomic, write_errors
+from fredsim.system.files import remove_parts, whole_name, write_atomic, write_errors
 
 __all__ = ["claim", "locked"]
 
@@ -81,7 +82,7 @@ def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collect
     OutputError if it holds anything else.
     """
     with write_errors(folder):
-        present, part = folder / name, folder / f"{name}.part"
+        present = folder / name
         if present.is_file() and (_same_bits(present, content) or _holds_only(folder, runs)):
             pass
         elif _is_unfinished(folder):
@@ -89,8 +90,11 @@ def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collect
         elif present.is_file():
             what = f"{folder} holds another experiment{_what_differs(present, content)}"
             raise OutputError(f"{what}; choose another folder by {option('out')}, or remove it")
-        elif any(path != part for path in folder.iterdir()) and _recorded_digest(folder) != digest:
+        elif any(path == present or whole_name(path.name) != name for path in folder.iterdir()) and (
+            _recorded_digest(folder) != digest
+        ):
             raise OutputError(f"{folder} is not empty and holds no {name}; choose another folder by {option('out')}")
+        remove_parts(folder, {*UNFINISHED_RUN, *UNFINISHED_SWEEP, *FILES, "summary.json"})
         write_atomic(present, content)
 
 
@@ -116,7 +120,7 @@ def _is_unfinished(folder: Path) -> bool:
 def _contents(folder: Path) -> tuple[set[str], list[Path]]:
     """Return the names of the files in a folder, without `.part`, and the paths of everything else in it."""
     paths = list(folder.iterdir())
-    names = {path.name.removesuffix(".part") for path in paths if path.is_file()}
+    names = {whole_name(path.name) for path in paths if path.is_file()}
     return names, [path for path in paths if not path.is_file()]
 
 

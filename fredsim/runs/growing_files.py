@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from fredsim.system.files import hash_of_prefix, write_errors
+from fredsim.system.files import hash_of_prefix, open_growing, write_errors
 
 __all__ = ["FilePrefix", "GrowingFile", "GrowingText"]
 
@@ -32,7 +32,7 @@ class GrowingFile:
 
     def __enter__(self) -> Self:
         with write_errors(self._path):
-            self._stream = self._path.open("r+b" if self.size else "wb", buffering=0)
+            self._stream = open_growing(self._path, anew=not self.size, buffering=0)
             self._hash = hash_of_prefix(self._path, self.size) or hashlib.sha256()
             self._stream.truncate(self.size)
             self._stream.seek(self.size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator
@@ -16,10 +15,12 @@ from numpy.typing import NDArray
 
 from fredsim.config.choices import Backend
 from fredsim.config.document import read_document
+from fredsim.config.expansion import is_folder_name
 from fredsim.config.experiment import config_digest
 from fredsim.errors import OutputError, nearest, one_line, shown, visible
 from fredsim.runs.per_client import CLIENTS
 from fredsim.runs.run_files import (
+    FILES,
     check_config,
     file_digest,
     file_digests,
@@ -31,15 +32,17 @@ from fredsim.simulation.loop import Status
 from fredsim.simulation.paths import PathTaken
 from fredsim.simulation.probe import COLUMNS
 from fredsim.simulation.recorder import MEASURED, Row
-from fredsim.system.csv_files import COUNT, DIGEST, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
-from fredsim.system.files import irregular_kind
+from fredsim.system.csv_files import COUNT, DIGEST, FINITE, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
+from fredsim.system.files import LINK, irregular_kind, read_bytes
+from fredsim.system.json_files import MOST_BYTES, parse_json
 from fredsim.system.notices import warn
 from fredsim.system.parquet_files import open_parquet
+from fredsim.system.tensor_files import parse_tensors
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LOSS_NOT_FINITE", "Result"]
+__all__ = ["LOSS_NOT_FINITE", "Result", "check_inside", "result_of"]
 
 #: How a run ended whose parameters are finite, and whose loss is not.
 LOSS_NOT_FINITE = "finished, loss not finite"
@@ -60,6 +63,27 @@ def cells_of(row: type[Row]) -> dict[str, CellCheck]:
     """Return the columns that every metrics.csv has, the fields without a default, with the check of their cells."""
     first = [column for column in fields(row) if column.default is MISSING and column.default_factory is MISSING]
     return {column.name: CELLS[str(column.type)] for column in first}
+
+
+def check_inside(sweep: Path, name: str) -> None:
+    """Raise OutputError if a name is none that a run's folder has, or if the folder is a link out of that of its sweep.
+
+    The name may come from a file that anybody has written.
+    """
+    if not is_folder_name(name):
+        what = f"names the run {shown(name)}, and no run's folder has such a name"
+        raise OutputError(f"{sweep / 'runs.csv'}: is damaged ({what}); run the experiment again")
+    if os.path.islink(sweep / name):
+        raise OutputError(f"{sweep / name}: is {LINK}; put the folder itself there, or name it instead of {sweep}")
+
+
+def result_of(sweep: Path, name: str, *, as_found: bool = False) -> Result:
+    """Return the result of the run of this name in a sweep's folder; `as_found` as in `Result`.
+
+    Raises OutputError if the run's folder is not inside the sweep's.
+    """
+    check_inside(sweep, name)
+    return Result(sweep / name, as_found=as_found)
 
 
 class Result:
@@ -93,7 +117,7 @@ class Result:
     @property
     def has_ended(self) -> bool:
         """Whether the run has ended: whether there is a summary.json, which is written last."""
-        return os.path.exists(self.folder / "summary.json")  # unlike Path.exists, False for a name that is too long
+        return os.path.lexists(self.folder / "summary.json")  # False for a name that is too long
 
     @property
     def has_finished(self) -> bool:
@@ -107,13 +131,13 @@ class Result:
     def summary(self) -> dict[str, Any]:
         """The content of summary.json."""
         path = self.folder / "summary.json"
-        if what := irregular_kind(path):
-            raise OutputError(f"{path}: is {what}; run the experiment again")
         try:
-            loaded: Any = json.loads(path.read_text(encoding="utf-8"))
+            loaded: Any = parse_json(read_bytes(path, most=MOST_BYTES))
         except FileNotFoundError:
             raise OutputError(f"{self.folder}: has no summary.json: the run did not end; run it again") from None
-        except (OSError, ValueError, RecursionError) as error:
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
+        except ValueError as error:
             raise OutputError(f"{path}: is damaged ({error}); run the experiment again") from None
         if not isinstance(loaded, dict):
             raise OutputError(f"{path}: is damaged (it holds no mapping); run the experiment again")
@@ -121,6 +145,9 @@ class Result:
             names = loaded.get(name, {})
             if not isinstance(names, dict) or not all(isinstance(value, str) for value in names.values()):
                 raise OutputError(f"{path}: is damaged ({name} is {names!r}); run the experiment again")
+        if unknown := loaded.get("files", {}).keys() - FILES:
+            what = f"files has {shown(min(unknown))}, which no run writes"
+            raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
         for key, kind in SUMMARY_TYPES.items():
             if not isinstance(loaded.get(key), kind):
                 raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
@@ -166,7 +193,7 @@ class Result:
         found, recorded = file_digests(self.folder), self.summary.get("files", {})
         for name in {**recorded, **found}:
             if name not in found:
-                kind = irregular_kind(self.folder / name)
+                kind = irregular_kind(self.folder / name, follow=False)
                 yield self.folder / name, f"cannot be read (it is {kind})" if kind else "is gone"
             elif name not in recorded:
                 yield self.folder / name, "is none that the run wrote"
@@ -175,7 +202,7 @@ class Result:
         if self.summary.get("config") != config_digest(read_document(self.folder / "config.yaml").data):
             yield self.folder / "config.yaml", CHANGED
         path = self.folder / "summary.json"
-        if read_recorded(path, Path.read_bytes) != summary_text(self.summary).encode():
+        if read_recorded(path, read_bytes) != summary_text(self.summary).encode():
             yield path, CHANGED
 
     def check_written(self, name: str) -> None:
@@ -196,7 +223,8 @@ class Result:
     def metrics(self) -> pd.DataFrame:
         """The rows of metrics.csv. Raises OutputError also if the last row does not agree with summary.json."""
         path = self.folder / "metrics.csv"
-        table = read_table(path, cells_of(Row), increasing=("time", "iteration"))
+        checks = cells_of(Row) | {"time": FINITE}
+        table = read_table(path, checks, increasing=("time", "iteration"), others=OPTIONAL)
         if self.has_ended:
             ends = (None, None) if table.empty else (int(table["iteration"].iloc[-1]), table["digest"].iloc[-1])
             for key, found in zip(("iterations", "digest"), ends, strict=True):
@@ -267,14 +295,14 @@ class Result:
         There are none if the run diverged before the first one.
         """
         path = self.folder / "probe.csv"
-        if not path.is_file():
+        if not os.path.lexists(path):
             raise self._lacks(path, "give the experiment `probe: {every: 100}`")
-        if path.stat().st_size == 0:
+        if path.lstat().st_size == 0 and not irregular_kind(path, follow=False):
             import pandas as pd
 
             table = pd.DataFrame(columns=[*COLUMNS], dtype=float)
         else:
-            table = read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing=("iteration",))
+            table = read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing=("iteration",), others=OPTIONAL)
         self.check_written(path.name)
         return table
 
@@ -282,7 +310,7 @@ class Result:
     def clients(self) -> pd.DataFrame:
         """The rows of clients.csv, one per client, if the experiment has `evaluation: {per_client: true}`."""
         path = self.folder / "clients.csv"
-        if not path.is_file():
+        if not os.path.lexists(path):
             raise self._lacks(path, "give the experiment `evaluation: {per_client: true}`")
         table = read_table(path, CLIENTS, increasing=("client",))
         self.check_written(path.name)
@@ -295,7 +323,7 @@ class Result:
         If the run was killed, these are the rows it had written; a warning says how many if the file's end is damaged.
         """
         path = self.folder / "events.parquet"
-        if not path.is_file():
+        if not os.path.lexists(path):
             raise self._lacks(path, "give the experiment `events: true`")
         try:
             file, cut = open_parquet(path)
@@ -311,13 +339,14 @@ class Result:
     @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:
         """The final parameters: float32 arrays by tensor name, each in its tensor's shape."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file
-
         path = self.folder / "params.safetensors"
         try:
-            params = dict(load_file(path))
-        except (OSError, SafetensorError) as error:
+            params = parse_tensors(read_recorded(path, read_bytes))
+        except ValueError as error:
             raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
+        for name, array in params.items():
+            if array.dtype != np.float32 and not self._as_found:
+                what = f"{shown(name)} has the type {array.dtype}, not float32"
+                raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
         self.check_written(path.name)
         return params

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fredsim.errors import OutputError, brief, option, visible
-from fredsim.runs.result import Result
+from fredsim.runs.result import Result, check_inside, result_of
 from fredsim.runs.sweep_tables import check_tables, recorded_rows
 from fredsim.system.csv_files import TEXT, read_cells, read_table
 
@@ -37,11 +37,10 @@ class Results:
     def __getitem__(self, index: int) -> Result:
         """Return a run's result. Raises OutputError if its folder is missing."""
         name = self._names[index]
-        folder = self.folder / name
-        if not folder.is_dir():
+        if not (self.folder / name).is_dir():
             gone = f"{self.folder / 'runs.csv'} names the run {name} whose folder is gone"
             raise OutputError(f"{gone}; {option('resume', 'True')} does it again")
-        return Result(folder, as_found=self._as_found)
+        return result_of(self.folder, name, as_found=self._as_found)
 
     def __repr__(self) -> str:
         return f"<Results {visible(str(self.folder))}: {len(self)} runs>"
@@ -56,6 +55,8 @@ class Results:
         table = read_table(path, {"run": TEXT})
         if len(twice := table["run"][table["run"].duplicated()]):
             raise OutputError(f"{path}: is damaged (it has the run {twice.iloc[0]} twice); run the experiment again")
+        for name in table["run"]:
+            check_inside(self.folder, name)
         if not self._as_found and len(table):
             check_tables(self.folder)
         return table
@@ -64,7 +65,7 @@ class Results:
     def best(self) -> pd.DataFrame:
         """What `select` chose: one row per combination of the other axes. Raises OutputError if best.csv is missing."""
         path = self.folder / "best.csv"
-        if not path.is_file():
+        if not os.path.lexists(path):
             remedy = f"give the experiment `select`, and let all its runs end ({option('resume', 'True')})"
             raise OutputError(f"{path}: is not there; {remedy}")
         return read_table(path, {})
@@ -78,7 +79,7 @@ class Results:
         ends = [axis for axis in axes if axis in ("iterations", "updates")]  # in runs.csv these columns are outcomes
         for cells in rows if ends else ():
             if cells["run"] in self._names:
-                config = Result(self.folder / cells["run"]).config
+                config = result_of(self.folder, cells["run"]).config
                 cells.update({axis: "" if config[axis] is None else str(config[axis]) for axis in ends})
         return [cells["run"] for cells in rows if tuple(cells[axis] for axis in axes) in wanted]
 
@@ -96,12 +97,12 @@ def load(folder: str | os.PathLike[str], *, as_found: bool = False) -> Result | 
     Raises OutputError if the folder holds no results.
     """
     folder = Path(folder)
-    if os.path.isfile(folder / "runs.csv"):  # unlike Path.is_file, False for a name that no file can have
+    if os.path.lexists(folder / "runs.csv"):  # which is False for a name that no file can have
         results = Results(folder, as_found=as_found)
         if results.runs.empty:
             raise OutputError(f"{folder / 'runs.csv'}: names no run; run the experiment again")
         return results
-    if os.path.isfile(folder / "config.yaml"):
+    if os.path.lexists(folder / "config.yaml"):
         return Result(folder, as_found=as_found)
     found = "holds no results (neither config.yaml nor runs.csv)" if os.path.isdir(folder) else "is no folder"
     raise OutputError(f"{folder}: {found}; name the folder of a run or of a sweep")

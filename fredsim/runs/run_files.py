@@ -15,6 +15,7 @@ from fredsim.config.document import Document, flatten, problems_at
 from fredsim.config.experiment import Experiment
 from fredsim.errors import OutputError
 from fredsim.hyper import explain
+from fredsim.system.files import open_regular
 
 __all__ = [
     "FILES",
@@ -63,12 +64,12 @@ def summary_text(summary: Mapping[str, Any]) -> str:
 def file_digests(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file of FILES that exists, by name."""
     paths = [folder / name for name in FILES]
-    return {path.name: file_digest(path) for path in paths if path.is_file()}
+    return {path.name: file_digest(path) for path in paths if path.is_file() and not path.is_symlink()}
 
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file. Raises OSError."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

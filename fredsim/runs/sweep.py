@@ -24,7 +24,7 @@ from fredsim.runs.folders import claim, locked
 from fredsim.runs.observer import Monitor
 from fredsim.runs.prepared import check_data
 from fredsim.runs.processes import Processes
-from fredsim.runs.results import Result
+from fredsim.runs.result import Result, check_inside
 from fredsim.runs.resuming import reason_to_run
 from fredsim.runs.sweep_tables import SweepTables, failed, outcome_values
 from fredsim.runs.tasks import Task
@@ -53,6 +53,8 @@ def run_sweep(
     names = [run.folder_name for run in expansion.runs]
     check_data(expansion.runs, root)
     with locked(folder):
+        for name in names:
+            check_inside(folder, name)
         claim(folder, "sweep.yaml", expansion.heading + dump_yaml(expansion.source), runs=names if resume else None)
         note_code(folder / "sweep.yaml", [run.experiment for run in expansion.runs])
         tables, tasks, again = SweepFiles(expansion, folder, monitor), [], []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -18,11 +19,12 @@ from fredsim.config.document import flatten, read_document
 from fredsim.config.expansion import Expansion, folder_label, outline_of
 from fredsim.config.selection import Selection, best_rows
 from fredsim.errors import OutputError, option, shown
-from fredsim.runs.result import Result
+from fredsim.runs.result import Result, result_of
 from fredsim.runs.run_files import first_line, read_recorded
 from fredsim.simulation.loop import Status
 from fredsim.simulation.recorder import MEASURED
 from fredsim.system.csv_files import read_cells
+from fredsim.system.files import read_bytes
 
 __all__ = [
     "Ended",
@@ -108,11 +110,11 @@ class SweepTables:
         both = "{} there, and {} by the runs".format
         texts = {"runs.csv": self.runs(ended), "best.csv": self.best(ended)}
         for name, text in texts.items():
-            if name == "best.csv" and not (folder / name).is_file():
+            if name == "best.csv" and not os.path.lexists(folder / name):
                 continue
             if text is None:
                 return f"{name}: is there, but {'some runs have not ended' if self.selection else 'there is no select'}"
-            found = read_recorded(folder / name, Path.read_bytes)
+            found = read_recorded(folder / name, read_bytes)
             if found != text.encode():
                 return first_line(name, (found, text.encode()), both)
         return None
@@ -162,7 +164,7 @@ def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str
     gone or a row is of no run of it, ConfigError if sweep.yaml is damaged.
     """
     path = folder / "sweep.yaml"
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise OutputError(f"{path}: is gone, so runs.csv cannot be checked; put it back, or run the sweep again")
     outline = outline_of(read_document(path))
     axes = [flatten(values) for _, values in outline.runs]
@@ -192,11 +194,10 @@ def check_tables(folder: Path) -> None:
     tables, rows = recorded_tables(folder)
     ended = {}
     for number, cells in rows:
-        inside = folder / cells["run"]
-        if (inside / "summary.json").exists() or (inside.is_dir() and cells.get("status") != "failed"):
-            result = Result(inside)
+        result = result_of(folder, cells["run"])
+        if result.has_ended or (result.folder.is_dir() and cells.get("status") != "failed"):
             if not str(result.summary.get("experiment")).startswith(cells["run"].rpartition("-")[2]):
-                raise OutputError(f"{inside}: holds another run than its name says; run the experiment again")
+                raise OutputError(f"{result.folder}: holds another run than its name says; run the experiment again")
             ended[number] = outcome_values(result, tables.selection)
         else:
             ended[number] = as_recorded(tables, cells)

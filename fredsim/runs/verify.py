@@ -32,8 +32,9 @@ from fredsim.runs.prepared import prepare
 from fredsim.runs.processes import Processes, ProcessTask
 from fredsim.runs.record import record_difference
 from fredsim.runs.results import Result, load
-from fredsim.runs.run_files import first_line
+from fredsim.runs.run_files import first_line, read_recorded
 from fredsim.runs.runner import stop_on_interrupt
+from fredsim.system.files import read_bytes
 
 __all__ = [
     "DifferenceError",
@@ -180,7 +181,7 @@ class Piece:
         result, end = Result(self.folder, as_found=True), self.end
         if self.begin is not None:
             Checkpoints(self.folder).copy(self.begin, scratch)
-            (scratch / "config.yaml").write_bytes((self.folder / "config.yaml").read_bytes())
+            (scratch / "config.yaml").write_bytes(read_recorded(self.folder / "config.yaml", read_bytes))
         experiment = recorded_experiment(result, self.backend)
         if not result.live and (self.begin is not None or end is not None):  # checkpoints need the recorded path
             experiment = experiment.model_copy(update={"path": result.summary["path"]})
@@ -204,7 +205,7 @@ class Piece:
         for name, file in recorded.files.items():
             if now.files[name] != file:
                 prefixes = (self.folder, file), (scratch, now.files[name])
-                contents = [(folder / name).read_bytes()[: prefix.size] for folder, prefix in prefixes]
+                contents = [read_recorded(folder / name, read_bytes)[: prefix.size] for folder, prefix in prefixes]
                 return f"{between}: {first_line(name, contents, '{} (recorded) and {} (now)'.format)}"
         differing = first_unequal(recorded.state, now.state)
         return f"{between}: the state's {differing} differs" if differing else None

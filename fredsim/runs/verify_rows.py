@@ -25,7 +25,7 @@ __all__ = ["has_rows_alone", "missing_rows", "rows_difference", "verify_rows"]
 
 def has_rows_alone(folder: Path) -> bool:
     """Return whether a folder has the two files of a sweep, but no folder of any of its runs."""
-    if not all(os.path.isfile(folder / name) for name in ("runs.csv", "sweep.yaml")):  # never fails, as Path's may
+    if not all(os.path.lexists(folder / name) for name in ("runs.csv", "sweep.yaml")):
         return False
     return not any((path / "config.yaml").exists() for path in folder.iterdir())  # whichever runs runs.csv names
 

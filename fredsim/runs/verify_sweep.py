@@ -11,7 +11,7 @@ from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import FIGURE_KEYS, Experiment
 from fredsim.errors import OutputError
 from fredsim.runs.opening import open_expansion
-from fredsim.runs.result import Result
+from fredsim.runs.result import Result, result_of
 from fredsim.runs.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_rows
 
 __all__ = ["is_sweep", "recorded_expansion", "stopped_runs", "sweep_difference"]
@@ -21,21 +21,21 @@ OF_RUN = ("config.yaml", "metrics.csv", "summary.json")
 
 def is_sweep(folder: Path) -> bool:
     """Return whether a folder is a sweep's: whether it has runs.csv."""
-    return os.path.isfile(folder / "runs.csv")  # unlike Path.is_file, False for a name that no file can have
+    return os.path.lexists(folder / "runs.csv")  # False for a name that no file can have
 
 
 def recorded_expansion(folder: Path) -> Expansion:
     """Return the runs that a sweep's sweep.yaml describes. Raises OutputError if it is gone, ConfigError."""
-    if not (folder / "sweep.yaml").is_file():
+    if not os.path.lexists(folder / "sweep.yaml"):
         raise OutputError(f"{folder / 'sweep.yaml'}: is gone; put it back, or run the sweep again")
-    if (folder / "config.yaml").exists():
+    if os.path.lexists(folder / "config.yaml"):
         raise OutputError(f"{folder / 'config.yaml'}: is none that a sweep writes; take it away")
     return open_expansion(str(folder))
 
 
 def stopped_runs(folder: Path, expansion: Expansion) -> list[Result]:
     """Return the runs of a sweep that were interrupted, which runs.csv does not have; as found."""
-    results = [Result(folder / run.folder_name, as_found=True) for run in expansion.runs]
+    results = [result_of(folder, run.folder_name, as_found=True) for run in expansion.runs]
     return [result for result in results if result.has_ended and not result.has_finished]
 
 
@@ -53,7 +53,7 @@ def sweep_difference(folder: Path, expansion: Expansion) -> str | None:
             return f"{where} the run {name}, which sweep.yaml does not have"
     ended = {}
     for number, (name, run) in enumerate(zip(tables.names, expansion.runs, strict=True)):
-        result, cells = Result(folder / name, as_found=True), rows.get(name)
+        result, cells = result_of(folder, name, as_found=True), rows.get(name)
         if name in held and (keys := _config_difference(result, run.experiment)):
             return f"{name}/config.yaml is not what sweep.yaml gives: {keys}"
         if result.has_finished:
@@ -61,7 +61,7 @@ def sweep_difference(folder: Path, expansion: Expansion) -> str | None:
         elif cells is not None and cells.get("status") == "failed":
             ended[number] = as_recorded(tables, cells)
     if (found := tables.difference(folder, ended)) is None and tables.best(ended) is not None:
-        return None if (folder / "best.csv").is_file() else "best.csv is gone"
+        return None if os.path.lexists(folder / "best.csv") else "best.csv is gone"
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -111,7 +112,7 @@ def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]
     for row in rows:
         if (row["status"], row["iterations"]) == ("finished", 0):
             say(f"{row['run']}: ended before any gradient arrived; give more seconds")
-    if expansion.selection is not None and isinstance(loaded, Results) and (loaded.folder / "best.csv").is_file():
+    if expansion.selection is not None and isinstance(loaded, Results) and os.path.lexists(loaded.folder / "best.csv"):
         title = f"best {', '.join(expansion.selection.axes)} by the mean of {expansion.selection.best}"
         best = loaded.best.astype(object).where(loaded.best.notna(), None)
         rows = [{str(key): value for key, value in row.items()} for row in best.to_dict("records")]

@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 from fredsim.errors import visible
 from fredsim.show.escaping import escape_cell, escape_markdown
 from fredsim.show.latex import escape_latex
-from fredsim.system.files import write_errors
+from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["PUBLISHED", "Table", "short", "write_files"]
 
@@ -79,10 +79,10 @@ def write_files(
     for one in tables:
         parts += [*([f"{one.title}:\n"] if one.title else []), one.markdown()]
     with write_errors(table, "choose another place for it"):
-        table.write_text(tables[0].csv(), encoding="utf-8", newline="")
-        page.write_text("\n".join(parts), encoding="utf-8")
+        write_atomic(table, tables[0].csv())
+        write_atomic(page, "\n".join(parts))
         if latex:
-            paper.write_text(_paper(tables, caption, command), encoding="utf-8")
+            write_atomic(paper, _paper(tables, caption, command))
     return [table, page, *([paper] if latex else [])]
 
 

@@ -10,43 +10,41 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fredsim.errors import OutputError
-from fredsim.system.files import irregular_kind
+from fredsim.errors import OutputError, shown
+from fredsim.system.files import read_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COUNT", "DIGEST", "NUMBER", "OPTIONAL", "TEXT", "CellCheck", "read_cells", "read_table"]
+__all__ = ["COUNT", "DIGEST", "FINITE", "NUMBER", "OPTIONAL", "TEXT", "CellCheck", "read_cells", "read_table"]
 
 CellCheck = Callable[[str], object]  # returns a true value for the cells that a column may have
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+#: A number that is finite, as Python and NumPy write it; integers have less than 64 bits.
+FINITE_NUMBER = r"-?[0-9]{1,18}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?"
 
-
-COUNT: CellCheck = re.compile(r"\d+").fullmatch
+COUNT: CellCheck = re.compile(r"[0-9]{1,18}").fullmatch
 DIGEST: CellCheck = re.compile(r"[0-9a-f]{64}").fullmatch
-NUMBER: CellCheck = _is_number
-OPTIONAL: CellCheck = lambda cell: not cell or _is_number(cell)  # noqa: E731  it stands among its kind
+FINITE: CellCheck = re.compile(FINITE_NUMBER).fullmatch
+NUMBER: CellCheck = re.compile(rf"{FINITE_NUMBER}|nan|-?inf").fullmatch
+OPTIONAL: CellCheck = re.compile(rf"(?:{FINITE_NUMBER}|nan|-?inf)?").fullmatch
 TEXT: CellCheck = bool
 
 
-def read_table(path: Path, columns: Mapping[str, CellCheck], increasing: Sequence[str] = ()) -> pd.DataFrame:
-    """Return the rows of a CSV file, which must have `columns`, each with its check of every cell, and may have others.
+def read_table(
+    path: Path, columns: Mapping[str, CellCheck], increasing: Sequence[str] = (), others: CellCheck | None = None
+) -> pd.DataFrame:
+    """Return the rows of a CSV file, which must have `columns`, each with its check of every cell.
 
-    From row to row no number in the columns `increasing` may fall, and at least one of them must grow. Raises
-    OutputError if the file cannot be read, or does not satisfy this.
+    It may have other columns, of which `others` is the check. From row to row no number in the columns `increasing` may
+    fall, and at least one of them must grow. Raises OutputError if the file cannot be read, or does not satisfy this.
     """
     import pandas as pd
 
     with _read_errors(path):
-        text = path.read_bytes().decode()
-        for wrong in _faults(_lines(text), text.endswith("\n"), columns, increasing):
+        text = read_bytes(path).decode()
+        for wrong in _faults(_lines(text), text.endswith("\n"), columns, increasing, others):
             raise OutputError(f"{path}: is damaged ({wrong}); run the experiment again")
         return pd.read_csv(StringIO(text))
 
@@ -54,7 +52,7 @@ def read_table(path: Path, columns: Mapping[str, CellCheck], increasing: Sequenc
 def read_cells(path: Path) -> list[dict[str, str]]:
     """Return a CSV file's rows as unchecked text, by column. Raises OutputError if it cannot be read."""
     with _read_errors(path):
-        (_, header), *rows = _lines(path.read_bytes().decode()) or [(0, [])]
+        (_, header), *rows = _lines(read_bytes(path).decode()) or [(0, [])]
         return [dict(zip(header, row, strict=False)) for _, row in rows]
 
 
@@ -67,8 +65,6 @@ def _lines(text: str) -> list[tuple[int, list[str]]]:
 @contextmanager
 def _read_errors(path: Path) -> Iterator[None]:
     """Turn any error that reading a file raises into an OutputError with a remedy."""
-    if kind := irregular_kind(path):
-        raise OutputError(f"{path}: is {kind}; run the experiment again")
     try:
         yield
     except (OSError, ValueError, csv.Error) as error:
@@ -77,7 +73,11 @@ def _read_errors(path: Path) -> Iterator[None]:
 
 
 def _faults(
-    lines: list[tuple[int, list[str]]], whole: bool, columns: Mapping[str, CellCheck], increasing: Sequence[str]
+    lines: list[tuple[int, list[str]]],
+    whole: bool,
+    columns: Mapping[str, CellCheck],
+    increasing: Sequence[str],
+    others: CellCheck | None,
 ) -> Iterator[str]:
     """Yield what is wrong with a table; `whole` is whether its text ends in a line feed."""
     if not lines:
@@ -86,6 +86,10 @@ def _faults(
     for column in columns:
         if column not in header:
             yield f"it has no column '{column}'"
+    if twice := next((column for column in header if header.count(column) > 1), None):
+        yield f"it has several columns {twice!r}"
+    if others is not None:
+        columns = dict.fromkeys(header, others) | dict(columns)
     if not whole:
         yield f"line {lines[-1][0]} is cut off"
     before = [-1.0] * len(increasing)
@@ -95,7 +99,7 @@ def _faults(
         cells = dict(zip(header, row, strict=True))
         for column, fits in columns.items():
             if not fits(cells[column]):
-                yield f"line {number}: {column} is {cells[column]!r}"
+                yield f"line {number}: {column} is {shown(cells[column])}"
         now = [float(cells[column]) for column in increasing]
         falls = [column for column, value, last in zip(increasing, now, before, strict=True) if value < last]
         if falls or (increasing and now == before):

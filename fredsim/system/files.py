@@ -1,4 +1,8 @@
-"""Checks that a path is a regular file, since reading a pipe may block for ever; digests of files; atomic writes."""
+"""Reads and writes files: nothing but regular files is read, and no write follows a link. Digests of files.
+
+A pipe or a device could block for ever, or never end. In a folder of results, which may be somebody else's, symbolic
+links are not followed either (docs/trust.md); a path that the user names may be a link.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,13 @@ import errno
 import functools
 import hashlib
 import os
+import re
+import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import IO
 
@@ -17,9 +24,16 @@ from fredsim.errors import OutputError, option
 
 __all__ = [
     "CHUNK_BYTES",
+    "LINK",
     "content_digest",
     "hash_of_prefix",
     "irregular_kind",
+    "open_growing",
+    "open_regular",
+    "read_bytes",
+    "remove_parts",
+    "replacing",
+    "whole_name",
     "write_atomic",
     "write_chunks",
     "write_errors",
@@ -27,18 +41,73 @@ __all__ = [
 
 DISK_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 CHUNK_BYTES = 2**24  # bytes that are hashed or written at once
+LINK = "a symbolic link, and links in a folder of results are not followed"
+#: Flags of os.open that not every system has: not to wait for the other end of a pipe, and not to follow a link.
+NO_WAIT, NO_LINK = getattr(os, "O_NONBLOCK", 0), getattr(os, "O_NOFOLLOW", 0)
+BINARY = getattr(os, "O_BINARY", 0)
+#: The name of a file that is being written, `NAME.<16 digits>.part`, or `NAME.part` until fredsim 1.0.
+PART = re.compile(r"(.+?)(?:\.[0-9a-f]{16})?\.part", re.DOTALL)
 
 
-def irregular_kind(path: str | os.PathLike[str]) -> str:
-    """Return what a path is instead of a file, such as `a folder`; "" if it is a regular file or does not exist."""
+def irregular_kind(path: str | os.PathLike[str], *, follow: bool = True) -> str:
+    """Return what a path is instead of a file, such as `a folder`; "" if it is a regular file or does not exist.
+
+    If links are not to be followed, a symbolic link is no regular file, wherever it leads.
+    """
     try:
-        mode = os.stat(path).st_mode
+        return _kind(os.stat(path, follow_symlinks=follow).st_mode)
     except (OSError, ValueError):  # a name that no file can have
         return ""
+
+
+def _kind(mode: int) -> str:
     if stat.S_ISREG(mode):
         return ""
-    kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
+    kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket", stat.S_ISLNK: LINK}
     return next((kind for test, kind in kinds.items() if test(mode)), "a device")
+
+
+def open_regular(path: str | os.PathLike[str], *, follow: bool = False) -> BufferedReader:
+    """Open a regular file for reading, without ever waiting.
+
+    Raises OSError, also for anything that is no regular file; unless `follow`, also for a symbolic link.
+    """
+    return open(_descriptor(path, os.O_RDONLY | (0 if follow else NO_LINK), follow=follow), "rb")
+
+
+def read_bytes(path: str | os.PathLike[str], *, follow: bool = False, most: int | None = None) -> bytes:
+    """Return the content of a regular file, of at most `most` bytes. Raises OSError as `open_regular` does."""
+    with open_regular(path, follow=follow) as file:
+        size = os.fstat(file.fileno()).st_size
+        if most is not None and size > most:
+            raise OSError(errno.EFBIG, f"it has {size:,} bytes, and {most:,} at most are read", os.fspath(path))
+        return file.read()
+
+
+def open_growing(path: str | os.PathLike[str], *, anew: bool, buffering: int = -1) -> IO[bytes]:
+    """Open a file of results to write on in it; `anew`: it is made anew, in place of one that is there.
+
+    Raises OSError, also for anything that is no regular file.
+    """
+    if anew:
+        Path(path).unlink(missing_ok=True)
+        return open(path, "x+b", buffering=buffering)
+    return open(_descriptor(path, os.O_RDWR | NO_LINK, follow=False), "r+b", buffering=buffering)
+
+
+def _descriptor(path: str | os.PathLike[str], flags: int, *, follow: bool) -> int:
+    """Return the descriptor of a regular file. Raises OSError for anything else, even if it comes there meanwhile."""
+    if kind := irregular_kind(path, follow=follow):  # opening a device may already do something
+        raise _no_file(path, kind)
+    descriptor = os.open(path, flags | NO_WAIT | BINARY)
+    if kind := _kind(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _no_file(path, kind)
+    return descriptor
+
+
+def _no_file(path: str | os.PathLike[str], kind: str) -> OSError:
+    return OSError(errno.EINVAL, f"it is {kind}", os.fspath(path))
 
 
 def content_digest(path: str) -> str | None:
@@ -55,7 +124,7 @@ def content_digest(path: str) -> str | None:
 @functools.lru_cache(maxsize=16)
 def _digest(path: str, *state: int) -> str:
     del state  # only part of the cache's key, so that a file that has changed is read again
-    with open(path, "rb") as file:
+    with open_regular(path, follow=True) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -63,7 +132,7 @@ def hash_of_prefix(path: Path, size: int) -> hashlib._Hash | None:
     """Return the SHA-256 of a file's first `size` bytes, which can be updated with more; None if it has fewer bytes."""
     found = hashlib.sha256()
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while size and (chunk := file.read(min(size, CHUNK_BYTES))):
                 found.update(chunk)
                 size -= len(chunk)
@@ -91,14 +160,14 @@ def write_atomic(path: Path, content: str | bytes) -> None:
 
     Raises OSError.
     """
-    with _replacing(path) as file:
+    with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def write_chunks(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
     """Write a file and rename it into place, flush it to the disk, and return its SHA-256. Raises OSError."""
     digest = hashlib.sha256()
-    with _replacing(path) as file, ThreadPoolExecutor(1) as pool:
+    with replacing(path) as file, ThreadPoolExecutor(1) as pool:
         for chunk in chunks:
             hashed = pool.submit(digest.update, chunk)
             file.write(chunk)
@@ -110,17 +179,36 @@ def write_chunks(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file `PATH.part`, which replaces the file at `path` when the block ends. Raises OSError."""
-    part = path.with_name(f"{path.name}.part")
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a new file beside `path`, which replaces the file, or the symbolic link, at `path` when the block ends.
+
+    Nobody can know its name before, and it must not exist, so nothing else is written into. Raises OSError.
+    """
+    if kind := irregular_kind(path):
+        raise _no_file(path, kind)
+    name = path.name.encode()[:200].decode(errors="ignore")  # file names have at most 255 bytes
+    part = path.with_name(f"{name}.{secrets.token_hex(8)}.part")
     try:
-        with part.open("wb") as file:
+        with part.open("xb") as file:
             yield file
         part.replace(path)
-    except OSError:
+    except (Exception, KeyboardInterrupt):
         with suppress(OSError):  # the disk may be full
             part.unlink()
         raise
+
+
+def whole_name(name: str) -> str:
+    """Return the name of the file that a file of this name was to become, if a process was killed while writing it."""
+    found = PART.fullmatch(name)
+    return found[1] if found else name
+
+
+def remove_parts(folder: Path, names: Collection[str]) -> None:
+    """Remove what killed processes left of files of these names that they were writing in a folder. Raises OSError."""
+    for path in folder.iterdir():
+        if whole_name(path.name) != path.name and whole_name(path.name) in names:
+            path.unlink()
 
 
 def _flush_folder(folder: Path) -> None:

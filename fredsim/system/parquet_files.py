@@ -7,25 +7,24 @@ import os
 from typing import Any
 
 from fredsim.errors import OutputError
-from fredsim.system.files import irregular_kind
+from fredsim.system.files import open_regular
 
 __all__ = ["MAGIC", "open_parquet"]
 
 MAGIC = b"PAR1"
 
 
-def open_parquet(path: str | os.PathLike[str]) -> tuple[Any, str]:
+def open_parquet(path: str | os.PathLike[str], *, follow: bool = False) -> tuple[Any, str]:
     """Return a file as pyarrow's ParquetFile, and a warning if its end is damaged, otherwise "".
 
-    Bytes after the last complete footer are ignored. Raises OutputError if the file cannot be read.
+    Bytes after the last complete footer are ignored. `follow`: the path may be a symbolic link. Raises OutputError if
+    the file cannot be read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if kind := irregular_kind(path):
-        raise OutputError(f"{path}: is {kind}, no Parquet file")
     try:
-        with open(path, "rb") as stream:
+        with open_regular(path, follow=follow) as stream:
             if not os.fstat(stream.fileno()).st_size:
                 raise OutputError(f"{path}: is empty")
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)

@@ -23,7 +23,7 @@ from fredsim.errors import OutputError
 from fredsim.numerics.arrays import LARGEST
 from fredsim.show.export.recorded import ExportedRun, as_text
 from fredsim.show.tables import Table
-from fredsim.system.files import write_atomic, write_errors
+from fredsim.system.files import read_bytes, write_atomic, write_errors
 
 __all__ = ["FILE", "write"]
 
@@ -48,7 +48,7 @@ def write(runs: Sequence[ExportedRun], output: Path) -> Iterator[tuple[str, str]
     for run in runs:
         path, content = output / run.name / FILE, _content(run)
         with write_errors(path):
-            before = path.read_bytes() if path.is_file() else None
+            before = read_bytes(path) if path.is_file() and not path.is_symlink() else None
             if before != content:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(path, content)

@@ -31,7 +31,7 @@ from fredsim.show.plots.staleness import STALENESS
 from fredsim.show.plots.styles import style_of, take_literally
 from fredsim.show.plots.timeline import TIMELINE, trace
 from fredsim.show.plots.waits import WAITS
-from fredsim.system.files import write_errors
+from fredsim.system.files import replacing, write_errors
 
 __all__ = ["KINDS", "Options", "draw", "plot"]
 
@@ -80,7 +80,8 @@ def plot(
     figure, drawing = draw(results, kind, options, names)
     with mpl.rc_context(style_of(options or Options()).rc), write_errors(path, "choose another place for it"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata=FORMATS[path.suffix])
+        with replacing(path) as file:
+            figure.savefig(file, format=path.suffix[1:], metadata=FORMATS[path.suffix])
     return drawing
 
 

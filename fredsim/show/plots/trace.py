@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 from fredsim.runs.results import Result
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.spans import STATES, Spans
-from fredsim.system.files import write_errors
+from fredsim.system.files import replacing, write_errors
 
 __all__ = ["write_trace"]
 
@@ -28,7 +29,7 @@ def write_trace(
     """
     with write_errors(path, "choose another place for it"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8") as file:
+        with replacing(path) as binary, TextIOWrapper(binary, encoding="utf-8", newline="") as file:
             file.write(f'{{"displayTimeUnit": "ms", "otherData": {json.dumps(about, ensure_ascii=False)},\n')
             file.write('"traceEvents": [')
             separator, first = "\n", 1

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from fredsim.config.document import read_document
+from fredsim.config.document import Document, read_document
 from fredsim.config.figure_options import X, Y
 from fredsim.errors import ConfigError, OutputError, how_to_install
 from fredsim.runs.results import Result, load
@@ -21,7 +21,7 @@ from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import Panel, differences, group, labels
 from fredsim.show.report.sections import Section, sections
 from fredsim.show.tables import Table, short
-from fredsim.system.files import write_errors
+from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["report"]
 
@@ -53,6 +53,7 @@ def report(
     results: list[Result] = []
     failures: list[tuple[str, str]] = []
     headings: dict[str, None] = {}
+    sweeps: list[Document] = []
     for folder in folders:
         loaded = load(folder)
         if isinstance(loaded, Result):
@@ -60,17 +61,18 @@ def report(
         else:
             results += loaded
             failures += loaded.failures
-        for written in filter(Path.is_file, (folder / "config.yaml", folder / "sweep.yaml")):
-            headings[read_document(written).heading] = None
+        document = read_document(folder / ("config.yaml" if isinstance(loaded, Result) else "sweep.yaml"))
+        headings[document.heading] = None
+        sweeps += [] if isinstance(loaded, Result) else [document]
     if not results:
         raise OutputError(f"{folders[0]}: all its runs failed; {folders[0] / 'runs.csv'} says why")
     results = distinct(results)
     note_alike(results)
     panels = group(results, by, panel)
-    text = _page(results, failures, list(filter(None, headings)), panels, program, log=log)
+    text = _page(results, failures, list(filter(None, headings)), sweeps, panels, program, log=log)
     with write_errors(path, "choose another place for it"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_atomic(path, text)
 
 
 def _plotly() -> str:
@@ -88,6 +90,7 @@ def _page(
     results: Sequence[Result],
     failures: Sequence[tuple[str, str]],
     headings: Iterable[str],
+    sweeps: Sequence[Document],
     panels: Sequence[Panel],
     program: str,
     *,
@@ -107,7 +110,7 @@ def _page(
         "runs": _runs(results, failures),
         "legend": _legend(panels),
         "sections": "".join(_section(section, log=log) for section in found),
-        "configuration": _configuration(results),
+        "configuration": _configuration(results, sweeps),
         "provenance": _provenance(results),
         "unused": "".join(f'<template id="{name}"></template>' for name in dict.fromkeys(STYLES.findall(program))),
         "plotly": program,
@@ -220,13 +223,16 @@ def _legend(panels: Sequence[Panel]) -> str:
     return "".join(buttons)
 
 
-def _configuration(results: Sequence[Result]) -> str:
-    written = {result.folder.parent / "sweep.yaml": None for result in results}
-    texts = [("the sweep, with its overrides", path) for path in written if path.is_file()]
-    texts += [(label, result.folder / "config.yaml") for result, label in zip(results, labels(results), strict=True)]
+def _configuration(results: Sequence[Result], sweeps: Sequence[Document]) -> str:
+    """Return the text of the configurations, all of which have been read as such."""
+    texts = [("the sweep, with its overrides", document.text) for document in sweeps]
+    texts += [
+        (label, read_document(result.folder / "config.yaml").text)
+        for result, label in zip(results, labels(results), strict=True)
+    ]
     details = "".join(
-        f"<details><summary>{escape_html(title)}</summary><pre>{escape_html(path.read_text(encoding='utf-8'))}</pre></details>"
-        for title, path in texts
+        f"<details><summary>{escape_html(title)}</summary><pre>{escape_html(text)}</pre></details>"
+        for title, text in texts
     )
     return f'<div class="wide">{details}</div>'
 
