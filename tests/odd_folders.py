@@ -306,7 +306,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     *REPORTS, *REPORTS, *EXPORTS, ("verify", "out"), ("verify", "out"),
     ("compare", "out", "whole"), ("compare", "whole", "out"), ("run", "x.yaml", "--quiet", "--out", "out"),
     ("run", "x.yaml", "--quiet", "--out", "out", "--resume"), ("run", "out", "--quiet", "--out", "out", "--resume"),
-    ("run", "out", "--quiet", "--out", "new"), ("show", "out"), ("plan", "out"),
+    ("run", "out", "--quiet", "--out", "new"), ("show", "out"), ("plan", "out"), ("cite", "out"),
 )  # fmt: skip
 TIMED: tuple[tuple[str, ...], ...] = (
     ("plot", "out", "--kind", "timeline", "-o", "new.json"), ("plot", "out", "--kind", "waits", "-o", "new.pdf"),

@@ -279,6 +279,21 @@ def test_json_that_is_refused(text: str | bytes, says: str) -> None:
         parse_json(text)
 
 
+@pytest.mark.parametrize("cell", ["abc", "1_000", ""])
+def test_a_last_row_that_is_forged(cell: str, place: Path, refused: Refused) -> None:
+    """The seal is right; the loss decides whether the run has diverged, which the table of the sweep says."""
+    del place
+    run = min(path for path in recorded("sweep").iterdir() if path.is_dir())
+    *rows, last = run.joinpath("metrics.csv").read_text(encoding="utf-8").splitlines()
+    cells = last.split(",")
+    cells[rows[0].split(",").index("validation_loss")] = cell
+    run.joinpath("metrics.csv").write_text("\n".join([*rows, ",".join(cells), ""]), encoding="utf-8")
+    seal(run)
+    refused(
+        "plot", "out", "-o", "x.svg", says=(f"{run}/metrics.csv: is damaged (line 5: validation_loss is {cell!r})",)
+    )
+
+
 def test_json_that_is_read() -> None:
     assert parse_json('{"a": [-9223372036854775808, 18446744073709551615, 0.1, true, null, "é"]}'.encode()) == {
         "a": [-(2**63), 2**64 - 1, 0.1, True, None, "é"]
@@ -319,6 +334,20 @@ def test_a_written_file(place: Path) -> None:
     with pytest.raises(OSError, match="it is a pipe"):
         write_atomic(Path("pipe"), "3")
     assert sorted(os.listdir()) == ["folder", "pipe", "x", "é" * 120]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow and SQLAlchemy among themselves
+def test_outputs_that_are_no_files(place: Path, refused: Refused) -> None:
+    del place
+    recorded("one")
+    os.mkfifo("pipe.svg")
+    says = ("pipe.svg: cannot be written (it is a pipe); choose another place for it",)
+    refused("plot", "out", "-o", "pipe.svg", says=says)
+    for library in ("mlflow", "sqlalchemy", "alembic"):
+        pytest.importorskip(library)
+    refused(
+        "export", "out", "--to", "mlflow", "-o", "pipe.svg", says=("pipe.svg: is a pipe, and MLflow writes a file",)
+    )
 
 
 def test_a_file_that_is_too_large(place: Path) -> None:
