@@ -82,7 +82,10 @@ def read_bytes(path: str | os.PathLike[str], *, follow: bool = False, most: int 
         size = os.fstat(file.fileno()).st_size
         if most is not None and size > most:
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, and {most:,} at most are read", os.fspath(path))
-        return file.read()
+        try:
+            return file.read()
+        except MemoryError:
+            raise OSError(errno.ENOMEM, f"its {size:,} bytes do not fit into memory", os.fspath(path)) from None
 
 
 def open_growing(path: str | os.PathLike[str], *, anew: bool, buffering: int = -1) -> IO[bytes]:
