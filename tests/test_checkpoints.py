@@ -88,7 +88,8 @@ def test_what_a_killed_process_began_to_write_is_removed(keep: bool, left: list[
     checkpoints, folder = Checkpoints(tmp_path, keep=keep), tmp_path / "checkpoint"
     for iteration in (1, 2):
         checkpoints.write(at(iteration, {}))
-    begun = ("000000000003.safetensors", "000000000004.safetensors.part", "000000000007.json.part")
+    begun = ("000000000003.safetensors", "000000000004.safetensors.part", "000000000007.json.part",
+             f"000000000005.json.{'0123456789abcdef'}.part")  # fmt: skip
     others = ["3.json", "notes.txt"]  # a checkpoint's number has twelve digits
     for name in (*begun, *others):
         (folder / name).touch()

@@ -182,6 +182,8 @@ class _Reader:
         if tag in {"str", "value", "merge"}:  # = and << have a meaning only as keys
             found: Any = str(node.value)
         else:
+            if tag in {"int", "float"} and "_" in str(node.value):  # which YAML 1.2 no longer takes for a number
+                raise self._error(node, key, f"is {shown(node.value)}; write a number without _")
             try:
                 found = self._yaml.constructor.construct_object(node)
             except Exception:  # for instance !!int fast, or more digits than Python converts

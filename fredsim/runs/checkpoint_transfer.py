@@ -79,11 +79,11 @@ def write_chunk(folder: Path, chunk: Chunk, *, keep: bool) -> None:
         raise ValueError(f"it is of a file {name!r}, which no run has")
     if type(begin) is not int or begin < 0 or not isinstance(content, bytes):
         raise ValueError(f"it is no part of {name}")
-    path = folder / name
+    path, checkpoints = folder / name, Checkpoints(folder, keep=keep)
     path.parent.mkdir(exist_ok=True)
     if path.suffix == ".json":
         write_atomic(path, content)
-        Checkpoints(folder, keep=keep).remove_others(int(path.stem))
+        checkpoints.remove_others(int(path.stem))
         return
     with open_growing(path, anew=not begin) as file:
         file.truncate(begin)

@@ -26,7 +26,6 @@ from fredsim.runs.checkpoint_format import FORMAT, json_with_digest, read_arrays
 from fredsim.runs.growing_files import FilePrefix
 from fredsim.simulation.loop import Diverged
 from fredsim.system.files import CHUNK_BYTES, LINK, hash_of_prefix, open_regular, read_bytes, whole_name, write_chunks
-from fredsim.system.json_files import MOST_BYTES
 from fredsim.system.version import fredsim_version
 
 __all__ = [
@@ -189,7 +188,7 @@ class Checkpoints:
         """Remove all checkpoints except those at `kept`, and unfinished ones that a killed process left."""
         for path in sorted(self.folder.iterdir()):  # a JSON before its arrays: without the JSON it is no checkpoint
             iteration = _iteration(path)
-            if iteration is not None and iteration not in kept:
+            if iteration is not None and (iteration not in kept or whole_name(path.name) != path.name):
                 path.unlink(missing_ok=True)
 
     def read(self, iteration: int, identity: Mapping[str, Any] | None = None) -> Checkpoint:
@@ -200,7 +199,7 @@ class Checkpoints:
         """
         tensors, plain = self.paths(iteration)
         try:
-            metadata = read_metadata(read_bytes(plain, most=MOST_BYTES), iteration)
+            metadata = read_metadata(read_bytes(plain), iteration)
             found, wanted = metadata.identity, metadata.identity if identity is None else identity
             for key in {**wanted, **found}:
                 if wanted.get(key) != found.get(key):

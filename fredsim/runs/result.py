@@ -242,7 +242,10 @@ class Result:
             self.check_written("metrics.csv")
         else:  # no digest to check it by
             _ = self.metrics
-        return read_cells(self.folder / "metrics.csv")
+        found = read_cells(self.folder / "metrics.csv")
+        if not found or not all(OPTIONAL(cell) for name, cell in found[-1].items() if name != "digest"):
+            _ = self.metrics  # whose error names the line
+        return found
 
     def final(self, column: str) -> float | None:
         """Return the last value of a column of metrics.csv, be it finite or not; None if it never had one."""

@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 DISK_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+NO_FILE = {errno.EINVAL, errno.EISDIR}
 CHUNK_BYTES = 2**24  # bytes that are hashed or written at once
 LINK = "a symbolic link, and links in a folder of results are not followed"
 #: Flags of os.open that not every system has: not to wait for the other end of a pipe, and not to follow a link.
@@ -81,7 +82,10 @@ def read_bytes(path: str | os.PathLike[str], *, follow: bool = False, most: int 
         size = os.fstat(file.fileno()).st_size
         if most is not None and size > most:
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, and {most:,} at most are read", os.fspath(path))
-        return file.read()
+        try:
+            return file.read()
+        except MemoryError:
+            raise OSError(errno.ENOMEM, f"its {size:,} bytes do not fit into memory", os.fspath(path)) from None
 
 
 def open_growing(path: str | os.PathLike[str], *, anew: bool, buffering: int = -1) -> IO[bytes]:
@@ -152,6 +156,8 @@ def write_errors(path: Path, otherwise: str = "") -> Iterator[None]:
     except OSError as error:
         remedy = "make room there and run it again" if error.errno in DISK_FULL else otherwise
         remedy = remedy or f"choose another folder by {option('out')}"
+        if error.filename and error.errno in NO_FILE:  # something else is in the place of a file in a folder
+            path = Path(os.fsdecode(error.filename))
         raise OutputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
 
 
@@ -207,7 +213,7 @@ def whole_name(name: str) -> str:
 def remove_parts(folder: Path, names: Collection[str]) -> None:
     """Remove what killed processes left of files of these names that they were writing in a folder. Raises OSError."""
     for path in folder.iterdir():
-        if whole_name(path.name) != path.name and whole_name(path.name) in names:
+        if path.name != (whole := whole_name(path.name)) and whole in names and (path.is_symlink() or path.is_file()):
             path.unlink()
 
 

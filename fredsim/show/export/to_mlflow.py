@@ -21,6 +21,7 @@ from mlflow.tracking import MlflowClient
 
 from fredsim.errors import ConfigError, OutputError, one_line, visible
 from fredsim.show.export.recorded import ExportedRun, as_text
+from fredsim.system.files import irregular_kind
 
 __all__ = ["COMPLETE", "NAME", "write"]
 
@@ -40,6 +41,8 @@ def write(runs: Sequence[ExportedRun], output: Path) -> Iterator[tuple[str, str]
     """
     if "?" in str(output):
         raise ConfigError(f"--output: is '{output}'; MLflow takes no '?' in a path")
+    if kind := irregular_kind(output):  # which MLflow tries for minutes
+        raise OutputError(f"{output}: is {kind}, and MLflow writes a file; choose another place for it")
     logging.getLogger("mlflow").setLevel(logging.WARNING)  # otherwise it logs each table that it creates
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:

@@ -1,0 +1,362 @@
+"""Results that somebody else may have made: what is no regular file, leads outside, or is no number is refused.
+
+The random cases (tests/odd_folders.py) have each kind of thing in the place of each file; the others are those that
+once did harm.
+"""
+
+import json
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import fredsim
+from fredsim.errors import OutputError
+from fredsim.system.csv_files import COUNT, FINITE, NUMBER, OPTIONAL
+from fredsim.system.files import open_regular, read_bytes, write_atomic
+from fredsim.system.json_files import parse_json
+from tests.bad_results import results
+from tests.odd_folders import a_case, fault
+from tests.sealing import seal
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+SECRET = "s3cr3t-0f-s0meb0dy"
+OUTSIDE = ("../outside", "/outside", "..", ".", "sub/../../outside", "..\\outside", "C:\\outside", "x\ny")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder as the current one."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def recorded(name: str, folder: str = "out") -> Path:
+    """Write the files of a whole run, or of a sweep, into a folder."""
+    for file, content in results()[name].items():
+        path = Path(folder, file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return Path(folder)
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_random_ones(number: int, place: Path) -> None:
+    del place
+    rng = random.Random(f"0 {number}")
+    case = a_case(rng)
+    assert fault(case, rng) == "", case
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_thousand_random_ones(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tests.odd_folders", str(tmp_path), "--count", "1000", "--seed", "1"]
+    ended = subprocess.run(words, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    *failed, last = ended.stdout.splitlines() or [""]
+    assert failed == []
+    assert json.loads(last)["tried"] == 1000
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+@pytest.mark.parametrize("words", [("plot",), ("verify",), ("compare", "out"), ("export", "--to", "tensorboard")])
+def test_a_run_outside_its_sweep(name: str, words: tuple[str, ...], place: Path, refused: Refused) -> None:
+    """There is a whole run where the name leads to; it is not looked at."""
+    del place
+    if "export" in words:
+        pytest.importorskip("tensorboard")
+    recorded("one", "outside")
+    text = recorded("sweep").joinpath("runs.csv").read_text(encoding="utf-8")
+    Path("out/runs.csv").write_text(text.replace(text.splitlines()[1].split('",')[0] + '"', f'"{name}"'), "utf-8")
+    refused(*words, "out", says=("out/runs.csv", "run the experiment again" if "verify" not in words else "the run"))
+    with pytest.raises(OutputError, match="no run's folder has such a name"):
+        fredsim.load("out")
+
+
+def test_a_run_of_a_sweep_that_is_a_link(place: Path, refused: Refused) -> None:
+    """Nothing is read or written where it leads to, by whichever command."""
+    del place
+    run = min(path for path in recorded("sweep").iterdir() if path.is_dir())
+    run.rename("elsewhere")
+    run.symlink_to(Path("elsewhere").absolute())
+    before = {path.name: path.read_bytes() for path in Path("elsewhere").iterdir()}
+    says = (f"{run}: is a symbolic link, and links in a folder of results are not followed; put the folder itself",)
+    for words in (("plot", "out"), ("verify", "out"), ("run", "out", "--out", "out", "--resume")):
+        refused(*words, says=says)
+    assert {path.name: path.read_bytes() for path in Path("elsewhere").iterdir()} == before
+
+
+def test_a_link_that_the_user_names(place: Path, small_yaml: Path, command: Command) -> None:
+    """The folder itself, and an experiment, may be links; so may the folder of `--out`."""
+    del place
+    recorded("one")
+    for name, target in {"link": "out", "other": "new", "x.yaml": str(small_yaml)}.items():
+        Path(name).symlink_to(target)
+    Path("new").mkdir()
+    assert command("plot", "link", "-o", "x.svg")[0] == 0
+    assert command("verify", "link")[:2] == (0, "link: same bits\n")
+    assert command("run", "x.yaml", "--quiet", "--out", "other")[0] == 0
+    assert Path("new/summary.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["error.png", "error-table.csv", "error-table.md"])
+def test_what_is_drawn_replaces_a_link(name: str, place: Path, command: Command) -> None:
+    del place
+    recorded("one")
+    Path("canary").write_text(SECRET, encoding="utf-8")
+    Path("out", name).unlink(missing_ok=True)
+    Path("out", name).symlink_to(Path("canary").absolute())
+    assert command("plot", "out", "-o", "out/error.png")[0] == 0
+    assert Path("canary").read_text(encoding="utf-8") == SECRET
+    assert not Path("out", name).is_symlink()
+    assert Path("out", name).stat().st_size > 0
+
+
+def test_a_run_writes_through_no_link(place: Path, small_yaml: Path, command: Command) -> None:
+    """Neither through one that has the name of a file, nor of a file that was once being written."""
+    del place
+    Path("canary").write_text(SECRET, encoding="utf-8")
+    fredsim.run(small_yaml, out="out")
+    names = ["summary.json", "metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors"]
+    for name in (*names, *(f"{name}.part" for name in (*names, "config.yaml"))):
+        Path("out", name).unlink(missing_ok=True)
+        Path("out", name).symlink_to(Path("canary").absolute())
+    assert command("run", small_yaml, "--quiet", "--out", "out")[0] == 0
+    assert Path("canary").read_text(encoding="utf-8") == SECRET
+    assert [path for path in Path("out").iterdir() if path.is_symlink()] == []
+    assert command("verify", "out")[0] == 0
+
+
+def test_checkpoints_that_are_a_link(place: Path, small_yaml: Path, refused: Refused) -> None:
+    """Files of the form of checkpoints are neither removed from where it leads to, nor written there."""
+    del place
+    fredsim.run(small_yaml, out="out")
+    Path("out/summary.json").unlink()
+    Path("elsewhere").mkdir()
+    for kind in ("json", "safetensors"):
+        Path(f"elsewhere/000000000010.{kind}").write_text(SECRET, encoding="utf-8")
+    Path("out/checkpoint").symlink_to(Path("elsewhere").absolute())
+    says = ("out/checkpoint: is a symbolic link, and links in a folder of results are not followed",)
+    refused("run", small_yaml, "--out", "out", says=says)
+    found = sorted(path.read_text(encoding="utf-8") for path in Path("elsewhere").iterdir())
+    assert found == [SECRET, SECRET]
+
+
+def test_a_report_has_only_what_was_named(place: Path, command: Command, refused: Refused) -> None:
+    """What is called sweep.yaml beside a run is no part of it; a link, or bytes that are no text, are refused."""
+    pytest.importorskip("plotly")
+    del place
+    recorded("one", "runs/out")
+    Path("runs/sweep.yaml").write_text(SECRET, encoding="utf-8")
+    assert command("report", "runs/out", "-o", "x.html")[0] == 0
+    assert SECRET not in Path("x.html").read_text(encoding="utf-8")
+    recorded("sweep")
+    secret = Path("secret")
+    secret.write_bytes(Path("out/sweep.yaml").read_bytes() + f"# {SECRET}\n".encode())
+    Path("out/sweep.yaml").unlink()
+    Path("out/sweep.yaml").symlink_to(secret.absolute())
+    refused("report", "out", "-o", "y.html", says=("out/sweep.yaml: cannot be read (it is a symbolic link",))
+    Path("out/sweep.yaml").unlink()
+    Path("out/sweep.yaml").write_bytes(b"\xff\xfe")
+    refused("report", "out", "-o", "y.html", says=("out/sweep.yaml: cannot be read (", "save it as UTF-8"))
+    assert not Path("y.html").exists()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["params.safetensors", "events.parquet", "clients.csv", "metrics.csv", "config.yaml"])
+def test_a_pipe(name: str, place: Path, refused: Refused) -> None:
+    """Nobody ever writes into it."""
+    del place
+    recorded("clock")
+    Path("out", name).unlink()
+    os.mkfifo(Path("out", name))
+    for words in (("plot", "out", "-o", "x.svg"), ("verify", "out")):
+        refused(*words, says=(f"out/{name}", "it is a pipe"))
+    with pytest.raises(OSError, match="it is a pipe"):
+        open_regular(Path("out", name))
+
+
+@pytest.mark.parametrize("kind", ["BF16", "F8_E4M3", "F8_E5M2", "F4", "F128"])
+def test_tensors_of_another_type(kind: str, place: Path, refused: Refused) -> None:
+    del place
+    recorded("one")
+    path = Path("out/params.safetensors")
+    size = 2 if kind == "BF16" else 1
+    header = {"w": {"dtype": kind, "shape": [16 // size], "data_offsets": [0, 16]}}
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(16))
+    seal(Path("out"))
+    refused("compare", "out", "out", says=("out/params.safetensors: ",))
+    with pytest.raises(OutputError, match=r"^out/params\.safetensors: "):
+        _ = fredsim.load("out").params  # type: ignore[union-attr]
+
+
+def test_parameters_of_doubles_are_none(place: Path) -> None:
+    del place
+    recorded("one")
+    save_file({"w": np.zeros(3)}, "out/params.safetensors")
+    seal(Path("out"))
+    with pytest.raises(OutputError, match=r"^out/params\.safetensors: is damaged \('w' has the type float64, not floa"):
+        _ = fredsim.load("out").params  # type: ignore[union-attr]
+
+
+NOT_NUMBERS = (
+    "1_000",
+    "٣",
+    "9" * 400,
+    "1" + "0" * 19,
+    " 1",
+    "1 ",
+    "+1",
+    "0x10",
+    "1e",
+    "1.",
+    ".5",
+    "True",
+    "1e1000",
+    "1,0",
+)
+
+
+@pytest.mark.parametrize("cell", NOT_NUMBERS)
+def test_what_is_no_number(cell: str) -> None:
+    assert [bool(check(cell)) for check in (COUNT, FINITE, NUMBER, OPTIONAL)] == [False] * 4
+
+
+@pytest.mark.parametrize(
+    "value", [0.0, -0.0, 1e-300, 5e-324, 1.7976931348623157e308, 1 / 3, -123456.789, 1e16, 123456789012345.6, 1e-05]
+)
+def test_what_is_a_number(value: float) -> None:
+    assert all(check(str(value)) for check in (FINITE, NUMBER, OPTIONAL))
+
+
+def test_special_numbers() -> None:
+    assert [[bool(check(cell)) for cell in ("", "nan", "inf", "-inf", "-3", "7")] for check in (OPTIONAL, NUMBER)] == [
+        [True] * 6, [False, *[True] * 5],
+    ]  # fmt: skip
+    assert [bool(FINITE(cell)) for cell in ("", "nan", "inf", "7")] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("cell", ["nan", "1_000", "٣", "9" * 400])
+def test_a_time_that_is_no_number(cell: str, place: Path, refused: Refused) -> None:
+    del place
+    header, first, *rest = recorded("clock").joinpath("metrics.csv").read_text(encoding="utf-8").splitlines()
+    cells = first.split(",")
+    cells[header.split(",").index("time")] = cell
+    Path("out/metrics.csv").write_text("\n".join([header, ",".join(cells), *rest, ""]), encoding="utf-8")
+    seal(Path("out"))
+    for words in (("plot", "out", "-o", "x.svg"), ("plot", "out", "--kind", "waits", "-o", "x.svg")):
+        refused(*words, says=("out/metrics.csv: is damaged (line 2: time is ",))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"a": 1, "a": 2}', "the key 'a' twice"),
+        ('{"a": {"b": 1, "b": 1}}', "the key 'b' twice"),
+        ("[NaN]", "out of range"),
+        ("[-Infinity]", "out of range"),
+        ("[1e999]", "out of range"),
+        (f"[{'9' * 400}]", "400 characters"),
+        (f"[{'9' * 5000}]", "5000 characters"),
+        ("[18446744073709551616]", "out of range"),
+        ("[" * 100_000, "nested too deep"),
+        ("[1_000]", "delimiter"),
+        (b"\xff", "utf-8"),
+    ],
+)
+def test_json_that_is_refused(text: str | bytes, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        parse_json(text)
+
+
+@pytest.mark.parametrize("cell", ["abc", "1_000", ""])
+def test_a_last_row_that_is_forged(cell: str, place: Path, refused: Refused) -> None:
+    """The seal is right; the loss decides whether the run has diverged, which the table of the sweep says."""
+    del place
+    run = min(path for path in recorded("sweep").iterdir() if path.is_dir())
+    *rows, last = run.joinpath("metrics.csv").read_text(encoding="utf-8").splitlines()
+    cells = last.split(",")
+    cells[rows[0].split(",").index("validation_loss")] = cell
+    run.joinpath("metrics.csv").write_text("\n".join([*rows, ",".join(cells), ""]), encoding="utf-8")
+    seal(run)
+    refused(
+        "plot", "out", "-o", "x.svg", says=(f"{run}/metrics.csv: is damaged (line 5: validation_loss is {cell!r})",)
+    )
+
+
+def test_json_that_is_read() -> None:
+    assert parse_json('{"a": [-9223372036854775808, 18446744073709551615, 0.1, true, null, "é"]}'.encode()) == {
+        "a": [-(2**63), 2**64 - 1, 0.1, True, None, "é"]
+    }
+
+
+@pytest.mark.parametrize("text", ["1_000", "1_0.5", "0x1_0"])
+def test_a_number_with_a_line_in_it(text: str, small_yaml: Path, refused: Refused) -> None:
+    """Readers of YAML 1.1 take it for a number, those of 1.2 for a text."""
+    refused("show", small_yaml, f"server.lr={text}", says=(f"is '{text}'; write a number without _",))
+
+
+@pytest.mark.parametrize("cell", ["1_0", "٣", "9" * 400])
+@pytest.mark.parametrize("column", ["client", "time"])
+def test_a_trace_with_what_is_no_number(cell: str, column: str, small_yaml: Path, refused: Refused) -> None:
+    cells = {"client": "0", "time": "1.0"} | {column: cell}
+    Path("trace.csv").write_text(f"client,time\n{cells['client']},{cells['time']}\n", encoding="utf-8")
+    words = ("dispatcher={name: trace, file: trace.csv}", "iterations=1")
+    refused("show", small_yaml, *words, says=(f"trace.csv, row 0: {column} is ",))
+
+
+def test_a_written_file(place: Path) -> None:
+    """It has the permissions that the umask gives, whatever was there; nothing else is left."""
+    del place
+    before = os.umask(0o027)
+    try:
+        Path("x").touch(mode=0o600)
+        write_atomic(Path("x"), "1")
+        write_atomic(Path("é" * 120), "2")  # a name of 240 bytes
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(Path("x").stat().st_mode) == 0o640
+    assert sorted(os.listdir()) == ["x", "é" * 120]
+    Path("folder").mkdir()
+    with pytest.raises(OSError, match="it is a folder"):
+        write_atomic(Path("folder"), "3")
+    os.mkfifo("pipe")
+    with pytest.raises(OSError, match="it is a pipe"):
+        write_atomic(Path("pipe"), "3")
+    assert sorted(os.listdir()) == ["folder", "pipe", "x", "é" * 120]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow and SQLAlchemy among themselves
+def test_outputs_that_are_no_files(place: Path, refused: Refused) -> None:
+    del place
+    recorded("one")
+    os.mkfifo("pipe.svg")
+    says = ("pipe.svg: cannot be written (it is a pipe); choose another place for it",)
+    refused("plot", "out", "-o", "pipe.svg", says=says)
+    for library in ("mlflow", "sqlalchemy", "alembic"):
+        pytest.importorskip(library)
+    refused(
+        "export", "out", "--to", "mlflow", "-o", "pipe.svg", says=("pipe.svg: is a pipe, and MLflow writes a file",)
+    )
+
+
+def test_a_file_that_is_too_large(place: Path) -> None:
+    del place
+    with Path("x").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(OSError, match="it has 1,099,511,627,776 bytes, and 1,000 at most are read"):
+        read_bytes("x", most=1000)
+    recorded("one")
+    shutil.move("x", "out/summary.json")
+    with pytest.raises(OutputError, match=r"^out/summary\.json: cannot be read \(it has 1,099"):
+        _ = fredsim.load("out").summary  # type: ignore[union-attr]
