@@ -22,6 +22,7 @@ from fredsim.simulation.guarded_clock import GuardedClock, OwnClock
 from fredsim.simulation.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.guarded_server import GuardedServer
 from fredsim.simulation.protocol import Protocol, make_protocol
+from fredsim.system.parquet_files import need_pyarrow
 
 __all__ = ["check", "make_dispatcher", "make_server", "open_expansion", "open_experiment", "with_changes"]
 
@@ -54,6 +55,8 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
     note_opened(experiment)
     steps, size = experiment.clients.local_steps, experiment.clients.batch_size
     with placed(place):
+        if experiment.events:
+            need_pyarrow("events is true: events.parquet")
         check_steps(f"clients.local_steps is {steps}", steps, size)
         with suppress(SimulationError):
             _, protocol = make_server(experiment)

@@ -6,20 +6,31 @@ import mmap
 import os
 from typing import Any
 
-from fredsim.errors import OutputError
+from fredsim.errors import ConfigError, OutputError, how_to_install
 from fredsim.system.files import open_regular
 
-__all__ = ["MAGIC", "open_parquet"]
+__all__ = ["MAGIC", "need_pyarrow", "open_parquet"]
 
 MAGIC = b"PAR1"
+
+
+def need_pyarrow(what: str) -> None:
+    """Raise ConfigError, which says what needs it, if pyarrow is not installed: it is larger than all of fredsim."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"{what} needs pyarrow, which cannot be imported ({error}); {how_to_install('events')}"
+        ) from None
 
 
 def open_parquet(path: str | os.PathLike[str], *, follow: bool = False) -> tuple[Any, str]:
     """Return a file as pyarrow's ParquetFile, and a warning if its end is damaged, otherwise "".
 
     Bytes after the last complete footer are ignored. `follow`: the path may be a symbolic link. Raises OutputError if
-    the file cannot be read.
+    the file cannot be read, ConfigError if pyarrow is not installed.
     """
+    need_pyarrow(str(path))
     import pyarrow as pa
     import pyarrow.parquet as pq
 
