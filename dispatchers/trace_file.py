@@ -274,7 +274,7 @@ def _plain(value: Any) -> str:
 def _plainly(values: Any) -> Any:
     """Return values with None in place of texts that only Python takes for numbers, such as 1_000."""
     texts = isinstance(values, list) and all(isinstance(value, str) for value in values)
-    if not texts or (joined := "".join(values)).isascii() and "_" not in joined:
+    if not texts or ((joined := "".join(values)).isascii() and "_" not in joined):
         return values
     return [value if value.isascii() and "_" not in value else None for value in values]
 
