@@ -145,7 +145,7 @@ def _about_staleness(result: Result, experiment: Experiment) -> Iterator[str]:
         return
     file = choice.hyper["file"]
     wanted = recorded_staleness(file, survey(file, experiment.clients.count), count)
-    had = np.repeat(result.staleness["staleness"].to_numpy(), result.staleness["count"].to_numpy())
+    had = np.repeat(result.staleness["staleness"].to_numpy(), result.staleness["count"].to_numpy(np.int64))
     if wanted is not None and len(wanted) == len(had) and (np.sort(wanted) != had).any():
         means = f"{np.mean(wanted):.6g} on average, and in the run {np.mean(had):.6g}"
         what = f"its column staleness is {means}: it does not fit the order of arrivals and the server"
