@@ -140,7 +140,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     for name, kind, says in (
         ("Gray", ConfigError, r"torchvision.datasets has no class 'Gray'; did you mean 'Grey'\?"),
         ("Whole", ConfigError, r"no training and test part .*npz:PATH"),
-        ("Absent", DataError, r"corrupted.*--data-root or FREDSIM_DATA"),
+        ("Absent", DataError, r"corrupted.*data_root=… or FREDSIM_DATA"),
         ("Pairs", DataError, "one integer label each"),
         ("Ragged", DataError, r"images of shapes \(4, 3\) and \(4, 14\); save such of one shape as npz:PATH"),
         ("Chosen", ConfigError, "torchvision.datasets.Chosen needs split, which cannot be given here; .*npz:PATH"),
