@@ -24,10 +24,11 @@ class Cluster:
 
     def of_version(self, version: str) -> subprocess.Popen[bytes]:
         """Start a worker that takes its fredsim for this version."""
-        other = Path(f"other/fredsim-{version}.dist-info").absolute()
-        other.mkdir(parents=True)
-        (other / "METADATA").write_text(f"Metadata-Version: 2.1\nName: fredsim\nVersion: {version}\n", encoding="utf-8")
-        return self.work(PYTHONPATH=str(other.parent))
+        other = Path("other").absolute()
+        other.mkdir()
+        text = f"import fredsim.system.version as it\nit.fredsim_version = lambda: {version!r}\n"
+        (other / "sitecustomize.py").write_text(text, encoding="utf-8")
+        return self.work(PYTHONPATH=os.pathsep.join([str(other), *filter(None, sys.path)]))
 
     def wait_for_workers(self, count: int) -> None:
         """Wait until there are `count` workers."""

@@ -86,6 +86,6 @@ def test_the_files_of_a_run_come_with_its_summary_last(small_yaml: Path) -> None
     assert {path.name: path.read_bytes() for path in task.folder.iterdir()} == files
     (task.folder / "params.safetensors").unlink()
     (task.folder / "params.safetensors" / "taken").mkdir(parents=True)
-    with pytest.raises(OutputError, match="out/seed=0: cannot be written"):
+    with pytest.raises(OutputError, match=r"out/seed=0/params.safetensors: cannot be written \(it is a folder\)"):
         write_run(task, dict(reversed(files.items())))
     assert not (task.folder / "summary.json").exists()

@@ -12,6 +12,7 @@ import pytest
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.resolution import resolve
 from fredsim.errors import ClusterError, SimulationError
+from fredsim.plugins.modules import look_in
 from fredsim.runs.checkpoints import CheckpointPolicy
 from fredsim.runs.execution import execute
 from fredsim.runs.folders import claim
@@ -252,6 +253,7 @@ def test_local_steps_take_the_rate_of_their_fetch(
     (tmp_path / "live_rate.py").write_text(own_server(counts) + rate, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     for name, server in (("falling", falling), ("own", {"name": "live_rate:Plain", "lr": 0.05})):
+        look_in()  # as a new process does; what was verified before was in another folder
         result = lived(data | {"server": server}, tmp_path / name, FakeCrew(data | {"server": server}))
         assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
 

@@ -22,6 +22,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from pathlib import Path
 
 import typer
@@ -29,6 +30,7 @@ from ruamel.yaml import YAML
 
 from fredsim import cli
 from fredsim.data import datasets, idx
+from fredsim.errors import FredsimWarning
 from tests.bad_cases import Case, Outcome
 from tests.bad_files import SMALL_MNIST
 from tests.bad_inputs import KINDS, make
@@ -208,6 +210,7 @@ def main() -> None:
     parser.add_argument("--only", type=int)
     parser.add_argument("--kind", default="", help=f"some of {', '.join(KINDS)}")
     options = parser.parse_args()
+    warnings.simplefilter("ignore", FredsimWarning)  # the runs that cases are made of are short
     folder: Path = options.folder.resolve() / "here"
     cli.app = typer.main.get_command(cli.app)  # type: ignore[assignment]  # or each call would build it anew
     idx.FILES, idx.MIRRORS = SMALL_MNIST, ()  # type: ignore[assignment]
