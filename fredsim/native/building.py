@@ -76,14 +76,14 @@ def build(
         again, _ = one(seed)
         if not _same_tensors(module, again):
             raise refused(
-                "has other initial weights each time it is built, with one seed; draw them from generators that fredsim "
-                "seeds: torch's, np.random's own (np.random.normal, not default_rng()) and random's"
+                "has other initial weights each time it is built, with one seed; draw them from generators that "
+                "fredsim seeds: torch's, np.random's own (np.random.normal, not default_rng()) and random's"
             )
         other, other_states = one((seed + 1) % 2**32)
         reseeded = any(mine == its for mine, its in zip(states, other_states, strict=True))
         drawn = reseeded or (not known.opened and not all(map(_is_constant, module.parameters())))
         if drawn and _same_tensors(module, other):
-            why = "its factory seeds a generator itself" if reseeded else "its factory draws nothing from torch"
+            why = "its factory seeds a generator itself" if reseeded else "its factory draws nothing that depends on it"
             known.remarks.append(f"has the same initial weights for every seed: {why}; leave seeding to fredsim")
         _known[key] = known
     return module, known

@@ -35,10 +35,8 @@ def check_hooks(module: Any, refused: Refused) -> None:
                 raise refused(f"has a hook on its {kind} {key!r}; {FORWARD_ONLY}")
     for key, part in module.named_modules():
         if part._backward_hooks or part._backward_pre_hooks:
-            where = (
-                f"its module {key!r} ({type(part).__name__})" if key else f"the module itself ({type(part).__name__})"
-            )
-            raise refused(f"has a backward hook on {where}; {FORWARD_ONLY}")
+            whose = f"its module {key!r}" if key else "the whole module"
+            raise refused(f"has a backward hook on {whose} ({type(part).__name__}); {FORWARD_ONLY}")
     if every_module._global_backward_hooks or every_module._global_backward_pre_hooks:
         raise refused(f"is used with a backward hook on all modules; {FORWARD_ONLY}")
 

@@ -96,7 +96,8 @@ class TorchEngine:
     def facts(self) -> dict[str, Any]:
         """Return the entries of summary.json that say what the bits depend on besides experiment, threads, versions."""
         alone = self._no_vmap and f"one client after the other: {self._no_vmap}"
-        return {"numerics": "native", "vmap": alone or f"{self._width} clients at once"}
+        files = {"model_files": self._model.files} if self._model.files else {}
+        return {"numerics": "native", "vmap": alone or f"{self._width} clients at once", **files}
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute as many minibatches at once as `fix_window` chose; the last call repeats its last minibatch."""
@@ -135,8 +136,8 @@ class TorchEngine:
                 self._module.train()
         if changed := self._buffers.changed():
             raise SimulationError(
-                f"model.name: {self._model.name} has changed its buffer {changed!r} since the run began, which no client "
-                "pushes; keep buffers as they are"
+                f"model.name: {self._model.name} has changed its buffer {changed!r} since the run began, which no "
+                "client pushes; keep buffers as they are"
             )
         return losses, wrong
 
@@ -242,8 +243,8 @@ class TorchEngine:
             raise model.refused(f"draws random numbers in {mode}{which}; leave dropout out, or set its p to 0")
         if casts.lossy and (divisor := self._dataset.train.divisor):
             raise model.refused(
-                f"cuts off the samples to integers, and fredsim has divided them by {divisor}, so that they are 0; save "
-                "tokens as int32 in an NPZ file, whose values stay as they are"
+                f"cuts samples off to integers, such as by x.long(), and fredsim has divided these by {divisor}, so that "
+                "nearly all become 0; save tokens as int32 in an NPZ file, which stay as they are"
             )
 
     def _why_no_vmap(self) -> str:
@@ -269,5 +270,7 @@ class TorchEngine:
         found = re.match(r"(\S+) does not have a deterministic implementation", text)
         if found:
             return f"uses the operator {found[1]}, which is not deterministic on {device}; use another in its place"
+        if "scalar types: Long" in text:  # of an embedding
+            text = f"{text}; samples are float32: make tokens integers in forward, by x.long()"
         shape = ", ".join(map(str, ("n", *self._model.shape)))
         return f"failed on samples of shape ({shape}): {type(error).__name__}: {text}"

@@ -76,7 +76,9 @@ def _unreported_wrapped() -> Iterator[None]:
     wrapped = []
     for module_name, name in UNREPORTED:
         original = getattr(sys.modules.get(module_name), name, None)
-        for module in list(sys.modules.values()) if original is not None else ():
+        if original is None:
+            continue
+        for module in list(sys.modules.values()):
             if getattr(module, "__dict__", {}).get(name) is original:
                 wrapped.append((module, name, original))
                 setattr(module, name, _noting(original))
