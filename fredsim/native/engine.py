@@ -73,7 +73,7 @@ class TorchEngine:
         self._grads = np.empty((0, model.layout.size), np.float32)
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
-        self._buffers = Unchanged(self._module)
+        self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
 
     def fix_window(self, window: int | None, clients: int) -> int:
@@ -129,7 +129,7 @@ class TorchEngine:
             self._module.eval()
             try:
                 for some in self._evaluation_batches(tensors, x):
-                    logits = functional_call(self._module, tensors, (x[some],))
+                    logits = self._logits(tensors, x[some])
                     losses[some] = cross_entropy(logits, y[some], reduction="none").cpu().numpy()
                     wrong[some] = logits.cpu().numpy().argmax(axis=1) != split.y[some]
             finally:
@@ -149,7 +149,7 @@ class TorchEngine:
         begins = [*range(0, len(x), EVALUATION_BATCH)]
         if len(begins) > 1 and len(x) % EVALUATION_BATCH == 1:
             try:
-                functional_call(self._module, tensors, (x[-1:],))
+                self._logits(tensors, x[-1:])
             except Exception:  # of any type: the module is the user's
                 del begins[-1]
         return [slice(begin, end) for begin, end in pairwise([*begins, len(x)])]
@@ -162,8 +162,13 @@ class TorchEngine:
         x = torch.from_numpy(split.x).reshape(len(split), *self._model.shape)
         return x.to(self._device), torch.from_numpy(split.y).to(self._device)
 
+    def _logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
+        # With its tie_weights, PyTorch would not put back the parameters of a module that is used under two names.
+        placed = {place: tensors[name] for place, name in self._places.items()}
+        return functional_call(self._module, placed, (x,), tie_weights=False)
+
     def _loss(self, tensors: Tensors, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = functional_call(self._module, tensors, (x,))
+        logits = self._logits(tensors, x)
         losses = cross_entropy(logits, y, reduction="none")
         return losses.mean(), losses
 
@@ -243,8 +248,8 @@ class TorchEngine:
             raise model.refused(f"draws random numbers in {mode}{which}; leave dropout out, or set its p to 0")
         if casts.lossy and (divisor := self._dataset.train.divisor):
             raise model.refused(
-                f"cuts samples off to integers, such as by x.long(), and fredsim has divided these by {divisor}, so that "
-                "nearly all become 0; save tokens as int32 in an NPZ file, which stay as they are"
+                f"cuts samples off to integers, such as by x.long(), and fredsim has divided these by {divisor}, so "
+                "that nearly all become 0; save tokens as int32 in an NPZ file, which stay as they are"
             )
 
     def _why_no_vmap(self) -> str:
@@ -274,3 +279,14 @@ class TorchEngine:
             text = f"{text}; samples are float32: make tokens integers in forward, by x.long()"
         shape = ", ".join(map(str, ("n", *self._model.shape)))
         return f"failed on samples of shape ({shape}): {type(error).__name__}: {text}"
+
+
+def _places(module: Any) -> dict[str, str]:
+    """Return, by each place in a module that holds a parameter, the first name of that parameter."""
+    first: dict[int, str] = {}
+    found: dict[tuple[int, str], tuple[str, str]] = {}
+    for name, value in module.named_parameters(remove_duplicate=False):
+        owner, _, attribute = name.rpartition(".")
+        place = id(module.get_submodule(owner)), attribute
+        found.setdefault(place, (name, first.setdefault(id(value), name)))
+    return dict(found.values())
