@@ -45,15 +45,16 @@ def by_backward(module: Any, x: Any, y: Any) -> NDArray[np.float32]:
     module.zero_grad(set_to_none=False)
     torch.nn.functional.cross_entropy(module(x), y).backward()
     parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in module.parameters()]
-    return torch.cat([part.reshape(-1) for part in parts]).numpy()
+    found: NDArray[np.float32] = torch.cat([part.reshape(-1) for part in parts]).numpy()
+    return found
 
 
 @pytest.mark.parametrize("factory", odd_modules.HONOURED, ids=lambda factory: factory.__name__)
 @pytest.mark.parametrize("window", [1, CLIENTS])
 def test_a_gradient_is_that_of_backward(digits: Dataset, factory: Callable[[], Any], window: int) -> None:
     model = TorchModel(f"torch:odd_modules:{factory.__name__}", {}, "cpu", digits.shape, digits.classes, 1)
-    engine = make_engine("numpy", model, digits, MU, 1)
-    engine.fix_window(window, CLIENTS)  # type: ignore[union-attr]  # it is of PyTorch
+    engine: Any = make_engine("numpy", model, digits, MU, 1)
+    engine.fix_window(window, CLIENTS)
     rng = np.random.default_rng(0)
     held = [model.initial_params + rng.normal(0, 0.1, model.layout.size).astype(np.float32) for _ in range(CLIENTS)]
     rows = rng.integers(0, len(digits.train), (CLIENTS, MU))

@@ -228,8 +228,11 @@ class TorchEngine:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""
         model, module = self._model, self._module
         random, casts = random_states(self._device.type), Casts(x)
-        with casts:
-            logits = module(x)
+        try:
+            with casts:
+                logits = module(x)
+        finally:
+            self._check_casts(casts)  # this says more than an error that follows from it
         expected = (self._mu, model.classes)
         if not isinstance(logits, torch.Tensor) or logits.shape != expected or logits.dtype != torch.float32:
             is_tensor = isinstance(logits, torch.Tensor)
@@ -246,8 +249,11 @@ class TorchEngine:
             names = [repr(name) for name, part in module.named_modules() if "Dropout" in type(part).__name__]
             which = f" (dropout in {', '.join(names)})" if names else ""
             raise model.refused(f"draws random numbers in {mode}{which}; leave dropout out, or set its p to 0")
+
+    def _check_casts(self, casts: Casts) -> None:
+        """Raise ConfigError if tokens are 0 because fredsim has divided them."""
         if casts.lossy and (divisor := self._dataset.train.divisor):
-            raise model.refused(
+            raise self._model.refused(
                 f"cuts samples off to integers, such as by x.long(), and fredsim has divided these by {divisor}, so "
                 "that nearly all become 0; save tokens as int32 in an NPZ file, which stay as they are"
             )
