@@ -176,8 +176,11 @@ def test_data_that_are_no_bytes_may_be_cut_off() -> None:
 
 def images(rows: int) -> Dataset:
     rng = np.random.default_rng(1)
-    train, *other = (Split(rng.random((n, 64)).astype(np.float32), rng.integers(0, 10, n)) for n in (50, rows, rows))
-    return Dataset(train, *other, classes=10, shape=(1, 8, 8))
+
+    def split(n: int) -> Split:
+        return Split(rng.random((n, 64)).astype(np.float32), rng.integers(0, 10, n))
+
+    return Dataset(split(50), split(rows), split(rows), 10, (1, 8, 8))
 
 
 def plainly(model: TorchModel, dataset: Dataset, batches: list[slice]) -> NDArray[np.float32]:

@@ -75,9 +75,9 @@ def _unreported_wrapped() -> Iterator[None]:
     """Wrap UNREPORTED wherever a module has one of them under its own name."""
     wrapped = []
     for module_name, name in UNREPORTED:
-        original = getattr(sys.modules.get(module_name), name, None)
-        if original is None:
+        if (home := sys.modules.get(module_name)) is None:
             continue
+        original = getattr(home, name)
         for module in list(sys.modules.values()):
             if getattr(module, "__dict__", {}).get(name) is original:
                 wrapped.append((module, name, original))
