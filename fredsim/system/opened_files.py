@@ -78,10 +78,11 @@ def _unreported_wrapped() -> Iterator[None]:
         if (home := sys.modules.get(module_name)) is None:
             continue
         original = getattr(home, name)
+        noting = _noting(original)
         for module in list(sys.modules.values()):
             if getattr(module, "__dict__", {}).get(name) is original:
                 wrapped.append((module, name, original))
-                setattr(module, name, _noting(original))
+                setattr(module, name, noting)
     try:
         yield
     finally:
