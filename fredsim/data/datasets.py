@@ -44,12 +44,14 @@ __all__ = [
 class Split:
     """Samples `x`, float32 (n, inputs), and their labels `y`, int64 (n,), or targets, float32 (n,).
 
-    `integers` says of which integers a user's samples were that are used as they are, such as `uint16 up to 4095`.
+    `integers` says of which integers a user's samples were that are used as they are, such as `uint16 up to 4095`;
+    `divisor` is what integers were divided by, 0 if they were not.
     """
 
     x: NDArray[np.float32]
     y: NDArray[Any]
     integers: str = ""
+    divisor: int = 0
 
     def __len__(self) -> int:
         return len(self.y)
@@ -201,7 +203,7 @@ def _digits(root: Path, path: str) -> Parts:
         raise DataError(f"{DIGITS}: does not hold the 1,797 digits; install fredsim again")
     table = np.frombuffer(content, np.uint8).reshape(-1, 65)
     x, y = table[:, :-1].astype(np.float32) / np.float32(16), table[:, -1].astype(np.int64)
-    return Split(x[:1497], y[:1497]), Split(x[1497:], y[1497:]), (1, 8, 8)
+    return Split(x[:1497], y[:1497], divisor=16), Split(x[1497:], y[1497:], divisor=16), (1, 8, 8)
 
 
 def _mnist(root: Path, path: str) -> Parts:
@@ -215,7 +217,7 @@ def _mnist(root: Path, path: str) -> Parts:
 def _split_of_bytes(pixels: NDArray[np.uint8], labels: NDArray[Any]) -> Split:
     """Return images, uint8 (n, …), as a split: float32(byte)/255 in rows, and the labels."""
     levels = np.arange(256, dtype=np.float32) / np.float32(255)
-    return Split(levels[pixels.reshape(len(pixels), -1)], labels.astype(np.int64))
+    return Split(levels[pixels.reshape(len(pixels), -1)], labels.astype(np.int64), divisor=255)
 
 
 def _torchvision(root: Path, name: str) -> Parts:
@@ -252,7 +254,7 @@ def _npz(root: Path, path: str) -> Parts:
         else:
             large = x.dtype.kind in "iu" and x.size > 0 and x.max() > 1
             integers = f"{x.dtype} up to {x.max()}" if large else ""
-        splits.append(Split(flat, y.astype(np.int64), integers))
+        splits.append(Split(flat, y.astype(np.int64), integers, 255 if x.dtype == np.uint8 else 0))
     train, test = splits
     shape = arrays["x_train"].shape[1:]
     if len(train) == 0:

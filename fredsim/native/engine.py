@@ -13,17 +13,21 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
+from torch.nn.functional import cross_entropy
 
 from fredsim.compute.engines import BackendOperations, Part
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
+from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks
 from fredsim.native.model import TorchModel
+from fredsim.native.randomness import random_states
 from fredsim.native.settings import deterministic
 from fredsim.numerics import oracle
 from fredsim.numerics.arrays import aligned
@@ -69,6 +73,7 @@ class TorchEngine:
         self._grads = np.empty((0, model.layout.size), np.float32)
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
+        self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
 
     def fix_window(self, window: int | None, clients: int) -> int:
@@ -91,7 +96,8 @@ class TorchEngine:
     def facts(self) -> dict[str, Any]:
         """Return the entries of summary.json that say what the bits depend on besides experiment, threads, versions."""
         alone = self._no_vmap and f"one client after the other: {self._no_vmap}"
-        return {"numerics": "native", "vmap": alone or f"{self._width} clients at once"}
+        files = {"model_files": self._model.files} if self._model.files else {}
+        return {"numerics": "native", "vmap": alone or f"{self._width} clients at once", **files}
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute as many minibatches at once as `fix_window` chose; the last call repeats its last minibatch."""
@@ -122,14 +128,31 @@ class TorchEngine:
             tensors = self._tensors([params])
             self._module.eval()
             try:
-                for begin in range(0, len(split), EVALUATION_BATCH):
-                    some = slice(begin, begin + EVALUATION_BATCH)
-                    logits = functional_call(self._module, tensors, (x[some],))
-                    losses[some] = torch.nn.functional.cross_entropy(logits, y[some], reduction="none").cpu().numpy()
+                for some in self._evaluation_batches(tensors, x):
+                    logits = self._logits(tensors, x[some])
+                    losses[some] = cross_entropy(logits, y[some], reduction="none").cpu().numpy()
                     wrong[some] = logits.cpu().numpy().argmax(axis=1) != split.y[some]
             finally:
                 self._module.train()
+        if changed := self._buffers.changed():
+            raise SimulationError(
+                f"model.name: {self._model.name} has changed its buffer {changed!r} since the run began, which no "
+                "client pushes; keep buffers as they are"
+            )
         return losses, wrong
+
+    def _evaluation_batches(self, tensors: Tensors, x: torch.Tensor) -> list[slice]:
+        """Return which samples are evaluated at once; a last one is added to those before it if it cannot be alone.
+
+        The module is in evaluation mode. Batch normalization without running statistics needs several values.
+        """
+        begins = [*range(0, len(x), EVALUATION_BATCH)]
+        if len(begins) > 1 and len(x) % EVALUATION_BATCH == 1:
+            try:
+                self._logits(tensors, x[-1:])
+            except Exception:  # of any type: the module is the user's
+                del begins[-1]
+        return [slice(begin, end) for begin, end in pairwise([*begins, len(x)])]
 
     def close(self) -> None:
         """End the threads of the operations; those of PyTorch remain."""
@@ -139,9 +162,14 @@ class TorchEngine:
         x = torch.from_numpy(split.x).reshape(len(split), *self._model.shape)
         return x.to(self._device), torch.from_numpy(split.y).to(self._device)
 
+    def _logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
+        # With its tie_weights, PyTorch would not put back the parameters of a module that is used under two names.
+        placed = {place: tensors[name] for place, name in self._places.items()}
+        return functional_call(self._module, placed, (x,), tie_weights=False)
+
     def _loss(self, tensors: Tensors, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = functional_call(self._module, tensors, (x,))
-        losses = torch.nn.functional.cross_entropy(logits, y, reduction="none")
+        logits = self._logits(tensors, x)
+        losses = cross_entropy(logits, y, reduction="none")
         return losses.mean(), losses
 
     def _tensors(self, held: Sequence[Array]) -> Tensors:
@@ -183,36 +211,52 @@ class TorchEngine:
     def _try_out(self) -> None:
         """Raise ConfigError if the module is not a classifier, or its bits depend on more than the experiment."""
         model, module, rows = self._model, self._module, np.arange(self._mu)[None]
-        x = self._x[: self._mu]
-        buffers = {name: value.clone() for name, value in module.named_buffers()}
-        random = self._random_state()
-        module.train()
         with self._computing(ConfigError), torch.no_grad():
-            logits = module(x)
-            expected = (self._mu, model.classes)
-            if not isinstance(logits, torch.Tensor) or logits.shape != expected or logits.dtype != torch.float32:
-                is_tensor = isinstance(logits, torch.Tensor)
-                found = f"{logits.dtype} {tuple(logits.shape)}" if is_tensor else type(logits).__name__
-                raise model.refused(
-                    f"maps samples of shape {tuple(x.shape)} to {found}; it must give logits, torch.float32 {expected}"
-                )
-            changed = [name for name, value in module.named_buffers() if not torch.equal(value, buffers[name])]
-            if changed:
-                raise model.refused(
-                    f"changes its buffer {changed[0]!r} in training, which no client pushes; use GroupNorm for "
-                    "BatchNorm, or give that track_running_stats=False"
-                )
-            if not torch.equal(random, self._random_state()):
-                names = [repr(name) for name, part in module.named_modules() if "Dropout" in type(part).__name__]
-                which = f" (dropout in {', '.join(names)})" if names else ""
-                raise model.refused(f"draws random numbers in training{which}; leave dropout out, or set its p to 0")
+            for training in (False, True):
+                module.train(training)
+                self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
         with self._computing(ConfigError):
+            check_hooks(module, model.refused)
             params = model.initial_params
-            if self._compute([params], rows)[0].tobytes() != self._compute([params], rows)[0].tobytes():
+            found = self._compute([params], rows)[0]
+            if found.tobytes() != self._compute([params], rows)[0].tobytes():
                 raise model.refused("gives two gradients for one minibatch; it must compute the same every time")
+            x, y = self._x[: self._mu], self._y[: self._mu]
+            check_gradient(module, lambda: cross_entropy(module(x), y), found[0], model.refused)
 
-    def _random_state(self) -> torch.Tensor:
-        return torch.cuda.get_rng_state(self._device) if self._device.type == "cuda" else torch.get_rng_state()
+    def _try_forward(self, x: torch.Tensor, mode: str) -> None:
+        """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""
+        model, module = self._model, self._module
+        random, casts = random_states(self._device.type), Casts(x)
+        try:
+            with casts:
+                logits = module(x)
+        finally:
+            self._check_casts(casts)  # this says more than an error that follows from it
+        expected = (self._mu, model.classes)
+        if not isinstance(logits, torch.Tensor) or logits.shape != expected or logits.dtype != torch.float32:
+            is_tensor = isinstance(logits, torch.Tensor)
+            found = f"{logits.dtype} {tuple(logits.shape)}" if is_tensor else type(logits).__name__
+            raise model.refused(
+                f"maps samples of shape {tuple(x.shape)} to {found}; it must give logits, torch.float32 {expected}"
+            )
+        if changed := self._buffers.changed():
+            raise model.refused(
+                f"changes its buffer {changed!r} in {mode}, which no client pushes; use GroupNorm for BatchNorm, or "
+                "give that track_running_stats=False"
+            )
+        if random != random_states(self._device.type):
+            names = [repr(name) for name, part in module.named_modules() if "Dropout" in type(part).__name__]
+            which = f" (dropout in {', '.join(names)})" if names else ""
+            raise model.refused(f"draws random numbers in {mode}{which}; leave dropout out, or set its p to 0")
+
+    def _check_casts(self, casts: Casts) -> None:
+        """Raise ConfigError if tokens are 0 because fredsim has divided them."""
+        if casts.lossy and (divisor := self._dataset.train.divisor):
+            raise self._model.refused(
+                f"cuts samples off to integers, such as by x.long(), and fredsim has divided these by {divisor}, so "
+                "that nearly all become 0; save tokens as int32 in an NPZ file, which stay as they are"
+            )
 
     def _why_no_vmap(self) -> str:
         """Try vmap with two orders of the clients; return why it cannot be used, or an empty text."""
@@ -237,5 +281,18 @@ class TorchEngine:
         found = re.match(r"(\S+) does not have a deterministic implementation", text)
         if found:
             return f"uses the operator {found[1]}, which is not deterministic on {device}; use another in its place"
+        if "scalar types: Long" in text:  # of an embedding
+            text = f"{text}; samples are float32: make tokens integers in forward, by x.long()"
         shape = ", ".join(map(str, ("n", *self._model.shape)))
         return f"failed on samples of shape ({shape}): {type(error).__name__}: {text}"
+
+
+def _places(module: Any) -> dict[str, str]:
+    """Return, by each place in a module that holds a parameter, the first name of that parameter."""
+    first: dict[int, str] = {}
+    found: dict[tuple[int, str], tuple[str, str]] = {}
+    for name, value in module.named_parameters(remove_duplicate=False):
+        owner, _, attribute = name.rpartition(".")
+        place = id(module.get_submodule(owner)), attribute
+        found.setdefault(place, (name, first.setdefault(id(value), name)))
+    return dict(found.values())

@@ -33,8 +33,11 @@ def find_factory(name: str) -> Factory:
             f"model.name: {name} needs PyTorch, which cannot be imported ({type(error).__name__}: {reason}); "
             f"{how_to_install('torch')}"
         ) from None
+    from fredsim.native.randomness import seeded
+
     try:
-        found = import_named(name.removeprefix("torch:"), "torch:package.module:factory")
+        with seeded(0):  # a module may draw something when it is imported: the same in each process, for all seeds
+            found = import_named(name.removeprefix("torch:"), "torch:package.module:factory")
     except ConfigError as error:
         raise ConfigError(f"model.name: {error}") from error
     if not callable(found):
@@ -65,10 +68,14 @@ class TorchModel:
     ) -> None:
         """Build the module; the run starts from the module's own initialization under `torch.manual_seed(seed)`.
 
+        Python's and NumPy's generators are seeded, too. `remarks` then says what was perhaps not meant, and `files` has
+        the SHA-256 of the files that the factory reads, by name.
         Raises ConfigError if the factory fails, or does not return a module that can be trained here.
         """
         factory = find_factory(name)
         import torch
+
+        from fredsim.native.building import build
 
         self.name, self.shape, self.classes = name, shape, classes
         if device == "cuda" and not torch.cuda.is_available():
@@ -76,33 +83,10 @@ class TorchModel:
         self.device = torch.device(device)
         known = {"classes": classes, "shape": shape}
         arguments = {key: known[key] for key in data_arguments(factory)} | dict(hyper)
-        try:
-            devices = [torch.cuda.current_device()] if device == "cuda" else []
-            with torch.random.fork_rng(devices=devices):
-                torch.default_generator.manual_seed(seed)
-                if devices:
-                    torch.cuda.manual_seed(seed)
-                module = factory(**arguments)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # sys.exit, too
-            raise self.refused(f"failed: {type(error).__name__}: {error}") from error
-        if not isinstance(module, torch.nn.Module):
-            raise self.refused(f"returned {type(module).__name__}; it must return a torch.nn.Module")
-        tensors = []
-        for key, value in module.named_parameters():
-            if isinstance(value, torch.nn.parameter.UninitializedParameter) or value.is_meta:
-                raise self.refused(f"has a parameter {key!r} without values; give it its size, and a device")
-            if not key.isascii():
-                raise self.refused(f"has a parameter {key!r}; its name must be of ASCII letters")
-            if value.dtype != torch.float32:
-                raise self.refused(f"has a parameter {key!r} of {value.dtype}; parameters must be torch.float32")
-            if not value.requires_grad:
-                raise self.refused(f"has a frozen parameter {key!r}; make it a buffer, or let it be trained")
-            tensors.append((key, tuple(value.shape)))
-        if not tensors:
-            raise self.refused("has no parameters; there is nothing to train")
-        self.layout = Layout(tuple(tensors))
+        module, built = build(factory, arguments, device, seed, self.refused)
+        self.remarks = [f"model.name: {name} {remark}" for remark in built.remarks]
+        self.files = built.files
+        self.layout = Layout(tuple((key, tuple(value.shape)) for key, value in module.named_parameters()))
         parts = [value.detach().cpu().reshape(-1) for value in module.parameters()]
         self.initial_params: Array = torch.cat(parts).numpy()
         self.module = module.to(self.device)

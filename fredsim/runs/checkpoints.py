@@ -74,8 +74,13 @@ class Checkpoint:
     """The seconds that the run has taken so far, by their names in summary.json."""
 
 
-def identity_of_run(experiment: Experiment, backend: str, path: str, code: Mapping[str, str]) -> dict[str, Any]:
-    """Return the identity of a run; `code` has the SHA-256 of the user's modules, by name."""
+def identity_of_run(
+    experiment: Experiment, backend: str, path: str, code: Mapping[str, str], model_files: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the identity of a run.
+
+    `code` has the SHA-256 of the user's modules, `model_files` that of the files that a PyTorch module reads, by name.
+    """
     return {
         "experiment": experiment.digest,
         "fredsim": fredsim_version(),
@@ -83,6 +88,7 @@ def identity_of_run(experiment: Experiment, backend: str, path: str, code: Mappi
         "path": path,
         "code": dict(code),
         "probe": None if experiment.probe is None else experiment.probe.model_dump(),
+        **({"model_files": dict(model_files)} if model_files else {}),
     }
 
 

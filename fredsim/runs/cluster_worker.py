@@ -52,7 +52,7 @@ def run_on_worker(
     queue = make_queue(get_client(), key) if task.policy.seconds else None
 
     def send_callback(name: str, *arguments: object) -> None:
-        if name != "end":  # the other side knows it
+        if name not in {"end", "memory"}:  # the other side knows it, or does not ask
             worker.log_event(topic, as_text(task.number, name, arguments))
 
     def send_chunk(chunk: Chunk) -> None:

@@ -22,10 +22,12 @@ from fredsim.errors import ConfigError
 from fredsim.models.layout import Layout
 from fredsim.models.linear import Linear
 from fredsim.models.mlp import Mlp
+from fredsim.native.model import TorchModel
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.execution import execute
 from fredsim.runs.forecast import Milestone, clock_of, forecast_run
+from fredsim.runs.observer import Observer
 from fredsim.runs.opening import make_server, with_changes
 from fredsim.runs.prepared import Prepared, check_data, prepare
 from fredsim.runs.results import Result
@@ -33,6 +35,7 @@ from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.contract import without_average
 from fredsim.simulation.paths import LONGEST_SCHEDULE
 from fredsim.simulation.run_context import RunContext
+from fredsim.system.memory import reset_peak_memory
 
 __all__ = ["Estimate", "estimate"]
 
@@ -48,7 +51,8 @@ class Estimate:
 
     `most_held` is the most tasks whose passes are pending at once (path `hand`), or the most versions of the parameters
     that clients hold at once (other paths). `memory`, in bytes, is that of these, the server's state, unsent pushes,
-    the clients' own arrays and the data. `pushed` and `fetched`, in bytes, are those of a run without gates (`gated`:
+    the clients' own arrays and the data; for a PyTorch module that of the whole process, because most of it is what
+    PyTorch takes, which is measured. `pushed` and `fetched`, in bytes, are those of a run without gates (`gated`:
     the run has some). `rows` is the number of rows of metrics.csv; `simulated` the seconds on the run's clock, None
     without one; `exact` whether iterations and simulated seconds are exact; `goal` whether the run has a goal, which
     may end it earlier; `as_rule` the seconds with asgd in place of a user's server that could be written as a rule
@@ -143,8 +147,9 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
 def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None) -> dict[str, Any]:
     """Run the beginning, longer and longer, until it takes long enough; return its summary.
 
-    Added to the summary are the number of `rows`; `ended`, whether the whole run ended within the beginning; and two
-    `milestones` of its clock, one within the beginning and one at its end (fredsim.runs.forecast).
+    Added to the summary are the number of `rows`; `peak`, the most memory that the process had; `ended`, whether the
+    whole run ended within the beginning; and two `milestones` of its clock, one within the beginning and one at its end
+    (fredsim.runs.forecast).
     """
     length, clients = prepared.length, prepared.experiment.clients.count
     total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
@@ -153,17 +158,20 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
     reacts = run_clock is not None and run_clock.reacts
     least = min(total, PER_CLIENT_ON_CLOCK * clients, MOST_ON_CLOCK) if reacts else 0
     milestones: list[Milestone] = []
+    observer = Measuring()
     while True:
+        reset_peak_memory()
         with tempfile.TemporaryDirectory() as folder:
             execute(
                 prepared.experiment,
                 Path(folder) / "run",
                 root=root,
+                observer=observer,
                 most_iterations=iterations,
                 default_threads=threads,
             )
             result = Result(Path(folder) / "run")
-            summary = {**result.summary, "rows": len(result.metrics)}
+            summary = {**result.summary, "rows": len(result.metrics), "peak": observer.peak}
             if run_clock is not None:
                 columns = (result.metrics[name].tolist() for name in ("iteration", "time"))
                 milestones += list(zip(*columns, strict=True))
@@ -176,15 +184,54 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
         iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
 
 
+class Measuring(Observer):
+    """Keeps how much memory the last run took."""
+
+    peak = 0
+
+    def memory(self, peak: int) -> None:
+        """Keep it."""
+        self.peak = peak
+
+
 def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estimate:
-    experiment, model = prepared.experiment, prepared.model
-    done, size = max(1, int(summary["iterations"])), 4 * model.layout.size
+    experiment, done = prepared.experiment, max(1, int(summary["iterations"]))
     length, total = prepared.length, None
     if length.until is None:
         total = length.iterations or math.ceil((length.updates or 0) * done / max(1, summary["updates"]))
     forecast = forecast_run(prepared, summary, total)
     total = forecast.iterations if forecast is not None else total or 0
     clients = min(experiment.clients.count, total)  # those that arrive at all
+    most_held, memory = _memory(prepared, summary, clients)
+    _, protocol = make_server(experiment)
+    interval = prepared.interval
+    rows = interval.rows(total, total * summary["updates"] / done, forecast.simulated * 1e9 if forecast else 0.0)
+    if length.until is not None and interval.unit == "iterations" and interval.due(total, 0, 0):
+        rows += 1  # the row when the time is over
+    return Estimate(
+        label=label,
+        path=summary["path"],
+        why=summary["path_why"],
+        iterations=total,
+        most_held=most_held,
+        memory=memory,
+        pushed=total * (summary["bytes_pushed"] // max(1, summary["pushes"])),
+        fetched=total * (summary["bytes_fetched"] // max(1, summary["fetches"])),
+        seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
+        gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
+        rows=rows,
+        simulated=forecast.simulated if forecast else None,
+        exact=length.updates is None and (forecast is None or forecast.exact),
+    )
+
+
+def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[int, int]:
+    """Return how much the clients hold at most, and the bytes of memory, both as in `Estimate`.
+
+    `summary` is that of the run's beginning (`_measure`), `clients` how many clients arrive in the whole run.
+    """
+    experiment, model = prepared.experiment, prepared.model
+    size = 4 * model.layout.size
     guarded, protocol = make_server(experiment)
     tasks = clients * protocol.tasks_per_client
     server = without_average(guarded.inner)
@@ -210,26 +257,12 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     data = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
+    own *= clients * size
+    if isinstance(model, TorchModel) and summary["peak"]:  # that of the clients that had arrived is in it
+        missing = (1 - 1 / max(1, clients)) ** summary["iterations"]  # about the share of the clients that had not
+        return most_held, int(summary["peak"] + missing * (own + (0 if together else held)))
     data *= 4 if isinstance(model, Linear) else 2  # as loaded, and as kernels read it; a gap needs float64, too
-    interval = prepared.interval
-    rows = interval.rows(total, total * summary["updates"] / done, forecast.simulated * 1e9 if forecast else 0.0)
-    if length.until is not None and interval.unit == "iterations" and interval.due(total, 0, 0):
-        rows += 1  # the row when the time is over
-    return Estimate(
-        label=label,
-        path=summary["path"],
-        why=summary["path_why"],
-        iterations=total,
-        most_held=most_held,
-        memory=held + arrays * size + own * clients * size + data,
-        pushed=total * (summary["bytes_pushed"] // max(1, summary["pushes"])),
-        fetched=total * (summary["bytes_fetched"] // max(1, summary["fetches"])),
-        seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
-        gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
-        rows=rows,
-        simulated=forecast.simulated if forecast else None,
-        exact=length.updates is None and (forecast is None or forecast.exact),
-    )
+    return most_held, held + arrays * size + own + data
 
 
 def _task_bytes(prepared: Prepared) -> int:

@@ -34,7 +34,7 @@ from fredsim.simulation.length import Length
 from fredsim.simulation.loop import Outcome, evaluate
 from fredsim.simulation.recorder import Recorder, Row, histogram_text
 from fredsim.system.files import write_atomic, write_errors
-from fredsim.system.memory import memory_errors, release_free_memory
+from fredsim.system.memory import memory_errors, peak_memory, release_free_memory
 from fredsim.system.notices import on_notices
 
 __all__ = ["execute"]
@@ -142,6 +142,7 @@ def execute_here(
         with write_errors(folder):
             _write(folder, prepared, engine, outcome, recorder)
             _write_summary(folder, summary, keep=policy.keep)
+    observer.memory(peak_memory())
     observer.end(label or experiment.name, summary | {"status": Result(folder).ending})
 
 

@@ -45,10 +45,10 @@ def first_event(one: Result, other: Result, *, root: Root = None, observer: Obse
     """
     observer, before = observer or Observer(), last_common_row(one, other)
     try:
-        identities = [identity_of(result) | {"path": ""} for result in (one, other)]
+        identities = [identity_of(result, root) | {"path": ""} for result in (one, other)]
         if identities[0] == identities[1]:
             return "both repeat to the same run: `fredsim verify` says which differs from what it recorded"
-        starts = [_last_checkpoint(result, before) for result in (one, other)]
+        starts = [_last_checkpoint(result, before, root) for result in (one, other)]
         found = None if None in starts else _side_by_side(one, other, starts, root, observer)
         return found or _side_by_side(one, other, [None, None], root, observer) or "run again they do not differ"
     except FredsimError as error:
@@ -130,11 +130,11 @@ def replay(result: Result, root: Root = None) -> Iterator[Iterator[EventDetails]
         yield (event for event in _events(simulations) if isinstance(event, EventDetails))
 
 
-def _last_checkpoint(result: Result, before: int) -> int | None:
+def _last_checkpoint(result: Result, before: int, root: Root) -> int | None:
     """Return the iteration of the last checkpoint on path `snapshots` up to `before`, None if the run kept none."""
     if result.summary["path"] != "snapshots":
         return None
-    found, _ = Checkpoints(result.folder).newest(identity_of(result), before)
+    found, _ = Checkpoints(result.folder).newest(identity_of(result, root), before)
     return None if found is None else found.iteration
 
 

@@ -35,6 +35,9 @@ class Observer:
     def checkpoint(self, iteration: int) -> None:
         """Report that a checkpoint was written."""
 
+    def memory(self, peak: int) -> None:
+        """Report the most bytes of memory that the process of the run has had, after its last event."""
+
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
         """Report that the run has ended, and that all its files are written."""
 

@@ -25,7 +25,7 @@ from fredsim.runs.sizes import check_sizes
 from fredsim.simulation.length import Interval, Length
 from fredsim.system.memory import memory_errors
 
-__all__ = ["Prepared", "check_data", "prepare"]
+__all__ = ["Prepared", "check_data", "model_files", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ class Prepared:
     length: Length
     interval: Interval
     shards: Shards | None = None
+
+    @property
+    def model_files(self) -> dict[str, str]:
+        """The SHA-256 of the files that a PyTorch module is built from, by name; {} for other models."""
+        return self.model.files if isinstance(self.model, TorchModel) else {}
 
 
 @memory_errors()
@@ -72,6 +77,11 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     deal = _deal if isinstance(clients.partition, Lists) else _deal_once  # a file may have changed
     shards = deal(clients.partition, dataset, clients.count, experiment.seed)
     return Prepared(experiment, dataset, model, length, _interval(experiment.evaluation, batches, steps), shards)
+
+
+def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
+    """Return the SHA-256 of the files that a PyTorch module is built from now, by name; raise as `prepare` does."""
+    return prepare(experiment, root).model_files if isinstance(experiment.model, TorchChoice) else {}
 
 
 def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:

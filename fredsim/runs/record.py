@@ -20,10 +20,10 @@ from fredsim.numerics import CONTRACT
 from fredsim.runs.result import Result
 from fredsim.simulation.paths import PathTaken
 
-__all__ = ["CIRCUMSTANCES", "record_difference"]
+__all__ = ["CIRCUMSTANCES", "file_changes", "record_difference"]
 
 #: Entries that were added after fredsim 1.0.0, with the version that added each: records of earlier ones lack them.
-ADDED: dict[str, tuple[int, ...]] = {}
+ADDED: dict[str, tuple[int, ...]] = {"model_files": (1, 1)}
 VERSION = re.compile(r"\d+(\.\d+)*([.+-]?[a-z]\w*([.+-]\w+)*)?")
 COMMIT = re.compile(r"[0-9a-f]{40,64}(-dirty)?")
 MOST_THREADS = 2**16
@@ -60,6 +60,8 @@ def record_difference(one: Result, other: Result) -> str | None:
         if key in free:
             if not CIRCUMSTANCES[key](record[key], record, config.data):
                 return f"summary.json: {key} is {record[key]!r}, which no run records"
+        elif key == "model_files" and (read := file_changes(record[key], now[key])):
+            return f"summary.json: {'; '.join(read)}"
         elif json.dumps(record[key], sort_keys=True) != json.dumps(now[key], sort_keys=True):
             return f"summary.json: {key} is {record[key]} (recorded) and {now[key]} (now)"
     if record["files"].keys() != files.keys():
@@ -67,6 +69,22 @@ def record_difference(one: Result, other: Result) -> str | None:
     if record["versions"].keys() != now["versions"].keys():
         return f"summary.json: versions has {', '.join(record['versions'])} (recorded) and {', '.join(now['versions'])}"
     return None
+
+
+def file_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return a text for each file that a PyTorch module was built from, and that differs from the one it has now."""
+    found = []
+    for name in sorted({*before, *now}):
+        then, here = before.get(name), now.get(name)
+        if then is None:
+            found.append(f"the model now reads the file {name}, of which the record has no digest")
+        elif here is None:
+            found.append(f"the model no longer reads the file {name}")
+        elif then != here:
+            found.append(
+                f"the file {name} that the model reads has changed (SHA-256 {then[:8]}… then, {here[:8]}… now)"
+            )
+    return found
 
 
 def _digests(experiment: Experiment) -> list[str]:

@@ -16,11 +16,13 @@ import numpy as np
 from fredsim.config.data import Data
 from fredsim.config.document import flatten
 from fredsim.config.expansion import Expansion, ResolvedRun
-from fredsim.config.experiment import Experiment, MlpChoice
+from fredsim.config.experiment import Experiment, MlpChoice, TorchChoice
 from fredsim.data.datasets import data_root
 from fredsim.data.remarks import about_channels, about_labels, about_samples
 from fredsim.dispatchers.trace_file import COLUMNS, recorded_staleness, survey
 from fredsim.errors import FredsimError, nearest, shown
+from fredsim.native.model import TorchModel
+from fredsim.runs.prepared import Prepared, prepare
 from fredsim.runs.result import Result
 from fredsim.runs.results import Results
 from fredsim.simulation.event_log import CLOCK, DONE, EVENTS
@@ -51,6 +53,13 @@ def remark_before(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | No
             with suppress(FredsimError, MemoryError):  # the run itself says what is wrong
                 for text in _about_data(run.experiment, data, root):
                     warn(text)
+        model = run.experiment.model
+        key = json.dumps([model.model_dump(), data.model_dump(), run.experiment.clients.batch_size], sort_keys=True)
+        if isinstance(model, TorchChoice) and key not in seen:
+            seen.add(key)
+            with suppress(FredsimError, MemoryError):
+                for text in _about_module(prepare(run.experiment, root)):
+                    warn(text)
 
 
 def _about_numbers(plain: Mapping[str, Any]) -> Iterator[str]:
@@ -80,6 +89,16 @@ def _about_trace(experiment: Experiment) -> Iterator[str]:
             more = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
             hint = nearest(unknown[0], COLUMNS)
             yield f"{file}: a trace has no column {named}{more}, which is not used{hint} (known: {', '.join(COLUMNS)})"
+
+
+def _about_module(prepared: Prepared) -> Iterator[str]:
+    """Yield remarks on a PyTorch module."""
+    from fredsim.native.outputs import about_outputs
+
+    model = prepared.model
+    assert isinstance(model, TorchModel)
+    yield from model.remarks
+    yield from about_outputs(model, prepared.dataset, prepared.experiment.clients.batch_size)
 
 
 def _about_data(experiment: Experiment, data: Data, root: str | os.PathLike[str] | None) -> Iterator[str]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError
 from fredsim.plugins.user_code import code_changes, user_code_digests
+from fredsim.runs.prepared import model_files
+from fredsim.runs.record import file_changes
 from fredsim.runs.results import Result
 from fredsim.runs.run_files import requested_files
 
 __all__ = ["reason_to_run"]
 
 
-def reason_to_run(folder: Path, experiment: Experiment) -> str | None:
+def reason_to_run(folder: Path, experiment: Experiment, root: str | os.PathLike[str] | None = None) -> str | None:
     """Return why a run has to be done again; "" if the folder has no ended run of this experiment.
 
     Return None if it has one, finished or diverged, by the same code and with all files as the run wrote them.
@@ -29,6 +32,8 @@ def reason_to_run(folder: Path, experiment: Experiment) -> str | None:
             return "; ".join(files)
         if code := code_changes(summary.get("code", {}), user_code_digests(experiment.plain())):
             return "; ".join(code)
+        if read := file_changes(summary.get("model_files", {}), model_files(experiment, root)):
+            return "; ".join(read)
         for name in ("config.yaml", *requested_files(experiment.plain())):
             if not (folder / name).is_file():
                 return f"{folder / name} is gone"

@@ -114,7 +114,7 @@ def _run_single(
     if expansion.folder is not None and os.path.exists(folder) and os.path.samefile(expansion.folder, folder):
         _refuse_edited(folder, run.experiment)
     if resume:
-        why = reason_to_run(folder, run.experiment)
+        why = reason_to_run(folder, run.experiment, root)
         if why is None:
             monitor.note(f"{folder} finished before, and is not run again")
             return

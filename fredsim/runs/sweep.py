@@ -59,7 +59,7 @@ def run_sweep(
         note_code(folder / "sweep.yaml", [run.experiment for run in expansion.runs])
         tables, tasks, again = SweepFiles(expansion, folder, monitor), [], []
         for number, (run, name) in enumerate(zip(expansion.runs, names, strict=True)):
-            why = reason_to_run(folder / name, run.experiment) if resume else ""
+            why = reason_to_run(folder / name, run.experiment, root) if resume else ""
             if why is None:
                 tables.add(number)
             else:

@@ -28,9 +28,9 @@ from fredsim.runs.differences import check, difference
 from fredsim.runs.execution import execute
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.opening import open_experiment
-from fredsim.runs.prepared import prepare
+from fredsim.runs.prepared import model_files, prepare
 from fredsim.runs.processes import Processes, ProcessTask
-from fredsim.runs.record import record_difference
+from fredsim.runs.record import file_changes, record_difference
 from fredsim.runs.results import Result, load
 from fredsim.runs.run_files import first_line, read_recorded
 from fredsim.runs.runner import stop_on_interrupt
@@ -136,7 +136,7 @@ def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: M
     """
     if backend is not None:
         return [Piece(result.folder, None, None, root, backend)]
-    checkpoints, identity = Checkpoints(result.folder), identity_of(result)
+    checkpoints, identity = Checkpoints(result.folder), identity_of(result, root)
     whole: list[int | None] = []
     for iteration in checkpoints.iterations:
         if iteration >= result.summary["iterations"]:  # the last piece ends there
@@ -220,11 +220,11 @@ def first_unequal(one: State, other: State) -> str:
     return ""
 
 
-def identity_of(result: Result) -> dict[str, Any]:
+def identity_of(result: Result, root: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Return the identity that a run's checkpoints must have for this code to continue from them as the run did."""
     experiment, summary = recorded_experiment(result), result.summary
     code = user_code_digests(experiment.plain())
-    return identity_of_run(experiment, summary["backend"], summary["path"], code)
+    return identity_of_run(experiment, summary["backend"], summary["path"], code, model_files(experiment, root))
 
 
 def recorded_experiment(result: Result, backend: str | None = None) -> Experiment:
@@ -266,7 +266,9 @@ def changes(result: Result, root: Path | None = None) -> list[str]:
     """
     experiment = recorded_experiment(result)
     found = code_changes(result.summary.get("code", {}), user_code_digests(experiment.plain()))
-    if result.summary.get("data") not in (None, prepare(experiment, root).dataset.digest):
+    prepared = prepare(experiment, root)
+    found += file_changes(result.summary.get("model_files", {}), prepared.model_files)
+    if result.summary.get("data") not in (None, prepared.dataset.digest):
         found.append("the data is another than the run had")
     if result.summary.get("config") not in (None, config_digest(read_document(result.folder / "config.yaml").data)):
         found.append("config.yaml was edited after the run")

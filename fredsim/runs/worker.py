@@ -41,7 +41,7 @@ class Relay(Observer):
         self._send = send
         self._seconds = seconds
         self._last_sent = 0.0
-        for name in ("compiling", "begin", "row", "note", "end"):
+        for name in ("compiling", "begin", "row", "note", "memory", "end"):
             setattr(self, name, partial(send, name))
 
     def advance(self, iteration: int, timestamp: int, simulated: float) -> None:

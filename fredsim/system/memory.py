@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from fredsim.errors import ConfigError, SimulationError
@@ -17,9 +17,11 @@ __all__ = [
     "format_bytes",
     "machine_memory",
     "memory_errors",
+    "peak_memory",
     "refuse_beyond_memory",
     "refuse_what_clients_hold",
     "release_free_memory",
+    "reset_peak_memory",
 ]
 
 #: The remedy in errors about what clients hold.
@@ -37,6 +39,25 @@ def machine_memory() -> int:
 
         found += [limit for limit in resource.getrlimit(resource.RLIMIT_AS) if limit != resource.RLIM_INFINITY]
     return min((size for size in found if size > 0), default=2**60)
+
+
+def reset_peak_memory() -> None:
+    """Let `peak_memory` count from now on, if the system can do so (Linux)."""
+    with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+
+
+def peak_memory() -> int:
+    """Return the most bytes of memory that this process has had at once; 0 if the system does not say it."""
+    with suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def byte_unit(size: float, most: float = 1000) -> tuple[float, str]:

@@ -55,5 +55,7 @@ def open_parquet(path: str | os.PathLike[str], *, follow: bool = False) -> tuple
         if end == len(content):
             return file, ""
         rows = file.metadata.num_rows
+        if not rows:
+            break
         return file, f"{path}: its end is damaged; what is whole of it is read, its first {rows:,} rows"
     raise OutputError(f"{path}: is damaged, and no part of it can be read")

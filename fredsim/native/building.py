@@ -1,0 +1,155 @@
+"""Builds the module of a user's factory: under a seed, from files that are noted, and the same each time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fredsim.errors import ConfigError
+from fredsim.native.randomness import random_states, seeded
+from fredsim.system.files import content_digest
+from fredsim.system.opened_files import files_opened
+
+__all__ = ["Built", "build", "same"]
+
+Refused = Callable[[str], ConfigError]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What is known about the modules that a factory builds from the same arguments.
+
+    `remarks`: what was perhaps not meant; `opened`: the full paths of the files that the factory reads. Those that it
+    read the first time count, too: it may keep what it has read.
+    """
+
+    factory: object
+    remarks: list[str] = field(default_factory=list)
+    opened: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The SHA-256 of the files that the factory reads, by name.
+
+        That is the path below the current folder, and for files elsewhere, where others may have them in another place,
+        only the file's name, unless two have the same.
+        """
+        found: dict[str, str] = {}
+        for path in sorted(self.opened):
+            below = os.path.relpath(path) if path.startswith(os.path.join(os.getcwd(), "")) else os.path.basename(path)
+            name = path if below in found else below
+            if (digest := content_digest(path)) is not None:
+                found[name.replace(os.sep, "/")] = digest
+        return found
+
+
+#: By factory, arguments and device. Each keeps its factory alive, so that the id stays its own.
+_known: dict[tuple[int, str, str], Built] = {}
+
+
+def build(
+    factory: Callable[..., Any], arguments: Mapping[str, Any], device: str, seed: int, refused: Refused
+) -> tuple[Any, Built]:
+    """Return the module for a seed, and what is known about such modules.
+
+    The first time, two more are built: with the same seed, to see that the weights are the same, and with another seed.
+    `refused` makes the error of a text that follows the module's name. Raises ConfigError if the factory fails, or does
+    not return a module that can be trained here.
+    """
+    key = id(factory), repr(sorted(arguments.items())), device
+    known = _known.get(key) or Built(factory)
+
+    def one(number: int) -> tuple[Any, tuple[bytes, ...]]:
+        with seeded(number, device), files_opened() as found:
+            module = _called(factory, arguments, refused)
+            states = random_states(device)
+        known.opened.update(found)
+        return module, states
+
+    module, states = one(seed)
+    _check_tensors(module, refused)
+    if key not in _known:
+        again, _ = one(seed)
+        if not _same_tensors(module, again):
+            raise refused(
+                "has other initial weights each time it is built, with one seed; draw them from generators that "
+                "fredsim seeds: torch's, np.random's own (np.random.normal, not default_rng()) and random's"
+            )
+        other, other_states = one((seed + 1) % 2**32)
+        reseeded = any(mine == its for mine, its in zip(states, other_states, strict=True))
+        drawn = reseeded or (not known.opened and not all(map(_is_constant, module.parameters())))
+        if drawn and _same_tensors(module, other):
+            why = "its factory seeds a generator itself" if reseeded else "its factory draws nothing that depends on it"
+            known.remarks.append(f"has the same initial weights for every seed: {why}; leave seeding to fredsim")
+        _known[key] = known
+    return module, known
+
+
+def _called(factory: Callable[..., Any], arguments: Mapping[str, Any], refused: Refused) -> Any:
+    try:
+        module = factory(**arguments)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit, too
+        raise refused(f"failed: {type(error).__name__}: {error}") from error
+    if not isinstance(module, torch.nn.Module):
+        raise refused(f"returned {type(module).__name__}; it must return a torch.nn.Module")
+    return module
+
+
+def _check_tensors(module: Any, refused: Refused) -> None:
+    """Raise ConfigError if a parameter is not one that fredsim can train, or shares memory that training changes."""
+    for key, value in module.named_parameters():
+        if isinstance(value, torch.nn.parameter.UninitializedParameter) or value.is_meta:
+            raise refused(f"has a parameter {key!r} without values; give it its size, and a device")
+        if not key.isascii():
+            raise refused(f"has a parameter {key!r}; its name must be of ASCII letters")
+        if value.dtype != torch.float32:
+            raise refused(f"has a parameter {key!r} of {value.dtype}; parameters must be torch.float32")
+        if not value.requires_grad:
+            raise refused(f"has a frozen parameter {key!r}; make it a buffer, or let it be trained")
+    if next(module.parameters(), None) is None:
+        raise refused("has no parameters; there is nothing to train")
+    end, owner = 0, ""
+    for begin, stop, kind, key in sorted(_memory(module)):
+        if begin < end and "parameter" in (owner + kind):
+            raise refused(
+                f"has its {owner} and its {kind} {key!r} in the same memory, and clients have copies of their own; tie "
+                "two parameters by giving both names the same nn.Parameter, and give a buffer a copy (.clone())"
+            )
+        if stop > end:
+            end, owner = stop, f"{kind} {key!r}"
+
+
+def _memory(module: Any) -> Iterator[tuple[int, int, str, str]]:
+    """Yield the first and last address, the kind and the name of each parameter and buffer."""
+    for kind, tensors in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+        for key, value in tensors:
+            if value.layout == torch.strided and not value.is_meta and value.numel():
+                last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True)) + 1
+                yield value.data_ptr(), value.data_ptr() + last * value.element_size(), kind, key
+
+
+def _tensors(module: Any) -> dict[str, Any]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _same_tensors(one: Any, other: Any) -> bool:
+    """Return whether two modules have the same parameters and buffers, by name."""
+    ours, theirs = _tensors(one), _tensors(other)
+    return list(ours) == list(theirs) and all(same(value, theirs[key]) for key, value in ours.items())
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two tensors have the same type and values, NaN or not."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _is_constant(value: Any) -> bool:
+    return bool((value == value.flatten()[:1]).all())

@@ -1,0 +1,93 @@
+"""What a module does that fredsim would ignore, or that would make its bits depend on more than the experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.modules import module as every_module
+from torch.overrides import TorchFunctionMode
+
+from fredsim.errors import ConfigError
+from fredsim.native.building import same
+
+__all__ = ["Casts", "Unchanged", "check_gradient", "check_hooks"]
+
+Array = NDArray[np.float32]
+Refused = Callable[[str], ConfigError]
+
+FORWARD_ONLY = (
+    "fredsim takes gradients by torch.func.grad, which calls no such hook; change the gradient in forward, by a "
+    "torch.autograd.Function with setup_context, or by register_hook on a result"
+)
+#: How far two ways to compute a gradient may be apart, relative to its largest element: far more than rounding is.
+TOLERANCE = 1e-3
+
+
+def check_hooks(module: Any, refused: Refused) -> None:
+    """Raise ConfigError if a parameter, a buffer, a module or all modules have a hook on the backward pass."""
+    for kind, tensors in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+        for key, value in tensors:
+            if value._backward_hooks or getattr(value, "_post_accumulate_grad_hooks", None):
+                raise refused(f"has a hook on its {kind} {key!r}; {FORWARD_ONLY}")
+    for key, part in module.named_modules():
+        if part._backward_hooks or part._backward_pre_hooks:
+            whose = f"its module {key!r}" if key else "the whole module"
+            raise refused(f"has a backward hook on {whose} ({type(part).__name__}); {FORWARD_ONLY}")
+    if every_module._global_backward_hooks or every_module._global_backward_pre_hooks:
+        raise refused(f"is used with a backward hook on all modules; {FORWARD_ONLY}")
+
+
+def check_gradient(module: Any, loss: Callable[[], Any], found: Array, refused: Refused) -> None:
+    """Raise ConfigError if the gradient (P,) of a loss is another by `backward()`, as with hooks in other places."""
+    kept = [(value, value.grad) for value in module.parameters()]
+    try:
+        for value, _ in kept:
+            value.grad = None
+        loss().backward()
+        parts = [torch.zeros_like(value) if value.grad is None else value.grad for value, _ in kept]
+        expected = torch.cat([part.reshape(-1) for part in parts]).cpu().numpy()
+    finally:
+        for value, gradient in kept:
+            value.grad = gradient
+    finite = np.abs(expected[np.isfinite(expected)])
+    if not np.allclose(found, expected, TOLERANCE, TOLERANCE * finite.max(initial=0), equal_nan=True):
+        raise refused(f"has another gradient by loss.backward(), through a hook or a graph of its own; {FORWARD_ONLY}")
+
+
+class Unchanged:
+    """A module's buffers, as they are now."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._before: Mapping[str, Any] = {name: value.clone() for name, value in module.named_buffers()}
+
+    def changed(self) -> str:
+        """Return the name of a buffer that has changed, been added or gone since; "" if none has."""
+        now = dict(self._module.named_buffers())
+        names = [*now, *(name for name in self._before if name not in now)]
+        kept = {name for name in names if name in now and name in self._before and same(now[name], self._before[name])}
+        return next((name for name in names if name not in kept), "")
+
+
+class Casts(TorchFunctionMode):
+    """Within a `with` block, notes whether values of the samples `x` are cut off to integers, such as by x.long()."""
+
+    def __init__(self, x: Any) -> None:
+        super().__init__()
+        self._x, self.lossy = x, False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call a function of PyTorch's."""
+        result, source = func(*args, **(kwargs or {})), args[0] if args else None
+        if isinstance(source, torch.Tensor) and isinstance(result, torch.Tensor) and source.shape == result.shape:
+            to_integers = source.dtype.is_floating_point and result.dtype in INTEGERS
+            if to_integers and torch.equal(result, source.to(result.dtype)):
+                self.lossy |= bool((source != source.trunc()).any() and torch.isin(source, self._x).all())
+        return result
+
+
+INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}

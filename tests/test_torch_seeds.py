@@ -1,0 +1,198 @@
+"""The initial weights of a PyTorch module follow from the run's seed alone; notes on what was perhaps not meant."""
+
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import fredsim
+from fredsim.errors import ConfigError
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # whatever importing it says
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+
+from fredsim.native.model import TorchModel
+from fredsim.native.randomness import random_states
+
+Command = Callable[..., tuple[int, str, str]]
+
+MODULES = """
+import random
+
+import numpy as np
+import torch
+from torch import nn
+
+AT_IMPORT = float(np.random.normal())
+COUNTED = []
+
+
+def like(numbers):
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    with torch.no_grad():
+        module[1].bias.copy_(torch.tensor([next(numbers) for _ in range(10)]))
+    return module
+
+
+def torch_only():
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+def numpy():
+    return like(iter(np.random.normal(size=10)))
+
+
+def python():
+    return like(iter(lambda: random.gauss(0, 1), None))
+
+
+def imported():
+    return like(iter(lambda: AT_IMPORT, None))
+
+
+def entropy():
+    return like(iter(np.random.default_rng().normal(size=10)))
+
+
+def counting():
+    COUNTED.append(1)
+    return like(iter(lambda: float(len(COUNTED)), None))
+
+
+def grows():
+    COUNTED.append(1)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, len(COUNTED)), nn.Linear(len(COUNTED), 10))
+
+
+def seeds_itself():
+    torch.manual_seed(0)
+    return torch_only()
+
+
+def seeds_numpy():
+    np.random.seed(0)
+    module = nn.Linear(64, 10)
+    nn.init.zeros_(module.weight), nn.init.zeros_(module.bias)
+    with torch.no_grad():
+        module.bias.copy_(torch.from_numpy(np.random.normal(size=10)))
+    return nn.Sequential(nn.Flatten(), module)
+
+
+def own_generator():
+    module = torch_only()
+    generator = torch.Generator().manual_seed(3)
+    for value in module.parameters():
+        nn.init.normal_(value, generator=generator)
+    return module
+
+
+def seeds_afterwards():
+    module = torch_only()
+    torch.manual_seed(0)
+    return module
+
+
+def zeros():
+    module = torch_only()
+    for value in module.parameters():
+        nn.init.zeros_(value)
+    return module
+
+
+def softmax():
+    return nn.Sequential(torch_only(), nn.Softmax(dim=1))
+
+
+def log_softmax():
+    return nn.Sequential(torch_only(), nn.LogSoftmax(dim=1))
+
+
+def sigmoid():
+    return nn.Sequential(torch_only(), nn.Sigmoid())
+
+
+def relu():
+    return nn.Sequential(torch_only(), nn.ReLU())
+"""
+
+
+@pytest.fixture(autouse=True)
+def drawing(small_yaml: Path) -> Path:
+    """A module with such factories, beside the small experiment."""
+    Path("drawing.py").write_text(MODULES, encoding="utf-8")
+    sys.path.insert(0, str(small_yaml.parent))
+    return small_yaml
+
+
+def weights(name: str, seed: int) -> NDArray[np.float32]:
+    return TorchModel(f"torch:drawing:{name}", {}, "cpu", (1, 8, 8), 10, seed).initial_params
+
+
+@pytest.mark.parametrize("name", ["torch_only", "numpy", "python", "imported"])
+def test_the_same_seed_gives_the_same_weights_in_every_process(name: str) -> None:
+    words = "from fredsim.native.model import TorchModel; import sys; sys.path.insert(0, '.'); import numpy, random; "
+    words += "numpy.random.normal(); random.random(); "  # whatever a process has drawn before
+    words += f"model = TorchModel('torch:drawing:{name}', {{}}, 'cpu', (1, 8, 8), 10, 5); "
+    words += "print(model.initial_params.tobytes().hex())"
+    once = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True).stdout
+    before = random_states()
+    assert weights(name, 5).tobytes().hex() == once.strip()
+    assert random_states() == before
+    assert weights(name, 5).tobytes() == weights(name, 5).tobytes() != weights(name, 6).tobytes()
+
+
+def test_the_generators_are_seeded_with_the_seed() -> None:
+    def expected(module: str, seed: int) -> NDArray[Any]:
+        if module == "numpy":
+            return np.random.RandomState(seed).normal(size=10).astype(np.float32)
+        drawn = random.Random(seed)
+        return np.array([drawn.gauss(0, 1) for _ in range(10)], np.float32)
+
+    for name in ("numpy", "python"):
+        for seed in (0, 1, 2**32 - 1):
+            assert weights(name, seed)[-10:].tolist() == expected(name, seed).tolist()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(4)
+        expected_weight = torch.nn.Linear(64, 10).weight.detach().numpy().reshape(-1)
+    assert weights("torch_only", 4)[:640].tolist() == expected_weight.tolist()
+
+
+@pytest.mark.parametrize("name", ["entropy", "counting", "grows"])
+def test_weights_that_do_not_follow_from_the_seed_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"other initial weights each time .* with one seed; .* not default_rng"):
+        weights(name, 0)
+
+
+EVERY_SEED = "has the same initial weights for every seed"
+NOTES = {
+    "seeds_itself": (EVERY_SEED, "its factory seeds a generator itself"),
+    "seeds_numpy": (EVERY_SEED, "its factory seeds a generator itself"),
+    "own_generator": (EVERY_SEED, "leave seeding to fredsim"),
+    "softmax": ("gives probabilities", "takes logits; leave softmax out"),
+    **dict.fromkeys(("torch_only", "numpy", "seeds_afterwards", "zeros", "log_softmax", "sigmoid", "relu"), ()),
+}
+
+
+@pytest.mark.parametrize("name", NOTES)
+def test_what_is_noted(name: str, drawing: Path, command: Command) -> None:
+    words = f"model={{name: 'torch:drawing:{name}'}}", "iterations=4", "sweep={seed: [0, 1, 2]}"
+    code, _, messages = command("run", drawing, *words, "--out", "out")
+    notes = [line for line in messages.splitlines() if f"model.name: torch:drawing:{name}" in line]
+    assert code == 0
+    assert len(notes) == bool(NOTES[name]), messages
+    assert all(line.startswith("note: ") and part in line for line in notes for part in NOTES[name]), messages
+
+
+def test_notes_are_warnings_in_python(drawing: Path, digits_experiment: dict[str, Any]) -> None:
+    del drawing
+    with pytest.warns(fredsim.FredsimWarning, match=EVERY_SEED) as found:
+        fredsim.run(digits_experiment | {"iterations": 4, "model": {"name": "torch:drawing:seeds_itself"}}, out="out")
+    assert len([one for one in found if one.category is fredsim.FredsimWarning]) == 1
