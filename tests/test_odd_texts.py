@@ -190,6 +190,7 @@ def is_title(figure: Figure, shown: str) -> bool:
 
 
 def test_every_place_of_a_report(here: Path, command: Command) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
     del here
     for text in (TEXTS[0], TEXTS[1], "$\\frac{zq7$", "\x1b[31mzq7"):
         shutil.rmtree("run", ignore_errors=True)
@@ -206,6 +207,7 @@ def test_every_place_of_a_report(here: Path, command: Command) -> None:
 
 def test_a_status_that_no_run_has(here: Path, refused: Refused) -> None:
     """One clear error, in a summary and in the table of a sweep, whoever reads it."""
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
     del here
     written("sweep", Path("sweep"))
     path = Path("sweep/runs.csv")
@@ -245,6 +247,7 @@ def test_a_run_in_an_odd_folder(here: Path, command: Command) -> None:
 
 def test_an_error_with_an_odd_text(small_yaml: Path, own_server: Callable[..., str], command: Command) -> None:
     """It stands in the messages, in runs.csv and in the report."""
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
     for number, text in enumerate(("[/x]zq7", "\x1b]0;zq7\x07", "<script>zq7</script>", "=1+1zq7", "zq7\nsame bits")):
         raising = f"if self.lr > 0.2:\n    raise ValueError({text!r})\n"
         Path(f"own{number}.py").write_text(own_server(raising), encoding="utf-8")
