@@ -72,9 +72,10 @@ class Place:
         self.marker = folder / "code was run"
         self.mine, self.theirs = folder / "mine", folder / "theirs"
         self.mine.mkdir()
+        data = {**data, "iterations": 20, "backend": "numpy"}
         text = MODULE.format(marker=str(self.marker)[1:])
         (self.mine / "their_code.py").write_text(text, encoding="utf-8")
-        (self.mine / "a.json").write_text(json.dumps({**data, "iterations": 20, **NAMED[named]}), encoding="utf-8")
+        (self.mine / "a.json").write_text(json.dumps({**data, **NAMED[named]}), encoding="utf-8")
         self.states = {self.mine: folder / "state", self.theirs: folder / "state of another"}
         assert self(self.mine, "run", "a.json", "--out", "results/a", "--quiet")[0] == 0
         assert self.was_run()

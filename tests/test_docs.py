@@ -121,6 +121,7 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
             "gap",
             "gradient_norm",
             "vmap",
+            "model_files",
             "time",
             "live",
             "delay",

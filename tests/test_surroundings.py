@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limits are 
 
 COMMANDS = {
     "run": ("run", "small.yaml", "--out", "out"),
+    "numba": ("run", "small.yaml", "backend=numba", "--out", "out"),
     "sweep": ("run", "sweep.yaml", "--jobs", "16", "--out", "out"),
     "plan": ("plan", "small.yaml"),
     "show": ("show", "small.yaml"),
@@ -44,6 +45,8 @@ class Case:
     commands: tuple[str, ...] = ("run", "list")
     #: The most lines of stderr beside those of progress.
     lines: int = 0
+    #: Whether all kernels are compiled, which takes a quarter of a minute.
+    slow: bool = False
 
 
 FULL = "the output cannot be written (No space left on device); send it elsewhere"
@@ -66,15 +69,17 @@ CASES = {
     ),
     "just enough address space": Case(before="ulimit -v 1500000", commands=("run", "plan")),
     "no home": Case(before="unset HOME", commands=("run",)),
-    "a home that cannot be written": Case({"HOME": "/proc/1", "FREDSIM_CACHE": ""}, commands=("run",), lines=1),
+    "a home that cannot be written": Case(
+        {"HOME": "/proc/1", "FREDSIM_CACHE": ""}, commands=("numba",), lines=1, slow=True
+    ),
     "no folder for temporary files": Case({"TMPDIR": "/proc/nowhere"}, commands=("plan",)),
-    "a file as cache": Case({"FREDSIM_CACHE": "small.yaml"}, commands=("run",), lines=1),
-    "no cache": Case({"FREDSIM_CACHE": "/proc/nowhere"}, commands=("run",), lines=1),
+    "a file as cache": Case({"FREDSIM_CACHE": "small.yaml"}, commands=("numba",), lines=1, slow=True),
+    "no cache": Case({"FREDSIM_CACHE": "/proc/nowhere"}, commands=("numba",), lines=1),
     "the locale C": Case({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, commands=("list", "run")),
     "ASCII": Case({"PYTHONIOENCODING": "ascii"}, commands=("list", "run", "plot")),
     "one column": Case({"COLUMNS": "1"}, commands=("run",)),
     "no column": Case({"COLUMNS": "0", "TERM": "dumb", "NO_COLOR": "1"}, commands=("plan",)),
-    "no compiler": Case({"NUMBA_DISABLE_JIT": "1"}, commands=("run",)),
+    "no compiler": Case({"NUMBA_DISABLE_JIT": "1"}, commands=("numba",)),
     "threads of numba": Case(
         {"NUMBA_NUM_THREADS": "nonsense"}, says="NUMBA_NUM_THREADS is 'nonsense'; it must be a whole number"
     ),
@@ -103,6 +108,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "clients": {"count": 8, "batch_size": 3},
         "server": {"name": "asgd", "lr": 0.3},
         "threads": 1,
+        "backend": "numpy",
+        "figures": [],
     }
     (made / "small.yaml").write_text(dump_yaml(experiment), encoding="utf-8")
     sweep = experiment | {"name": "sweep", "sweep": {"seed": [0, 1, 2, 3]}}
@@ -132,7 +139,7 @@ def named() -> Iterator[object]:
         for command in COMMANDS:
             chosen = command in case.commands[:1]
             if chosen or command in case.commands or (not case.says and not case.lines):
-                marks = () if chosen else (pytest.mark.slow,)
+                marks = () if chosen and not case.slow else (pytest.mark.slow,)
                 yield pytest.param(name, command, marks=marks, id=f"{name}-{command}".replace(" ", "_"))
 
 
@@ -152,7 +159,7 @@ def test_it_works_or_says_why(name: str, command: str, folder: Path, tmp_path: P
         assert case.says in errors[0]
     else:
         assert (found.returncode in ({0, 1} if "head" in case.after else {0}), errors) == (True, []), found.stderr
-    if command == "run" and (not case.says or case.says == FULL):
+    if command in ("run", "numba") and (not case.says or case.says == FULL):
         digests = [json.loads((at / of / "summary.json").read_text("utf-8"))["digest"] for of in ("done", "out")]
         assert digests[0] == digests[1]
     if command == "run" and case.says == FULL:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,11 +128,10 @@ def execute_here(
         _remove_earlier(folder, None if checkpoint is None else checkpoint.files)
         opened.enter_context(resume_errors(checkpoint, folder))
         outcome, recorder = run(checkpoint)
-        _, test_error = evaluate(engine, outcome.params, "test")
         summary = {
             "name": experiment.name,
             "status": outcome.status if most_iterations is None else "interrupted",
-            **_results(outcome, recorder.rows[-1], test_error, timed=run.simulation.timed, measured=run.measured),
+            **_results(run, engine, outcome, recorder.rows[-1]),
             "experiment": experiment.digest,
             "config": config_digest(read_document(folder / "config.yaml").data),
             "code": found,
@@ -191,19 +190,17 @@ def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None
         Checkpoints(folder).clear()
 
 
-def _results(
-    outcome: Outcome, last: Row, test_error: float, *, timed: bool, measured: Collection[str]
-) -> dict[str, Any]:
-    """Return the results in summary.json; `timed`: the run has a clock; `measured`: columns that measure parameters."""
+def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str, Any]:
+    """Return the results in summary.json."""
     return {
         "digest": last.digest,
         "iterations": outcome.iterations,
         "updates": last.timestamp,
-        **({"time": last.time} if timed else {}),
+        **({"time": last.time} if run.simulation.timed else {}),
         "validation_loss": _finite(last.validation_loss),
         "validation_error": _finite(last.validation_error),
-        "test_error": _finite(test_error),
-        **{name: _finite(last.more[name]) for name in measured},
+        "test_error": _finite(evaluate(engine, outcome.params, "test")[1]),
+        **{name: _finite(last.more[name]) for name in run.measured},
         "pushes": last.pushes,
         "fetches": last.fetches,
         "bytes_pushed": last.bytes_pushed,
