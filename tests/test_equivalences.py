@@ -21,7 +21,7 @@ SPLITS = [(1, 128), (2, 64), (4, 32), (8, 16), (32, 4), (128, 1)]
 def test_synchronous_sgd_does_not_depend_on_how_the_batch_is_split(
     simulate: Simulate, mnist_root: str, updates: int, train: int
 ) -> None:
-    """FRED's own check, on parameters instead of error rates. 128 divides 12,800: no split drops samples at an epoch's end."""
+    """FRED's own check, on parameters instead of error rates. 128 divides 12,800: no split drops samples."""
     digests = {
         simulate(
             {
