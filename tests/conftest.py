@@ -43,8 +43,13 @@ settings.load_profile("fredsim")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each pytest worker its own processors, since teams of threads that share one wait for each other."""
+    """Give each pytest worker its own processors, since teams of threads that share one wait for each other.
+
+    What is skipped is written by their parent.
+    """
     worker = getattr(config, "workerinput", None)
+    if worker is None and (path := config.getoption("--skipped-to")):
+        config.pluginmanager.register(Skipped(path))
     if worker is not None and hasattr(os, "sched_getaffinity"):
         number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[number::count] or os.sched_getaffinity(0))
@@ -58,9 +63,33 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests that take more than a minute")
+    parser.addoption("--skipped-to", metavar="FILE", help="write to FILE which tests are skipped")
+    parser.addoption("--only-in", metavar="FILE", help="run those tests only that such a FILE names")
+
+
+class Skipped:
+    """Writes which tests, and which files of tests, are skipped, one a line."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._path.write_text("", encoding="utf-8")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._write(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._write(report)
+
+    def _write(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(f"{report.nodeid}\n")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if path := config.getoption("--only-in"):
+        named = set(Path(path).read_text(encoding="utf-8").splitlines())
+        items[:] = [item for item in items if not named.isdisjoint((item.nodeid, item.nodeid.partition("::")[0]))]
     if not config.getoption("--slow"):
         for item in items:
             if "slow" in item.keywords:
