@@ -94,19 +94,31 @@ def softmax_cross_entropy(logits: Array, labels: NDArray[np.integer]) -> tuple[A
     """
     rows = np.arange(len(logits))
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        best = np.zeros(len(logits), np.int64)
-        for j in range(1, logits.shape[1]):
-            best = np.where(logits[:, j] > logits[rows, best], j, best)
-        shifted = logits - logits[rows, best][:, None]
+        errors, shifted, total = softmax(logits)
+        errors[rows, labels] = errors[rows, labels] - np.float32(1)
+        errors = np.where(np.abs(errors) < FLUSH, np.float32(0), errors)
+        losses = log32(total) - shifted[rows, labels]
+    return losses, errors, largest(logits)
+
+
+def largest(logits: Array) -> NDArray[np.int64]:
+    """Return the argmax over the last axis: the lowest class of a tie; NaN is larger than nothing but class 0."""
+    best = np.zeros(logits.shape[:-1], np.int64)
+    for j in range(1, logits.shape[-1]):
+        value = np.take_along_axis(logits, best[..., None], -1)[..., 0]
+        best = np.where(logits[..., j] > value, j, best)
+    return best
+
+
+def softmax(logits: Array) -> tuple[Array, Array, Array]:
+    """Return p (M, classes), z − max (M, classes), and Σ exp(z − max) (M,), j ascending from +0."""
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        shifted = logits - np.take_along_axis(logits, largest(logits)[:, None], 1)
         exponentials = exp32(shifted)
         total = np.zeros(len(logits), np.float32)
         for j in range(logits.shape[1]):
             total = total + exponentials[:, j]
-        errors = exponentials / total[:, None]
-        errors[rows, labels] = errors[rows, labels] - np.float32(1)
-        errors = np.where(np.abs(errors) < FLUSH, np.float32(0), errors)
-        losses = log32(total) - shifted[rows, labels]
-    return losses, errors, best
+        return exponentials / total[:, None], shifted, total
 
 
 def backward(weights: Weights, activations: list[Array], errors: Array) -> list[Array]:

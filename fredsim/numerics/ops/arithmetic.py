@@ -1,0 +1,82 @@
+"""Sums and products of two inputs, element by element; shapes broadcast as in NumPy, but for the sample's axis."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.ops.sums import add_up
+
+__all__ = ["Add", "Mul"]
+
+
+def _fit(error: Array, shape: Shape) -> Array:
+    """Return an error summed over the axes that an input of this shape, (µ, …), was repeated along.
+
+    The elements are added in row-major order of these axes, from +0.
+    """
+    repeated = [axis for axis, size in enumerate(shape) if size == 1 < error.shape[axis]]
+    if not repeated:
+        return error
+    front = np.moveaxis(error, repeated, range(len(repeated)))
+    terms = front.reshape(-1, *front.shape[len(repeated) :])
+    return add_up(terms, np.zeros(terms.shape[1:], np.float32)).reshape(shape)
+
+
+class _Both(Operator):
+    inputs = 2
+
+    def shape(self, *shapes: Shape) -> Shape:
+        """Return the broadcast shape."""
+        a, b = shapes
+        if len(a) != len(b):
+            raise ValueError(f"{type(self).__name__}: takes two inputs with as many axes, not {a} and {b}")
+        try:
+            return np.broadcast_shapes(a, b)
+        except ValueError:
+            raise ValueError(f"{type(self).__name__}: {a} and {b} do not fit together") from None
+
+    @abstractmethod
+    def _both(self, a: Array, b: Array) -> Array: ...
+
+    def forward(
+        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
+    ) -> tuple[Array, tuple[Array, Array]]:
+        """Keep both inputs."""
+        a, b = inputs
+        with quiet():
+            return self._both(a, b), (a, b)
+
+
+@dataclass(frozen=True)
+class Add(_Both):
+    """a + b; the error goes to both."""
+
+    def _both(self, a: Array, b: Array) -> Array:
+        return np.asarray(a + b)
+
+    def backward(
+        self, error: Array, kept: tuple[Array, Array], tensors: Mapping[str, Array]
+    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+        """Return δ twice."""
+        return [_fit(error, x.shape) for x in kept], {}
+
+
+@dataclass(frozen=True)
+class Mul(_Both):
+    """a·b; the errors are δ·b and δ·a."""
+
+    def _both(self, a: Array, b: Array) -> Array:
+        return np.asarray(a * b)
+
+    def backward(
+        self, error: Array, kept: tuple[Array, Array], tensors: Mapping[str, Array]
+    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+        """Return δ·b and δ·a."""
+        a, b = kept
+        with quiet():
+            return [_fit(error * b, a.shape), _fit(error * a, b.shape)], {}

@@ -1,0 +1,59 @@
+"""Embedding: rows of a table, chosen by integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+
+__all__ = ["Embedding"]
+
+
+@dataclass(frozen=True)
+class Embedding(Operator):
+    """From integers (…) to (…, width): row x of the table (rows, width).
+
+    A sample's own gradient of a row is the sum of δ at the places where the row occurs, in row-major order, from +0.
+    """
+
+    rows: int
+    width: int
+
+    def tensors(self, *shapes: Shape) -> dict[str, Shape]:
+        """Return weight (rows, width)."""
+        del shapes
+        return {"weight": (self.rows, self.width)}
+
+    def shape(self, *shapes: Shape) -> Shape:
+        """Return (…, width)."""
+        return (*shapes[0], self.width)
+
+    def forward(
+        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
+    ) -> tuple[Array, Array]:
+        """Keep x. Raises ValueError for an integer that is no row's."""
+        (x,) = inputs
+        if x.size and not 0 <= x.min() <= x.max() < self.rows:
+            raise ValueError(f"embedding: {x.min()} … {x.max()} are no rows of 0 … {self.rows - 1}")
+        return tensors["weight"][x], x
+
+    def backward(
+        self, error: Array, kept: Array, tensors: Mapping[str, Array]
+    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+        """Return no input error, and the sums of δ by row."""
+        x = kept.reshape(len(kept), -1)
+        each = error.reshape(*x.shape, self.width)
+
+        def weight(part: slice) -> Array:
+            first, end, _ = part.indices(self.rows)
+            grads, samples = np.zeros((len(x), end - first, self.width), np.float32), np.arange(len(x))
+            with quiet():
+                for at in range(x.shape[1]):
+                    inside = (x[:, at] >= first) & (x[:, at] < end)
+                    grads[samples[inside], x[inside, at] - first] += each[inside, at]
+            return grads
+
+        return [None], {"weight": weight}

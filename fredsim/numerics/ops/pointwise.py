@@ -1,0 +1,171 @@
+"""Activations: functions of each element alone.
+
+A value is computed in float64 and rounded once; a derivative likewise, and the error is multiplied by it in float32.
+relu, leaky_relu, tanh and sigmoid need float32 alone for the latter.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fredsim.numerics.elementary import erfc64, exp64, tanh64
+from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+
+__all__ = ["Gelu", "LeakyRelu", "Pointwise", "Relu", "Sigmoid", "Silu", "Tanh", "sigmoid64"]
+
+ZERO, ONE = np.float32(0), np.float32(1)
+ROOT_HALF = 0.70710678118654752440
+ROOT_2_BY_PI = 0.79788456080286535588
+ROOT_1_BY_2PI = 0.39894228040143267794
+GELU_CUBIC = 0.044715
+
+
+class Pointwise(Operator):
+    """y = f(x) for each element; the input error is δ·f'(x)."""
+
+    def shape(self, *shapes: Shape) -> Shape:
+        """Return the input's shape."""
+        return shapes[0]
+
+    @abstractmethod
+    def value(self, x: Array) -> Array:
+        """Return f(x), float32."""
+
+    @abstractmethod
+    def slope(self, x: Array) -> Array:
+        """Return f'(x), float32."""
+
+    def forward(
+        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
+    ) -> tuple[Array, Array]:
+        """Keep x."""
+        with quiet():
+            return self.value(inputs[0]), inputs[0]
+
+    def backward(
+        self, error: Array, kept: Array, tensors: Mapping[str, Array]
+    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+        """Return δ·f'(x)."""
+        with quiet():
+            return [error * self.slope(kept)], {}
+
+
+@dataclass(frozen=True)
+class Relu(Pointwise):
+    """x if x > 0, else +0; the error passes where x > 0, else it is +0."""
+
+    def value(self, x: Array) -> Array:
+        """Return x or +0."""
+        return np.where(x > 0, x, ZERO)
+
+    def slope(self, x: Array) -> Array:
+        """Return 1 or 0."""
+        return np.where(x > 0, ONE, ZERO)
+
+    def backward(
+        self, error: Array, kept: Array, tensors: Mapping[str, Array]
+    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+        """Select instead of multiplying: an infinite error of a dead unit is +0."""
+        return [np.where(kept > 0, error, ZERO)], {}
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Pointwise):
+    """x if x > 0, else x·`slope_below`, which is rounded to float32."""
+
+    slope_below: float = 0.01
+
+    def value(self, x: Array) -> Array:
+        """Return x or x·slope."""
+        return np.where(x > 0, x, x * np.float32(self.slope_below))
+
+    def slope(self, x: Array) -> Array:
+        """Return 1 or the slope."""
+        return np.where(x > 0, ONE, np.float32(self.slope_below))
+
+
+@dataclass(frozen=True)
+class Tanh(Pointwise):
+    """tanh x; the derivative is 1 − y·y in float32."""
+
+    def value(self, x: Array) -> Array:
+        """Return tanh x."""
+        return tanh64(x).astype(np.float32)
+
+    def slope(self, x: Array) -> Array:
+        """Return 1 − y·y."""
+        y = self.value(x)
+        return ONE - y * y
+
+
+def sigmoid64(x: Array) -> Array:
+    """Return 1/(1 + exp(−x)), float64; where x < 0, exp(x)/(1 + exp(x))."""
+    wide = np.asarray(x, np.float64)
+    e = exp64(-np.abs(wide))
+    return np.where(wide < 0.0, e, 1.0) / (1.0 + e)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Pointwise):
+    """1/(1 + exp(−x)); the derivative is y·(1 − y) in float32."""
+
+    def value(self, x: Array) -> Array:
+        """Return σ(x)."""
+        return sigmoid64(x).astype(np.float32)
+
+    def slope(self, x: Array) -> Array:
+        """Return y·(1 − y)."""
+        y = self.value(x)
+        return y * (ONE - y)
+
+
+@dataclass(frozen=True)
+class Silu(Pointwise):
+    """x·σ(x); the derivative is σ·(1 + x·(1 − σ))."""
+
+    def value(self, x: Array) -> Array:
+        """Return x·σ(x)."""
+        return (x.astype(np.float64) * sigmoid64(x)).astype(np.float32)
+
+    def slope(self, x: Array) -> Array:
+        """Return σ·(1 + x·(1 − σ))."""
+        s = sigmoid64(x)
+        return (s * (1.0 + x.astype(np.float64) * (1.0 - s))).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Gelu(Pointwise):
+    """x·Φ(x) (Hendrycks and Gimpel 2016), with Φ(x) = ½·erfc(−x/√2), or their approximation by tanh.
+
+    The approximation is ½·x·(1 + tanh u), u = √(2/π)·(x + 0.044715·x³).
+    """
+
+    approximate: Literal["none", "tanh"] = "none"
+
+    def value(self, x: Array) -> Array:
+        """Return x·Φ(x)."""
+        wide = x.astype(np.float64)
+        return (wide * self._share(wide)).astype(np.float32)
+
+    def _share(self, x: Array) -> Array:
+        if self.approximate == "none":
+            return 0.5 * erfc64(-x * ROOT_HALF)
+        return 0.5 * (1.0 + tanh64(self._inner(x)))
+
+    def _inner(self, x: Array) -> Array:
+        return ROOT_2_BY_PI * (x + GELU_CUBIC * (x * x * x))
+
+    def slope(self, x: Array) -> Array:
+        """Return Φ(x) + x·Φ'(x); of the approximation ½·(1 + t) + ½·x·(1 − t·t)·u', t = tanh u."""
+        wide = x.astype(np.float64)
+        if self.approximate == "none":
+            density = ROOT_1_BY_2PI * exp64(-0.5 * (wide * wide))
+            return (self._share(wide) + wide * density).astype(np.float32)
+        t = tanh64(self._inner(wide))
+        rate = ROOT_2_BY_PI * (1.0 + 3.0 * GELU_CUBIC * (wide * wide))
+        return (0.5 * (1.0 + t) + 0.5 * wide * (1.0 - t * t) * rate).astype(np.float32)
