@@ -298,9 +298,14 @@ def list_(
     ] = None,
 ) -> None:
     """List the names that an experiment may use: what they are, hyper-parameters with defaults, and sources."""
-    from fredsim.show.descriptions import list_text
+    from fredsim.show.names import list_text, names_by_kind
 
-    say_lines(list_text(what))
+    if what is None or what in names_by_kind():
+        say_lines(list_text(what))
+    else:
+        from fredsim.show.descriptions import describe
+
+        say_lines(describe(what))
 
 
 @app.command()

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 import fredsim
 from fredsim.config.expansion import shipped
-from fredsim.plugins.discovery import find_classes
+from fredsim.plugins.discovery import Classes
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -142,7 +142,7 @@ def test_what_is_offered_stands_in_its_own_file(tmp_path: Path, monkeypatch: pyt
     }.items():
         (folder / f"{name}.py").write_text(f"{text}\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    assert [(name, kind.__name__) for name, kind in find_classes("own_package", object).items()] == [("one", "One")]
+    assert [(name, kind.__name__) for name, kind in Classes("own_package", object).items()] == [("one", "One")]
 
 
 @pytest.mark.parametrize("kind", ["servers", "dispatchers", "dispatchers.gates", "compressors"])
