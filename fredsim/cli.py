@@ -160,7 +160,7 @@ def plan(
 @app.command()
 def verify(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a sweep's.")],
-    backend: Annotated[str | None, typer.Option(help="Run on this backend instead of the recorded one.")] = None,
+    backend: option.OtherBackend = None,
     jobs: Annotated[
         int, option.Count("--jobs", help="Runs, or pieces of them between kept checkpoints, done in parallel.")
     ] = 1,
@@ -251,7 +251,7 @@ def report(
 @app.command("export")
 def export_(
     folders: option.Folders,
-    to: Annotated[str, typer.Option("--to", help="tensorboard or mlflow.")],
+    to: option.ExportTo,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", "--out", help="A folder (tensorboard), or a SQLite file (mlflow.db)."),
@@ -275,7 +275,7 @@ def cite(file: option.File, overrides: option.Overrides = None, allow_code: opti
 
 @app.command("reproduce")
 def reproduce_(
-    paper: Annotated[str, typer.Argument(help="A folder of experiments that comes with fredsim, such as fasgd.")],
+    paper: option.Paper,
     only: Annotated[str, typer.Option(help="Some of its experiments: NAME,NAME.")] = "",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs done in parallel, each in a process.")] = 1,
     out: option.Out = None,
@@ -293,9 +293,7 @@ def reproduce_(
 
 @app.command("list")
 def list_(
-    what: Annotated[
-        str | None, typer.Argument(help="A kind, such as servers, or a name, such as fasgd, which is explained.")
-    ] = None,
+    what: option.Listed = None,
 ) -> None:
     """List the names that an experiment may use: what they are, hyper-parameters with defaults, and sources."""
     from fredsim.show.names import list_text, names_by_kind

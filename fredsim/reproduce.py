@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fredsim.config.expansion import Expansion, ResolvedRun, shipped
+from fredsim.config.expansion import Expansion, ResolvedRun
+from fredsim.config.shipped import shipped
 from fredsim.errors import ConfigError, nearest
 from fredsim.runs.estimates import estimate
 from fredsim.runs.opening import open_expansion

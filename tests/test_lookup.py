@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import fredsim
-from fredsim.config.expansion import shipped
+from fredsim.config.shipped import shipped
 from fredsim.plugins.discovery import Classes
 
 Command = Callable[..., tuple[int, str, str]]
@@ -161,6 +161,6 @@ def test_experiments_lie_beside_a_package_that_has_no_link_to_them(
     names = list(shipped())
     (tmp_path / "fredsim").mkdir()
     (tmp_path / "experiments").symlink_to(Path(__file__).parents[1] / "experiments")
-    monkeypatch.setattr("fredsim.config.expansion.resources.files", tmp_path.joinpath)
+    monkeypatch.setattr("fredsim.config.shipped.resources.files", tmp_path.joinpath)
     assert list(shipped()) == names
     assert shipped()["quickstart"] == tmp_path / "experiments" / "quickstart.yaml"

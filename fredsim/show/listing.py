@@ -15,10 +15,10 @@ from pydantic.fields import FieldInfo
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.data import Data, LeastSquares, Quadratic
 from fredsim.config.document import heading_of
-from fredsim.config.expansion import shipped
 from fredsim.config.experiment import LinearChoice, MlpChoice, TorchChoice
 from fredsim.config.partition import PARTITIONS
 from fredsim.config.registry import KNOWN
+from fredsim.config.shipped import shipped
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.plugins.states import user_classes
