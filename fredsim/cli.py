@@ -12,7 +12,7 @@ import typer
 
 from fredsim.errors import FredsimError, options_are
 from fredsim.show import command_options as option
-from fredsim.show.terminal import Group, PlainConsole, say, say_lines
+from fredsim.show.terminal import Group, PlainConsole, say, say_lines, say_message, say_wrapped
 from fredsim.system.notices import notes_as_lines
 from fredsim.system.surroundings import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
 
@@ -65,7 +65,7 @@ def run(
         )  # fmt: skip
         if not quiet:
             with kept(loaded.folder):
-                print_results(expansion, loaded)
+                print_results(expansion, loaded, data_root)
     except KeyboardInterrupt:
         say("interrupted; continue with the same command and --resume", err=True)
         raise
@@ -102,7 +102,7 @@ def live(
     )  # fmt: skip
     if not quiet:
         with kept(result.folder):
-            print_results(expansion, result)
+            print_results(expansion, result, data_root)
     raise typer.Exit(print_ending(expansion, result))
 
 
@@ -299,11 +299,11 @@ def list_(
     from fredsim.show.names import list_text, names_by_kind
 
     if what is None or what in names_by_kind():
-        say_lines(list_text(what))
+        say_wrapped(list_text(what))
     else:
         from fredsim.show.descriptions import describe
 
-        say_lines(describe(what))
+        say_wrapped(describe(what))
 
 
 @app.command()
@@ -352,4 +352,4 @@ def main() -> None:
 
 
 def _print_note(text: str) -> None:
-    say(f"note: {text}", err=True)
+    say_message("note", text)
