@@ -307,6 +307,28 @@ def list_(
 
 
 @app.command()
+def new(
+    file: option.NewFile = Path("experiment.yaml"),
+    server: option.NewServer = "asgd",
+    data: option.NewData = "digits",
+) -> None:
+    """Write a commented experiment to start from; a file that is there is not overwritten."""
+    from fredsim.show.starting import write_experiment
+
+    path = file if file.suffix in {".yaml", ".yml"} else file.with_name(f"{file.name}.yaml")
+    write_experiment(path, server, data)
+    say(path)
+
+
+@app.command()
+def ls(folder: option.Here = Path("results")) -> None:
+    """List the results in a folder: what, when, how far, and the best run; it runs nothing and changes nothing."""
+    from fredsim.show.printing import print_overview
+
+    print_overview(folder)
+
+
+@app.command()
 def schema() -> None:
     """Print the JSON Schema of an experiment's file, with which editors complete and check its keys."""
     from fredsim.config.schema import as_text

@@ -67,7 +67,7 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
         code = max(code, print_ending(item.expansion, loaded, "the same command"))
         if code == INTERRUPTED:
             break
-        compared = [table for table in print_results(item.expansion, loaded) if table.title == PUBLISHED]
+        compared = [table for table in print_results(item.expansion, loaded, root) if table.title == PUBLISHED]
         for table in compared[:1]:  # other figures have the same points
             print_table(table.printed())
         took.append(f"{item.name} {duration(time.perf_counter() - began)}")

@@ -29,11 +29,15 @@ __all__ = [
     "FigureStyle",
     "File",
     "Folders",
+    "Here",
     "InPanel",
     "KeepCheckpoints",
     "Latex",
     "Listed",
     "Logarithmic",
+    "NewData",
+    "NewFile",
+    "NewServer",
     "Number",
     "OtherBackend",
     "Out",
@@ -231,6 +235,19 @@ Caption = Annotated[
     typer.Option("--caption/--no-caption", help="Write the caption into the picture (yes, without --style)."),
 ]
 Latex = Annotated[bool, typer.Option("--latex", help="Write the table as LaTeX, too.")]
+NewFile = Annotated[
+    Path, typer.Argument(parser=_folder, metavar="[NAME]", help="The new file; .yaml is added to a name.")
+]
+NewServer = Annotated[
+    str,
+    typer.Option(
+        "--server", help="Its server: a name, or your own as package.module:Class.", autocompletion=completion.servers
+    ),
+]
+NewData = Annotated[
+    str, typer.Option("--data", help="Its data set: a name, or npz:PATH.", autocompletion=completion.datasets)
+]
+Here = Annotated[Path, typer.Argument(parser=_folder, metavar="[DIR]", help="The folder that is looked through.")]
 OtherBackend = Annotated[
     str | None,
     typer.Option(help="Run on this backend instead of the recorded one.", autocompletion=completion.backends),

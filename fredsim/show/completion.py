@@ -23,8 +23,8 @@ from fredsim.errors import FredsimError
 from fredsim.show.names import Known, keys_of_experiments, keys_of_name, names_by_kind
 
 __all__ = [
-    "backends", "columns", "experiments", "kinds", "listed", "of_experiment", "papers", "settings", "styles",
-    "targets", "units",
+    "backends", "columns", "datasets", "experiments", "kinds", "listed", "of_experiment", "papers", "servers",
+    "settings", "styles", "targets", "units",
 ]  # fmt: skip
 
 Offer = tuple[str, str]
@@ -61,6 +61,18 @@ def targets(incomplete: str) -> list[str]:
 def backends(incomplete: str) -> list[str]:
     """Offer the backends."""
     return _beginning(get_args(Backend), incomplete)
+
+
+def servers(incomplete: str) -> list[Offer]:
+    """Offer the servers."""
+    return _offered(names_by_kind()["servers"].items(), incomplete)
+
+
+def datasets(incomplete: str) -> list[Offer]:
+    """Offer the data sets."""
+    return _offered(
+        [(name, idea) for name, idea in names_by_kind()["datasets"].items() if name.isidentifier()], incomplete
+    )
 
 
 def papers(incomplete: str) -> list[str]:

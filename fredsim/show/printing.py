@@ -39,6 +39,7 @@ __all__ = [
     "print_ending",
     "print_error",
     "print_estimates",
+    "print_overview",
     "print_plot",
     "print_results",
 ]  # fmt: skip
@@ -206,6 +207,19 @@ def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--r
         say(f"interrupted: {loaded.folder} holds the results so far; the same command {how}", err=True)
         return INTERRUPTED
     return 2 if failures else 0
+
+
+def print_overview(folder: Path) -> None:
+    """Print which results are in a folder."""
+    from fredsim.show.overview import overview
+
+    rows = overview(folder)
+    if not rows:
+        say(f"{folder}: holds no results yet; `fredsim run quickstart` makes some")
+        return
+    print_table(Table(rows).printed())
+    if unfinished := [row["results"] for row in rows if "unfinished" in row["state"] or "interrupted" in row["state"]]:
+        say(f"to continue one: {shlex.join(['fredsim', 'run', unfinished[0], '--resume'])}")
 
 
 def print_plot(
