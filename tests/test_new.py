@@ -72,7 +72,7 @@ def test_every_key_is_explained_and_what_is_left_out_is_the_default(command: Com
     swept = re.sub(r"^#(sweep:|  seed|  server)", r"\1", "\n".join(lines), flags=re.MULTILINE)
     Path("swept.yaml").write_text(swept, encoding="utf-8")
     assert len(expand(read_document(Path("swept.yaml"))).runs) == 9
-    for command_line in re.findall(r"fredsim run mine.yaml (\S+) (\S+) ", "\n".join(lines)):
+    for command_line in re.findall(r"fredsim run mine.yaml (\S+=\S+) (\S+=\S+) ", "\n".join(lines)):
         assert [parse_override(text)[0] for text in command_line] == ["server.lr", "seed"]
 
 
