@@ -7,14 +7,15 @@ classes are attributes of this package, too.
 if __name__ != "fredsim.dispatchers":
     raise ImportError("import this package as fredsim.dispatchers: under another name its classes would exist twice")
 
+from collections.abc import Mapping
 from typing import Any
 
 from fredsim.dispatchers.base import Dispatcher
-from fredsim.plugins.discovery import class_named, find_classes
+from fredsim.plugins.discovery import Classes, class_named
 
 __all__ = ["DISPATCHERS", "Dispatcher"]
 
-DISPATCHERS: dict[str, type[Dispatcher]] = find_classes(__name__, Dispatcher)
+DISPATCHERS: Mapping[str, type[Dispatcher]] = Classes(__name__, Dispatcher)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ import typer
 
 from fredsim.errors import FredsimError, options_are
 from fredsim.show import command_options as option
-from fredsim.show.terminal import Group, PlainConsole, say, say_lines
+from fredsim.show.terminal import Group, PlainConsole, say, say_lines, say_message, say_wrapped
 from fredsim.system.notices import notes_as_lines
 from fredsim.system.surroundings import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
 
@@ -65,7 +65,7 @@ def run(
         )  # fmt: skip
         if not quiet:
             with kept(loaded.folder):
-                print_results(expansion, loaded)
+                print_results(expansion, loaded, data_root)
     except KeyboardInterrupt:
         say("interrupted; continue with the same command and --resume", err=True)
         raise
@@ -102,7 +102,7 @@ def live(
     )  # fmt: skip
     if not quiet:
         with kept(result.folder):
-            print_results(expansion, result)
+            print_results(expansion, result, data_root)
     raise typer.Exit(print_ending(expansion, result))
 
 
@@ -160,7 +160,7 @@ def plan(
 @app.command()
 def verify(
     folder: Annotated[Path, typer.Argument(help="A run's folder, or a sweep's.")],
-    backend: Annotated[str | None, typer.Option(help="Run on this backend instead of the recorded one.")] = None,
+    backend: option.OtherBackend = None,
     jobs: Annotated[
         int, option.Count("--jobs", help="Runs, or pieces of them between kept checkpoints, done in parallel.")
     ] = 1,
@@ -251,7 +251,7 @@ def report(
 @app.command("export")
 def export_(
     folders: option.Folders,
-    to: Annotated[str, typer.Option("--to", help="tensorboard or mlflow.")],
+    to: option.ExportTo,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", "--out", help="A folder (tensorboard), or a SQLite file (mlflow.db)."),
@@ -275,7 +275,7 @@ def cite(file: option.File, overrides: option.Overrides = None, allow_code: opti
 
 @app.command("reproduce")
 def reproduce_(
-    paper: Annotated[str, typer.Argument(help="A folder of experiments that comes with fredsim, such as fasgd.")],
+    paper: option.Paper,
     only: Annotated[str, typer.Option(help="Some of its experiments: NAME,NAME.")] = "",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs done in parallel, each in a process.")] = 1,
     out: option.Out = None,
@@ -293,14 +293,39 @@ def reproduce_(
 
 @app.command("list")
 def list_(
-    what: Annotated[
-        str | None, typer.Argument(help="A kind, such as servers, or a name, such as fasgd, which is explained.")
-    ] = None,
+    what: option.Listed = None,
 ) -> None:
     """List the names that an experiment may use: what they are, hyper-parameters with defaults, and sources."""
-    from fredsim.show.descriptions import list_text
+    from fredsim.show.names import list_text, names_by_kind
 
-    say_lines(list_text(what))
+    if what is None or what in names_by_kind():
+        say_wrapped(list_text(what))
+    else:
+        from fredsim.show.descriptions import describe
+
+        say_wrapped(describe(what))
+
+
+@app.command()
+def new(
+    file: option.NewFile = Path("experiment.yaml"),
+    server: option.NewServer = "asgd",
+    data: option.NewData = "digits",
+) -> None:
+    """Write a commented experiment to start from; a file that is there is not overwritten."""
+    from fredsim.show.starting import write_experiment
+
+    path = file if file.suffix in {".yaml", ".yml"} else file.with_name(f"{file.name}.yaml")
+    write_experiment(path, server, data)
+    say(path)
+
+
+@app.command()
+def ls(folder: option.Here = Path("results")) -> None:
+    """List the results in a folder: what, when, how far, and the best run; it runs nothing and changes nothing."""
+    from fredsim.show.printing import print_overview
+
+    print_overview(folder)
 
 
 @app.command()
@@ -349,4 +374,4 @@ def main() -> None:
 
 
 def _print_note(text: str) -> None:
-    say(f"note: {text}", err=True)
+    say_message("note", text)

@@ -63,7 +63,7 @@ FileName = Annotated[str, AfterValidator(_check_file_name)]
 class HyperParameters(BaseModel):
     """Base of every set of hyper-parameters: frozen, strictly typed, no unknown keys."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     def meant(self, clients: int) -> dict[str, Any]:
         """Return what null stands for, given the number of clients: a value or a text, by hyper-parameter."""

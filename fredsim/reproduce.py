@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fredsim.config.expansion import Expansion, ResolvedRun, shipped
+from fredsim.config.expansion import Expansion, ResolvedRun
+from fredsim.config.shipped import shipped
 from fredsim.errors import ConfigError, nearest
 from fredsim.runs.estimates import estimate
 from fredsim.runs.opening import open_expansion
@@ -66,7 +67,7 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
         code = max(code, print_ending(item.expansion, loaded, "the same command"))
         if code == INTERRUPTED:
             break
-        compared = [table for table in print_results(item.expansion, loaded) if table.title == PUBLISHED]
+        compared = [table for table in print_results(item.expansion, loaded, root) if table.title == PUBLISHED]
         for table in compared[:1]:  # other figures have the same points
             print_table(table.printed())
         took.append(f"{item.name} {duration(time.perf_counter() - began)}")

@@ -6,9 +6,10 @@ A file is listed if its class has an `idea`. The classes are attributes of this 
 if __name__ != "fredsim.servers":
     raise ImportError("import this package as fredsim.servers: under another name its classes would exist twice")
 
+from collections.abc import Mapping
 from typing import Any
 
-from fredsim.plugins.discovery import class_named, find_classes
+from fredsim.plugins.discovery import Classes, class_named
 from fredsim.servers.base import Reply, Server
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.parameter_store import ParameterStore
@@ -17,7 +18,7 @@ from fredsim.servers.window_average import WindowAverage
 
 __all__ = ["SERVERS", "ElementwiseServer", "ParameterStore", "Reply", "Server", "SparseRows", "WindowAverage"]
 
-SERVERS: dict[str, type[Server]] = find_classes(__name__, Server)
+SERVERS: Mapping[str, type[Server]] = Classes(__name__, Server)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from docs.generate.algorithms import known
-from fredsim.config.expansion import shipped
+from fredsim.config.shipped import shipped
 from fredsim.show.bibliography import bibliography, entries_of, keys_of
 from fredsim.show.listing import LISTINGS, PUBLISHED_DATA
 

@@ -16,10 +16,10 @@ from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.dispatchers.scripted import Column
 from fredsim.dispatchers.weighted import OnChosen
+from fredsim.plugins.attribute_docs import meanings
 from fredsim.servers import SERVERS
 from fredsim.servers.schedules import SCHEDULES
 from fredsim.servers.window_average import WindowAverage
-from fredsim.show.descriptions import meanings
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import fredsim
-from fredsim.config.expansion import shipped
-from fredsim.plugins.discovery import find_classes
+from fredsim.config.shipped import shipped
+from fredsim.plugins.discovery import Classes
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -142,7 +142,7 @@ def test_what_is_offered_stands_in_its_own_file(tmp_path: Path, monkeypatch: pyt
     }.items():
         (folder / f"{name}.py").write_text(f"{text}\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    assert [(name, kind.__name__) for name, kind in find_classes("own_package", object).items()] == [("one", "One")]
+    assert [(name, kind.__name__) for name, kind in Classes("own_package", object).items()] == [("one", "One")]
 
 
 @pytest.mark.parametrize("kind", ["servers", "dispatchers", "dispatchers.gates", "compressors"])
@@ -161,6 +161,6 @@ def test_experiments_lie_beside_a_package_that_has_no_link_to_them(
     names = list(shipped())
     (tmp_path / "fredsim").mkdir()
     (tmp_path / "experiments").symlink_to(Path(__file__).parents[1] / "experiments")
-    monkeypatch.setattr("fredsim.config.expansion.resources.files", tmp_path.joinpath)
+    monkeypatch.setattr("fredsim.config.shipped.resources.files", tmp_path.joinpath)
     assert list(shipped()) == names
     assert shipped()["quickstart"] == tmp_path / "experiments" / "quickstart.yaml"

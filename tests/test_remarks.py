@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import fredsim
 from fredsim.config.document import dump_yaml
-from fredsim.config.expansion import shipped
+from fredsim.config.shipped import shipped
 from fredsim.runs.opening import open_expansion
 from fredsim.runs.remarks import remark_before
 

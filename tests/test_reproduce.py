@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import fredsim
-from fredsim.config.expansion import ResolvedRun, expand, open_source, shipped
+from fredsim.config.expansion import ResolvedRun, expand, open_source
+from fredsim.config.shipped import shipped
 from fredsim.show.progress import LineObserver
 from fredsim.simulation.recorder import Row
 

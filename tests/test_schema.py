@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft7Validator
 
 from fredsim.config.document import MODELINE, read_document
-from fredsim.config.expansion import shipped
+from fredsim.config.shipped import shipped
 
 ROOT = Path(__file__).parents[1]
 SCHEMA = ROOT / "experiments/schema.json"

@@ -5,15 +5,16 @@ YAML, those of the files, to classes. A file is listed if its class has an `idea
 package, too.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fredsim.dispatchers.gates.base import Gate, Statistics
 from fredsim.errors import nearest, shown
-from fredsim.plugins.discovery import class_named, find_classes
+from fredsim.plugins.discovery import Classes, class_named
 
 __all__ = ["GATES", "Gate", "Statistics", "spelled_out"]
 
-GATES: dict[str, type[Gate]] = find_classes(__name__, Gate)
+GATES: Mapping[str, type[Gate]] = Classes(__name__, Gate)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from docs.generate.markdown import flow, linked, one_line, table
+from fredsim.plugins.attribute_docs import meanings
 from fredsim.show.descriptions import constant_of, models_of, range_of
 
 __all__ = ["Key", "default_of", "example_of", "keys_of", "name_of", "nested", "tables"]
@@ -21,10 +22,11 @@ HEAD = ("key", "values", "default", "meaning")
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a model: its dotted name and its field."""
+    """A key of a model: its dotted name, its field, and its meaning on one line."""
 
     name: str
     field: FieldInfo
+    meaning: str
 
     @property
     def values(self) -> str:
@@ -34,16 +36,15 @@ class Key:
         text = re.sub(r"\{[^{}]*\}", lambda match: f"`{match[0]}`", text)
         return text.replace("a schedule", "a [schedule](schedules.md)")
 
-    @property
-    def meaning(self) -> str:
-        """The meaning of the key, on one line."""
-        return one_line(self.field.description or "")
-
 
 def keys_of(model: type[BaseModel], prefix: str = "") -> list[Key]:
     """Return the keys of a model as they are written in YAML, without the name that chooses it."""
-    fields = model.model_fields.items()
-    return [Key(f"{prefix}{field.alias or name}", field) for name, field in fields if name != "name" or name_of(model)]
+    said = meanings(model)
+    return [
+        Key(f"{prefix}{field.alias or name}", field, one_line(said.get(name, "")))
+        for name, field in model.model_fields.items()
+        if name != "name" or name_of(model)
+    ]
 
 
 def name_of(model: type[BaseModel]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from docs.generate.algorithms import algorithm_pages
 from docs.generate.commands import commands_page
 from docs.generate.keys import keys_page, with_key_table
+from docs.generate.names import names_text
 from fredsim.config.document import MODELINE
 from fredsim.config.schema import as_text
 
@@ -16,11 +17,13 @@ __all__ = ["ROOT", "generated_files"]
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = "experiments/schema.json"
+NAMES = "fredsim/show/names.json"
 
 
 def generated_files() -> Iterator[tuple[str, str]]:
     """Yield (path, text) for each file that is generated, as a whole or in part."""
     yield SCHEMA, as_text()
+    yield NAMES, names_text()
     yield "docs/reference/keys.md", keys_page()
     yield "docs/reference/command_line.md", commands_page()
     for name, text in algorithm_pages():

@@ -4,14 +4,15 @@
 classes are attributes of this package, too.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fredsim.compressors.base import Compressor
-from fredsim.plugins.discovery import class_named, find_classes
+from fredsim.plugins.discovery import Classes, class_named
 
 __all__ = ["COMPRESSORS", "Compressor"]
 
-COMPRESSORS: dict[str, type[Compressor]] = find_classes(__name__, Compressor)
+COMPRESSORS: Mapping[str, type[Compressor]] = Classes(__name__, Compressor)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import resources
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +33,7 @@ from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.registry import has_clock
 from fredsim.config.resolution import placed, resolve
 from fredsim.config.selection import Selection, check_selection
+from fredsim.config.shipped import shipped
 from fredsim.config.yaml_reader import Key, checked
 from fredsim.errors import ConfigError, nearest, shown
 from fredsim.hyper import HyperParameters, explain
@@ -49,21 +49,11 @@ __all__ = [
     "label_of",
     "open_source",
     "outline_of",
-    "shipped",
 ]  # fmt: skip
 
 
 Model = TypeVar("Model", bound=HyperParameters)
 Source = str | os.PathLike[str] | Mapping[str, Any]
-
-
-def shipped() -> dict[str, Path]:
-    """Return the files of the experiments that come with fredsim, by name, such as `fasgd/fig1`."""
-    package = Path(str(resources.files("fredsim")))
-    folder = package / "experiments"
-    if not folder.is_dir():  # an editable install of a source distribution, or of a checkout without links
-        folder = package.parent / "experiments"
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
 
 
 def open_source(source: Source) -> Document:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import copy
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, create_model
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core.core_schema import ModelSchema
 
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN, Kind, find_class, registered
@@ -34,6 +36,7 @@ from fredsim.config.selection import Selection
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters
+from fredsim.plugins.attribute_docs import meanings
 
 __all__ = ["SweepKeys", "as_text", "json_schema"]
 
@@ -59,11 +62,25 @@ class SweepKeys(HyperParameters):
     """Only in a recorded `sweep.yaml`: the overrides of the command line that apply to each run, under dotted keys."""
 
 
+class Described(GenerateJsonSchema):
+    """Makes schemas whose properties have the meanings of the fields as their descriptions."""
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        """Return the schema of a model."""
+        made = super().model_schema(schema)
+        model = schema["cls"]
+        for name, text in meanings(model).items():
+            made["properties"][model.model_fields[name].alias or name].setdefault("description", text)
+        return made
+
+
 def json_schema() -> Schema:
     """Return the JSON Schema (draft 7) of an experiment's file."""
     choices = {f"{kind}_{name}": _choice(kind, name) for kind in KNOWN for name in [*KNOWN[kind], *registered(kind)]}
     models: list[type[BaseModel]] = [Experiment, SweepKeys, *filter(None, choices.values())]
-    _, made = models_json_schema([(model, "validation") for model in models], ref_template=f"{REF}{{model}}")
+    _, made = models_json_schema(
+        [(model, "validation") for model in models], ref_template=f"{REF}{{model}}", schema_generator=Described
+    )
     definitions: dict[str, Schema] = _cleaned(made["$defs"])
     for title in [title for title, model in choices.items() if model is None]:
         definitions[title] = _named({"const": title.partition("_")[2]})
@@ -118,7 +135,11 @@ def _choice(kind: Kind, name: str) -> type[BaseModel] | None:
         return None
     fields: Any = {"name": (Literal[name], ...)}
     if kind == "dispatcher":
-        fields |= {key: (field.annotation, field) for key, field in DispatcherChoice.model_fields.items()}
+        said = meanings(DispatcherChoice)
+        for key, field in DispatcherChoice.model_fields.items():
+            described = copy(field)
+            described.description = said.get(key)
+            fields[key] = (field.annotation, described)
         usual = DispatcherChoice.model_fields["name"].default == name
         fields["name"] = (Literal[name], name if usual else ...)
     if kind == "gate":

@@ -21,7 +21,7 @@ __all__ = [
 class PluginChoice(BaseModel):
     """A class chosen by its name (fredsim.config.registry), with its hyper-parameters."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="allow", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
 
     name: Printable
 

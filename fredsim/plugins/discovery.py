@@ -3,28 +3,56 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = ["class_named", "find_classes", "is_built_in"]
+__all__ = ["Classes", "class_named", "is_built_in"]
 
 T = TypeVar("T")
 
 
-def find_classes(package: str, base: type[T]) -> dict[str, type[T]]:
-    """Import all modules of a package; return their subclasses of `base`, by the name of the file, alphabetically.
+class Classes(Mapping[str, type[T]]):
+    """The subclasses of `base` in the modules of a package, by the name of the file, alphabetically.
 
-    A class is found if its own body sets `idea` to a text that is not empty.
+    A class is found if its own body sets `idea` to a text that is not empty. A module is imported when its class is
+    first asked for: a command then loads only what its experiment uses.
     """
-    found = {}
-    for file in pkgutil.iter_modules(import_module(package).__path__):
-        module = import_module(f"{package}.{file.name}")
+
+    def __init__(self, package: str, base: type[T]) -> None:
+        self._package, self._base = package, base
+        self._found: dict[str, type[T] | None] = {}  # by the name of the file; None: it has no such class
+        self._files: list[str] | None = None
+
+    def __getitem__(self, name: str) -> type[T]:
+        if name not in self._names():
+            raise KeyError(name)
+        if name not in self._found:
+            self._found[name] = self._class_in(import_module(f"{self._package}.{name}"))
+        found = self._found[name]
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._names() if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _names(self) -> list[str]:
+        if self._files is None:
+            self._files = [file.name for file in pkgutil.iter_modules(import_module(self._package).__path__)]
+        return self._files
+
+    def _class_in(self, module: ModuleType) -> type[T] | None:
+        found = None
         for value in vars(module).values():
-            defined_here = isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
-            if defined_here and vars(value).get("idea"):
-                found[file.name] = value
-    return found
+            defined_here = isinstance(value, type) and issubclass(value, self._base)
+            if defined_here and value.__module__ == module.__name__ and vars(value).get("idea"):
+                found = value
+        return found
 
 
 def is_built_in(cls: type) -> bool:
@@ -37,7 +65,7 @@ def class_named(name: str, package: str, classes: Mapping[str, type]) -> Any:
 
     Raises AttributeError if there is none.
     """
-    for found in classes.values():
+    for found in classes.values() if name[:1].isupper() else ():
         if found.__name__ == name:
             return found
     raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -9,6 +9,8 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from fredsim.runs.results import Results
 from fredsim.simulation.event_log import CLOCK, DONE, EVENTS
 from fredsim.system.notices import warn
 
-__all__ = ["remark_after", "remark_before"]
+__all__ = ["remark_after", "remark_before", "runs_at_chance"]
 
 #: The parts of an experiment whose numbers are computed with in float32.
 IN_FLOAT32 = ("server", "compress", "average", "data", "model")
@@ -127,9 +129,7 @@ def _about_results(
     expansion: Expansion, loaded: Result | Results, root: str | os.PathLike[str] | None
 ) -> Iterator[str]:
     ended = [loaded] if isinstance(loaded, Result) else list(loaded)
-    by_name = {run.folder_name: run.experiment for run in expansion.runs}
-    only = expansion.runs[0].experiment
-    pairs = [(result, by_name.get(result.folder.name, only)) for result in ended if result.ending == "finished"]
+    pairs = _finished(expansion, ended)
     at_chance = [result for result, experiment in pairs if _is_at_chance(result, experiment, root)]
     # Of a choice among hyper-parameters, some are meant to fail.
     if at_chance and (expansion.selection is None or len(at_chance) == len(ended)):
@@ -138,13 +138,36 @@ def _about_results(
         yield from _about_staleness(result, experiment)
 
 
+def _finished(expansion: Expansion, results: Sequence[Result]) -> list[tuple[Result, Experiment]]:
+    """Return those of an expansion's results that finished, each with its experiment."""
+    by_name = {run.folder_name: run.experiment for run in expansion.runs}
+    only = expansion.runs[0].experiment
+    return [(result, by_name.get(result.folder.name, only)) for result in results if result.ending == "finished"]
+
+
+def runs_at_chance(
+    expansion: Expansion, results: Sequence[Result], root: str | os.PathLike[str] | None
+) -> list[Result]:
+    """Return the results of an expansion's runs that finished, and learned nothing; none if the data is gone."""
+    with suppress(FredsimError, OSError, MemoryError):
+        pairs = _finished(expansion, results)
+        return [result for result, experiment in pairs if _is_at_chance(result, experiment, root)]
+    return []
+
+
 def _is_at_chance(result: Result, experiment: Experiment, root: str | os.PathLike[str] | None) -> bool:
     """Return whether the final error is no less than that of always giving the most frequent label."""
     error = result.summary["validation_error"]
     if error is None or not isinstance(experiment.data, Data):
         return False
-    labels = experiment.data.load(data_root(root), experiment.seed).validation.y
-    return bool(len(labels) and error >= CHANCE * (1 - np.bincount(labels).max() / len(labels)) > 0)
+    return bool(error >= CHANCE * _error_of_one_label(experiment.data.model_dump_json(), data_root(root)) > 0)
+
+
+@lru_cache(4)
+def _error_of_one_label(data: str, root: Path) -> float:
+    """Return the validation error of always giving the most frequent label; 0 without validation rows."""
+    labels = Data.model_validate_json(data).load(root, 0).validation.y
+    return float(1 - np.bincount(labels).max() / len(labels)) if len(labels) else 0.0
 
 
 def _chance_text(results: Sequence[Result], of: int) -> str:

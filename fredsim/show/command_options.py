@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fredsim.show import completion
 from fredsim.show.terminal import say
 
 __all__ = [
@@ -22,18 +23,26 @@ __all__ = [
     "Count",
     "Dask",
     "End",
+    "ExportTo",
     "FigureFile",
     "FigureKind",
     "FigureStyle",
     "File",
     "Folders",
+    "Here",
     "InPanel",
     "KeepCheckpoints",
     "Latex",
+    "Listed",
     "Logarithmic",
+    "NewData",
+    "NewFile",
+    "NewServer",
     "Number",
+    "OtherBackend",
     "Out",
     "Overrides",
+    "Paper",
     "Predict",
     "PredictOut",
     "Quartiles",
@@ -74,10 +83,17 @@ Version = Annotated[
     bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and exit.")
 ]
 File = Annotated[
-    str, typer.Argument(help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.")
+    str,
+    typer.Argument(
+        help="A YAML file, or an experiment that comes with fredsim, such as `quickstart`.",
+        autocompletion=completion.experiments,
+    ),
 ]
 Folders = Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")]
-Overrides = Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, dotted keys, YAML values: server.lr=0.01")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(help="KEY=VALUE, dotted keys, YAML values: server.lr=0.01", autocompletion=completion.settings),
+]
 
 
 def _folder(text: str) -> Path:
@@ -142,8 +158,16 @@ AllowCode = Annotated[
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Skip runs that have finished or diverged.")]
-By = Annotated[list[str] | None, typer.Option(help="Key whose values make a line (all that differ but seed).")]
-InPanel = Annotated[list[str] | None, typer.Option(help="Key whose values make a panel (λ and µ); none: one.")]
+By = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Key whose values make a line (all that differ but seed).", autocompletion=completion.of_experiment
+    ),
+]
+InPanel = Annotated[
+    list[str] | None,
+    typer.Option(help="Key whose values make a panel (λ and µ); none: one.", autocompletion=completion.of_experiment),
+]
 FigureFile = Annotated[
     Path | None,
     typer.Option(
@@ -154,12 +178,28 @@ FigureFile = Annotated[
     ),
 ]
 FigureKind = Annotated[
-    str, typer.Option(help="curves, ends, matrix, staleness, copies, probe, shards, timeline, waits.")
+    str,
+    typer.Option(
+        help="curves, ends, matrix, staleness, copies, probe, shards, timeline, waits.",
+        autocompletion=completion.kinds,
+    ),
 ]
 XAxis = Annotated[
-    str | None, typer.Option("--x", help="iterations, updates, bytes, seconds; for ends also pushes, fetches, a key.")
+    str | None,
+    typer.Option(
+        "--x",
+        help="iterations, updates, bytes, seconds; for ends also pushes, fetches, a key.",
+        autocompletion=completion.units,
+    ),
 ]
-YAxis = Annotated[str, typer.Option("--y", help="validation_error, validation_loss, train_loss, or another column.")]
+YAxis = Annotated[
+    str,
+    typer.Option(
+        "--y",
+        help="validation_error, validation_loss, train_loss, or another column.",
+        autocompletion=completion.columns,
+    ),
+]
 Reach = Annotated[list[float] | None, Number("--reach", help="The table says when this y was reached.")]
 SomeClients = Annotated[
     str | None, typer.Option("--clients", help="For timeline and waits: which clients, such as 0-7 or 0,4,9.")
@@ -169,7 +209,12 @@ End = Annotated[
     float | None, Number("--to", help="For timeline and waits: to this simulated second; for curves: to this x.")
 ]
 Where = Annotated[
-    list[str] | None, typer.Option("--where", help="KEY=VALUE: only runs with this value, or one of several for a key.")
+    list[str] | None,
+    typer.Option(
+        "--where",
+        help="KEY=VALUE: only runs with this value, or one of several for a key.",
+        autocompletion=completion.settings,
+    ),
 ]
 Best = Annotated[bool, typer.Option("--best", help="Only the runs that the experiment's `select` chose.")]
 Logarithmic = Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")]
@@ -178,13 +223,49 @@ Quartiles = Annotated[
 ]
 Title = Annotated[str, typer.Option(help="The figure's title.")]
 FigureStyle = Annotated[
-    str | None, typer.Option("--style", help="For a paper: as wide as its `column`, or as both on a `page`.")
+    str | None,
+    typer.Option(
+        "--style",
+        help="For a paper: as wide as its `column`, or as both on a `page`.",
+        autocompletion=completion.styles,
+    ),
 ]
 Caption = Annotated[
     bool | None,
     typer.Option("--caption/--no-caption", help="Write the caption into the picture (yes, without --style)."),
 ]
 Latex = Annotated[bool, typer.Option("--latex", help="Write the table as LaTeX, too.")]
+NewFile = Annotated[
+    Path, typer.Argument(parser=_folder, metavar="[NAME]", help="The new file; .yaml is added to a name.")
+]
+NewServer = Annotated[
+    str,
+    typer.Option(
+        "--server", help="Its server: a name, or your own as package.module:Class.", autocompletion=completion.servers
+    ),
+]
+NewData = Annotated[
+    str, typer.Option("--data", help="Its data set: a name, or npz:PATH.", autocompletion=completion.datasets)
+]
+Here = Annotated[Path, typer.Argument(parser=_folder, metavar="[DIR]", help="The folder that is looked through.")]
+OtherBackend = Annotated[
+    str | None,
+    typer.Option(help="Run on this backend instead of the recorded one.", autocompletion=completion.backends),
+]
+ExportTo = Annotated[str, typer.Option("--to", help="tensorboard or mlflow.", autocompletion=completion.targets)]
+Paper = Annotated[
+    str,
+    typer.Argument(
+        help="A folder of experiments that comes with fredsim, such as fasgd.", autocompletion=completion.papers
+    ),
+]
+Listed = Annotated[
+    str | None,
+    typer.Argument(
+        help="A kind, such as servers, or a name, such as fasgd, which is explained.",
+        autocompletion=completion.listed,
+    ),
+]
 Predict = Annotated[
     list[Path] | None, typer.Option(help="Live runs for the clock to predict (default: the one that it is fitted to).")
 ]

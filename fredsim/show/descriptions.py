@@ -20,24 +20,13 @@ from fredsim.config.registry import REQUIRED, find_class, is_user_clock
 from fredsim.config.resolution import KIND_OF_KEY
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import Configurable
+from fredsim.plugins.attribute_docs import meanings
 from fredsim.plugins.modules import import_named
 from fredsim.servers.schedules import Constant
 from fredsim.show.listing import LISTINGS, Entry, default_of, own_text
+from fredsim.show.names import names_by_kind
 
-__all__ = ["constant_of", "describe", "explain_nulls", "list_text", "meanings", "models_of", "range_of"]
-
-
-def list_text(what: str | None) -> str:
-    """Return the list of all names, or of those of a kind, or the description of one name. Raises ConfigError."""
-    if what is not None and what not in LISTINGS:
-        return describe(what)
-    lines = []
-    for kind in [what] if what else LISTINGS:
-        lines += [] if what else [f"{kind}:"]
-        for name, entry in LISTINGS[kind]().items():
-            for number, line in enumerate(entry.lines):
-                lines.append(f"{'' if what else '  '}{name if number == 0 else '':<19} {line}")
-    return "\n".join(lines)
+__all__ = ["constant_of", "describe", "explain_nulls", "models_of", "range_of"]
 
 
 def describe(name: str) -> str:
@@ -50,7 +39,7 @@ def describe(name: str) -> str:
         except ConfigError as error:
             raise ConfigError(f"list: {error}") from None
     if not found:
-        known = [*LISTINGS, *(known for listing in LISTINGS.values() for known in listing())]
+        known = [*LISTINGS, *(known for names in names_by_kind().values() for known in names)]
         raise ConfigError(
             f"list: there is no '{name}'{nearest(name, known)} (kinds: {', '.join(LISTINGS)}; each lists its names)"
         )
@@ -108,12 +97,6 @@ def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, 
         yield f"{prefix}{name}", default_of(field), range_of(field.annotation, field.metadata), meaning.get(name, "")
         for inner in models_of(field.annotation):
             yield from _rows(inner, f"{prefix}{name}.")
-
-
-def meanings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the meaning of each hyper-parameter that has one, by name."""
-    fields = model.model_fields.items()
-    return {name: " ".join(field.description.split()) for name, field in fields if field.description}
 
 
 def range_of(annotation: Any, metadata: Any = ()) -> str:

@@ -1,8 +1,11 @@
-"""The names that an experiment may use, by kind (servers, gates, models, …), as `fredsim list` prints them."""
+"""The names that an experiment may use, by kind (servers, gates, models, …), as `fredsim list` prints them.
+
+`fredsim list` itself prints them from names.json (fredsim.show.names), which is made from what is here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +15,10 @@ from pydantic.fields import FieldInfo
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.data import Data, LeastSquares, Quadratic
 from fredsim.config.document import heading_of
-from fredsim.config.expansion import shipped
 from fredsim.config.experiment import LinearChoice, MlpChoice, TorchChoice
 from fredsim.config.partition import PARTITIONS
 from fredsim.config.registry import KNOWN
+from fredsim.config.shipped import shipped
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.plugins.states import user_classes
@@ -47,9 +50,21 @@ class Entry:
 Entries = Mapping[str, Entry]
 
 
-def of_class(found: Any) -> Entry:
-    """Return the entry of a class with `idea` and `Hyper`."""
-    return Entry(found.idea, found.Hyper, own_text(found, "citation"))
+class OfClasses(Entries):
+    """The entries of classes with `idea` and `Hyper`, each made when it is asked for."""
+
+    def __init__(self, classes: Mapping[str, Any]) -> None:
+        self._classes = classes
+
+    def __getitem__(self, name: str) -> Entry:
+        found = self._classes[name]
+        return Entry(found.idea, found.Hyper, own_text(found, "citation"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def __len__(self) -> int:
+        return len(self._classes)
 
 
 def own_text(found: Any, name: str) -> str:
@@ -133,11 +148,11 @@ def experiments() -> Entries:
 
 
 LISTINGS: dict[str, Callable[[], Entries]] = {
-    "servers": lambda: {name: of_class(found) for name, found in SERVERS.items()},
-    "dispatchers": lambda: {name: of_class(found) for name, found in DISPATCHERS.items()},
-    "gates": lambda: {name: of_class(found) for name, found in GATES.items()},
-    "compressors": lambda: {name: of_class(found) for name, found in COMPRESSORS.items()},
-    "averages": lambda: {name: of_class(found) for name, found in KNOWN["average"].items()},
+    "servers": lambda: OfClasses(SERVERS),
+    "dispatchers": lambda: OfClasses(DISPATCHERS),
+    "gates": lambda: OfClasses(GATES),
+    "compressors": lambda: OfClasses(COMPRESSORS),
+    "averages": lambda: OfClasses(KNOWN["average"]),
     "schedules": lambda: {
         name: Entry((found.__doc__ or "").partition("\n")[0], found) for name, found in SCHEDULES.items()
     },

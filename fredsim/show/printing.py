@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +18,14 @@ from fredsim.config.figure_options import Options
 from fredsim.config.figures import FigureChoice, recorded_figures
 from fredsim.errors import FredsimError
 from fredsim.runs.checkpoints import Checkpoints
+from fredsim.runs.remarks import runs_at_chance
 from fredsim.runs.results import Result, Results
 from fredsim.runs.verify import results_of
 from fredsim.show.command_options import command_line, given_options
 from fredsim.show.distinct import distinct, note_alike
 from fredsim.show.escaping import escape_title
 from fredsim.show.tables import Table, write_files
-from fredsim.show.terminal import PlainConsole, print_table, say
+from fredsim.show.terminal import PlainConsole, print_table, say, say_message
 from fredsim.system.memory import format_bytes
 
 if TYPE_CHECKING:
@@ -38,17 +39,20 @@ __all__ = [
     "print_ending",
     "print_error",
     "print_estimates",
+    "print_overview",
     "print_plot",
     "print_results",
 ]  # fmt: skip
 
+MOST_NAMED = 4  # the most runs that a message names
 INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 
 
 def print_error(*lines: object) -> None:
     """Print the lines of an error message to stderr, each with `error: ` before it."""
     for line in lines:
-        say(f"error: {line}", err=True)
+        for part in str(line).split("\n"):
+            say_message("error", part)
 
 
 def duration(seconds: float) -> str:
@@ -96,8 +100,11 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
     say(f"{runs}, {duration(sum(run.seconds for run in found))} one after the other")
 
 
-def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]:
-    """Print a table of the runs that ended, draw their figures, and return the tables of the figures."""
+def print_results(expansion: Expansion, loaded: Result | Results, root: Path | None = None) -> list[Table]:
+    """Print a table of the runs that ended, draw their figures, and return the tables of the figures.
+
+    `root` is where data files are kept.
+    """
     from fredsim.show import plots
 
     results = [loaded] if isinstance(loaded, Result) else list(loaded)
@@ -105,12 +112,14 @@ def print_results(expansion: Expansion, loaded: Result | Results) -> list[Table]
         return []
     timed = any(result.timed for result in results)
     rows = [_row(result, label, timed=timed) for result, label in zip(results, plots.labels(results), strict=True)]
-    print_table(Table(rows).printed())
+    for result in runs_at_chance(expansion, results, root):
+        rows[results.index(result)]["status"] = "finished, at chance level"
+    print_table(Table(rows).printed(_best(rows)))
     note_alike(results)
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
         say(f"backend: {backend}{device and f', {device}'}")
     for row in rows:
-        if (row["status"], row["iterations"]) == ("finished", 0):
+        if row["status"].startswith("finished") and row["iterations"] == 0:
             say(f"{row['run']}: ended before any gradient arrived; give more seconds")
     if expansion.selection is not None and isinstance(loaded, Results) and os.path.lexists(loaded.folder / "best.csv"):
         title = f"best {', '.join(expansion.selection.axes)} by the mean of {expansion.selection.best}"
@@ -168,6 +177,14 @@ def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
     }
 
 
+def _best(rows: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the number of the row with the least gap or error of those that finished; None if there is no choice."""
+    column = "gap" if any("gap" in row for row in rows) else "valid. error"
+    found = {number: row.get(column) for number, row in enumerate(rows) if row["status"] == "finished"}
+    values = {number: value for number, value in found.items() if value is not None}
+    return min(values, key=lambda number: values[number]) if len(set(values.values())) > 1 else None
+
+
 def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--resume") -> int:
     """Print which runs failed, how many are left, and `how` to continue them.
 
@@ -175,8 +192,12 @@ def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--r
     """
     results: Sequence[Result] = [loaded] if isinstance(loaded, Result) else list(loaded)
     failures = [] if isinstance(loaded, Result) else loaded.failures
-    for name, error in failures:
-        print_error(f"{name} failed: {error}")
+    for error in dict.fromkeys(error for _, error in failures):
+        names = [name for name, other in failures if other == error]
+        more = f" (and so did {', '.join(names[1:MOST_NAMED])}" + (
+            f" and {len(names) - MOST_NAMED} more)" if len(names) > MOST_NAMED else ")"
+        )
+        print_error(f"{names[0]} failed: {error}{more if names[1:] else ''}")
     left = len(expansion.runs) - len(results) - len(failures)
     if left:
         say(f"interrupted: {left} of {len(expansion.runs)} runs remain; continue with {how}", err=True)
@@ -186,6 +207,19 @@ def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--r
         say(f"interrupted: {loaded.folder} holds the results so far; the same command {how}", err=True)
         return INTERRUPTED
     return 2 if failures else 0
+
+
+def print_overview(folder: Path) -> None:
+    """Print which results are in a folder."""
+    from fredsim.show.overview import overview
+
+    rows = overview(folder)
+    if not rows:
+        say(f"{folder}: holds no results yet; `fredsim run quickstart` makes some")
+        return
+    print_table(Table(rows).printed())
+    if unfinished := [row["results"] for row in rows if "unfinished" in row["state"] or "interrupted" in row["state"]]:
+        say(f"to continue one: {shlex.join(['fredsim', 'run', unfinished[0], '--resume'])}")
 
 
 def print_plot(

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from fredsim.errors import visible
 from fredsim.runs.observer import Monitor, Observer
 from fredsim.runs.result import LOSS_NOT_FINITE
-from fredsim.show.terminal import PlainConsole
+from fredsim.show.terminal import PlainConsole, status_text
 from fredsim.simulation.recorder import Row
 
 __all__ = ["LineMonitor", "TableMonitor", "make_monitor"]
@@ -79,7 +80,8 @@ class ConsoleMonitor(Monitor):
         """Print how a run ended; in a sweep, with the count of runs."""
         self.counts["diverged" if status == LOSS_NOT_FINITE else status] += 1
         number = f"[{self.counts.total()}/{self._runs}] " if self._runs else ""
-        self.note(f"{number}{label}: {status} {how}")
+        line = Text.assemble(visible(f"{number}{label}: "), status_text(status), visible(f" {how}"))
+        self.console.print(line, highlight=False, soft_wrap=True)
 
     def finished(self, label: str, summary: Mapping[str, Any]) -> None:
         """Print how a run with a summary ended."""

@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 from fredsim.errors import visible
 from fredsim.show.escaping import escape_cell, escape_markdown
 from fredsim.show.latex import escape_latex
+from fredsim.show.terminal import status_text
 from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["PUBLISHED", "Table", "short", "write_files"]
@@ -34,14 +35,18 @@ class Table:
         """The names of the columns."""
         return list(dict.fromkeys(key for row in self.rows for key in row))
 
-    def printed(self) -> RichTable:
-        """Return the table for a terminal."""
+    def printed(self, best: int | None = None) -> RichTable:
+        """Return the table for a terminal, with the row number `best`, if given, in bold, and statuses in colour."""
         table = RichTable(box=None, header_style="bold", pad_edge=False, title=self.title or None, title_justify="left")
         for number, name in enumerate(self.columns):
             text = any(isinstance(row.get(name), str) for row in self.rows)
             table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=number > 1)
-        for row in self.rows:
-            table.add_row(*(short(row.get(name)) for name in self.columns))
+        for number, row in enumerate(self.rows):
+            cells = [short(row.get(name)) for name in self.columns]
+            shown = [
+                status_text(cell) if name == "status" else cell for name, cell in zip(self.columns, cells, strict=True)
+            ]
+            table.add_row(*shown, style="bold" if number == best else None)
         return table
 
     def markdown(self) -> str:

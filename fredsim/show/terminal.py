@@ -5,6 +5,8 @@ Such a text, say the name of a folder, may have control characters or Rich's mar
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +19,10 @@ from typer.core import TyperGroup
 
 from fredsim.errors import visible
 
-__all__ = ["Group", "PlainConsole", "print_table", "say", "say_lines"]
+__all__ = ["Group", "PlainConsole", "print_table", "say", "say_lines", "say_message", "say_wrapped", "status_text"]
+
+#: The colours of how runs end; what is not here is red.
+STATUS_STYLES = {"finished": "green", "finished, at chance level": "yellow", "interrupted": "yellow"}
 
 
 def say(text: object, *, err: bool = False) -> None:
@@ -29,6 +34,44 @@ def say_lines(text: str) -> None:
     """Print a text of several lines, such as YAML, to stdout."""
     for line in text.removesuffix("\n").split("\n"):
         say(line)
+
+
+def say_wrapped(text: str) -> None:
+    """Print a text of several lines, such as a list; on a terminal, wrap long lines between words."""
+    console = PlainConsole()
+    for line in text.removesuffix("\n").split("\n"):
+        for part in _wrapped(visible(line), console.width) if console.is_terminal else [line]:
+            say(part)
+
+
+def say_message(kind: str, text: str) -> None:
+    """Print a message to stderr, after its kind, `error` or `note`; on a terminal in colour, wrapped between words."""
+    console = PlainConsole(stderr=True)
+    if not console.is_terminal:
+        say(f"{kind}: {text}", err=True)
+        return
+    message = "\n".join(_wrapped(f"{kind}: {visible(text)}", console.width, indent=len(kind) + 2))
+    shown = Text(message)
+    shown.stylize("bold red" if kind == "error" else "yellow", 0, len(kind) + 1)
+    console.print(shown, highlight=False, soft_wrap=True)
+
+
+def status_text(status: str) -> Text:
+    """Return how a run ended, in its colour."""
+    return Text(visible(status), style=STATUS_STYLES.get(status, "red"))
+
+
+def _wrapped(line: str, width: int, indent: int | None = None) -> list[str]:
+    """Return a line in parts of up to `width` letters; the later ones are indented, as far as its last column."""
+    if len(line) <= width:
+        return [line]
+    if indent is None:
+        columns = [found.end() for found in re.finditer("  +", line) if found.end() <= width // 2]
+        indent = columns[-1] if columns else 4
+    return textwrap.wrap(
+        line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False,
+        replace_whitespace=False, expand_tabs=False,
+    )  # fmt: skip
 
 
 class PlainConsole(Console):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fredsim.compressors.base import Remembering
 from fredsim.dispatchers.base import Order
-from fredsim.dispatchers.gates import GATES, Gate, Statistics
+from fredsim.dispatchers.gates import Gate, Statistics
 from fredsim.dispatchers.gates.budget import Budget
 from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream
@@ -146,7 +146,7 @@ class GuardedGate(Guarded):
         A copy is refused if v̄ is below the first bound, and passes if it is above the second; (−∞, ∞) if the gate
         has to be asked each time.
         """
-        built_in = type(self._inner) in GATES.values()  # a user's class derived from one may decide differently
+        built_in = is_built_in(type(self._inner))  # a user's class derived from one may decide differently
         found = self._inner.bounds(begin, clients) if built_in else None
         return np.tile([-np.inf, np.inf], (len(clients), 1)) if found is None else found
 

@@ -1,0 +1,129 @@
+"""`fredsim ls`: the results in a folder, one line each: what, when, how far, and which run is best.
+
+It only reads, runs no code that a folder names, and follows no links. What cannot be read is a line that says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fredsim.config.document import read_document
+from fredsim.config.expansion import outline_of
+from fredsim.errors import OutputError
+from fredsim.runs.checkpoints import Checkpoints
+from fredsim.runs.result import Result
+from fredsim.runs.sweep_tables import STATUSES
+from fredsim.system.csv_files import NUMBER, read_cells
+
+__all__ = ["overview"]
+
+DEPTH = 4  # how many folders deep results are looked for
+#: The files of which one is in each folder of results; the newest says when something last happened there.
+FILES = ("sweep.yaml", "runs.csv", "config.yaml", "metrics.csv", "summary.json")
+MOST_LETTERS = 70  # the most letters that say what is wrong
+MOST = 10_000  # the most folders that are looked into
+
+
+def overview(folder: Path) -> list[dict[str, Any]]:
+    """Return a row for each folder of results in a folder, the newest first. Raises OutputError if it is no folder."""
+    if not folder.is_dir():
+        raise OutputError(f"{folder}: is no folder; name one that holds results, such as results")
+    found = []
+    for path in _folders_of_results(folder):
+        row: dict[str, Any] = {"results": str(path), "when": None, "state": "", "best": None, "run": None}
+        try:
+            row |= _sweep(path) if _has(path, FILES[:2]) else _single(path)
+        except Exception as error:  # anybody may have written what is there
+            lines = str(error).splitlines() or [type(error).__name__]
+            what = lines[0].removeprefix(f"{path}: ").removeprefix(f"{path}/").partition(";")[0]
+            row["state"] = f"damaged: {what if len(what) <= MOST_LETTERS else f'{what[:MOST_LETTERS]}…'}"
+        found.append((_newest(path), row))
+    found.sort(key=lambda one: one[0], reverse=True)
+    return [row | {"when": _written(time)} for time, row in found]
+
+
+def _folders_of_results(folder: Path) -> Iterator[Path]:
+    """Yield the folders of sweeps and of single runs in a folder, or the folder itself if it is one."""
+    looked, level = 0, [folder]
+    for _ in range(DEPTH):
+        below: list[Path] = []
+        for path in level:
+            looked += 1
+            if _has(path, FILES):
+                yield path
+            elif looked < MOST:
+                below += _folders_in(path)
+        level = below
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            names = [one.name for one in entries if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")]
+    except OSError:
+        return []
+    return [folder / name for name in sorted(names)]
+
+
+def _has(folder: Path, names: tuple[str, ...]) -> bool:
+    return any(os.path.lexists(folder / name) for name in names)
+
+
+def _newest(folder: Path) -> float:
+    times = [os.lstat(folder / name).st_mtime for name in FILES if os.path.lexists(folder / name)]
+    return max(times, default=0.0)
+
+
+def _written(time: float) -> str:
+    """Return a time of a file, which may be any number, as text."""
+    try:
+        return f"{datetime.fromtimestamp(time):%Y-%m-%d %H:%M}"
+    except (OverflowError, ValueError, OSError):
+        return "–"
+
+
+def _single(folder: Path) -> dict[str, Any]:
+    """Return what a run's folder says of it."""
+    result = Result(folder)
+    if not result.has_ended:
+        read_document(folder / "config.yaml")
+        from_where = "from its checkpoint" if Checkpoints(folder).folder.is_dir() else "from the beginning"
+        return {"state": f"unfinished; goes on {from_where}"}
+    summary = result.summary
+    at = f" at {summary['iterations']:,} iterations" if summary["status"] == "interrupted" else ""
+    best = summary.get("gap", summary["validation_error"])
+    return {"state": f"{summary['status']}{at}", "best": best if isinstance(best, int | float) else None}
+
+
+def _sweep(folder: Path) -> dict[str, Any]:
+    """Return what a sweep's tables say of its runs, which are not compared with the runs' own files."""
+    runs = len(outline_of(read_document(folder / "sweep.yaml")).runs)
+    rows = read_cells(folder / "runs.csv") if os.path.lexists(folder / "runs.csv") else []
+    counts = Counter(row.get("status", "") for row in rows)
+    if unknown := counts.keys() - set(STATUSES):
+        raise OutputError(f"runs.csv: has the status {min(unknown)!r}, which no run has")
+    ended = counts.total() - counts["interrupted"]
+    parts = [f"{counts[one]} {one}" for one in STATUSES if counts[one] and one != "interrupted"]
+    if ended < runs:
+        parts.append(f"{runs - ended} unfinished")
+    column = "gap" if any(row.get("gap") for row in rows) else "validation_error"
+    best = min(((_number(row, column), row) for row in rows if row["status"] == "finished"), key=lambda one: one[0],
+               default=(float("inf"), {}))  # fmt: skip
+    value = best[0] if best[0] < float("inf") else None
+    return {
+        "state": f"{runs} {'run' if runs == 1 else 'runs'}: {', '.join(parts)}",
+        "best": value,
+        "run": best[1]["run"].rpartition("-")[0] if value is not None else None,
+    }
+
+
+def _number(row: Mapping[str, str], column: str) -> float:
+    """Return a cell as a number; infinity if it is none."""
+    cell = row.get(column, "")
+    value = float(cell) if NUMBER(cell) else float("inf")
+    return value if value == value else float("inf")

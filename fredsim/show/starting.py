@@ -1,0 +1,168 @@
+"""`fredsim new`: a commented experiment to start from, whose comments are the keys' own descriptions."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shlex
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from fredsim.config.data import Data, LeastSquares, Quadratic
+from fredsim.config.document import Document, dump_yaml
+from fredsim.config.expansion import expand
+from fredsim.config.experiment import Evaluation, Experiment
+from fredsim.config.models import LinearChoice, MlpChoice
+from fredsim.config.registry import find_class
+from fredsim.config.sections import Clients, DispatcherChoice
+from fredsim.config.yaml_reader import parse_yaml
+from fredsim.errors import ConfigError, OutputError, visible
+from fredsim.hyper import Configurable
+from fredsim.plugins.attribute_docs import meanings
+from fredsim.plugins.modules import look_in
+from fredsim.show.listing import own_text
+from fredsim.system.files import write_atomic, write_errors
+
+__all__ = ["write_experiment"]
+
+WIDTH = 100  # of comments
+#: Learning rates with which servers learn `digits` from minibatches of 4; for the others USUAL_RATE.
+RATES = {
+    "adam": 0.003, "rmsprop": 0.003, "sign_majority": 0.003, "fasgd": 0.01, "bfasgd": 0.01, "adagrad": 0.03,
+    "momentum": 0.03, "dana": 0.03,
+}  # fmt: skip
+USUAL_RATE = 0.1
+#: Values of the other hyper-parameters that have no default.
+VALUES: dict[str, Any] = {"kappa": 0.2, "staleness": 8.0, "batch": 4, "threshold": 8, "n": 4, "q": 1.5}
+SQUARES: dict[str, type[BaseModel]] = {"least_squares": LeastSquares, "quadratic": Quadratic}
+COMMANDS = {
+    "fredsim run {file}": "runs it, into results/{name}",
+    "fredsim run {file} server.lr={twice} seed=1": "runs it with other values",
+    "fredsim show {file}": "checks it, and prints it with every default",
+    "fredsim list": "names all servers, data sets, … that it may use",
+}
+SWEEP = """\
+
+# Every combination of these values is a run; `fredsim run {file} --jobs 2` does two at a time.
+#sweep:
+#  seed: [0, 1, 2]
+#  server.lr: [{half}, {rate}, {twice}]
+"""
+
+Given = Mapping[str, Any]
+
+
+def write_experiment(path: Path, server: str, data: str) -> None:
+    """Write a commented experiment with this server and data set to a new file.
+
+    Raises ConfigError if they do not exist or do not fit together, OutputError if the file is there, or cannot be made.
+    """
+    look_in(path.parent)
+    rate = RATES.get(server, USUAL_RATE)
+    words: dict[str, Any] = {"name": visible(path.stem), "file": visible(shlex.quote(path.as_posix()))}
+    words |= {"half": rate / 2, "rate": rate, "twice": 2 * rate}
+    text = _heading(words) + "".join(_sections(server, data, rate)) + SWEEP.format(**words)
+    expand(Document({"name": path.stem} | parse_yaml(text, str(path)), "new"))
+    if os.path.lexists(path):
+        raise OutputError(f"{path}: is there already, and is not overwritten; choose another name")
+    with write_errors(path, "choose another place for it"):
+        write_atomic(path, text)
+
+
+def _heading(words: Mapping[str, Any]) -> str:
+    """Return the first comment of the file, which says what can be done with it."""
+    commands = [(command.format(**words), does.format(**words)) for command, does in COMMANDS.items()]
+    width = max(len(command) for command, _ in commands)
+    lines = [
+        f"{words['name']}: say here what you want to find out; the results keep this comment.",
+        "",
+        *(f"  {command:<{width}}   {does}" for command, does in commands),
+        "",
+        "A key behind a # has its default. Remove the # to give it another value.",
+    ]
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines) + "\n"
+
+
+def _sections(server: str, data: str, rate: float) -> Iterator[str]:
+    """Yield the parts of the file."""
+    yield _keys(Experiment, {"iterations": 2000, "seed": 0}, only=("iterations", "seed"))
+    source: type[BaseModel] = SQUARES.get(data, Data)
+    linear = data == "mishchenko" or source is not Data
+    said = {"name": "Which data set: `fredsim list datasets`."}
+    yield _section("data", "What is learned.", _keys(source, {"name": data}, said, indent=2, but=("sha256",)))
+    model = _keys(LinearChoice, {"name": "linear"}, {"name": "The model."}, indent=2)
+    if not linear:
+        said = {"name": "Which model: `fredsim list models`."}
+        model = _keys(MlpChoice, {"name": "mlp", "hidden": [32]}, said, indent=2)
+    yield _section("model", "The model that is trained.", model)
+    clients = _keys(Clients, {"count": 8, "batch_size": 1 if source is Quadratic else 4}, indent=2)
+    yield _section("clients", "The clients, which compute gradients.", clients)
+    keys = ("name", "wait", "push", "fetch", "dropped_push")
+    said = {"name": "Which one: `fredsim list dispatchers`."}
+    dispatcher = _keys(DispatcherChoice, {"name": "uniform"}, said, only=keys, indent=2)
+    yield _section("dispatcher", meanings(Experiment)["dispatcher"], dispatcher)
+    yield _section("server", *_server(server, rate))
+    yield _section("evaluation", meanings(Experiment)["evaluation"], _keys(Evaluation, {"every": 100}, indent=2))
+
+
+def _server(server: str, rate: float) -> tuple[str, str]:
+    """Return a server's idea, and its keys. Raises ConfigError if there is no such server, or too little is known."""
+    try:
+        found = find_class("server", server)
+    except ConfigError as error:
+        raise ConfigError(f"server: {error}") from None
+    idea = own_text(found, "idea") or (found.__doc__ or "").strip().partition("\n")[0]
+    said = {"name": "Which update rule: `fredsim list servers`."}
+    name = _written("name", server, said["name"], 2)
+    values = {"lr": rate, **VALUES}
+    if issubclass(found, Configurable):
+        given = {key: values[key] for key, field in found.Hyper.model_fields.items() if key in values
+                 if field.is_required() or key == "lr"}  # fmt: skip
+        return idea, name + _keys(found.Hyper, given, indent=2)
+    parameters = inspect.signature(found).parameters.values()
+    plain = [one for one in parameters if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}]
+    empty = inspect.Parameter.empty
+    keys = [_written(one.name, values.get(one.name, 0.1), "", 2) for one in plain if one.default is empty]
+    keys += [_written(one.name, one.default, "", 2, given=False) for one in plain if one.default is not empty]
+    return idea, "".join([name, *keys])
+
+
+def _section(key: str, meaning: str, keys: str) -> str:
+    return f"\n{_comment(meaning[:1].upper() + meaning[1:], 0)}{key}:\n{keys}"
+
+
+def _keys(
+    model: type[BaseModel], given: Given, said: Mapping[str, str] | None = None, only: Sequence[str] | None = None,
+    but: Sequence[str] = (), indent: int = 0,
+) -> str:  # fmt: skip
+    """Return the keys of a model, each below its meaning; those not given are comments with their defaults."""
+    meaning, lines = meanings(model) | dict(said or {}), []
+    for name, field in model.model_fields.items():
+        if name in but or (only is not None and name not in only):
+            continue
+        if name in given:
+            lines.append(_written(name, given[name], meaning.get(name, ""), indent))
+        elif not field.is_required():
+            default = field.get_default(call_default_factory=True)
+            value = default if isinstance(default, bool | int | float | str | None) else _plain(default)
+            lines.append(_written(name, value, meaning.get(name, ""), indent, given=False))
+    return "".join(lines)
+
+
+def _plain(default: Any) -> Any:
+    return default.model_dump() if isinstance(default, BaseModel) else default
+
+
+def _written(name: str, value: Any, meaning: str, indent: int, *, given: bool = True) -> str:
+    line = dump_yaml({name: value}).removesuffix("\n")
+    line = line[1:-1] if line.startswith("{") else line
+    return f"{_comment(meaning, indent)}{' ' * indent}{'' if given else '#'}{line}\n"
+
+
+def _comment(text: str, indent: int) -> str:
+    lines = textwrap.wrap(text, WIDTH - indent - 2, break_long_words=False, break_on_hyphens=False)
+    return "".join(f"{' ' * indent}# {line}\n" for line in lines)

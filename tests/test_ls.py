@@ -1,0 +1,111 @@
+"""`fredsim ls`: one line for each folder of results, whoever wrote it; it runs nothing and changes nothing."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fredsim.config.expansion import expand, open_source
+from fredsim.runs.checkpoints import EVERY_MINUTE
+from fredsim.runs.execution import execute
+from fredsim.runs.results import Results
+from fredsim.show.overview import overview
+
+Command = Callable[..., tuple[int, str, str]]
+RUN = ("--quiet", "--out")
+
+
+def by_name(folder: str = "results") -> dict[str, dict[str, Any]]:
+    return {Path(row["results"]).relative_to(folder).as_posix(): row for row in overview(Path(folder))}
+
+
+def test_what_when_how_far_and_the_best(small_yaml: Path, command: Command) -> None:
+    assert command("run", small_yaml, "backend=numpy", *RUN, "results/one") == (0, "", "")
+    words = ("backend=numpy", "sweep={server.lr: [0.01, 0.1, 1.0e+30]}")
+    assert command("run", small_yaml, *words, *RUN, "results/paper/several") == (0, "", "")
+    (run,) = expand(open_source(small_yaml), ["backend=numpy"]).runs
+    execute(run.experiment, Path("results/stopped"), stop_at=20, policy=EVERY_MINUTE)
+    os.utime("results/one/summary.json", (2_000_000_000, 2_000_000_000))
+    found = by_name()
+    assert next(iter(found)) == "one"  # the newest
+    assert found["one"]["when"].startswith("2033-05-1")
+    best = json.loads(Path("results/one/summary.json").read_text(encoding="utf-8"))["validation_error"]
+    assert (found["one"]["state"], found["one"]["best"]) == ("finished", best)
+    results = {one.folder.name: one.summary["validation_error"] for one in Results(Path("results/paper/several"))}
+    name = min([*results][:2], key=lambda run: results[run])
+    row = found["paper/several"]
+    assert (row["state"], row["best"]) == ("3 runs: 2 finished, 1 diverged", results[name])
+    assert name == f"{row['run']}-{name[-8:]}"
+    assert found["stopped"]["state"] == "interrupted at 20 iterations"
+    code, output, messages = command("ls")
+    assert (code, messages) == (0, "")
+    assert len(output.splitlines()) == 1 + len(found) + 1
+    assert output.splitlines()[-1] == "to continue one: fredsim run results/stopped --resume"
+    assert command("run", "results/stopped", "--resume", "--quiet")[0] == 0
+    assert by_name()["stopped"]["state"] == "finished"
+
+
+def test_runs_that_did_not_end(small_yaml: Path, command: Command) -> None:
+    words = ("backend=numpy", "sweep={seed: [0, 1, 2]}")
+    assert command("run", small_yaml, *words, *RUN, "results/three") == (0, "", "")
+    table = Path("results/three/runs.csv")
+    lines = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    table.write_text("".join(lines[:2]), encoding="utf-8")
+    assert by_name()["three"]["state"] == "3 runs: 1 finished, 2 unfinished"
+    Path("results/three/summary.json").unlink(missing_ok=True)
+    begun = Path("results/begun")
+    begun.mkdir()
+    (begun / "config.yaml").write_bytes(next(Path("results/three").glob("*/config.yaml")).read_bytes())
+    assert by_name()["begun"]["state"] == "unfinished; goes on from the beginning"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.yaml", b"}{"), ("config.yaml", b"\xff\xfe"), ("config.yaml", b"a: &a [*a]"), ("summary.json", b"{}"),
+        ("summary.json", b"[" * 100_000), ("sweep.yaml", b"sweep: 3"), ("sweep.yaml", b""), ("runs.csv", b"run\n1\n"),
+        ("sweep.yaml", b"sweep: {seed: [0, 1]}\ncases: 7"), ("sweep.yaml", b"sweep: {a: [1], b: {}}"),
+    ],
+)  # fmt: skip
+def test_a_damaged_folder_is_one_line(name: str, content: bytes, small_yaml: Path, command: Command) -> None:
+    del small_yaml  # the fixture has changed the current folder
+    Path("results/bad\x1b[31m").mkdir(parents=True)
+    Path("results/bad\x1b[31m", name).write_bytes(content)
+    code, output, messages = command("ls")
+    assert (code, messages) == (0, "")
+    head, line = output.splitlines()
+    assert head.split() == ["results", "when", "state", "best", "run"]
+    assert line.startswith(r"results/bad\x1b[31m ")
+    assert " damaged: " in line or " unfinished; " in line
+    assert "\x1b" not in output
+
+
+def test_statuses_that_no_run_has(small_yaml: Path, command: Command) -> None:
+    assert command("run", small_yaml, "sweep={seed: [0]}", "backend=numpy", *RUN, "results/s") == (0, "", "")
+    table = Path("results/s/runs.csv")
+    table.write_text(table.read_text(encoding="utf-8").replace("finished", "won"), encoding="utf-8")
+    assert by_name()["s"]["state"] == "damaged: runs.csv: has the status 'won', which no run has"
+
+
+def test_links_are_not_followed_and_no_code_is_run(
+    small_yaml: Path, command: Command, own_server: Callable[..., str]
+) -> None:
+    code = own_server() + "\nopen('imported', 'w').close()\n"
+    small_yaml.with_name("own_ls.py").write_text(code, encoding="utf-8")
+    words = ("server={name: 'own_ls:Plain', lr: 0.1}", "sweep={seed: [0, 1]}")
+    assert command("run", small_yaml, *words, *RUN, "results/own")[0] == 0
+    Path("imported").unlink()
+    Path("results/link").symlink_to("own")
+    Path("results/round").symlink_to("..")
+    assert [*by_name()] == ["own"]
+    assert not Path("imported").exists()
+
+
+def test_nothing_here(small_yaml: Path, command: Command, refused: Callable[..., None]) -> None:
+    del small_yaml
+    refused("ls", says=("results: is no folder; name one that holds results",))
+    Path("results").mkdir()
+    assert command("ls") == (0, "results: holds no results yet; `fredsim run quickstart` makes some\n", "")

@@ -1,0 +1,60 @@
+"""Commands that compute nothing import nothing that computes or draws; classes are imported when they are used."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+import pytest
+
+from fredsim.plugins.discovery import Classes
+from fredsim.servers.base import Server
+from fredsim.show.listing import LISTINGS
+from fredsim.show.names import list_text, names_by_kind
+
+Command = Callable[..., tuple[int, str, str]]
+HEAVY = {"dask", "llvmlite", "matplotlib", "numba", "pandas", "plotly", "pyarrow", "scipy", "torch"}
+ALL = "import sys; from fredsim.cli import main\ntry: main()\nfinally: print('imported', *sys.modules, file=sys.stderr)"
+
+
+def imported_by(*arguments: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", ALL, *arguments], check=True, capture_output=True, text=True)
+    return set(done.stderr.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "neither"),
+    [
+        (["--help"], {"numpy", "ruamel", "fredsim.config.experiment"}),
+        (["list"], {"numpy", "ruamel", "fredsim.config.experiment"}),
+        (["list", "servers"], {"numpy", "fredsim.config.experiment"}),
+        (["list", "asgd"], {"fredsim.servers.fasgd", "fredsim.compressors.top_k"}),
+        (["show", "quickstart"], {"fredsim.servers.adam", "fredsim.compressors.top_k", "fredsim.dispatchers.weighted"}),
+    ],
+)
+def test_what_is_imported(arguments: list[str], neither: set[str]) -> None:
+    found = imported_by(*arguments)
+    assert {name.partition(".")[0] for name in found} & HEAVY == set()
+    assert found & neither == set()
+    assert "fredsim.cli" in found
+
+
+def test_classes_are_imported_when_they_are_asked_for() -> None:
+    classes = Classes("fredsim.servers", Server)
+    for module in ("base", "schedules", "checks", "no_such_file"):  # files without a server
+        assert module not in classes
+        with pytest.raises(KeyError):
+            classes[module]
+    assert classes["asgd"] is import_module("fredsim.servers.asgd").ASGD
+    assert len(classes) == len([*classes]) == len(dict(classes))
+    assert [*classes] == sorted(classes)
+
+
+def test_the_listed_names_are_those_that_there_are(command: Command) -> None:
+    """`python -m docs.generate` has written names.json from what is listed here."""
+    kinds = {kind: {name: entry.idea for name, entry in listing().items()} for kind, listing in LISTINGS.items()}
+    assert names_by_kind() == kinds
+    for kind, listing in LISTINGS.items():
+        lines = [line for entry in listing().values() for line in entry.lines]
+        assert all(shown.endswith(f" {line}") for shown, line in zip(list_text(kind).splitlines(), lines, strict=True))
+        assert command("list", kind) == (0, f"{list_text(kind)}\n", "")
