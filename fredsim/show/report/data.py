@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from fredsim.show.report import figures
 from fredsim.show.report.packing import Pool
 from fredsim.show.report.run_table import run_table
 from fredsim.show.report.sections import Section
+from fredsim.show.report.winner import standings
 
 __all__ = ["Given", "data_of", "lines_of"]
 
@@ -56,6 +58,7 @@ def data_of(given: Given, found: Sequence[Section], lines: Sequence[dict[str, An
     return {
         "lines": lines,
         "sequences": [SEQUENCE, DARK_SEQUENCE],
+        "won": _won(given.panels),
         "palettes": [PALETTE, DARK_PALETTE],
         "figures": drawn,
         "table": run_table(given.results, given.failures, given.sweeps, several=given.several),
@@ -77,6 +80,15 @@ def lines_of(panels: Sequence[Panel]) -> list[dict[str, Any]]:
         }
         for n, name in enumerate(names)
     ]
+
+
+def _won(panels: Sequence[Panel]) -> dict[str, Any] | None:
+    """Return the line that won and the number of its panel; None if none has a result."""
+    first = standings(panels)[0]
+    if math.isinf(first.middle):
+        return None
+    places = [(n, line.label) for n, panel in enumerate(panels) for line in panel.lines if first.runs is line.runs]
+    return {"panel": places[0][0], "line": visible(places[0][1])}
 
 
 def _pooled(trace: dict[str, Any], pool: Pool) -> dict[str, Any]:

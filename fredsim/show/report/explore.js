@@ -55,7 +55,7 @@ function makeExplore() {
 function coloursOf(rows, at) {
   const value = (row) => data.table.rows[row][at];
   if (at < 0) {
-    const lines = data.lines.filter(({ label }) => rows.some((row) => data.runs[row].line === label));
+    const lines = data.lines.filter(({ label }) => rows.some((row) => data.runs[row].line === label)).slice(0, 12);
     return { of: (row) => colourOf(data.runs[row].line), key: lines.map(({ label }) => [colourOf(label), label]) };
   }
   if (data.table.columns[at].numeric) {
@@ -159,6 +159,6 @@ function showDifference() {
   };
   const head = make("tr", {}, make("th"), ...compares.map((row) => make("th", { text: rows[row][0] })));
   const same = make("tr", {}, make("td", { text: "no key differs" }), make("td"), make("td"));
-  const body = [...(keys.length ? keys.map((at) => line(at, "key")) : [same]), ...measures.map((at) => line(at, "measure"))];
+  const body = [...(keys.length ? keys.map((at) => line(at, "differs")) : [same]), ...measures.map((at) => line(at, "ended"))];
   find("#difference .wide").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));
 }

@@ -42,18 +42,18 @@ function tracesOf(id, x, y, log) {
   const weight = curves ? Number(find("input[name=smooth]").value) : 0;
   const bands = !find("input[name=bands]") || checked("bands");
   const known = figure.data.filter(({ meta, legendgroup }) => isShown(legendgroup) && (bands || meta.is !== "band"));
-  const labels = new Map(data.lines.map((line) => [line.label, line]));
+  const panel = Number(id.split("-")[1]);
   const traces = known.map((trace) => {
-    const line = labels.get(trace.legendgroup);
-    const stroke = line ? line.colours[Number(isDark())] : colour("--quiet");
+    const stroke = colourOf(trace.legendgroup);
     const values = column(trace.y, y);
     const shown = { ...trace, x: column(trace.x, x), y: trace.meta.is === "mark" ? values : smoothed(values, weight) };
-    shown.line = { ...trace.line, color: stroke, dash: line && trace.meta.is === "line" ? line.dash : "solid" };
+    shown.line = { ...trace.line, color: stroke, dash: trace.meta.is === "line" ? dashOf(trace.legendgroup) : "solid" };
+    if (curves && trace.meta.is === "line" && hasWon(trace.legendgroup, panel)) shown.line.width = 3;
     if (trace.marker) shown.marker = { ...trace.marker, color: stroke };
     if (trace.fill) shown.fillcolor = faint(stroke, isDark() ? 0.25 : 0.18);
     return shown;
   });
-  if (curves) traces.push(...selectedRuns(Number(id.split("-")[1]), x, y, weight));
+  if (curves) traces.push(...selectedRuns(panel, x, y, weight));
   return atFoot(traces, log ? figure.y[y].range : null);
 }
 
@@ -112,8 +112,9 @@ function plain() {
   };
 }
 
-async function drawFigures() {
-  for (const id of ids()) {
+// Draw the figures of a kind, such as `curves`; "": of all kinds.
+async function drawFigures(kind = "") {
+  for (const id of ids().filter((one) => one.startsWith(kind))) {
     const div = document.getElementById(id);
     const first = !div.layout;
     await draw(id);
@@ -149,48 +150,4 @@ function makeControls() {
     for (const id of [...ids(), "scatter"]) Plotly.relayout(id, { width: null, autosize: true });
     useTheme(before);
   });
-}
-
-// The legend: one button per line, for all figures.
-
-function makeLegend() {
-  const legend = find(".legend");
-  for (const { label } of data.lines) {
-    const button = make("button", { type: "button", "data-line": label, "aria-pressed": "true", title: "Double click or Shift: only this line" });
-    button.append(make("span", { class: "mark" }), label);
-    button.addEventListener("click", (event) => (event.shiftKey ? isolate(label) : toggle(label)));
-    button.addEventListener("dblclick", () => isolate(label));
-    legend.append(button);
-  }
-  legend.append(make("button", { type: "button", class: "every", text: "show all", hidden: true, onclick: () => showOnly(null) }));
-  drawLegend();
-}
-
-function toggle(label) {
-  if (!state.hidden.delete(label)) state.hidden.add(label);
-  drawLegend();
-  redraw();
-}
-
-// Show a line alone; all, if it is alone.
-function isolate(label) {
-  const others = data.lines.filter((line) => line.label !== label);
-  const alone = !state.hidden.has(label) && others.every((line) => state.hidden.has(line.label));
-  showOnly(alone ? null : label);
-}
-
-function showOnly(label) {
-  state.hidden = new Set(label === null ? [] : data.lines.map((line) => line.label).filter((one) => one !== label));
-  drawLegend();
-  redraw();
-}
-
-function drawLegend() {
-  for (const button of findAll(".legend button[data-line]")) {
-    const { dataset: { line: label } } = button;
-    const { dash } = lineOf(label);
-    button.setAttribute("aria-pressed", String(!state.hidden.has(label)));
-    find(".mark", button).replaceChildren(swatch(colourOf(label), DASHED[dash]));
-  }
-  find(".legend .every").hidden = !state.hidden.size;
 }

@@ -10,6 +10,7 @@ const state = {
   search: "",
   sort: { column: -1, down: false }, // -1: as the results are
   group: -1,
+  colourBy: -1, // number of the column by which lines are coloured; -1: each by itself
   folded: new Set(), // groups of rows
   onlyShown: false, // whether figures have only the lines of which the table shows a run
   touched: new Set(), // names of controls that the reader has used
@@ -80,8 +81,6 @@ function median(values) {
 
 const isDark = () => document.documentElement.dataset.theme === "dark";
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const lineOf = (label) => data.lines.find((line) => line.label === label);
-const colourOf = (label) => (lineOf(label) ? lineOf(label).colours[Number(isDark())] : colour("--quiet"));
 const DASHED = { solid: "none", dash: "8 4", dashdot: "8 3 2 3", dot: "2 3" };
 
 function faint(hex, share) {
@@ -123,7 +122,7 @@ function makeTop() {
     state.touched.add("theme");
     useTheme(isDark() ? "light" : "dark");
   };
-  top.append(make("button", { type: "button", id: "theme", text: "dark", "aria-pressed": String(isDark()), onclick: toggle }));
+  top.append(make("button", { type: "button", id: "theme", text: "dark mode", "aria-pressed": String(isDark()), onclick: toggle }));
   systemIsDark.addEventListener("change", () => {
     if (!state.touched.has("theme")) useTheme(systemIsDark.matches ? "dark" : "light");
   });
@@ -145,11 +144,13 @@ function redraw(all = true) {
   stale ||= all;
   waiting ??= new Promise((done) => {
     window.requestAnimationFrame(() => {
-      const drawn = stale ? drawFigures : async () => {};
+      const kind = stale ? "" : "none";
       [waiting, stale] = [null, false];
-      drawScatter();
-      drawParallel();
-      drawn().then(done);
+      drawFigures(kind).then(() => {
+        drawScatter();
+        drawParallel();
+        done();
+      });
     });
   });
   return waiting;
@@ -159,14 +160,18 @@ async function begin() {
   const texts = ["data", "plotly"].map(unpacked);
   data = JSON.parse(await texts[0]);
   makeTop();
+  makeColours();
+  makeLegend();
+  makeControls();
+  document.head.append(make("script", { text: await texts[1] })); // its SHA-256 is in the page's policy
+  await drawFigures("curves"); // what is looked at first
+  await new Promise((done) => setTimeout(done));
   makeTable();
   makeTexts();
   makeDifference();
   makeExplore();
-  makeLegend();
-  document.head.append(make("script", { text: await texts[1] })); // its SHA-256 is in the page's policy
-  makeControls();
-  await redraw();
+  for (const kind of ["staleness", "copies", "probe"]) await drawFigures(kind);
+  await redraw(false);
   document.documentElement.dataset.drawn = "";
 }
 begin();

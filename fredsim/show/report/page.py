@@ -24,7 +24,17 @@ from fredsim.system.files import write_atomic, write_errors
 __all__ = ["report"]
 
 #: The page's own scripts, in their order. They are one script, whose SHA-256 the page's policy has.
-SCRIPTS = ("page.js", "ticks.js", "figures.js", "hover.js", "filters.js", "runs.js", "explore.js", "parallel.js")
+SCRIPTS = (
+    "page.js",
+    "legend.js",
+    "ticks.js",
+    "figures.js",
+    "hover.js",
+    "filters.js",
+    "runs.js",
+    "explore.js",
+    "parallel.js",
+)
 #: Where plotly.js adds a style for its maps, unless there is an element with this id.
 STYLES = re.compile(r'document\.getElementById\("([0-9a-f]{64})"\)')
 

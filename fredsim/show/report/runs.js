@@ -115,7 +115,8 @@ function rowOf(row, best) {
   box.addEventListener("change", () => select(row));
   const cells = values.map((value, at) => {
     const won = best[at] !== null && numberOf(value) === best[at];
-    const kind = [data.table.columns[at].numeric ? "number" : "", won ? "best" : ""].join(" ").trim();
+    const long = typeof value === "string" && value.length > 40 ? "long" : "";
+    const kind = [data.table.columns[at].numeric ? "number" : "", won ? "best" : "", long].filter(Boolean).join(" ");
     return make("td", { class: kind, text: value === null ? "" : cellText(at, value) });
   });
   return make("tr", { class: box.checked ? "selected" : "" }, make("td", {}, box), ...cells);
