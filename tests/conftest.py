@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 import textwrap
@@ -255,3 +256,18 @@ def checkpoints_every(seconds: float, patch: pytest.MonkeyPatch) -> None:
         execution, "Run", lambda *given, **named: Run(*given, **named | {"policy": CheckpointPolicy(seconds)})
     )
     patch.setattr("fredsim.runs.run.MOST_CHECKPOINT_SHARE", 1e9)
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    """A headless Chromium: the one that FREDSIM_BROWSER names, else one of the system's or of playwright's."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = os.environ.get("FREDSIM_BROWSER") or next(filter(None, map(shutil.which, names)), None)
+    with playwright.sync_playwright() as started:
+        try:
+            opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"no browser: {str(error).partition(chr(10))[0]}; FREDSIM_BROWSER may name a Chromium")
+        yield opened
+        opened.close()

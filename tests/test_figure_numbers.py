@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from matplotlib.text import Text
 import fredsim
 from fredsim.runs.results import Result
 from fredsim.show.plots import Options, plot
+from tests.reports import data_in
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -133,9 +133,7 @@ def test_a_report_knows_the_smallest_error_above_zero(small_yaml: Path, command:
     assert min(errors) == 0
     assert command("report", "results/small", "--log")[0] == 0
     page = Path("report.html").read_text(encoding="utf-8")
-    found = re.search(r'id="data">(.*?)</script>', page)
-    assert found is not None
-    axis = json.loads(found[1])["curves-0"]["y"]["validation_error"]
+    axis = data_in(page)["figures"]["curves-0"]["y"]["validation_error"]
     assert axis["range"] == [0, max(errors), min(error for error in errors if error > 0)]
     assert '<input type="checkbox" name="log" checked>' in page
 

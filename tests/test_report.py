@@ -1,12 +1,9 @@
 """The page of `fredsim report`: what stands in it, that it is the same again, and what a browser makes of it."""
 
-import json
-import os
 import re
-import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from fredsim.config.document import dump_yaml
 from fredsim.runs.results import Results
 from tests.bad_results import results
 from tests.odd_texts import BAD, PLACES, forge
+from tests.reports import data_in, hovered, opened, rows_in, unpacked, until
 
 go = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed: pip install .[report]")
 
@@ -54,32 +52,25 @@ def sweep(small_yaml: Path, digits_experiment: dict[str, Any], command: Command)
     return results
 
 
-def figures_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
-    assert found is not None
-    figures = json.loads(found[1])
-    assert isinstance(figures, dict)
-    return figures
-
-
 def test_what_stands_in_it(sweep: Results, command: Command) -> None:
     assert command("report", "sweep", "-o", "report.html") == (0, "report.html\n", "")
     page = Path("report.html").read_text(encoding="utf-8")
     assert '<p class="question">Does a &lt;b&gt; gate cost accuracy? {{plotly}}</p><p>A second\nparagraph.</p>' in page
     assert "12 runs: 6 finished, 6 diverged." in page
     assert "<td>server.lr</td><td>0.1, 1e+30</td>" in page
+    data = data_in(page)
     for run in sweep:
         assert f"<td>{run.summary['digest']}</td>" in page
         assert f"<td>{run.folder.name}</td>" in page
-    assert page.count("<summary>FASGD, seed ") == 12
-    assert "probe: {every: 5}" in page
+        assert (run.folder / "config.yaml").read_text(encoding="utf-8") in dict(map(reversed, data["texts"]))
+    assert [title.partition(",")[0] for title, _ in data["texts"]] == ["the sweep", *["FASGD"] * 12]
     assert "Circles: published (A &lt;/script&gt; &amp; B)." in page
     assert "<td>numerics</td><td>portable</td>" in page
-    assert page.count("* plotly.js v") == 1
+    assert unpacked(page, "plotly").count("* plotly.js v") == 1
     assert [
         tag for tag in re.findall(r"<(?:script|link|img|iframe)\b[^>]*>", page) if "src" in tag or "href" in tag
     ] == []
-    figures = figures_of(page)
+    figures = data["figures"]
     counts = Counter(name.partition("-")[0] for name in figures)
     assert counts == {"curves": 2, "staleness": 2, "copies": 4, "probe": 4}
     for figure in figures.values():
@@ -89,8 +80,9 @@ def test_what_stands_in_it(sweep: Results, command: Command) -> None:
 
 def test_curves_are_medians_and_bands(sweep: Results, command: Command) -> None:
     assert command("report", "sweep", "-o", "report.html")[0] == 0
-    figure = figures_of(Path("report.html").read_text(encoding="utf-8"))["curves-0"]
-    assert figure["panel"] == "λ = 8, µ = 3"
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "<figcaption>λ = 8, µ = 3</figcaption>" in page
+    figure = data_in(page)["figures"]["curves-0"]
     low, high, middle, published = (trace for trace in figure["data"] if trace["legendgroup"] == "FASGD, α = 0.1")
     runs = [run.metrics for run in sweep if run.config["server"]["lr"] == 0.1 and run.config["clients"]["count"] == 8]
     assert len(runs) == 3
@@ -99,7 +91,8 @@ def test_curves_are_medians_and_bands(sweep: Results, command: Command) -> None:
         if y == "train_loss":
             rows = rows[1:]
         columns = [list(column) for column in zip(*rows, strict=True)]
-        assert [trace["y"][y][-len(rows) :] for trace in (low, middle, high)] == columns
+        for trace, column in zip((low, middle, high), columns, strict=True):
+            assert trace["y"][y][-len(rows) :] == pytest.approx(column, rel=1e-5)  # six digits
     assert middle["x"]["iterations"] == runs[0]["iteration"].tolist()
     pushed_and_fetched = zip(*(run["bytes_pushed"] + run["bytes_fetched"] for run in runs), strict=True)
     assert middle["x"]["bytes"] == [sorted(row)[1] for row in pushed_and_fetched]
@@ -125,14 +118,16 @@ def test_one_run_and_one_that_failed(
     assert command("report", "single") == (0, "report.html\n", "")
     page = Path("report.html").read_text(encoding="utf-8")
     assert "<h1>small</h1><p>1 run: 1 finished.</p></header>" in page
-    assert list(figures_of(page)) == ["curves-0", "staleness-0"]
+    assert list(data_in(page)["figures"]) == ["curves-0", "staleness-0"]
     Path("own_picky.py").write_text(own_server(PICKY, "Picky"), encoding="utf-8")
     own = ("run", small_yaml, "server.name=own_picky:Picky")
     command(*own, "sweep={server.lr: [0.1, 0.3]}", "--quiet", "--out", "sweep")
     assert command("report", "sweep", "single", "-o", "two.html")[0] == 0
     page = Path("two.html").read_text(encoding="utf-8")
     assert "3 runs: 2 finished, 1 failed." in page
-    assert "0.3 is &lt;/script&gt; too much" in page
+    assert [row["error"] for row in rows_in(page)].count(None) == 2
+    assert "0.3 is </script> too much" in str(rows_in(page))
+    assert "</script> too much" not in page
     command(*own, "sweep={server.lr: [0.3]}", "--quiet", "--out", "hopeless")
     refused("report", "hopeless", says=("hopeless: all its runs failed; hopeless/runs.csv says why",))
 
@@ -161,21 +156,6 @@ def test_what_is_refused(small_yaml: Path, command: Command, refused: Refused, m
     assert not Path("report.html").exists()
 
 
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    """A headless Chromium: the one that FREDSIM_BROWSER names, else one of the system's or of playwright's."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = os.environ.get("FREDSIM_BROWSER") or next(filter(None, map(shutil.which, names)), None)
-    with playwright.sync_playwright() as started:
-        try:
-            opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        except playwright.Error as error:
-            pytest.skip(f"no browser: {str(error).partition(chr(10))[0]}; FREDSIM_BROWSER may name a Chromium")
-        yield opened
-        opened.close()
-
-
 def test_in_a_browser(sweep: Results, command: Command, browser: Any) -> None:
     assert command("report", "sweep", "-o", "report.html")[0] == 0
     page, said, asked = opened(browser, Path("report.html"))
@@ -183,7 +163,7 @@ def test_in_a_browser(sweep: Results, command: Command, browser: Any) -> None:
     rows = page.locator("#runs tbody tr")
     assert rows.count() == len(sweep)
     assert rows.first.is_visible()
-    assert [run.summary["digest"][:12] for run in sweep] == page.locator("#runs td:last-child").all_inner_texts()
+    assert [run.summary["digest"][:12] for run in sweep] == page.locator("#runs tbody td:last-child").all_inner_texts()
 
     buttons = page.locator(".modebar-btn").evaluate_all("all => all.map(one => one.dataset.title ?? one.ariaLabel)")
     assert len(buttons) > 3
@@ -195,20 +175,18 @@ def test_in_a_browser(sweep: Results, command: Command, browser: Any) -> None:
     before = {figure: lines(figure) for figure in ("curves-0", "curves-1", "probe-0")}
     button = page.locator(".legend button", has_text="FASGD, α = 0.1")
     button.click()
-    page.wait_for_function(f"document.querySelectorAll('#curves-1 .scatterlayer .trace').length < {before['curves-1']}")
+    until(page, f"document.querySelectorAll('#curves-1 .scatterlayer .trace').length < {before['curves-1']}")
     assert {figure: before[figure] - lines(figure) for figure in before} == {"curves-0": 4, "curves-1": 4, "probe-0": 3}
     assert button.get_attribute("aria-pressed") == "false"
     button.click()
-    page.wait_for_function(
-        f"document.querySelectorAll('#curves-1 .scatterlayer .trace').length == {before['curves-1']}"
-    )
+    until(page, f"document.querySelectorAll('#curves-1 .scatterlayer .trace').length == {before['curves-1']}")
 
     page.locator("input[value=bytes]").check()
     page.locator("input[value=validation_loss]").check()
-    page.wait_for_function("document.querySelector('#curves-0 .ytitle').textContent == 'validation loss (nats)'")
+    until(page, "document.querySelector('#curves-0 .ytitle').textContent == 'validation loss (nats)'")
     assert page.locator("#curves-0 .xtitle").text_content() == "bytes pushed and fetched"
     page.locator("input[name=log]").check()
-    page.wait_for_function("document.getElementById('curves-0').layout.yaxis.type == 'log'")
+    until(page, "document.getElementById('curves-0').layout.yaxis.type == 'log'")
     assert said == []
     with page.expect_download() as saved:  # which makes an image of the figure
         page.locator("#curves-0 .modebar-btn").first.click()
@@ -245,18 +223,15 @@ def test_hostile_folders_in_a_browser(
     assert command("report", *folders, "-o", "report.html")[0] == 0
     page, said, asked = opened(browser, Path("report.html"))
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    until(page, "document.querySelectorAll('#configuration details:not(:has(pre))').length == 0")
     shown = "".join(page.locator("body").inner_text().split())
     for attack in ATTACKS:
         for place in ("name", "published", "heading", "processor", "machine", "git", "server", "versions"):
             assert "".join(f"{attack}, {place}".split()) in shown, place
     assert page.locator(UNKNOWN).count() == 0
-    names = page.evaluate("document.getElementById('curves-0').data.map(one => one.name)")
-    for number in (number for number, name in enumerate(names) if name is not None):  # its label, beside the pointer
-        page.evaluate(f"Plotly.Fx.hover('curves-0', [{{curveNumber: {number}, pointNumber: 0}}])")
-        page.wait_for_selector("#curves-0 .hoverlayer .hovertext")
-        labels = page.locator("#curves-0 .hoverlayer .hovertext text.name").all_text_contents()
-        assert labels
-        assert [one for one in labels if any(f"{attack}," in one for attack in ATTACKS)] == labels
+    labels = hovered(page, "curves-0", 0.5)  # the box beside the pointer
+    assert len(labels) > 5
+    assert [one for _, one in labels if any(f"{attack}," in one for attack in ATTACKS)] == [one for _, one in labels]
     assert page.locator(UNKNOWN).count() == 0
     for button in page.locator(".legend button").all()[:3]:
         button.click()
@@ -283,17 +258,3 @@ def test_only_the_pages_own_code_runs(sweep: Results, command: Command, browser:
     assert page.evaluate("document.styleSheets.length") == 2  # the page's, and the one to which plotly.js adds rules
     assert len([line for line in said if "Content Security Policy" in line]) == 2
     assert asked == [page.url]
-
-
-def opened(browser: Any, path: Path) -> tuple[Any, list[str], list[str]]:
-    """Open a report without a network; return the page, what it says in the console, and what it asks for."""
-    said: list[str] = []
-    asked: list[str] = []
-    page = browser.new_page(viewport={"width": 390, "height": 800})
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.context.set_offline(True)
-    page.goto(path.absolute().as_uri())
-    page.wait_for_selector("html[data-drawn]")
-    return page, said, asked

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -19,6 +17,7 @@ from fredsim.runs.results import Result
 from fredsim.show.plots import Options, plot
 from fredsim.show.progress import LineMonitor, TableMonitor
 from fredsim.show.terminal import PlainConsole
+from tests.reports import data_in
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -222,17 +221,16 @@ def test_a_report_against_seconds(timed: list[Result], recorded: Path, command: 
     assert command("report", recorded / "timed")[0] == 0
     page = Path("report.html").read_text(encoding="utf-8")
     assert '<input type="radio" name="x" value="seconds" checked>' in page
-    assert '<td class="number">12.0000</td>' in page
-    found = re.search(r'id="data">(.*?)</script>', page)
-    assert found is not None
-    figure = json.loads(found[1])["curves-0"]
+    data = data_in(page)
+    assert [data["table"]["shared"]["time"]] * len(timed) == [run.summary["time"] for run in timed]
+    figure = data["figures"]["curves-0"]
     assert figure["x"]["seconds"]["title"] == "simulated time (s)"
     for y in ("validation_error", "train_loss"):
         low, high, middle = (trace for trace in figure["data"] if "seconds" in trace["x"] and y in trace["y"])
         for number, at in enumerate(middle["x"]["seconds"]):
             if at >= max(_first(run, y, "time") for run in timed):
                 values = sorted(last_rows(run, y, "time", at) for run in timed)
-                assert [trace["y"][y][number] for trace in (low, middle, high)] == values
+                assert [trace["y"][y][number] for trace in (low, middle, high)] == pytest.approx(values, rel=1e-5)
     assert command("run", small_yaml, "--quiet", "--out", "plain")[0] == 0
     assert command("report", "plain", recorded / "timed", "-o", "both.html")[0] == 0
     assert 'value="seconds"' not in Path("both.html").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from typing import Any
 
 from fredsim.errors import visible
 
-__all__ = ["escape_cell", "escape_html", "escape_markdown", "escape_plotly", "escape_title"]
+__all__ = ["escape_cell", "escape_html", "escape_markdown", "escape_title"]
 
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]")  # how a cell begins that a spreadsheet computes
 LINES = "\n\t"
@@ -21,11 +21,6 @@ LINES = "\n\t"
 def escape_html(text: str) -> str:
     """Return the HTML that shows a text, also as an attribute's value in quotes; line feeds and tabs stay."""
     return html.escape(visible(text, LINES))
-
-
-def escape_plotly(text: str) -> str:
-    """Return a text for plotly.js, which otherwise takes some tags, links among them, for its own markup."""
-    return html.escape(visible(text), quote=False)
 
 
 def escape_markdown(text: str) -> str:

@@ -1,13 +1,13 @@
 """The figures of a report, as data for plotly.js.
 
 The `legendgroup` of a trace is the label of its line (fredsim.show.plots.groups): the page's legend hides and shows all
-traces of a line together. `x` and `y` are lists, or mappings from the choices of an axis to lists; page.js takes the
-list of the current choice.
+traces of a line together, and gives them its colour. `meta` says what a trace `is`: a `line`, an edge of a `band`, a
+`mark`, or `all` for what belongs to no line; and its `label`. `x` and `y` are lists, or mappings from the choices of an
+axis to lists; figures.js takes the list of the current choice.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,20 +20,31 @@ from fredsim.config.figure_options import X, Y
 from fredsim.errors import visible
 from fredsim.runs.results import Result
 from fredsim.runs.run_files import requested_files
-from fredsim.show.escaping import escape_plotly
 from fredsim.show.plots import published
 from fredsim.show.plots.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.drawing import available_y, x_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.probe import PARTS, probes_of, quartiles
 from fredsim.show.plots.staleness import histograms
+from fredsim.show.report.packing import finite, thinned
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Figure", "axes_of", "copies", "curves", "panels_with_drops", "panels_with_probes", "probe", "staleness"]
+__all__ = [
+    "DASHES",
+    "Figure",
+    "axes_of",
+    "copies",
+    "curves",
+    "panels_with_drops",
+    "panels_with_probes",
+    "probe",
+    "run_curve",
+    "staleness",
+]
 
-DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+DASHES = ("solid", "dash", "dashdot", "dot")
 TITLES = {"bytes": "bytes pushed and fetched", "seconds": "simulated time (s)"}
 
 Figure = dict[str, Any]
@@ -99,8 +110,8 @@ def copies(panels: Sequence[Panel]) -> list[Figure]:
                     potential = run.metrics[f"potential_{kind}"].tolist()
                     traces.append(_trace(line) | {"x": potential, "y": run.metrics[kind].tolist()})
                     most = max(most, potential[-1])
-            grey = {"color": "#999999", "width": 1}
-            traces.append({"x": [0, most], "y": [0, most], "mode": "lines", "line": grey, "name": "all pass"})
+            every = {"meta": {"is": "all", "label": "all pass"}, "mode": "lines", "line": {"width": 1}}
+            traces.append(every | {"hoverinfo": "skip", "x": [0, most], "y": [0, most]})
             figures.append(_figure(panel.title, traces, f"potential {kind} (copies)", f"{kind} (copies)"))
     return figures
 
@@ -139,23 +150,24 @@ def _figure(panel: str, traces: list[dict[str, Any]], x: str = "", y: str = "") 
     return {"panel": panel, "data": traces, "x": {"": {"title": x}}, "y": {"": {"title": y}}}
 
 
-def _named(line: Line, what: str) -> dict[str, str]:
+def _named(line: Line, what: str) -> dict[str, Any]:
     """Return the entries of a trace that name it, as what it is of its line."""
-    return {"name": escape_plotly(f"{line.label}: {what}"), "legendgroup": visible(line.label)}
+    meta = {"is": "mark", "label": visible(f"{line.label}: {what}")}
+    return {"meta": meta, "legendgroup": visible(line.label), "hoverinfo": "none"}
 
 
 def _trace(line: Line) -> dict[str, Any]:
-    look = {"color": line.colour, "dash": DASHES[line.dash], "width": 1.8}
-    return {"name": escape_plotly(line.label), "legendgroup": visible(line.label), "mode": "lines", "line": look}
+    label = visible(line.label)
+    group = {"meta": {"is": "line", "label": label}, "legendgroup": label, "hoverinfo": "none"}
+    return group | {"mode": "lines", "line": {"width": 1.8}}
 
 
 def _band(line: Line, x: Any, low: Any, high: Any) -> Iterator[dict[str, Any]]:
     """Yield a band: two invisible lines, the second with the fill between them."""
     unseen = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": visible(line.label)}
-    red, green, blue = (int(line.colour[at : at + 2], 16) for at in (1, 3, 5))
-    between = {"fill": "tonexty", "fillcolor": f"rgba({red}, {green}, {blue}, 0.18)"}
+    unseen["meta"] = {"is": "band"}
     yield unseen | {"x": x, "y": _numbers(low)}
-    yield unseen | between | {"x": x, "y": _numbers(high)}
+    yield unseen | {"fill": "tonexty", "x": x, "y": _numbers(high)}
 
 
 def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -172,7 +184,7 @@ def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[
         if run.has_diverged:
             last = run.metrics.iloc[-1:]
             highest = {y: run.metrics[y][np.isfinite(run.metrics[y])].max() for y in ys}  # where a last y is not finite
-            cross = {"symbol": "x", "size": 9, "color": line.colour}
+            cross = {"symbol": "x", "size": 9}
             ends = {
                 "x": {x: _numbers(x_of(last, x)) for x in axes},
                 "y": _numbers({y: last[y].where(np.isfinite(last[y]), highest[y]) for y in ys}),
@@ -182,7 +194,7 @@ def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[
     for x in axes:
         for y in ys:
             for source, points, _ in published.series(line.runs, x, y):
-                circle = {"symbol": "circle-open", "size": 8, "color": line.colour}
+                circle = {"symbol": "circle-open", "size": 8}
                 places: dict[str, Any] = {"x": {x: [at for at, _ in points]}, "y": {y: [value for _, value in points]}}
                 name = _named(line, source)
                 yield name | {"mode": "markers", "marker": circle} | places
@@ -196,11 +208,17 @@ def _runs(line: Line, at: dict[str, list[float]], values: dict[str, pd.DataFrame
     yield _trace(line) | {"x": at, "y": _numbers({y: found.median(axis=1) for y, found in values.items()})}
 
 
+def run_curve(run: Result, axes: Sequence[str], ys: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of a single run's own curve, thinned: x and y by choice."""
+    rows = run.metrics.iloc[thinned(len(run.metrics))]
+    return {"x": {x: finite(x_of(rows, x)) for x in axes}, "y": {y: finite(rows[y]) for y in ys}}
+
+
 def _numbers(values: Any) -> Any:
     """Return a column of numbers as a list, or a mapping to columns as one to lists; None for numbers not finite."""
     if isinstance(values, dict):
         return {key: _numbers(column) for key, column in values.items()}
-    return [value if math.isfinite(value) else None for value in values]
+    return finite(values)
 
 
 def _span(figures: Sequence[Figure], axis: str, choice: str) -> list[float] | None:

@@ -1,0 +1,153 @@
+// The figures of lines: what a reader has chosen of each, drawn by plotly.js, and the legend of all.
+
+// Nothing leaves the page: no button that uploads a figure.
+const CONFIG = {
+  responsive: true, displaylogo: false, showLink: false, sendData: false, showSendToCloud: false, plotlyServerURL: "",
+  doubleClick: "reset", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+};
+const ids = () => Object.keys(data.figures);
+const checked = (name) => Boolean(find(`input[name="${name}"]`)?.checked);
+
+// An axis of the curves has several columns, that of any other figure one, under no name.
+const choice = (name, axis) => ("" in axis ? "" : find(`input[name="${name}"]:checked`).value);
+const isCurves = (figure) => !("" in figure.x);
+
+function column(places, chosen) {
+  const place = typeof places === "number" ? places : places[chosen];
+  return place === undefined ? [] : data.columns[place];
+}
+
+// Return exponential means: weights fall by the factor `weight` a row, and are divided by their sum.
+function smoothed(values, weight) {
+  if (!weight) return values;
+  let [sum, weights] = [0, 0];
+  return values.map((value) => {
+    if (value === null) return null;
+    sum = weight * sum + (1 - weight) * value;
+    weights = weight * weights + (1 - weight);
+    return sum / weights;
+  });
+}
+
+// Whether the figures have a line: it is not hidden, nor, if only lines of the table are wanted, filtered out.
+function isShown(label) {
+  if (label === undefined) return true;
+  if (state.hidden.has(label)) return false;
+  return !state.onlyShown || shownRows().some((row) => data.runs[row]?.line === label);
+}
+
+function tracesOf(id, x, y, log) {
+  const figure = data.figures[id];
+  const curves = isCurves(figure);
+  const weight = curves ? Number(find("input[name=smooth]").value) : 0;
+  const bands = !find("input[name=bands]") || checked("bands");
+  const known = figure.data.filter(({ meta, legendgroup }) => isShown(legendgroup) && (bands || meta.is !== "band"));
+  const panel = Number(id.split("-")[1]);
+  const traces = known.map((trace) => {
+    const stroke = colourOf(trace.legendgroup);
+    const values = column(trace.y, y);
+    const shown = { ...trace, x: column(trace.x, x), y: trace.meta.is === "mark" ? values : smoothed(values, weight) };
+    shown.line = { ...trace.line, color: stroke, dash: trace.meta.is === "line" ? dashOf(trace.legendgroup) : "solid" };
+    if (curves && trace.meta.is === "line" && hasWon(trace.legendgroup, panel)) shown.line.width = 3;
+    if (trace.marker) shown.marker = { ...trace.marker, color: stroke };
+    if (trace.fill) shown.fillcolor = faint(stroke, isDark() ? 0.25 : 0.18);
+    return shown;
+  });
+  if (curves) traces.push(...selectedRuns(panel, x, y, weight));
+  return atFoot(traces, log ? figure.y[y].range : null);
+}
+
+// The runs that are selected in the table, as thin lines.
+function selectedRuns(panel, x, y, weight) {
+  const rows = [...state.selected].sort((a, b) => a - b).filter((row) => data.runs[row]?.panel === panel);
+  return rows.filter((row) => !state.hidden.has(data.runs[row].line)).map((row) => {
+    const run = data.runs[row];
+    const line = { width: 1, color: colourOf(run.line), dash: "solid" };
+    const meta = { is: "run", label: `run: ${data.table.rows[row][0]}` };
+    const values = column(run.y, y);
+    return { meta, line, mode: "lines", hoverinfo: "none", connectgaps: true, x: column(run.x, x), y: smoothed(values, weight) };
+  });
+}
+
+function atFoot(traces, range) {
+  if (!range || range[0] > 0) return traces;
+  return traces.map((trace) => ({
+    ...trace, customdata: trace.y, y: trace.y.map((value) => (value !== null && value <= 0 ? foot(range) : value)),
+  }));
+}
+
+function draw(id) {
+  const figure = data.figures[id];
+  const div = document.getElementById(id);
+  const curves = isCurves(figure);
+  const [x, y] = [choice("x", figure.x), choice("y", figure.y)];
+  const [log, logx] = [curves && checked("log"), curves && checked("logx")];
+  const uirevision = `${x} ${y} ${log} ${logx}`; // a click in the legend keeps what is zoomed into
+  const same = div.layout?.uirevision === uirevision;
+  const of = (axis, chosen, logarithmic, name) => axisOf({
+    title: axis[chosen].title, range: axis[chosen].range, log: logarithmic, unit: chosen === "bytes" ? "B" : "",
+    fromZero: !chosen.endsWith("loss"), zoomed: same && div.layout[name].type === "log" ? div.layout[name].range : null,
+  });
+  const spike = { showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "dot", spikecolor: colour("--axis") };
+  const layout = {
+    xaxis: { ...of(figure.x, x, logx, "xaxis"), ...spike, spikesnap: "hovered data" },
+    yaxis: of(figure.y, y, log, "yaxis"),
+    uirevision,
+    hovermode: "x",
+    hoverdistance: -1, // the nearest, however far
+    ...plain(),
+  };
+  return Plotly.react(div, tracesOf(id, x, y, log), layout, CONFIG);
+}
+
+// What the layouts of all figures have.
+function plain() {
+  return {
+    margin: { l: 56, r: 12, t: 10, b: 44 },
+    font: { family: "system-ui, sans-serif", size: 12, color: colour("--ink") },
+    showlegend: false,
+    paper_bgcolor: colour("--ground"),
+    plot_bgcolor: colour("--ground"),
+    modebar: { color: colour("--quiet"), activecolor: colour("--ink"), bgcolor: "rgba(0, 0, 0, 0)" },
+  };
+}
+
+// Draw the figures of a kind, such as `curves`; "": of all kinds.
+async function drawFigures(kind = "") {
+  for (const id of ids().filter((one) => one.startsWith(kind))) {
+    const div = document.getElementById(id);
+    const first = !div.layout;
+    await draw(id);
+    if (first) {
+      followZoom(div);
+      showHover(div, (event) => compared(div, id, event));
+    }
+  }
+}
+
+// The controls of the curves
+
+function makeControls() {
+  const log = find("input[name=log]");
+  for (const input of findAll(".controls input")) {
+    input.addEventListener(input.type === "range" ? "input" : "change", () => {
+      state.touched.add(input.name);
+      if (input.name === "y" && !state.touched.has("log")) log.checked = spans(data.figures["curves-0"].y[input.value].range);
+      if (input.name === "smooth") find("#smoothed").textContent = input.value;
+      redraw();
+    });
+  }
+  // Paper is white, and not as wide as the window; 640 pixels are 17 cm.
+  let before;
+  window.addEventListener("beforeprint", () => {
+    before = document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = "light";
+    drawLegend();
+    for (const id of [...ids(), "scatter"]) Plotly.relayout(id, { width: 640 });
+    redraw();
+  });
+  window.addEventListener("afterprint", () => {
+    for (const id of [...ids(), "scatter"]) Plotly.relayout(id, { width: null, autosize: true });
+    useTheme(before);
+  });
+}

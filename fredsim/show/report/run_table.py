@@ -1,0 +1,95 @@
+"""The table of runs that a reader can sort, filter and group: its columns and rows as plain data for runs.js.
+
+Of the keys of the experiments it has those in which the runs differ: first those that a sweep varies, then others that
+differ between the folders. A key that is no axis of a sweep differs within it only because it follows from one that is
+(such as the hyper-parameters of another server, filled in by default), and is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fredsim.config.document import Document, flatten
+from fredsim.config.expansion import outline_of
+from fredsim.errors import visible
+from fredsim.runs.results import Result
+from fredsim.show.escaping import LINES
+from fredsim.show.plots.groups import differences, flat_config, labels, value_name
+
+__all__ = ["MEASURES", "own_keys", "run_table"]
+
+#: The columns that say how a run ended. The last part may be missing, or the same in all runs.
+MEASURES = ("validation_error", "validation_loss", "test_error", "gap", "gradient_norm")
+COLUMNS = ("status", *MEASURES, "iterations", "updates", "time", "bytes_pushed", "bytes_fetched")
+
+
+def own_keys(sweeps: Sequence[Document]) -> list[str]:
+    """Return the dotted keys that sweeps vary, in their order; of the several axes of `cases` also all."""
+    found: dict[str, None] = {}
+    for sweep in sweeps:
+        for _, axes in outline_of(sweep).runs:
+            found |= dict.fromkeys(flatten(axes))
+    return list(found)
+
+
+def run_table(
+    results: Sequence[Result],
+    failures: Sequence[tuple[str, str]],
+    sweeps: Sequence[Document],
+    *,
+    several: bool,
+) -> dict[str, Any]:
+    """Return the table: its columns and rows, and what all runs have in common.
+
+    `several`: the runs are of more than one folder. A column has a `name`, a `kind` (name, own, key, outcome) and
+    whether it is `numeric`; a row has one value per column: a number, a text, or None for none.
+    """
+    own = own_keys(sweeps)
+    differing = list(differences(results))
+    keys = [key for key in own if key in differing]
+    keys += [key for key in differing if key not in own and (several or not sweeps)]
+    flat = [flat_config(result) for result in results]
+    rows: list[dict[str, Any]] = []
+    for result, label, config in zip(results, labels(results), flat, strict=True):
+        outcome = result.outcome | {"status": result.ending}
+        row: dict[str, Any] = {"run": visible(label)}
+        row |= {f"key {key}": _plain(value_name(key, config[key]) if key.endswith("name") else config[key])
+                for key in keys if key in config}  # fmt: skip
+        row |= {name: _plain(outcome.get(name)) for name in COLUMNS}
+        rows.append(row | {"digest": result.summary["digest"][:12]})
+    rows += [{"run": visible(name), "status": "failed", "error": visible(error, LINES)} for name, error in failures]
+    names = ["run", *(f"key {key}" for key in keys), *COLUMNS, "digest", "error"]
+    values = {name: [row.get(name) for row in rows] for name in names}
+    shared = _shared(values, len(rows))
+    shown = [name for name in names if name not in shared and any(value is not None for value in values[name])]
+    return {
+        "columns": [_column(name, values[name], own) for name in shown],
+        "rows": [[row.get(name) for name in shown] for row in rows],
+        "shared": {name.replace("_", " "): value for name, value in shared.items()},
+    }
+
+
+def _shared(values: Mapping[str, Sequence[Any]], count: int) -> dict[str, Any]:
+    """Return the outcomes that are the same in all runs, of which there are several; measures always have a column."""
+    several = [name for name in COLUMNS if name not in MEASURES and count > 1]
+    return {name: values[name][0] for name in several if len({*values[name]}) == 1 and values[name][0] is not None}
+
+
+def _column(name: str, values: Sequence[Any], own: Sequence[str]) -> dict[str, Any]:
+    key = name.removeprefix("key ")
+    kind = "name" if name == "run" else "outcome" if key == name else "own" if key in own else "key"
+    there = [value for value in values if value is not None]
+    numeric = all(not isinstance(value, str) or value in {"nan", "inf", "-inf"} for value in there)
+    title = visible(key) if kind in {"own", "key"} else key.replace("_", " ")
+    return {"name": title, "kind": kind, "numeric": numeric, "measure": name in MEASURES}
+
+
+def _plain(value: Any) -> int | float | str | None:
+    """Return a value as a table has it: a number, also `nan`, `inf` and `-inf`, or a text as YAML would have it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, int | float) else visible(str(value))

@@ -1,0 +1,81 @@
+// The axes of figures: titles, ranges, and ticks at 1, 2 and 5 of each decade.
+
+const LOG_FROM = 5; // the largest value over the smallest from which an axis is logarithmic
+const spans = (range) => Boolean(range) && range[1] > LOG_FROM * range[2];
+
+// A logarithmic axis has no 0: at its foot, half the smallest number above, stand those that are.
+const foot = (range) => range[2] / 2;
+
+// Return a tick's text: 0.002, 20, 1,000, 2 × 10⁻⁷.
+function tickText(digit, exponent) {
+  if (exponent >= -3 && exponent < 5) return Number(`${digit}e${exponent}`).toLocaleString("en-US", { maximumFractionDigits: 6 });
+  return digit === 1 ? power(exponent) : `${digit} × ${power(exponent)}`;
+}
+
+// Return the ticks of a logarithmic axis that shows the powers of ten from `low` to `high`.
+function logTicks(low, high) {
+  const decades = high - low;
+  const digits = decades > 2.5 ? [1] : decades > 0.6 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];
+  const step = Math.max(1, Math.ceil(decades / 7));
+  const tickvals = [];
+  const ticktext = [];
+  for (let exponent = Math.floor(low) - 1; exponent <= Math.ceil(high) + 1; exponent += 1) {
+    if (exponent % step) continue;
+    for (const digit of digits) {
+      tickvals.push(Number(`${digit}e${exponent}`));
+      ticktext.push(tickText(digit, exponent));
+    }
+  }
+  const shown = tickvals.filter((value) => Math.log10(value) >= low && Math.log10(value) <= high).length;
+  return shown < 2 ? { tickmode: "auto" } : { tickmode: "array", tickvals, ticktext };
+}
+
+function logAxis(range, zoomed) {
+  const zeros = range[0] <= 0;
+  const whole = [Math.log10(zeros ? foot(range) : range[2]), Math.log10(range[1])];
+  const room = 0.03 * (whole[1] - whole[0]) + 0.01;
+  const ends = [whole[0] - room, whole[1] + room];
+  const ticks = logTicks(...(zoomed ?? ends));
+  if (zeros && ticks.tickvals) {
+    const kept = ticks.tickvals.map((value, at) => [value, ticks.ticktext[at]]).filter(([value]) => value >= range[2]);
+    ticks.tickvals = [foot(range), ...kept.map(([value]) => value)];
+    ticks.ticktext = ["0", ...kept.map(([, text]) => text)];
+  }
+  return { type: "log", range: ends, ...ticks };
+}
+
+// Return an axis of plotly.js; `range` is the smallest, the largest and the smallest positive value, or nothing.
+function axisOf({ title, range, log, unit, fromZero, zoomed }) {
+  const look = {
+    title: { text: title, standoff: 8 },
+    automargin: true,
+    zeroline: false,
+    gridcolor: colour("--grid"),
+    linecolor: colour("--axis"),
+    showline: true,
+    separatethousands: true,
+    exponentformat: "power",
+  };
+  if (unit) Object.assign(look, { ticksuffix: unit, exponentformat: "SI" });
+  if (log && range) return Object.assign(look, logAxis(range, zoomed));
+  if (!range) return Object.assign(look, { rangemode: "tozero" });
+  const low = fromZero ? Math.min(0, range[0]) : range[0];
+  const room = 0.04 * (range[1] - low || Math.abs(low) || 1);
+  look.range = [low === 0 ? 0 : low - room, range[1] + room];
+  return look;
+}
+
+// After a zoom, a logarithmic axis has other ticks.
+function followZoom(div) {
+  div.on("plotly_relayout", (changes) => {
+    const update = {};
+    for (const name of ["xaxis", "yaxis"]) {
+      const axis = div.layout[name];
+      const moved = Object.keys(changes).some((key) => key.startsWith(`${name}.range`) || key === `${name}.autorange`);
+      if (!moved || axis.type !== "log" || !axis.range) continue;
+      const ticks = logTicks(...axis.range);
+      for (const [key, value] of Object.entries(ticks)) update[`${name}.${key}`] = key === "tickmode" ? value : [...value];
+    }
+    if (Object.keys(update).length) Plotly.relayout(div, update);
+  });
+}

@@ -1,0 +1,129 @@
+"""Who won: the line whose runs ended with the smallest error, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from fredsim.runs.results import Result
+from fredsim.show.plots.drawing import default_y
+from fredsim.show.plots.groups import Panel
+from fredsim.show.tables import Table, short
+
+__all__ = ["Standing", "ahead", "measure_of", "standings", "verdict", "winner_table"]
+
+MOST_ROWS = 5
+NOUNS = {
+    "validation_error": "final validation error", "gap": "final gap to the optimum",
+    "validation_loss": "final validation loss",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A line and the final values of its runs: infinity for each that diverged."""
+
+    name: str
+    values: list[float]
+    runs: Sequence[Result]
+
+    @property
+    def middle(self) -> float:
+        """The median of the final values; infinity if half of the runs diverged."""
+        return median(self.values)
+
+
+def measure_of(runs: Sequence[Result]) -> str:
+    """Return the column by which runs are compared: the error or the gap; the loss if no answer is right or wrong."""
+    y = default_y(runs)
+    return y if any(_final(run, y) < math.inf for run in runs) else "validation_loss"
+
+
+def standings(panels: Sequence[Panel]) -> list[Standing]:
+    """Return the lines of all panels, the smallest median first; those that are equal in their order."""
+    y = measure_of([run for panel in panels for line in panel.lines for run in line.runs])
+    found = [
+        Standing(", ".join(filter(None, (line.label, panel.title))), [_final(run, y) for run in line.runs], line.runs)
+        for panel in panels
+        for line in panel.lines
+    ]
+    return sorted(found, key=lambda one: one.middle)
+
+
+def _final(run: Result, y: str) -> float:
+    value = run.final(y)
+    return math.inf if value is None or run.has_diverged or math.isnan(value) else value
+
+
+def ahead(first: Standing, second: Standing) -> tuple[float, int]:
+    """Return in how many pairs of their runs the first is ahead, and how many there are; equal values count half."""
+    pairs = [(a, b) for a in first.values for b in second.values]
+    return sum((a < b) + (a == b) / 2 for a, b in pairs), len(pairs)
+
+
+def verdict(panels: Sequence[Panel]) -> str:
+    """Return who won in a sentence or two, and how sure that is; of a single line, how it ended."""
+    found = standings(panels)
+    noun = NOUNS[measure_of([run for one in found for run in one.runs])]
+    first, *rest = found
+    if math.isinf(first.middle):
+        return f"No line has a {noun}: half of the runs or more diverged, or have none."
+    if not rest:
+        return f"{first.name}: {noun} {_spread(first)}."
+    equal = [one for one in rest if one.middle == first.middle]
+    if equal:
+        names = " and ".join(one.name for one in (first, *equal)[:3])
+        more = f" (and {len(equal) - 2} more)" if len(equal) > 2 else ""
+        return f"A tie: {names}{more} have the same {noun}, {_spread(first)}, the smallest of {len(found)}."
+    second = rest[0]
+    text = f"{first.name} won: its {noun} is {_spread(first)}, the smallest of {len(found)}. "
+    return text + f"Next is {second.name}, {_value(second)}. {_certainty(first, second)}"
+
+
+def _spread(one: Standing) -> str:
+    if len(one.values) == 1:
+        return f"{short(one.middle)} (one run)"
+    low, high = min(one.values), max(one.values)
+    to = f"{short(low)} to {short(high)}" if math.isfinite(high) else f"from {short(low)}, and some diverged"
+    return f"{short(one.middle)} (median of {len(one.values)} runs, {to})"
+
+
+def _value(one: Standing) -> str:
+    return short(one.middle) if math.isfinite(one.middle) else "of which half or more diverged"
+
+
+def _certainty(first: Standing, second: Standing) -> str:
+    """Say in how many pairs of runs the winner is ahead, which is what a rank test counts (Mann and Whitney, 1947)."""
+    won, pairs = ahead(first, second)
+    if len(first.values) == 1 or len(second.values) == 1:
+        return "With one run of each, chance may have decided: only more seeds would tell." if pairs == 1 else (
+            f"It is ahead in {won:g} of {pairs} comparisons; with one run on a side, chance may have decided."
+        )  # fmt: skip
+    word = "Certain" if won == pairs and pairs >= 9 else "Likely" if won >= 0.8 * pairs else "Uncertain"
+    more = ", whichever seeds are compared" if won == pairs else ""
+    return f"{word}: it is ahead in {won:g} of {pairs} pairs of runs{more}."
+
+
+def winner_table(panels: Sequence[Panel]) -> Table:
+    """Return the first lines of the order, with the share of pairs of runs in which the winner is ahead of each."""
+    found = standings(panels)
+    y = measure_of([run for one in found for run in one.runs])
+    rows: list[dict[str, Any]] = []
+    for place, one in enumerate(found[:MOST_ROWS], start=1):
+        good = [value for value in one.values if math.isfinite(value)]
+        tests = [run.outcome.get("test_error") for run in one.runs]
+        row = {"": place, "line": one.name, "runs": len(one.values), "diverged": len(one.values) - len(good)}
+        row[f"final {y}"] = one.middle if math.isfinite(one.middle) else None
+        row |= {"smallest": min(good, default=None), "largest": max(good, default=None)} if len(one.values) > 1 else {}
+        if y == "validation_error" and all(value is not None for value in tests):
+            row["test error"] = median(float(value) for value in tests if value is not None)
+        if place > 1:
+            won, pairs = ahead(found[0], one)
+            row["winner ahead"] = f"{won:g} of {pairs}"
+        rows.append(row)
+    if all(row["diverged"] == 0 for row in rows):
+        rows = [{name: value for name, value in row.items() if name != "diverged"} for row in rows]
+    return Table(rows)
