@@ -12,8 +12,8 @@ from docutils.utils.math.latex2mathml import tex2mathml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from docs.generate.copies import contents, pointed, write_copies  # noqa: E402: the path comes first
-from docs.generate.links import COPIES  # noqa: E402
+from docs.generate.copies import contents, pointed, write_copies
+from docs.generate.links import COPIES
 
 project = "fredsim"
 author = "the authors of fredsim"
