@@ -12,14 +12,21 @@ from docutils.utils.math.latex2mathml import tex2mathml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from docs.generate.copies import contents, pointed, write_copies
+from docs.generate.links import COPIES
+
 project = "fredsim"
 author = "the authors of fredsim"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["generate", "_static"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+exclude_patterns = ["generate", "_static", "notebooks", "pictures"]
 
 # Headings have the anchors that the repository's own pages give them, and fenced mathematics is mathematics there, too.
 myst_heading_anchors = 4
 myst_fence_as_directive = ["math"]
+
+# A button copies what a reader types: no prompts, and no output.
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
 
 default_role = "code"  # docstrings have Markdown's backticks
 autodoc_member_order = "bysource"
@@ -47,27 +54,15 @@ def _set(translator: Any, node: Any) -> None:
     raise nodes.SkipNode
 
 
-def _add_contents(app: Any, name: str, source: list[str]) -> None:
-    """Make the manual's contents of the lists of the first page, which the repository shows as they are."""
-    del app
-    if name != "index":
-        return
-    parts = re.split(r"^## (.*)\n", source[0], flags=re.MULTILINE)
-    for heading, text in zip(parts[1::2], parts[2::2], strict=True):
-        pages = "\n".join(re.findall(r"^- \[.*\]\((.*)\.md\)$", text, flags=re.MULTILINE))
-        source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {heading}\n\n{pages}\n```\n"
-
-
-def _bring_along(app: Any, name: str, source: list[str]) -> None:
-    """Let links to files of the repository that are no pages of the manual lead to copies of them."""
-    folder = (Path(app.srcdir) / name).parent
-
-    def download(link: re.Match[str]) -> str:
-        path = (folder / link[2]).resolve()
-        outside = path.is_file() and not path.is_relative_to(app.srcdir)
-        return f"{{download}}`{link[1]} <{link[2]}>`" if outside else link[0]
-
-    source[0] = re.sub(r"(?<!!)\[([^\]]*)\]\((\.\./[^)#]*)\)", download, source[0])
+def _read(app: Any, name: str, source: list[str]) -> None:
+    """Add a page's part of the sidebar, and let links lead to pages of the manual, or to downloads."""
+    page = Path(app.srcdir) / f"{name}.md"
+    if name == "index":
+        source[0] += contents(source[0], page)
+    if name in {"reference/servers", "reference/dispatchers"}:
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n" + f"{Path(name).name}/*\n```\n"
+    if not page.is_relative_to(COPIES):  # theirs lead there already
+        source[0] = pointed(source[0], page, page)
 
 
 PLAIN: dict[str, list[str]] = {}  # docstrings of properties: what stands before a colon in one is no type
@@ -86,8 +81,8 @@ def _put_plain(app: Any, what: str, name: str, found: Any, options: Any, lines: 
 
 def setup(app: Any) -> None:
     """Set mathematics as MathML, which browsers show without a script."""
+    write_copies()
     app.add_html_math_renderer("mathml", inline_renderers=(_set, None), block_renderers=(_set, None))
-    app.connect("source-read", _add_contents)
-    app.connect("source-read", _bring_along)
+    app.connect("source-read", _read)
     app.connect("autodoc-process-docstring", _keep_plain, priority=400)  # napoleon's is 500
     app.connect("autodoc-process-docstring", _put_plain, priority=600)

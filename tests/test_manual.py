@@ -11,9 +11,11 @@ from typer.main import get_command
 
 import fredsim
 from docs.generate.algorithms import changes_for, example_for, known
+from docs.generate.copies import contents, pointed
 from docs.generate.formulas import display, tex
+from docs.generate.groups import GROUPS
 from docs.generate.keys import all_keys, meaning_of
-from docs.generate.links import anchors, documents, links
+from docs.generate.links import COPIES, anchors, documents, links
 from docs.generate.pages import ROOT, generated_files
 from docs.generate.paths import PLAIN as EVERYDAY
 from docs.generate.paths import supported_paths
@@ -55,7 +57,9 @@ def test_every_key_that_an_editor_knows_has_a_place() -> None:
     pages = {"server": "servers", "dispatcher": "dispatchers", "compress": "compressors", "average": "averages"}
     for key in settings:
         top, _, below = key.partition(".")
-        shown = [page("reference/keys.md"), page(f"reference/{pages[top]}.md") if top in pages else ""]
+        names = sorted((ROOT / "docs/reference" / pages.get(top, "-")).glob("*.md"))
+        own = "".join(path.read_text(encoding="utf-8") for path in names)
+        shown = [page("reference/keys.md"), page(f"reference/{pages[top]}.md") + own if top in pages else ""]
         assert f"`{key}`" in shown[0] or (below == "name" and top != "clients") or f"| `{below}` |" in shown[1], key
 
 
@@ -63,6 +67,10 @@ def test_every_algorithm_has_its_section() -> None:
     for kind, classes in known().items():
         text = page(f"reference/{kind}s.md")
         sections = {part.partition("`")[0]: part for part in text.split("\n## `")[1:]}
+        if kind in GROUPS:
+            sections = {name: page(f"reference/{kind}s/{name}.md") for name in classes}
+            assert sorted(path.stem for path in (ROOT / f"docs/reference/{kind}s").iterdir()) == sorted(classes)
+            assert [name for name in classes if text.count(f"\n| [`{name}`]({kind}s/{name}.md) |") != 1] == []
         assert list(sections) == list(classes)
         for name, found in classes.items():
             fields = getattr(found, "Hyper", found).model_fields
@@ -113,14 +121,48 @@ def test_every_link_leads_somewhere(document: Path) -> None:
 
 def test_every_page_belongs_to_a_part_of_the_manual() -> None:
     parts = re.split(r"^## ", page("index.md"), flags=re.MULTILINE)[1:]
-    listed = [link for part in parts for link in re.findall(r"^- \[.*\]\((.*)\)$", part, re.MULTILINE)]
+    entries = [re.findall(r"^- \[(.+)\]\((.*)\)\\\n  (\S.*[.?])$", part, re.MULTILINE) for part in parts]
+    assert [len(found) for found in entries] == [part.count("\n- ") for part in parts]  # each says what it is for
+    listed = [link for found in entries for _, link, _ in found]
     pages = {
         path.relative_to(ROOT / "docs").as_posix()
         for path in (ROOT / "docs").rglob("*.*")
-        if path.suffix in {".md", ".ipynb"}
+        if path.suffix in {".md", ".ipynb"} and COPIES not in path.parents
     }
-    assert [part.partition("\n")[0] for part in parts] == ["Tutorial", "How to", "Explanations", "Reference"]
-    assert sorted(listed) == sorted(pages - {"index.md"})
+    below = {name for name in pages if re.match(r"reference/(servers|dispatchers)/", name)}
+    assert sorted(link for link in listed if not link.startswith("../")) == sorted(pages - {"index.md"} - below)
+    reached = {(ROOT / "docs" / link).resolve() for link in listed}
+    for path in [path for path in reached if path.suffix == ".md"]:
+        reached |= {(path.parent / link.partition("#")[0]).resolve() for link in links(path)}
+    results = {path for path in documents() if ROOT / "results" in path.parents and not path.stem.endswith("-table")}
+    assert results - reached == set()
+
+
+def test_the_sidebar_has_the_names_of_the_front_page() -> None:
+    text = page("index.md")
+    found = contents(text, ROOT / "docs/index.md")
+    assert re.findall(r":caption: (.*)", found) == re.findall(r"^## (.*)", text, re.MULTILINE)
+    names = [name for name, _ in re.findall(r"^(\S.*) <(.*)>$", found, re.MULTILINE)]
+    assert names == re.findall(r"^- \[(.+)\]\(", text, re.MULTILINE)
+    assert len(names) > 50
+
+
+def test_links_of_copied_pages_lead_where_they_led() -> None:
+    source, copy = ROOT / "results/reference/fasgd/README.md", COPIES / "results/reference/fasgd/README.md"
+    cases = {
+        "[a](../../../docs/time.md#traces)": "[a](../../../../time.md#traces)",
+        "[b](../time/README.md)": "[b](../time/README.md)",
+        "![c](fig1/error.png)": "![c](../../../../../results/reference/fasgd/fig1/error.png)",
+        "[d](fig1/runs.csv)": "{download}`d <../../../../../results/reference/fasgd/fig1/runs.csv>`",
+        "[e](../staleness)": "[e](../staleness/README.md)",
+        "[f](#here)": "[f](#here)",
+        "[g](https://arxiv.org/abs/1601.04033)": "[g](https://arxiv.org/abs/1601.04033)",
+        "```text\n[h](../staleness)\n```": "```text\n[h](../staleness)\n```",
+    }
+    for written, changed in cases.items():
+        assert pointed(written, source, copy) == changed
+    front = ROOT / "docs/index.md"
+    assert pointed("[i](notebooks/strategies.ipynb)", front, front) == "[i](repository/docs/notebooks/strategies.md)"
 
 
 @pytest.mark.parametrize(

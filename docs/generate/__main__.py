@@ -5,5 +5,6 @@ from docs.generate.pages import ROOT, generated_files
 for name, text in generated_files():
     path = ROOT / name
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
         print(name)

@@ -1,4 +1,4 @@
-"""The pages of servers, dispatchers and so on, one per kind: idea, equations, hyper-parameters, sources, paths."""
+"""The pages of servers, dispatchers and so on: idea, equations, hyper-parameters, sources, paths."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from docs.generate.fields import example_of, keys_of, tables
 from docs.generate.formulas import display
+from docs.generate.groups import GROUPS, facts, group_of, overview
 from docs.generate.markdown import NOTE, flow, linked, one_line
 from docs.generate.paths import supported_paths
 from fredsim.config.partition import PARTITIONS
@@ -79,6 +80,16 @@ ABOUT_PATHS = (
     "A run's path is the way in which it is computed; it changes how fast the run is, and no bit of it: "
     "[performance.md](../performance.md). The paths below are those of a run with the defaults otherwise."
 )
+#: What stands above the tables to choose by.
+CHOOSING: dict[str, tuple[str, ...]] = {
+    "server": (
+        "*Clients* says whether a client goes on as soon as its push has arrived (*never wait*), may be told to start "
+        "over, or waits for others. P is the number of parameters; what a server keeps is that of the example on its "
+        "page. Which server is best depends on the machines and the data: "
+        "[a comparison of 16 of them](../../results/reference/staleness/README.md) per gradient, "
+        "[another](../../results/reference/time/README.md) per simulated second.",
+    ),
+}
 PATHLESS = ("schedule", "partition")
 #: Examples of hyper-parameters without a default, for which any number of the right type would say little.
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -111,15 +122,39 @@ def known() -> dict[str, Mapping[str, Any]]:
 
 
 def algorithm_pages() -> Iterator[tuple[str, str]]:
-    """Yield (name, text) of each page."""
+    """Yield (name, text) of each page: one for each kind, and one for each server and each dispatcher."""
     for kind, classes in known().items():
         heading, text, key = KINDS[kind]
-        names = ", ".join(f"[`{name}`](#{name})" for name in classes)
-        parts = [NOTE, f"# {heading}", text, f"Named by the key `{key}`: {names}."]
-        parts += [] if kind in PATHLESS else [ABOUT_PATHS]
-        for name, found in classes.items():
-            parts += _section(kind, name, found)
+        names = "" if kind in GROUPS else ": " + ", ".join(f"[`{name}`](#{name})" for name in classes)
+        parts = [NOTE, f"# {heading}", text, f"Named by the key `{key}`{names}."]
+        parts += [] if kind in PATHLESS or kind in GROUPS else [ABOUT_PATHS]
+        if kind in GROUPS:
+            examples = {name: example_for(name, found.Hyper) for name, found in classes.items()}
+            parts += [*CHOOSING.get(kind, ()), *overview(kind, classes, examples)]
+            for name, found in classes.items():
+                yield f"{kind}s/{name}.md", _own_page(kind, name, found)
+        else:
+            for name, found in classes.items():
+                parts += _section(kind, name, found)
         yield f"{kind}s.md", "\n\n".join(parts) + "\n"
+
+
+def _own_page(kind: str, name: str, found: Any) -> str:
+    """Return the page of a server or a dispatcher."""
+    title, *parts = _section(kind, name, found)
+    group = group_of(kind, name)
+    anchor = re.sub(r"[^\w\- ]", "", group.heading.lower()).replace(" ", "-")
+    others = [f"[`{other}`]({kind}s/{other}.md)" for other in group.phrases if other != name]
+    lines = [f"- Group: [{group.heading}]({kind}s.md#{anchor}){', with ' + ', '.join(others) if others else ''}"]
+    if kind == "server":
+        known_facts = facts(found, example_for(name, found.Hyper))
+        lines += [
+            f"- Staleness: {group.phrases[name]}",
+            f"- Clients: {known_facts['clients']}",
+            f"- Keeps, beside θ: {known_facts['keeps']}",
+        ]
+    text = "\n\n".join([title.removeprefix("#"), parts[0], "\n".join(lines), *parts[1:]]) + "\n"
+    return f"{NOTE}\n\n" + re.sub(r"\]\((?![\w+.-]+://|#)", "](../", text)
 
 
 def _section(kind: str, name: str, found: Any) -> Iterator[str]:
@@ -141,7 +176,8 @@ def _section(kind: str, name: str, found: Any) -> Iterator[str]:
         yield f"Source: {linked(citation, UP)}."
     if kind not in PATHLESS and name not in {"trace", "lists"}:
         try:
-            yield f"Paths: {supported_paths(changes_for(kind, name, example))}."
+            what = f"[Paths]({UP}performance.md)" if kind in GROUPS else "Paths"
+            yield f"{what}: {supported_paths(changes_for(kind, name, example))}."
         except ConfigError as error:
             what = "give what it requires an example, Field(examples=[…]), or a line in EXAMPLES of docs/generate"
             raise ConfigError(f"the page of {kind} {name}: {flow(example)} is refused: {error}; {what}") from None

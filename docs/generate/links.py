@@ -11,15 +11,17 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-__all__ = ["ROOT", "anchors", "documents", "links"]
+__all__ = ["COPIES", "ROOT", "anchors", "documents", "links"]
 
 ROOT = Path(__file__).parents[2]
+COPIES = ROOT / "docs/repository"  # what a build of the manual leaves there; git ignores it
 
 
 def documents() -> list[Path]:
     """Return the repository's Markdown files."""
     folders = (ROOT.glob("*.md"), (ROOT / "docs").rglob("*.md"), (ROOT / "results/reference").rglob("*.md"))
-    return sorted([ROOT / "results/README.md", *(path for folder in folders for path in folder)])
+    found = [ROOT / "results/README.md", *(path for folder in folders for path in folder)]
+    return sorted(path for path in found if COPIES not in path.parents)
 
 
 def links(path: Path) -> Iterator[str]:
