@@ -12,7 +12,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from fredsim.show.plots.drawing import Drawing, Kind, Options, X, logarithmic
+from fredsim.show.plots.axes import logarithmic
+from fredsim.show.plots.drawing import Drawing, Kind, Options, X
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import Table
 

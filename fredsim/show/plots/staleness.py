@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fredsim.show.plots.drawing import Drawing, Kind, Options, logarithmic
+from fredsim.show.plots.axes import logarithmic
+from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import Table
 
