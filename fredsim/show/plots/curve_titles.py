@@ -23,6 +23,7 @@ from fredsim.show.plots.subjects import subject_of
 __all__ = ["MANY", "Shape", "name_lines", "titled"]
 
 MANY = 6  # the most lines that have bands, and are named by a legend alone
+LONGEST_END = 40  # the most letters of a name that stands there
 MOST_NAMED_ENDS = 24  # the most lines that are named where they end
 
 
@@ -85,5 +86,7 @@ def name_lines(
             return False
         text = drawing.merged.get(line.label, entries[line.label])
         ends.append(End(float(shape.at[known[-1]]), float(shape.middle[known[-1]]), text, line.colour))
+    if max(len(end.name) for end in ends) > LONGEST_END:
+        return False
     name_ends(grid[0], ends)
     return True

@@ -71,7 +71,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.set_xlabel(f"{label} ({name})" if name else label)
         plain_numbers(axes, "x")
         if options.end is None:
-            axes.set_xlim(right=max(float(one.dataLim.x1) for one in grid) or None)
+            axes.set_xlim(right=(end or 1) / unit)
     scale = style_y(grid, options)
     for axes in grid if options.end is None else ():
         unclip(axes)

@@ -45,9 +45,10 @@ SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))  # units of ti
 class Drawing:
     """The result of drawing a figure: its caption, its tables, and whether it has published points.
 
-    `question`, `answer`: the title that it has by default, and the line below that. `order`: the labels of lines in the
-    order of the legend, such as the best first. `merged`: what the legend calls a line with which others coincide, by
-    label. `named`: whether the lines are named where they end, so that no legend is needed.
+    `question`, `answer`: the title that it has by default, and the line below that. `order`: the labels of lines in
+    the order of the legend, such as the best first. `merged`: what the legend calls a line with which others
+    coincide, by label. `heading`: the legend's title, by default what all lines have in common; `first`: which lines
+    are first in the legend. `named`: whether the lines are named where they end, so that no legend is needed.
     """
 
     caption: str
@@ -57,6 +58,8 @@ class Drawing:
     answer: str = ""
     order: Sequence[str] = ()
     merged: Mapping[str, str] = field(default_factory=dict)
+    heading: str = ""
+    first: str = "best first"
     named: bool = False
 
 

@@ -53,7 +53,6 @@ TRACE = ".json"  # the suffix of a timeline's trace file
 LETTERS_PER_INCH = 20  # of the caption
 TITLE_LETTERS = 11.5  # letters of the title per inch
 LINE_OF_TITLE = 1.2  # the distance of its lines, as a multiple of its size
-BEST_FIRST = "best first"
 EDGE = 0.08  # where the title begins, in inches
 WIDTH, ALONE = 7.0, 6.4  # the width, in inches, of a figure with two panels in a row, and with one
 
@@ -177,10 +176,11 @@ def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style)
 
 def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing) -> Words:
     """Return the legend's words; the lines of a sweep are in its order, others in that of the results."""
-    if subject.values or len(drawing.order) < 2:
-        return Words(subject.title, names)
-    title = f"{subject.title} ({BEST_FIRST})" if subject.title else BEST_FIRST
-    return Words(title if drawing.answer else subject.title, names, drawing.order)
+    title = drawing.heading or subject.title
+    if subject.values or drawing.heading or len(drawing.order) < 2:
+        return Words(title, names)
+    first = drawing.first if drawing.answer else ""
+    return Words(f"{title} ({first})" if title and first else title or first, names, drawing.order)
 
 
 def _share_labels(axes: Axes, *, below: bool, beside: bool) -> None:

@@ -25,6 +25,7 @@ NAMES = 12  # letters of the legend per inch
 WIDEST_BESIDE = 0.45  # the largest share of the width that a legend beside the panels may take
 MOST_INSIDE_FIXED = 3  # the most lines whose legend fits inside the axes, if the figure's width is given
 HANDLE = 0.45  # the width, in inches, of a line's sample before its name
+LONGEST = 32  # the most letters in a line of a legend beside the panels
 MOST_COLUMNS = 4
 Place = Literal["best", "upper right", "upper left", "lower left", "lower right", "center right", "upper center"]
 PLACES: tuple[Place, ...] = get_args(Place)  # inside a panel
@@ -121,8 +122,12 @@ def _finish(legend: Legend) -> Legend:
 
 def _add_beside(figure: Figure, handles: dict[str, Artist], title: str) -> None:
     """Draw the legend beside the panels; if long names would leave too little space for these, widen the figure."""
+    names, heading = (
+        ("\n".join(textwrap.wrap(name, LONGEST)) for name in handles),
+        "\n".join(textwrap.wrap(title, LONGEST)),
+    )
     legend = _finish(
-        figure.legend(list(handles.values()), list(handles), loc="outside right center", title=title or None)
+        figure.legend(list(handles.values()), list(names), loc="outside right center", title=heading or None)
     )
     width, taken = figure.get_figwidth(), legend.get_window_extent().width / figure.dpi
     if taken > WIDEST_BESIDE * width:
