@@ -19,6 +19,7 @@ from fredsim.show.plots.words import SYMBOLS, name_of, noun, value_name
 
 __all__ = ["Point", "titled", "x_label"]
 
+GROWING = ("clients.count",)  # keys that no one chooses for the smallest error
 COSTS = {
     "bytes": "bytes pushed and fetched", "iterations": "iterations", "updates": "updates",
     "seconds": "simulated time", "pushes": "share of pushes that pass", "fetches": "share of fetches that pass",
@@ -47,21 +48,26 @@ def titled(
     x = x_label(options).partition(" (")[0]
     if not adjective:
         return replace(drawing, question=f"How does {name} depend on {x}?", merged=merged)
-    best = [_best(panel, found, same, y) for panel, found in zip(panels, points, strict=True)]
+    far = options.axis in GROWING
+    best = [_best(panel, found, same, y, far=far) for panel, found in zip(panels, points, strict=True)]
     finals = [{one: value for one, (value, _) in found.items()} for found in best]
     of = "" if label in UNNAMED else f" of {label}"
     answer = "" if label else leaders(finals, _placed(best, subject.full, options))
     words = isinstance(next(iter(best[0].values()))[1], str)
     if options.axis is None:
         question = f"How does the {name}{of} depend on the {COSTS[options.x or 'bytes']}?"
-    elif label and words:
+    elif words:
         question = f"Which {noun({options.axis})} has the {adjective} {name}?"
-        by_word = [{str(point.x): _middle(point, y) for point in found[label]} for found in points if label in found]
-        answer = leaders(by_word, {word: value_name(options.axis, word) for found in by_word for word in found})
+        cases = [[*some] for found in points for one, some in found.items() if one in same]
+        by_word = [{str(point.x): _middle(point, y) for point in some} for some in cases]
+        named = {word: value_name(options.axis, word) for found in by_word for word in found}
+        answer = leaders(by_word, named, panels="cases")
     elif label:
         question = f"At which {x} is the {name}{of} {adjective}?"
         (value, at), *more = (found[label] for found in best if label in found)
         answer = f"At {x} = {number(float(at or 0))} ({number(value)})" if not more and at is not None else ""
+    elif options.axis in GROWING:
+        question = f"Which {subject.noun} keeps the {adjective} {name} as {x} grows?"
     else:
         question = f"Which {subject.noun} has the {adjective} {name}, and at which {x}?"
     return replace(drawing, question=question, answer=answer, order=ranked(finals), merged=merged)
@@ -73,13 +79,14 @@ def _middle(point: Point, y: str) -> float:
 
 
 def _best(
-    panel: Panel, points: Mapping[str, Sequence[Point]], same: Mapping[str, Sequence[str]], y: str
+    panel: Panel, points: Mapping[str, Sequence[Point]], same: Mapping[str, Sequence[str]], y: str, *, far: bool
 ) -> dict[str, tuple[float, float | str | None]]:
-    """Return the smallest value of each line that is drawn, and where it is."""
+    """Return the smallest value of each line that is drawn, or the one that is `far` on the axis, and where it is."""
     found: dict[str, tuple[float, float | str | None]] = {}
     for line in panel.lines:
         if line.label in same:
             middles = [(_middle(point, y), point.x) for point in points[line.label]]
+            middles = middles[-1:] if far else middles
             found[line.label] = min(middles, key=lambda one: one[0] if math.isfinite(one[0]) else math.inf)
     return found
 

@@ -155,21 +155,23 @@ def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style)
 
     A title that is given is the only text that may have formulas.
     """
+    bold: dict[str, Any] = {"fontsize": style.title, "fontweight": "bold", "ha": "left"}
+    place = EDGE / figure.get_figwidth()
     if options.title or options.style:
-        figure.suptitle(visible(options.title, "\n"), fontsize=style.title)
+        looks = {"fontsize": style.title} if options.style else {"x": place, **bold}
+        figure.suptitle(visible(options.title, "\n"), **looks)
         return
     if not drawing.question:
         return
     letters = int(TITLE_LETTERS * figure.get_figwidth())
     lines = textwrap.wrap(visible(drawing.question, SHOWN), letters)
     answer = textwrap.shorten(visible(drawing.answer, SHOWN), int(1.25 * letters), placeholder=" …")
-    bold: dict[str, Any] = {"fontsize": style.title, "fontweight": "bold", "ha": "left", "parse_math": False}
-    figure.suptitle("\n".join([*lines, *([" "] if answer else [])]), x=EDGE / figure.get_figwidth(), **bold)
+    figure.suptitle("\n".join([*lines, *([" "] if answer else [])]), x=place, parse_math=False, **bold)
     if answer:  # in the room of the last, empty line
         pad = figure.get_layout_engine().get()["h_pad"]  # type: ignore[union-attr]  # where the layout puts titles
         below = pad + (len(lines) * LINE_OF_TITLE + 0.2) * style.title / 72
         figure.text(
-            EDGE / figure.get_figwidth(), 1 - below / figure.get_figheight(), answer, va="top", ha="left",
+            place, 1 - below / figure.get_figheight(), answer, va="top", ha="left",
             fontsize=style.title - 1, color="0.25", parse_math=False,
         ).set_in_layout(False)  # fmt: skip
 

@@ -17,6 +17,7 @@ __all__ = ["add_headers", "groups_of", "neighbours"]
 
 MOST_LINES = 3  # the most lines of a head that is flat
 TURNED = 20  # the most letters in a line of a head that is turned
+FEWEST = 2  # the fewest columns of a group
 GAP = 0.06  # inches between the two levels
 
 
@@ -31,14 +32,14 @@ def neighbours(panels: Sequence[Panel]) -> list[Panel]:
 def groups_of(panels: Sequence[Panel]) -> list[tuple[str, list[str]]]:
     """Return the groups of neighbouring columns, each with its head and those of its columns.
 
-    There is one group without a head if columns have a single key, or if each would be a group of its own.
+    There is one group without a head if columns have a single key, or if one would be a group of its own.
     """
     titles = [panel.title for panel in panels]
     if any(len(panel.parts) < 2 for panel in panels):
         return [("", titles)]
     found = [(head, [*some]) for head, some in groupby(panels, key=lambda panel: panel.parts[0])]
     heads = [head for head, _ in found]
-    if len(found) == len(panels) or len(set(heads)) < len(heads) or len(heads) == 1:
+    if min(len(some) for _, some in found) < FEWEST or len(set(heads)) < len(heads) or len(heads) == 1:
         return [("", titles)]
     return [
         (head, [panel.title.removeprefix(head).removeprefix(", ") or panel.title for panel in some])

@@ -43,6 +43,9 @@ def subject_of(panels: Sequence[Panel]) -> Subject:
     title, entries = _shared([*every])
     values = _swept(keys, flat)
     if len(values) < 2:
+        if start := _prefix([*entries.values()]) if len(entries) > 1 else "":
+            short = {label: text.removeprefix(start) for label, text in entries.items()}
+            return Subject(noun(keys), ", ".join(filter(None, (title, start.rstrip(" =")))), short, entries)
         return Subject(noun(keys), title or _headline(keys, len(every)), entries, entries)
     key = next(
         key for key in sorted(keys) if all(key in some[0] for label, some in flat.items() if values[label] is not None)
@@ -127,9 +130,12 @@ def _shared(labels: Sequence[str]) -> tuple[str, dict[str, str]]:
 
 
 def _prefix(texts: Sequence[str]) -> str:
-    """Return the words with which all texts begin."""
-    first = texts[0].rpartition(" ")[0]
-    return f"{first} " if first and all(text.startswith(f"{first} ") for text in texts) else ""
+    """Return the words with which all texts begin, none of them being its whole text."""
+    first, *others = (text.split(" ") for text in texts)
+    count = 0
+    while count < len(first) - 1 and all(len(other) > count + 1 and other[count] == first[count] for other in others):
+        count += 1
+    return "".join(f"{word} " for word in first[:count])
 
 
 def _headline(keys: set[str], lines: int) -> str:

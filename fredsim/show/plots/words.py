@@ -62,16 +62,12 @@ def noun(keys: set[str]) -> str:
 
     A server's own hyper-parameters count as part of it where its name differs, too.
     """
-    if not keys:
-        return "setting"
     if "server.name" in keys and all(key.startswith("server.") for key in keys):
         return "server"
-    if all(key.startswith(("dispatcher.push", "dispatcher.fetch")) for key in keys):
-        both = any(key.startswith("dispatcher.push") for key in keys), any("fetch" in key for key in keys)
-        return "pair of gates" if all(both) else "push gate" if both[0] else "fetch gate"
-    for start, found in NOUNS.items():
-        if all(f"{key}.".startswith(f"{start}.") for key in keys):
-            return found
-    if len(keys) == 1:
-        return name_of(*keys) if next(iter(keys)) in SYMBOLS else f"value of {name_of(*keys)}"
-    return "variant of the server" if all(key.startswith("server.") for key in keys) else "setting"
+    if keys and all(key.startswith(("dispatcher.push", "dispatcher.fetch")) for key in keys):
+        pushes, fetches = (any(key.startswith(f"dispatcher.{one}") for key in keys) for one in ("push", "fetch"))
+        return "pair of gates" if pushes and fetches else "push gate" if pushes else "fetch gate"
+    if len(keys) == 1 and not (keys & NOUNS.keys()) and not next(iter(keys)).endswith(".name"):
+        return f"choice of {name_of(*keys)}"
+    fitting = (found for start, found in NOUNS.items() if all(f"{key}.".startswith(f"{start}.") for key in keys))
+    return next(fitting, "setting") if keys else "setting"
