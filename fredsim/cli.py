@@ -206,7 +206,7 @@ def plot(
     reach: option.Reach = None,
     where: option.Where = None,
     best: option.Best = False,
-    log: option.Logarithmic = False,
+    log: option.Logarithmic = None,
     quartiles: option.Quartiles = False,
     clients: option.SomeClients = None,
     begin: option.Begin = None,

@@ -53,8 +53,9 @@ class Options:
     dotted key; None is seconds for curves if all rows are on the clock, else iterations, and bytes for ends. `reach`:
     values of `y` for which the table of curves has the first iteration, bytes and seconds, and of which a matrix shows
     one; for runs that have a gap instead of an error, the error stands for the gap. `where`: only runs whose keys have
-    these values, or one of a list, are drawn; `best`: of these, only those that `select` chose; `log`: a logarithmic y
-    axis; `quartiles`: the bands of curves cover the middle half of the runs, not all. `clients`, such as `0-3,8`, and
+    these values, or one of a list, are drawn; `best`: of these, only those that `select` chose; `log`: whether the y
+    axis is logarithmic, None: if the values shown span more than a factor of 5; `quartiles`: the bands of curves
+    cover the middle half of the runs, not all. `clients`, such as `0-3,8`, and
     `begin` and `end`, in simulated seconds, select the part of a timeline, or of waits, that is shown; for curves `end`
     is where the x axis ends. `caption`: whether the picture has its caption and `command`. `data_root`: where data
     files are kept, which only a figure of shards reads. `style`: one of STYLES, for one column of a paper or for the
@@ -67,7 +68,7 @@ class Options:
     y: str = "validation_error"
     reach: Sequence[float] = ()
     best: bool = False
-    log: bool = False
+    log: bool | None = None
     quartiles: bool = False
     title: str = ""
     caption: bool = True

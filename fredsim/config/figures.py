@@ -38,8 +38,8 @@ class FigureChoice(HyperParameters):
     """Only runs whose keys have these values, or one of a list, are drawn."""
     best: bool = False
     """Whether only those of these runs are drawn that the experiment's `select` chose."""
-    log: bool = False
-    """Whether the y axis is logarithmic."""
+    log: bool | None = None
+    """Whether the y axis is logarithmic; null: if the values shown span more than a factor of 5."""
     quartiles: bool = False
     """For curves: whether bands are from the lower to the upper quartile of the runs, not from the smallest to the
     largest value."""
@@ -68,7 +68,7 @@ class FigureChoice(HyperParameters):
         """Return the keys as they are written; some of them only if they do not have their defaults."""
         data: dict[str, Any] = serialize(self)
         data["from"] = data.pop("from_")
-        optional = {"clients", "from", "to", "style"}
+        optional = {"clients", "from", "log", "to", "style"}
         data = {key: value for key, value in data.items() if key not in optional or value is not None}
         return {
             key: value for key, value in data.items() if key not in {"best", "latex", "quartiles", "where"} or value

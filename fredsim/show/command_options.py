@@ -217,7 +217,10 @@ Where = Annotated[
     ),
 ]
 Best = Annotated[bool, typer.Option("--best", help="Only the runs that the experiment's `select` chose.")]
-Logarithmic = Annotated[bool, typer.Option("--log", help="A logarithmic y axis.")]
+Logarithmic = Annotated[
+    bool | None,
+    typer.Option("--log/--linear", help="The y axis; by default it is logarithmic if values span a factor of 5."),
+]
 Quartiles = Annotated[
     bool, typer.Option("--quartiles", help="For curves: bands from the lower to the upper quartile of the runs.")
 ]

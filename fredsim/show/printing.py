@@ -23,7 +23,6 @@ from fredsim.runs.results import Result, Results
 from fredsim.runs.verify import results_of
 from fredsim.show.command_options import command_line, given_options
 from fredsim.show.distinct import distinct, note_alike
-from fredsim.show.escaping import escape_title
 from fredsim.show.tables import Table, write_files
 from fredsim.show.terminal import PlainConsole, print_table, say, say_message
 from fredsim.system.memory import format_bytes
@@ -143,13 +142,13 @@ def draw_figures(
     """
     from fredsim.show import plots
 
-    title, command = escape_title(str(results[0].config["name"])), shlex.join(["fredsim", "plot", str(folder)])
+    command = shlex.join(["fredsim", "plot", str(folder)])
     tables: list[Table] = []
     left_out: list[tuple[Path, FredsimError]] = []
     for figure in figures or [FigureChoice(name="error")]:
         path = folder / figure.file
         try:
-            drawing = plots.plot(results, path, figure.kind, figure.options(title, command))
+            drawing = plots.plot(results, path, figure.kind, figure.options(command=command))
             write_files(path, drawing.tables, drawing.caption, command, latex=figure.latex)
         except FredsimError as error:
             left_out.append((path, error))

@@ -8,7 +8,7 @@ the value of its last row so far.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,9 @@ from matplotlib.axes import Axes
 
 from fredsim.runs.results import Result
 from fredsim.show.plots import published
+from fredsim.show.plots.axes import plain_numbers, style_y, unclip
+from fredsim.show.plots.coinciding import coinciding
+from fredsim.show.plots.curve_titles import MANY, Shape, name_lines, titled
 from fredsim.show.plots.drawing import (
     Drawing,
     Kind,
@@ -29,7 +32,6 @@ from fredsim.show.plots.drawing import (
     mark_diverged,
     marker_notes,
     quantity_text,
-    style_y,
     x_of,
 )
 from fredsim.show.plots.groups import Line, Panel
@@ -50,34 +52,70 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     x, y, real = options.x or default_x(runs), options.y, any(run.live for run in runs)
     end = options.end or max(x_of(run.metrics, x).max() for run in runs)
     unit, name = axis_unit(x, end)
+    shapes = [{line.label: _shape(line, x, y, unit, options.quartiles) for line in panel.lines} for panel in panels]
+    same = _coinciding(panels, shapes)
     sources: dict[str, None] = {}
-    for axes, panel in zip(grid, panels, strict=True):
+    for axes, panel, found in zip(grid, panels, shapes, strict=True):
+        several = [line for line in panel.lines if line.label in same]
+        for line in several:
+            _draw(axes, line, found[line.label], banded=len(several) <= MANY)
         for line in panel.lines:
-            _draw(axes, line, x, y, unit, quartiles=options.quartiles)
-            for found in published.series(line.runs, x, y):
-                sources[found.source] = None
-                at, values = zip(*found.points, strict=True)
+            _mark_ends(axes, line, x, y, unit)
+            for one in published.series(line.runs, x, y):
+                sources[one.source] = None
+                at, values = zip(*one.points, strict=True)
                 axes.plot(np.array(at) / unit, values, "o", color=line.colour, fillstyle="none", markersize=4.5)
     for axes in grid:  # after drawing: a limit once set is no longer adjusted, and all panels share it
         axes.set_xlim(0, end / unit if options.end else None)
         label = "time" if real and x == "seconds" else X[x]
         axes.set_xlabel(f"{label} ({name})" if name else label)
+        plain_numbers(axes, "x")
+        if options.end is None:
+            axes.set_xlim(right=(end or 1) / unit)
     scale = style_y(grid, options)
-    counts = {len(line.runs) for panel in panels for line in panel.lines}
-    what = label_of(y).partition(" (")[0]
-    parts = [f"{what[0].upper()}{what[1:]} against {quantity_text(x, real=real)}."]
-    if max(counts) > 1:
-        several = f"{'up to ' if len(counts) > 1 else ''}{max(counts)}"
-        of = "quartiles" if options.quartiles else "smallest and largest"
-        parts.append(f"Lines: median of {several} runs; bands: their {of}.")
-        parts += [STEPS] if by_steps(runs, x) else []
-    parts += [*marker_notes(runs, sources), *([scale] if scale else [])]
-    rows = [final_row(panel, line, y, options) for panel in panels for line in panel.lines]
-    tables = [Table(rows)]
+    for axes in grid if options.end is None else ():
+        unclip(axes)
+    caption = _caption(panels, options, (x, y), real=real, banded=max(map(len, _drawn(panels, same))) <= MANY)
+    tables = [Table([final_row(panel, line, y, options) for panel in panels for line in panel.lines])]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _published_rows(panel, line, x, y)]
         tables.append(Table(rows, PUBLISHED))
-    return Drawing(" ".join(parts), tables, bool(sources))
+    text = " ".join([*caption, *marker_notes(runs, sources), *([scale] if scale else [])])
+    drawing = titled(Drawing(text, tables, bool(sources)), panels, same, x, y)
+    return replace(drawing, named=name_lines(grid, panels, shapes, drawing, options))
+
+
+def _drawn(panels: Sequence[Panel], same: Mapping[str, Sequence[str]]) -> list[list[Line]]:
+    """Return the lines of each panel without those that another one stands for."""
+    return [[line for line in panel.lines if line.label in same] for panel in panels]
+
+
+def _caption(
+    panels: Sequence[Panel], options: Options, axes: tuple[str, str], *, real: bool, banded: bool
+) -> list[str]:
+    """Return the sentences about what is drawn."""
+    x, y = axes
+    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    most = max(len(line.runs) for panel in panels for line in panel.lines)
+    fewest = min(len(line.runs) for panel in panels for line in panel.lines)
+    what = label_of(y).partition(" (")[0]
+    parts = [f"{what[0].upper()}{what[1:]} against {quantity_text(x, real=real)}."]
+    if most > 1:
+        several = f"{'up to ' if fewest < most else ''}{most}"
+        of = "quartiles" if options.quartiles else "smallest and largest"
+        parts.append(f"Lines: median of {several} runs{f'; bands: their {of}' if banded else ''}.")
+        parts += [STEPS] if by_steps(runs, x) else []
+    return parts
+
+
+def _coinciding(panels: Sequence[Panel], shapes: Sequence[Mapping[str, Shape]]) -> dict[str, list[str]]:
+    """Return the labels of the lines to draw, each with those that have the same values in all panels."""
+    keys: dict[str, list[object]] = {}
+    for place, panel in enumerate(panels):
+        for line in panel.lines:
+            crosses = tuple(run.has_diverged for run in line.runs)
+            keys.setdefault(line.label, []).append((place, shapes[place][line.label].key, crosses))
+    return coinciding({label: tuple(key) for label, key in keys.items()})
 
 
 CURVES = Kind("error or loss against iterations, updates, bytes or seconds", draw, shared=True)
@@ -88,13 +126,23 @@ def default_x(runs: Sequence[Result]) -> str:
     return "seconds" if all(run.timed and run.by_the_clock for run in runs) else "iterations"
 
 
-def _draw(axes: Axes, line: Line, x: str, y: str, unit: float, *, quartiles: bool) -> None:
+def _shape(line: Line, x: str, y: str, unit: float, quartiles: bool) -> Shape:
     at, values = _rows(line, x, y)
-    at = at / unit
-    axes.plot(at, values.median(axis=1), color=line.colour, linestyle=line.dash, label=line.label)
+    band = None
     if len(line.runs) > 1:
         low, high = (values.quantile(share, axis=1) for share in (QUARTILES if quartiles else ALL))
-        axes.fill_between(at, low, high, color=line.colour, alpha=0.18, linewidth=0)
+        band = (low.to_numpy(float), high.to_numpy(float))
+    return Shape(np.asarray(at / unit, float), np.asarray(values.median(axis=1), float), band)
+
+
+def _draw(axes: Axes, line: Line, shape: Shape, *, banded: bool) -> None:
+    axes.plot(shape.at, shape.middle, color=line.colour, linestyle=line.dash, label=line.label)
+    if banded and shape.band is not None:
+        axes.fill_between(shape.at, *shape.band, color=line.colour, alpha=0.18, linewidth=0)
+
+
+def _mark_ends(axes: Axes, line: Line, x: str, y: str, unit: float) -> None:
+    """Draw a cross where a run diverged."""
     for run in line.runs:
         if run.has_diverged:
             last = run.metrics.iloc[-1:]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from fredsim.config.figure_options import Options, X, Y, label_of
 from fredsim.errors import ConfigError
@@ -32,27 +31,36 @@ __all__ = [
     "default_y",
     "final_values",
     "label_of",
-    "logarithmic",
     "mark_diverged",
     "marker_notes",
     "quantity_text",
     "share_of",
-    "style_y",
     "x_of",
 ]
 
-FEW_DECADES = 2.2  # a logarithmic axis of so many decades or fewer also has labels at 2 and 5
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))  # units of time and their names
-LINEAR_DECADES = 0.3  # the height, in decades, of the linear part from 0 to the smallest positive value
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """The result of drawing a figure: its caption, its tables, and whether it has published points."""
+    """The result of drawing a figure: its caption, its tables, and whether it has published points.
+
+    `question`, `answer`: the title that it has by default, and the line below that. `order`: the labels of lines in
+    the order of the legend, such as the best first. `merged`: what the legend calls a line with which others
+    coincide, by label. `heading`: the legend's title, by default what all lines have in common; `first`: which lines
+    are first in the legend. `named`: whether the lines are named where they end, so that no legend is needed.
+    """
 
     caption: str
     tables: list[Table] = field(default_factory=list)
     published: bool = False
+    question: str = ""
+    answer: str = ""
+    order: Sequence[str] = ()
+    merged: Mapping[str, str] = field(default_factory=dict)
+    heading: str = ""
+    first: str = "best first"
+    named: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,50 +161,3 @@ def check_clocks(results: Iterable[Result], what: str, remedy: str) -> None:
 def share_of(row: pd.Series[float], copies: str) -> float:
     """Return the share of the potential pushes or fetches that were made."""
     return float(row[copies] / max(1, row[f"potential_{copies}"]))
-
-
-def style_y(grid: Sequence[Axes], options: Options) -> str:
-    """Label the y axis of panels that share it and set its scale, after drawing; an axis of the error begins at 0.
-
-    Returns the caption's sentence about the scale, or an empty text.
-    """
-    for axes in grid:
-        axes.set_ylabel(label_of(options.y))
-        if options.y == "validation_error" and not options.log:
-            axes.set_ylim(bottom=0)
-    return logarithmic(grid) if options.log else ""
-
-
-def logarithmic(grid: Sequence[Axes]) -> str:
-    """Give axes that share their scale a logarithmic y axis with plain numbers, after drawing.
-
-    If a value is 0, the axis is linear from 0 to the smallest positive value; without positive values it stays linear.
-    Returns the caption's sentence about that, or an empty text.
-    """
-    above = min(float(axes.dataLim.minposy) for axes in grid)
-    if not math.isfinite(above):
-        for axes in grid:
-            axes.set_ylim(bottom=0)
-        return "No value is above 0 that a logarithmic axis could show."
-    zeros = any(axes.dataLim.y0 <= 0 for axes in grid)
-    for axes in grid:
-        if zeros:
-            axes.set_yscale("symlog", linthresh=above, linscale=LINEAR_DECADES)
-            axes.set_ylim(bottom=-above / 4)
-        else:
-            axes.set_yscale("log")
-    low, high = grid[0].get_ylim()
-    few = math.log10(high / max(low, above)) <= FEW_DECADES
-    ticks, between = LogLocator(subs=(1, 2, 5) if few else (1,)), LogLocator(subs=range(2, 10))
-    for axes in grid:
-        if zeros:
-            numbers = (ticks.tick_values(above, high), between.tick_values(above, high))
-            labelled, unlabelled = ([value for value in found if value >= above] for found in numbers)
-            axes.yaxis.set_major_locator(FixedLocator([0, *labelled]))
-            axes.yaxis.set_minor_locator(FixedLocator(unlabelled))
-        else:
-            axes.yaxis.set_major_locator(ticks)
-            axes.yaxis.set_minor_locator(between)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    return f"Below {above:.3g} the axis is linear, to 0." if zeros else ""

@@ -5,8 +5,7 @@ The runs of one point are drawn as their median, with whiskers from the smallest
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -16,21 +15,24 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from fredsim.config.figure_options import SHARES
 from fredsim.runs.results import Result
 from fredsim.show.plots import published
+from fredsim.show.plots.axes import plain_numbers, style_y, unclip
+from fredsim.show.plots.coinciding import coinciding
 from fredsim.show.plots.drawing import (
     Drawing,
     Kind,
     Options,
-    X,
     axis_unit,
     final_values,
     label_of,
     mark_diverged,
     marker_notes,
     share_of,
-    style_y,
     x_of,
 )
-from fredsim.show.plots.groups import SYMBOLS, Line, Panel, flat_config, labels, value_name
+from fredsim.show.plots.end_titles import Point, titled, x_label
+from fredsim.show.plots.groups import Line, Panel, flat_config, labels
+from fredsim.show.plots.numbers import TickNumbers, number
+from fredsim.show.plots.words import value_name
 from fredsim.show.tables import PUBLISHED, Table
 
 __all__ = ["ENDS"]
@@ -40,21 +42,10 @@ TICKS = 8  # the most swept values that have a tick each
 SHORT = 4  # labels of ticks with more characters are rotated
 
 
-@dataclass(frozen=True)
-class Point:
-    """Runs that differ only in their seed, or have the same value on the x axis.
-
-    `x` is None if they do not have its key, or have null there.
-    """
-
-    x: float | str | None
-    runs: list[Result]
-
-
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw a panel into each Axes."""
-    points = {(panel.title, line.label): _points(line, options) for panel in panels for line in panel.lines}
-    every = [point for some in points.values() for point in some]
+    points = [{line.label: _points(line, options) for line in panel.lines} for panel in panels]
+    every = [point for found in points for some in found.values() for point in some]
     values = [point.x for point in every if point.x is not None]
     numbers = [value for value in values if not isinstance(value, str)]
     unit, name, places = 1.0, "", dict[str, float]()
@@ -63,43 +54,78 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     else:
         unit, name = axis_unit(options.x or "bytes", max(numbers, default=0.0))
     names = iter(labels([point.runs[0] for point in every]))
-    rows, beside = [], []
+    same = _coinciding(panels, points, options)
+    rows: list[dict[str, Any]] = []
+    beside: list[dict[str, Any]] = []
     sources: dict[str, None] = {}
-    for axes, panel in zip(grid, panels, strict=True):
+    for axes, panel, found in zip(grid, panels, points, strict=True):
         for line in panel.lines:
-            for point in points[panel.title, line.label]:
-                for source, value, ended in published.at_end(point.runs, options.y):
-                    sources[source] = None
-                    finals = final_values(ended, options.y)
-                    at = options.x or "bytes", point.x
-                    beside.append(published.row(panel, line.label, at, value, median(finals) if finals else None))
-                    if point.x is not None:
-                        place = _place(point.x, places, unit)
-                        axes.plot(place, value, "o", color=line.colour, fillstyle="none", markersize=6.5)
-            _draw(axes, line, points[panel.title, line.label], places, unit, options)
-            rows += [_row(panel, line, point, next(names), options) for point in points[panel.title, line.label]]
-        if places:
-            texts = [value_name(options.axis or "", text) for text in places]
-            rotation, side = (60, "right") if len(places) > 4 else (0, "center")
-            axes.set_xticks(list(places.values()), texts, rotation=rotation, ha=side)
-        elif numbers and 0 < min(numbers) * DECADE < max(numbers):
-            axes.set_xscale("log")
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            if options.axis is not None and len(ticks := sorted(set(numbers))) <= TICKS:
-                texts = [f"{value:g}" for value in ticks]
-                axes.set_xticks(ticks, texts)
-                if max(map(len, texts)) > SHORT:
-                    axes.tick_params("x", rotation=30)
-                axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlabel(f"{_x_label(options)} ({name})" if name else _x_label(options))
+            beside += _publish(axes, panel, line, found[line.label], options, (places, unit), sources)
+            if line.label in same:
+                _draw(axes, line, found[line.label], places, unit, options)
+            rows += [_row(panel, line, point, next(names), options) for point in found[line.label]]
+        _style_x(axes, options, places, numbers)
+        axes.set_xlabel(f"{x_label(options)} ({name})" if name else x_label(options))
     scale = style_y(grid, options)  # after drawing, as in curves
-    tables = [Table(rows)]
-    if sources:
-        tables.append(Table(beside, PUBLISHED))
-    return Drawing(" ".join(filter(None, (_caption(every, options, sources), scale))), tables, bool(sources))
+    for axes in grid:
+        unclip(axes)
+    tables = [Table(rows), *([Table(beside, PUBLISHED)] if sources else [])]
+    text = " ".join(filter(None, (_caption(every, options, sources), scale)))
+    return titled(Drawing(text, tables, bool(sources)), panels, points, same, options)
 
 
 ENDS = Kind("how runs ended: against a swept value, bytes, or the share of copies that passed", draw, shared=True)
+
+
+def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers: Sequence[float]) -> None:
+    """Set the scale and the ticks of the x axis: a place for each word, or numbers."""
+    if places:
+        texts = [value_name(options.axis or "", text) for text in places]
+        rotation, side = (60, "right") if len(places) > 4 else (0, "center")
+        axes.set_xticks(list(places.values()), texts, rotation=rotation, ha=side, rotation_mode="anchor")
+    elif numbers and 0 < min(numbers) * DECADE < max(numbers):
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_major_formatter(TickNumbers())
+        if options.axis is not None and len(ticks := sorted(set(numbers))) <= TICKS:
+            texts = [number(value) for value in ticks]
+            axes.set_xticks(ticks, texts)
+            if max(map(len, texts)) > SHORT:
+                axes.tick_params("x", rotation=30)
+            axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        plain_numbers(axes, "x", whole=options.axis is not None and all(value == int(value) for value in numbers))
+
+
+def _publish(
+    axes: Axes, panel: Panel, line: Line, points: Sequence[Point], options: Options,
+    scale: tuple[dict[str, float], float], sources: dict[str, None],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Draw the published points of a line, add their sources, and return the rows that compare with them."""
+    rows = []
+    for point in points:
+        for source, value, ended in published.at_end(point.runs, options.y):
+            sources[source] = None
+            finals = final_values(ended, options.y)
+            at = options.x or "bytes", point.x
+            rows.append(published.row(panel, line.label, at, value, median(finals) if finals else None))
+            if point.x is not None:
+                place = _place(point.x, *scale)
+                axes.plot(place, value, "o", color=line.colour, fillstyle="none", markersize=6.5)
+    return rows
+
+
+def _coinciding(
+    panels: Sequence[Panel], points: Sequence[Mapping[str, Sequence[Point]]], options: Options
+) -> dict[str, list[str]]:
+    """Return the labels of the lines to draw, each with those that have the same points in all panels."""
+    keys: dict[str, list[object]] = {}
+    for place, panel in enumerate(panels):
+        for line in panel.lines:
+            some = [(point.x, *final_values(point.runs, options.y)) for point in points[place][line.label]]
+            crosses = [run.has_diverged for point in points[place][line.label] for run in point.runs]
+            keys.setdefault(line.label, []).append((place, repr(some), repr(crosses)))
+    return coinciding({label: tuple(key) for label, key in keys.items()})
 
 
 def _points(line: Line, options: Options) -> list[Point]:
@@ -166,20 +192,8 @@ def _draw(
     )
 
 
-def _x_label(options: Options) -> str:
-    """Return the label of the x axis."""
-    if options.x in SHARES:
-        return f"share of {options.x} that passed"
-    if options.axis is None:
-        return X[options.x or "bytes"]
-    last = options.axis.rpartition(".")[2]
-    if last == "name":
-        return options.axis.removesuffix(".name")
-    return f"{SYMBOLS.get(options.axis, last)} ({options.axis})"
-
-
 def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]) -> str:
-    name = "total bytes" if (options.x or "bytes") == "bytes" else _x_label(options).partition(" (")[0]
+    name = "total bytes" if (options.x or "bytes") == "bytes" else x_label(options).partition(" (")[0]
     what = label_of(options.y).partition(" (")[0]
     parts = [f"{what[0].upper()}{what[1:]} at the end of runs against {name}."]
     most = max(len(point.runs) for point in points)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -23,12 +24,13 @@ from fredsim.show.plots.curves import CURVES
 from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, check_clocks, default_y
 from fredsim.show.plots.ends import ENDS
 from fredsim.show.plots.groups import Panel, by_run, group, single_panel
-from fredsim.show.plots.legends import add_legend, avoid_overlap
+from fredsim.show.plots.legends import Words, add_legend, avoid_overlap
 from fredsim.show.plots.matrix import MATRIX
 from fredsim.show.plots.probe import PROBE
 from fredsim.show.plots.shards import SHARDS
 from fredsim.show.plots.staleness import STALENESS
-from fredsim.show.plots.styles import style_of, take_literally
+from fredsim.show.plots.styles import SHOWN, Style, style_of, take_literally
+from fredsim.show.plots.subjects import Subject, coloured, subject_of
 from fredsim.show.plots.timeline import TIMELINE, trace
 from fredsim.show.plots.waits import WAITS
 from fredsim.system.files import replacing, write_errors
@@ -49,6 +51,10 @@ KINDS: dict[str, Kind] = {
 FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
 TRACE = ".json"  # the suffix of a timeline's trace file
 LETTERS_PER_INCH = 20  # of the caption
+TITLE_LETTERS = 11.5  # letters of the title per inch
+LINE_OF_TITLE = 1.2  # the distance of its lines, as a multiple of its size
+EDGE = 0.08  # where the title begins, in inches
+WIDTH, ALONE = 7.0, 6.4  # the width, in inches, of a figure with two panels in a row, and with one
 
 
 class ShownFigure(Figure):
@@ -107,13 +113,15 @@ def draw(
     column or key that does not exist, OutputError if results cannot be read.
     """
     panels, options = _prepared(results, kind, options or Options(), names)
+    subject = subject_of(panels)
+    panels = coloured(panels, subject)
     found, style = KINDS[kind], style_of(options)
     count = found.axes or len(panels)
     columns = 1 if found.panel_per_run else min(count, style.columns)
     rows = -(-count // columns)
     with mpl.rc_context(style.rc), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph ")  # of a name: a letter that the font lacks is an empty box
-        width = style.width or (5.5 if columns == 1 and not found.panel_per_run else 7.2)
+        width = style.width or (ALONE if columns == 1 and not found.panel_per_run else WIDTH)
         size = width, style.alone if rows == 1 else style.row * rows
         figure = ShownFigure(figsize=size, dpi=style.dpi, layout="constrained")
         grid = figure.subplots(rows, columns, sharex=found.shared, sharey=found.shared, squeeze=False)
@@ -126,21 +134,55 @@ def draw(
             if found.shared:
                 _share_labels(axes, below=number < count - columns, beside=bool(number % columns))
         take_literally(figure)
-        place = "above" if found.axes else "beside" if found.beside else "inside"
-        if not add_legend(figure, list(grid.flat[:count]), drawing.published, place, style):
+        place = "beside" if found.axes or found.beside else "inside"
+        texts = {label: drawing.merged.get(label, text) for label, text in subject.entries.items()}
+        words = _words(subject, texts, drawing)
+        shown = list(grid.flat[:count])
+        if not drawing.named and not add_legend(figure, shown, drawing.published, place, style, words):
             note = "There are too many lines to name; --by says which runs to take together."
             drawing = replace(drawing, caption=f"{drawing.caption} {note}")
         if text := next(filter(None, (alike(line.runs) for panel in panels for line in panel.lines)), ""):
             drawing = replace(drawing, caption=f"{drawing.caption} {text[0].upper()}{text[1:]}.")
-        title = visible(options.title, "\n")  # the only text that may have formulas
-        if found.axes:  # the legend is above
-            grid[0, 0].set_title(title, loc="left", fontsize=style.title)
-        else:
-            figure.suptitle(title, fontsize=style.title)
         if options.caption:
             _add_caption(figure, drawing.caption, options.command)
-        avoid_overlap(figure, list(grid.flat[:count]), drawing.published, style)
+        _add_title(figure, options, drawing, style)
+        avoid_overlap(figure, shown, drawing.published, style, words)
     return figure, drawing
+
+
+def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style) -> None:
+    """Write the title: the one that the options give, or for a page of results the question, and below it the answer.
+
+    A title that is given is the only text that may have formulas.
+    """
+    bold: dict[str, Any] = {"fontsize": style.title, "fontweight": "bold", "ha": "left"}
+    place = EDGE / figure.get_figwidth()
+    if options.title or options.style:
+        looks = {"fontsize": style.title} if options.style else {"x": place, **bold}
+        figure.suptitle(visible(options.title, "\n"), **looks)
+        return
+    if not drawing.question:
+        return
+    letters = int(TITLE_LETTERS * figure.get_figwidth())
+    lines = textwrap.wrap(visible(drawing.question, SHOWN), letters)
+    answer = textwrap.shorten(visible(drawing.answer, SHOWN), int(1.25 * letters), placeholder=" …")
+    figure.suptitle("\n".join([*lines, *([" "] if answer else [])]), x=place, parse_math=False, **bold)
+    if answer:  # in the room of the last, empty line
+        pad = figure.get_layout_engine().get()["h_pad"]  # type: ignore[union-attr]  # where the layout puts titles
+        below = pad + (len(lines) * LINE_OF_TITLE + 0.2) * style.title / 72
+        figure.text(
+            place, 1 - below / figure.get_figheight(), answer, va="top", ha="left",
+            fontsize=style.title - 1, color="0.25", parse_math=False,
+        ).set_in_layout(False)  # fmt: skip
+
+
+def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing) -> Words:
+    """Return the legend's words; the lines of a sweep are in its order, others in that of the results."""
+    title = drawing.heading or subject.title
+    if subject.values or drawing.heading or len(drawing.order) < 2:
+        return Words(title, names)
+    first = drawing.first if drawing.answer else ""
+    return Words(f"{title} ({first})" if title and first else title or first, names, drawing.order)
 
 
 def _share_labels(axes: Axes, *, below: bool, beside: bool) -> None:
@@ -208,7 +250,7 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
     if kind not in {"curves", "ends", "matrix"}:
         return options
     if options.y == "validation_error" and (y := default_y(results)) != options.y:
-        return replace(options, y=y, log=True)
+        return replace(options, y=y, log=True if options.log is None else options.log)
     for run in results:
         if options.y not in run.metrics:
             rest = f" (all runs have: {', '.join(available_y(results))})"

@@ -9,12 +9,14 @@ from typing import Any
 
 from fredsim.config.document import flatten
 from fredsim.config.experiment import Affects, irrelevant_to
-from fredsim.config.registry import KNOWN
 from fredsim.errors import ConfigError, nearest, visible
 from fredsim.runs.results import Result
+from fredsim.show.colours import PALETTE
+from fredsim.show.plots.words import NO_NOISE, words
 
 __all__ = [
-    "SYMBOLS",
+    "COLOURS",
+    "Flat",
     "Line",
     "Panel",
     "by_run",
@@ -23,20 +25,14 @@ __all__ = [
     "group",
     "labels",
     "single_panel",
-    "value_name",
 ]
 
-# Okabe and Ito (2008): eight colours that people with any colour vision can distinguish; dashes differ, too.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
-DASHES = ("-", "--", "-.", ":")
+COLOURS = PALETTE
+DASHES = ("-", "--", "-.", ":")  # those of the lines after the first eight
 
-SYMBOLS = {"clients.count": "λ", "clients.batch_size": "µ", "server.lr": "α"}
 PANEL_KEYS = ("clients.count", "clients.batch_size")
 #: The partition of configurations that have none: all clients share all rows.
 SHARED_ROWS = {"clients.partition.name": "iid", "clients.partition.shards": False}
-
-#: The noise of a clock whose tasks do not vary.
-NO_NOISE = ("dispatcher.compute.noise", "none")
 
 Flat = Mapping[str, Any]
 
@@ -53,10 +49,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines that share axes."""
+    """Lines that share axes; `parts`: the texts of which the title consists, one for each key that makes panels."""
 
     title: str
     lines: list[Line]
+    parts: tuple[str, ...] = ()
 
     def row(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row of a table, which begins with the panel's title, if it has one."""
@@ -127,12 +124,14 @@ def group(
         texts = [_joined(by, config) for config in flat]
     looks: dict[str, tuple[str, str]] = {}
     panels: dict[str, dict[str, Line]] = {}
+    parts: dict[str, tuple[str, ...]] = {}
     for result, config, text in zip(results, flat, texts, strict=True):
         title = _joined(panel, config)
+        parts.setdefault(title, tuple(_joined([key], config) for key in panel))
         n = len(looks)
         colour, dash = looks.setdefault(text, (COLOURS[n % len(COLOURS)], DASHES[n // len(COLOURS) % len(DASHES)]))
         panels.setdefault(title, {}).setdefault(text, Line(text, colour, dash, [])).runs.append(result)
-    return [Panel(title, list(lines.values())) for title, lines in panels.items()]
+    return [Panel(title, list(lines.values()), parts[title]) for title, lines in panels.items()]
 
 
 def flat_config(result: Result) -> Flat:
@@ -207,7 +206,7 @@ def _joined(keys: Sequence[str], config: Flat) -> str:
 def _texts(values: Flat) -> str:
     """Return the values of these keys as one text, without null and no noise, unless there is nothing else."""
     shown = {key: value for key, value in values.items() if value is not None and (key, value) != NO_NOISE} or values
-    return ", ".join(dict.fromkeys(visible(_text(key, value)) for key, value in shown.items()))
+    return ", ".join(dict.fromkeys(visible(words(key, value)) for key, value in shown.items()))
 
 
 def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
@@ -223,23 +222,3 @@ def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
             return at, inner[0].partition(".")[0]
         at = at.rpartition(".")[0]
     return key, "none" if key.endswith(".name") else None
-
-
-def value_name(key: str, value: Any) -> str:
-    """Return a value as figures show it: for a server, the name of its class."""
-    known = KNOWN["server"].get(value) if key in {"server.name", "server.inner.name"} else None
-    return known.__name__ if known else str(value)
-
-
-def _text(key: str, value: Any) -> str:
-    """Return a value with the key's symbol or last part before it; for a key `….name`, the value alone.
-
-    Two parts of a clock can have the same distribution, so the name of the part is put before that of a distribution.
-    """
-    *above, last = key.removeprefix("dispatcher.compute.").split(".")
-    if last == "name":
-        return f"{above[0]} {value}" if key.startswith("dispatcher.compute.") else value_name(key, value)
-    if key in SYMBOLS:
-        return f"{SYMBOLS[key]} = {value}"
-    gate = f"{above[1]} " if above[:1] == ["dispatcher"] and len(above) > 1 else ""
-    return f"{gate}{last} {'none' if value is None else value}"

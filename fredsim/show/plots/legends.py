@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
+from fredsim.show.plots.questions import UNNAMED
 from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, take_literally
 
-__all__ = ["add_legend", "avoid_overlap"]
+__all__ = ["Words", "add_legend", "avoid_overlap"]
 
 MOST_INSIDE = 6  # the most lines whose legend fits inside the axes
 MOST_NAMED = 32  # the most lines that differ in colour or dash
@@ -22,41 +25,52 @@ NAMES = 12  # letters of the legend per inch
 WIDEST_BESIDE = 0.45  # the largest share of the width that a legend beside the panels may take
 MOST_INSIDE_FIXED = 3  # the most lines whose legend fits inside the axes, if the figure's width is given
 HANDLE = 0.45  # the width, in inches, of a line's sample before its name
+LONGEST = 32  # the most letters in a line of a legend beside the panels
 MOST_COLUMNS = 4
 Place = Literal["best", "upper right", "upper left", "lower left", "lower right", "center right", "upper center"]
 PLACES: tuple[Place, ...] = get_args(Place)  # inside a panel
 
 
-def add_legend(figure: Figure, grid: Sequence[Axes], published: bool, place: str, style: Style) -> bool:
-    """Draw one legend: at `place` above or beside all panels, or inside the first if it fits there, else beside them.
+@dataclass(frozen=True)
+class Words:
+    """The title of a legend, its text for each label (by default the label), and the labels in its order."""
+
+    title: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    order: Sequence[str] = ()
+
+
+PLAIN_WORDS = Words()
+
+
+def add_legend(
+    figure: Figure, grid: Sequence[Axes], published: bool, place: str, style: Style, words: Words = PLAIN_WORDS
+) -> bool:
+    """Draw one legend: beside all panels, or if `place` is `inside` in the first of them where it fits there.
 
     If the style gives the figure's width, the legend is inside or above, not wider than the figure, which becomes
     higher to hold it. Return False, without a legend, if there are more than MOST_NAMED lines.
     """
-    handles = _handles(grid, published)
+    handles = _handles(grid, published, words)
     if len(handles) - published > MOST_NAMED:
         return False
+    if not handles or (len(handles) == 1 and next(iter(handles)) in UNNAMED):
+        return True
     if style.width is not None:
-        if handles:
-            _add_within(figure, grid, handles, place, style.width)
+        _add_within(figure, grid, handles, place, style.width, words.title)
         return True
-    above = place == "above"
-    width, longest = figure.get_figwidth(), max(map(len, handles), default=1)
+    width, longest = figure.get_figwidth(), max(map(len, [*handles, words.title]))
     columns = min(2, len(grid))
-    inside = place == "inside" and len(handles) <= MOST_INSIDE and longest <= NAMES * width / columns
-    if above:
-        count = max(1, min(3, int(NAMES * width / longest)))
-        legend = figure.legend(list(handles.values()), list(handles), loc="outside upper center", ncols=count)
-    elif inside:
-        legend = grid[0].legend(list(handles.values()), list(handles))
+    if place == "inside" and len(handles) <= MOST_INSIDE and longest <= NAMES * width / columns:
+        _finish(grid[0].legend(list(handles.values()), list(handles), title=words.title or None))
     else:
-        _add_beside(figure, handles)
-        return True
-    take_literally(legend)
+        _add_beside(figure, handles, words.title)
     return True
 
 
-def avoid_overlap(figure: Figure, grid: Sequence[Axes], published: bool, style: Style) -> None:
+def avoid_overlap(
+    figure: Figure, grid: Sequence[Axes], published: bool, style: Style, words: Words = PLAIN_WORDS
+) -> None:
     """Move a legend inside the first panel to a place where it hides no line or band, otherwise out of the panels.
 
     Everything else in the figure must already be drawn.
@@ -70,19 +84,21 @@ def avoid_overlap(figure: Figure, grid: Sequence[Axes], published: bool, style: 
         if not _hides(legend, grid[0]):
             return
     legend.remove()
-    handles = _handles(grid, published)
+    handles = _handles(grid, published, words)
     if style.width is None:
-        _add_beside(figure, handles)
+        _add_beside(figure, handles, words.title)
     else:
-        _add_within(figure, grid, handles, "above", style.width)
+        _add_within(figure, grid, handles, "above", style.width, words.title)
 
 
-def _handles(grid: Sequence[Axes], published: bool) -> dict[str, Artist]:
+def _handles(grid: Sequence[Axes], published: bool, words: Words) -> dict[str, Artist]:
     """Return the legend's handles, by name; `published`: also one for the circles of published points."""
-    handles: dict[str, Artist] = {}
+    found: dict[str, Artist] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
+            found.setdefault(label, handle)
+    labels = [*(label for label in words.order if label in found), *(one for one in found if one not in words.order)]
+    handles = {words.names.get(label, label): found[label] for label in labels}
     if published:
         handles["published"] = Line2D([], [], color="0.35", marker="o", fillstyle="none", markersize=4.5, linewidth=0)
     return handles
@@ -91,33 +107,49 @@ def _handles(grid: Sequence[Axes], published: bool) -> dict[str, Artist]:
 def _hides(legend: Legend, axes: Axes) -> bool:
     """Return whether a legend lies over a line or a band of its panel."""
     box = legend.get_window_extent()
-    lines = [(line.get_transform(), line.get_path(), False) for line in axes.lines]
+    lines = [(line.get_transform(), line.get_path(), False) for line in axes.lines if len(np.asarray(line.get_xdata()))]
+    lines += [(patch.get_transform(), patch.get_path(), patch.get_fill()) for patch in axes.patches]
     bands = [(band.get_transform(), path, True) for band in axes.collections for path in band.get_paths()]
     return any(transform.transform_path(path).intersects_bbox(box, filled) for transform, path, filled in lines + bands)
 
 
-def _add_beside(figure: Figure, handles: dict[str, Artist]) -> None:
-    """Draw the legend beside the panels; if long names would leave too little space for these, widen the figure."""
-    legend = figure.legend(list(handles.values()), list(handles), loc="outside right center", fontsize=7)
+def _finish(legend: Legend) -> Legend:
+    """Show a legend's texts as they are, and its title above its entries."""
+    legend.set_alignment("left")
     take_literally(legend)
+    return legend
+
+
+def _add_beside(figure: Figure, handles: dict[str, Artist], title: str) -> None:
+    """Draw the legend beside the panels; if long names would leave too little space for these, widen the figure."""
+    names, heading = (
+        ("\n".join(textwrap.wrap(name, LONGEST)) for name in handles),
+        "\n".join(textwrap.wrap(title, LONGEST)),
+    )
+    legend = _finish(
+        figure.legend(list(handles.values()), list(names), loc="outside right center", title=heading or None)
+    )
     width, taken = figure.get_figwidth(), legend.get_window_extent().width / figure.dpi
     if taken > WIDEST_BESIDE * width:
         figure.set_figwidth(width + taken)
 
 
-def _add_within(figure: Figure, grid: Sequence[Axes], handles: dict[str, Artist], place: str, width: float) -> None:
+def _add_within(
+    figure: Figure, grid: Sequence[Axes], handles: dict[str, Artist], place: str, width: float, title: str
+) -> None:
     """Draw the legend of a figure whose width is given."""
     names = list(handles)
     spec = grid[0].get_subplotspec()
     panel = width / (spec.get_gridspec().ncols if spec is not None else 1)
-    widest = max(map(len, names)) / LETTERS_PER_INCH + HANDLE
+    widest = max(map(len, [*names, title])) / LETTERS_PER_INCH + HANDLE
     if place == "inside" and len(names) <= MOST_INSIDE_FIXED and widest < panel / 2:
-        take_literally(grid[0].legend(list(handles.values()), names))
+        _finish(grid[0].legend(list(handles.values()), names, title=title or None))
         return
     columns = min(MOST_COLUMNS, len(names))
     while True:
-        legend = figure.legend(list(handles.values()), names, loc="outside upper center", ncols=columns)
-        take_literally(legend)
+        shown = None if len(title) > LETTERS_PER_INCH * width else title or None
+        legend = figure.legend(list(handles.values()), names, loc="outside upper center", ncols=columns, title=shown)
+        _finish(legend)
         box, longest = legend.get_window_extent(), max(len(line) for name in names for line in name.split("\n"))
         over = box.width / figure.dpi - width
         if over <= 0 or longest == 1:

@@ -12,8 +12,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from fredsim.show.plots.drawing import Drawing, Kind, Options, X, logarithmic
+from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
+from fredsim.show.plots.drawing import Drawing, Kind, Options, X
 from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.numbers import number
 from fredsim.show.tables import Table
 
 if TYPE_CHECKING:
@@ -41,10 +43,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes, name in zip(grid, (X["iterations"], "staleness τ (updates)"), strict=True):
         axes.set_xlabel(name)
         axes.set_xlim(left=0)
-        if options.log:
-            scales.append(logarithmic([axes]))
-        else:
-            axes.set_ylim(bottom=0)
+        plain_numbers(axes, "x")
+        scales.append(scale_y([axes], bool(options.log), from_zero=True))
+        unclip(axes)
     grid[0].set_ylabel("B-staleness (norm of a gradient)")
     caption = (
         "B-staleness ‖g(θ client) − g(θ server)‖ of arriving gradients, on their minibatches (Odena 2016, eq 3): "
@@ -52,10 +53,22 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         "probes by τ on the right."
     )
     banded = " Bands: quartiles." if len(panels[0].lines) <= BANDS else ""
-    return Drawing(" ".join([f"{caption}{banded}", *filter(None, dict.fromkeys(scales))]), [Table(rows)])
+    text = " ".join([f"{caption}{banded}", *filter(None, dict.fromkeys(scales))])
+    return Drawing(text, [Table(rows)], question="How far is an old gradient from a fresh one?", answer=_answer(rows))
 
 
 PROBE = Kind("the true B-staleness, of runs with `probe: {every: n}`", draw, axes=2)
+
+
+def _answer(rows: Sequence[dict[str, Any]]) -> str:
+    """Return which line's gradients are the closest to fresh ones, relative to their norms."""
+    ratios = {str(row["line"]): float(row["of the gradient's norm"]) for row in rows if row["probes"]}
+    ratios = {label: ratio for label, ratio in ratios.items() if np.isfinite(ratio)}
+    if not ratios:
+        return ""
+    label = min(ratios, key=lambda one: ratios[one])
+    share = f"{number(100 * ratios[label], 3)} % of a gradient's norm in the median"
+    return f"Closest: {label}, {share}" if len(rows) > 1 else f"By {share}"
 
 
 def probes_of(line: Line) -> pd.DataFrame:

@@ -8,65 +8,92 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.ticker import MaxNLocator
+from matplotlib.image import AxesImage
 
 from fredsim.runs.label_counts import LabelCounts, label_counts
+from fredsim.show.plots.axes import plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import COLOURS, Panel
+from fredsim.show.plots.numbers import number
 from fredsim.show.tables import Table
 
 __all__ = ["SHARDS", "summary_row"]
 
+SIZES = (1.0, 0.5, 0.1)  # the bubbles of the size key, of the largest one
 FEW = 50  # the most clients, or labels, that are drawn as bubbles
 SHADES = LinearSegmentedColormap.from_list("shares", ["#ffffff", COLOURS[0], "#001b33"])
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw the first run of each panel."""
-    rows, notes, several, some = [], [], False, False
-    for axes, panel in zip(grid, panels, strict=True):
-        runs = [run for line in panel.lines for run in line.runs]
-        several |= len(runs) > 1
-        held = label_counts(runs[0], options.data_root)
-        some |= len(held.clients) < held.total
+    runs = [[run for line in panel.lines for run in line.runs] for panel in panels]
+    found = [label_counts(some[0], options.data_root) for some in runs]
+    small = [max(held.counts.shape) <= FEW for held in found]
+    most = max((int(held.counts.max()) for held, few in zip(found, small, strict=True) if few), default=0)
+    area = min((_area(axes, held) for axes, held, few in zip(grid, found, small, strict=True) if few), default=0.0)
+    notes, image = [], None
+    for axes, held, few in zip(grid, found, small, strict=True):
         axes.grid(visible=False)
-        notes.append((_bubbles if max(held.counts.shape) <= FEW else _heat)(axes, held))
+        if few:
+            _bubbles(axes, held, area / most)
+            notes.append("A bubble's area is the number of samples.")
+        else:
+            image = _heat(axes, held)
+            notes.append("A column is a client, its colour the share of a label: white none, black all of its samples.")
         axes.set_xlim(-0.5, len(held.clients) - 0.5)
         axes.set_ylim(-0.5, len(held.labels) - 0.5)
         axes.set_ylabel("label")
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        rows.append(panel.row(summary_row(held)))
+        plain_numbers(axes, "x", whole=True)
+        plain_numbers(axes, "y", whole=True)
+    if any(small):
+        _add_sizes(grid[small.index(True)], most, area / most)
+    if image is not None:
+        figure = grid[0].get_figure(root=True)
+        assert figure is not None
+        bar = figure.colorbar(image, ax=list(grid), shrink=0.8, aspect=30)
+        bar.set_label("share of a client's samples")
+        plain_numbers(bar.ax, "y")
     caption = ["Which labels the clients' training samples have.", *dict.fromkeys(notes)]
-    if some:
+    if any(len(held.clients) < held.total for held in found):
         caption.append("Of very many clients some are shown.")
-    if several:
+    if any(len(some) > 1 for some in runs):
         caption.append("Of the runs of a panel, such as seeds, it is the first.")
-    return Drawing(" ".join(caption), [Table(rows)])
+    rows = [panel.row(summary_row(held)) for panel, held in zip(panels, found, strict=True)]
+    return Drawing(" ".join(caption), [Table(rows)], question="Which client holds which labels?", heading="samples")
 
 
-SHARDS = Kind("who holds which labels", draw, panels=("data", "clients.count", "clients.partition"))
+SHARDS = Kind("who holds which labels", draw, panels=("data", "clients.count", "clients.partition"), beside=True)
 
 
-def _bubbles(axes: Axes, held: LabelCounts) -> str:
-    """Draw a bubble for each client and label, whose area is proportional to the number of samples."""
+def _area(axes: Axes, held: LabelCounts) -> float:
+    """Return the area, in square points, of the largest bubble that stays within its cell."""
     box = axes.get_window_extent()
     inch = axes.figure.get_figure(root=True).dpi
-    cell = 72 / inch * min(box.width / len(held.clients), box.height / len(held.labels))
+    return float(0.8 * (72 / inch * min(box.width / len(held.clients), box.height / len(held.labels))) ** 2)
+
+
+def _bubbles(axes: Axes, held: LabelCounts, scale: float) -> None:
+    """Draw a bubble for each client and label, with `scale` square points a sample."""
     at, label = np.nonzero(held.counts)
-    values = held.counts[at, label] / held.counts.max()
-    axes.scatter(at, label, s=0.8 * cell**2 * values, color=COLOURS[0], linewidths=0)
+    axes.scatter(at, label, s=scale * held.counts[at, label], color=COLOURS[0], linewidths=0)
     axes.set_xlabel("client")
-    return "A bubble's area is the number of samples, the largest of a panel being alike."
 
 
-def _heat(axes: Axes, held: LabelCounts) -> str:
+def _add_sizes(axes: Axes, most: int, scale: float) -> None:
+    """Add bubbles of a few sizes to the legend."""
+    sizes = dict.fromkeys(max(1, round(most * share)) for share in SIZES)
+    for size in sizes:
+        style: dict[str, Any] = {"color": COLOURS[0], "markeredgewidth": 0, "markersize": (scale * size) ** 0.5}
+        axes.plot([], [], "o", label=number(size), **style)
+
+
+def _heat(axes: Axes, held: LabelCounts) -> AxesImage:
     """Draw one column per client, grouped by the most frequent label; the darker, the larger a label's share."""
     shares = held.counts / held.counts.sum(axis=1, keepdims=True)
     order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
-    axes.imshow(shares[order].T, aspect="auto", origin="lower", cmap=SHADES, vmin=0, vmax=1, interpolation="nearest")
     axes.set_xlabel("clients, by their most frequent label")
-    return "A column is a client, its colour the share of a label: white none, black all of its samples."
+    style: dict[str, Any] = {"cmap": SHADES, "vmin": 0, "vmax": 1, "interpolation": "nearest"}
+    return axes.imshow(shares[order].T, aspect="auto", origin="lower", **style)
 
 
 def summary_row(held: LabelCounts) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fredsim.config.figure_options import Options, client_ids
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.results import Result
+from fredsim.show.colours import PALETTE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,8 +26,8 @@ __all__ = ["COLOURS", "STATES", "Spans", "shares", "spans_of", "window_of"]
 
 #: The states of a client, and their colours.
 COLOURS = {
-    "computing": "#0072B2", "sending": "#E69F00", "waiting": "#D55E00", "held": "#C9C9C9", "fetching": "#56B4E9",
-    "lost": "#CC79A7", "unfinished": "#DDDDDD",
+    "computing": PALETTE[0], "sending": PALETTE[1], "waiting": PALETTE[3], "held": "#8C8C8C", "fetching": PALETTE[7],
+    "lost": PALETTE[6], "unfinished": "#949494",
 }  # fmt: skip
 STATES = tuple(COLOURS)
 TIMES = ("began_ns", "done_ns", "received_ns", "time_ns")

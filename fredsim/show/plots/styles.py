@@ -11,8 +11,9 @@ from matplotlib.text import Text
 
 from fredsim.config.figure_options import Options
 from fredsim.errors import visible
+from fredsim.show.plots.numbers import THIN
 
-__all__ = ["PLAIN", "Style", "style_of", "take_literally"]
+__all__ = ["PLAIN", "SHOWN", "Style", "style_of", "take_literally"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Style:
         return "\n".join(textwrap.wrap(name, letters))
 
 
+SHOWN = f"\n{THIN}"  # the letters that a figure shows though they are no printed ones
 LETTERS_PER_INCH = 17  # at a font size of seven points
 BASE: dict[str, Any] = {
     "svg.hashsalt": "fredsim",
@@ -53,7 +55,7 @@ BASE: dict[str, Any] = {
     "grid.linewidth": 0.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "lines.linewidth": 1.2,
+    "lines.linewidth": 1.4,
 }
 PAPER: dict[str, Any] = {
     **BASE,
@@ -94,4 +96,4 @@ def take_literally(artist: Artist) -> None:
     for text in artist.findobj(Text):
         assert isinstance(text, Text)
         if text.get_text():
-            text.set(text=visible(text.get_text(), "\n"), parse_math=False)
+            text.set(text=visible(text.get_text(), SHOWN), parse_math=False)

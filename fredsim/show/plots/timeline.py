@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 
 from fredsim.errors import ConfigError, visible
 from fredsim.runs.results import Result
+from fredsim.show.plots.axes import plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.spans import STATES, Spans, spans_of, window_of
@@ -54,9 +55,12 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         _draw(axes, spans, clients, 1e9 * unit)
         axes.set_xlim(begin / 1e9 / unit, end / 1e9 / unit)
         axes.set_xlabel(f"simulated time ({name})")
+        plain_numbers(axes, "x")
     add_state_labels(grid[0], {STATES[place] for spans in shown for place in np.unique(spans.state).tolist()})
     set_height(grid[0], max(2.0, len(grid) * (AROUND + LANE * len(clients)) + 0.4))
-    return Drawing(_caption(options), [Table(_rows(panels, shown, clients))])
+    question = "What does each client do, and when?"
+    table = Table(_rows(panels, shown, clients))
+    return Drawing(_caption(options), [table], question=question, heading="a client is")
 
 
 TIMELINE = Kind(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
+from fredsim.show.plots.axes import plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.numbers import number
 from fredsim.show.plots.spans import COLOURS, STATES, Integers, shares, spans_of, window_of
 from fredsim.show.plots.styles import style_of
 from fredsim.show.tables import Table
@@ -43,15 +46,25 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.grid(visible=False, axis="y")
         axes.set_axisbelow(True)
         axes.set_xlim(0, 1)
+        plain_numbers(axes, "x")
         axes.set_xlabel("share of the clients' time")
     add_state_labels(grid[0], seen)
     rows = -(-len(grid) // style_of(options).columns)
     set_height(grid[0], max(2.0, rows * (AROUND + BAR * most * (1 + tall) / 2)))
     who = "the clients" if options.clients is None else f"clients {options.clients}"
-    return Drawing(time_caption(options, f"Shares of the time of {who}"), [Table(table)])
+    drawing = Drawing(time_caption(options, f"Shares of the time of {who}"), [Table(table)], heading="the clients are")
+    question = "What do the clients spend their time on?"
+    return replace(drawing, question=question, answer=_answer(table) if len(grid) == 1 else "")
 
 
 WAITS = Kind("who waits for what: shares of the clients' time, of runs with `events: true`", draw, beside=True)
+
+
+def _answer(bars: Sequence[dict[str, Any]]) -> str:
+    """Return who computes for most of the time, and who for least."""
+    order = sorted(bars, key=lambda bar: -float(bar["computing"]))
+    texts = [f"{_name(bar)} ({number(100 * float(bar['computing']), 3)} %)" for bar in order]
+    return f"Computing most: {texts[0]}; least: {texts[-1]}" if len(bars) > 1 else f"Computing: {texts[0]}"
 
 
 def bar_style(state: str) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""The axes of figures: linear or logarithmic, with numbers in one style, and lines that the frame does not cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullFormatter
+
+from fredsim.config.figure_options import Options, label_of
+from fredsim.show.plots.numbers import TickNumbers
+
+__all__ = ["LOG_FROM", "logarithmic", "plain_numbers", "scale_y", "style_y", "unclip"]
+
+LOG_FROM = 5.0  # the largest value over the smallest from which on an axis is logarithmic by default
+FEW_DECADES = 2.2  # a logarithmic axis of so many decades or fewer also has labels at 2 and 5
+LINEAR_DECADES = 0.3  # the height, in decades, of the linear part from 0 to the smallest positive value
+MOST_DECADES = 7  # a logarithmic axis of more decades has labels at some of them only
+TICKS = 6  # the most intervals between the labels of a linear axis
+
+
+def style_y(grid: Sequence[Axes], options: Options) -> str:
+    """Label the y axis of panels that share it and set its scale, after drawing; an axis of the error begins at 0.
+
+    Returns the caption's sentence about the scale, or an empty text.
+    """
+    for axes in grid:
+        axes.set_ylabel(label_of(options.y))
+    return scale_y(grid, options.log, from_zero=options.y == "validation_error")
+
+
+def scale_y(grid: Sequence[Axes], log: bool | None, *, from_zero: bool) -> str:
+    """Make the shared y axis logarithmic, linear, or by default (None) what suits the values, after drawing.
+
+    A linear axis begins at 0 if it is `from_zero`. Returns the caption's sentence about the scale, or an empty text.
+    """
+    text = logarithmic(grid) if log or (log is None and _is_wide(grid)) else ""
+    for axes in grid:
+        if axes.get_yscale() == "linear":
+            if from_zero:
+                axes.set_ylim(bottom=0)
+            plain_numbers(axes, "y")
+    return text
+
+
+def _is_wide(grid: Sequence[Axes]) -> bool:
+    """Return whether the values above 0 span more than a factor of LOG_FROM, and none is below 0."""
+    low = min(float(axes.dataLim.minposy) for axes in grid)
+    high = max(float(axes.dataLim.y1) for axes in grid)
+    if any(axes.dataLim.y0 < 0 for axes in grid) or not math.isfinite(low):
+        return False
+    return high > LOG_FROM * low
+
+
+def logarithmic(grid: Sequence[Axes]) -> str:
+    """Give axes that share their scale a logarithmic y axis, after drawing.
+
+    If a value is 0, the axis is linear from 0 to the smallest positive value; without positive values it stays linear.
+    Returns the caption's sentence about that, or an empty text.
+    """
+    above = min(float(axes.dataLim.minposy) for axes in grid)
+    if not math.isfinite(above):
+        for axes in grid:
+            axes.set_ylim(bottom=0)
+        return "No value is above 0 that a logarithmic axis could show."
+    zeros = any(axes.dataLim.y0 <= 0 for axes in grid)
+    for axes in grid:
+        if zeros:
+            axes.set_yscale("symlog", linthresh=above, linscale=LINEAR_DECADES)
+            axes.set_ylim(bottom=-above / 4)
+        else:
+            axes.set_yscale("log")
+    low, high = grid[0].get_ylim()
+    decades = math.log10(high / max(low, above))
+    ticks = LogLocator(
+        subs=(1, 2, 5) if decades <= FEW_DECADES else (1,), numticks=12 if decades <= MOST_DECADES else 6
+    )
+    between = LogLocator(subs=range(2, 10), numticks=12)
+    for axes in grid:
+        if zeros:
+            numbers = (ticks.tick_values(above, high), between.tick_values(above, high))
+            labelled, unlabelled = ([value for value in found if value >= above] for found in numbers)
+            axes.yaxis.set_major_locator(FixedLocator([0, *labelled]))
+            axes.yaxis.set_minor_locator(FixedLocator(unlabelled))
+        else:
+            axes.yaxis.set_major_locator(ticks)
+            axes.yaxis.set_minor_locator(between)
+        axes.yaxis.set_major_formatter(TickNumbers())
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    return f"Below {above:.3g} the axis is linear, to 0." if zeros else ""
+
+
+def plain_numbers(axes: Axes, which: str, *, whole: bool = False) -> None:
+    """Give a linear axis, `x` or `y`, numbers in the style of figures, at a few of its values; `whole`: integers."""
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(MaxNLocator(TICKS, steps=[1, 2, 2.5, 5, 10], integer=whole, min_n_ticks=1))
+    axis.set_major_formatter(TickNumbers())
+
+
+def unclip(axes: Axes) -> None:
+    """Draw the lines and bands that end at the frame in their full width, instead of the half within it."""
+    for artist in (*axes.lines, *axes.collections):
+        artist.set_clip_on(False)

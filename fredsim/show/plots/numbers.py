@@ -1,0 +1,95 @@
+"""The one style of numbers in figures: four significant digits, thin spaces between thousands, and powers of ten."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from matplotlib.ticker import Formatter
+
+__all__ = ["MINUS", "THIN", "TickNumbers", "given", "number"]
+
+THIN = "\u2009"  # the thin space between thousands
+MINUS = "\u2212"
+DIGITS = 4
+LARGE, SMALL = 1e6, 1e-3  # from the one on, and below the other, a number is written with a power of ten
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def number(value: float, digits: int = DIGITS) -> str:
+    """Return a number with so many significant digits: 0.0292, 12 500, 1.5·10⁶, 10⁻⁵; – for NaN."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{MINUS}∞"
+    sign, size = (MINUS if value < 0 else ""), abs(value)
+    if size == 0:
+        return "0"
+    if not SMALL <= size < LARGE:
+        return sign + _power(size, digits)
+    return sign + _plain(size, digits)
+
+
+def given(value: object) -> str:
+    """Return a value of an experiment as it was given, without the last digits that arithmetic added.
+
+    All its digits are kept, so that two values never look alike: 0.30000000000000004 is 0.3, and 0.123456 is itself.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return str(value)
+    short = f"{value:.15g}"
+    if abs(float(short) - value) > 2 * math.ulp(value):
+        short = repr(value)
+    mantissa, _, exponent = short.partition("e")
+    if exponent:
+        return _raised(mantissa, int(exponent)).replace("-", MINUS)
+    if isinstance(value, float) and SMALL > abs(value) > 0:
+        mantissa, _, exponent = f"{value:.{max(0, len(short.lstrip('-0.')) - 1)}e}".partition("e")
+        return _raised(mantissa, int(exponent)).replace("-", MINUS)
+    return str(value) if short == repr(value) or isinstance(value, int) else short
+
+
+def _plain(size: float, digits: int) -> str:
+    """Return a positive number without a power of ten."""
+    places = max(0, digits - 1 - math.floor(math.log10(size)))
+    text = f"{size:.{places}f}"
+    whole, _, part = text.partition(".")
+    part = part.rstrip("0")
+    return f"{int(whole):,}".replace(",", THIN) + (f".{part}" if part else "")
+
+
+def _power(size: float, digits: int) -> str:
+    mantissa, _, exponent = f"{size:.{digits - 1}e}".partition("e")
+    return _raised(mantissa, int(exponent))
+
+
+def _raised(mantissa: str, exponent: int) -> str:
+    if "." in mantissa:
+        mantissa = mantissa.rstrip("0").rstrip(".")
+    power = f"10{str(exponent).translate(RAISED)}"
+    return {"1": power, "-1": f"-{power}"}.get(mantissa, f"{mantissa}·{power}")
+
+
+class TickNumbers(Formatter):
+    """Writes the numbers of an axis in the style of `number`, all of them with powers of ten if one of them has one."""
+
+    def __call__(self, value: float, pos: int | None = None) -> str:
+        """Return the text of one tick."""
+        del pos
+        return number(float(f"{value:.12g}"))
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        """Return the texts of the ticks of an axis."""
+        sizes = [abs(float(f"{value:.12g}")) for value in values]
+        most = max(sizes, default=0.0)
+        even = len({round(high - low, 12) for low, high in pairwise(values)}) <= 1
+        if most >= LARGE and even:
+            return [number(value) if abs(value) < 1 else _signed(value) for value in values]
+        if even and most < LARGE and any(0 < size < SMALL <= most for size in sizes):
+            return [f"{value:.6g}".replace("-", MINUS) for value in values]
+        return [self(value) for value in values]
+
+
+def _signed(value: float) -> str:
+    return (MINUS if value < 0 else "") + _power(abs(value), DIGITS)

@@ -1,0 +1,142 @@
+"""What the lines of a figure differ in: the noun of its question, the legend's title and entries, and the colours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from fredsim.show.colours import sequential
+from fredsim.show.plots.groups import Flat, Line, Panel, flat_config
+from fredsim.show.plots.words import noun, words
+
+__all__ = ["Subject", "coloured", "subject_of"]
+
+FEWEST = 3  # the fewest lines of a sweep that have the colours of an order
+BESIDE = "#222222"  # the colour of lines beside a sweep, such as one without a gate
+Value = float | None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the lines of a figure differ in.
+
+    `title` and `entries` are the legend's: the title has what all labels have in common, the entries, by label, the
+    rest. `full`: the names of lines outside of the legend. `values`: of a sweep, each line's value of the number that
+    is swept, ascending, None for lines beside it.
+    """
+
+    noun: str
+    title: str
+    entries: dict[str, str]
+    full: dict[str, str]
+    values: dict[str, Value] = field(default_factory=dict)
+
+
+def subject_of(panels: Sequence[Panel]) -> Subject:
+    """Return what the lines of these panels differ in."""
+    every = {line.label: line for panel in panels for line in panel.lines}
+    flat = {label: [flat_config(run) for run in line.runs] for label, line in every.items()}
+    keys: set[str] = set()
+    for panel in panels:
+        keys |= _between([[flat_config(run) for run in line.runs] for line in panel.lines])
+    keys = {key for key in keys if not _within(key, flat)} or keys
+    title, entries = _shared([*every])
+    values = _swept(keys, flat)
+    if len(values) < 2:
+        if start := _prefix([*entries.values()]) if len(entries) > 1 else "":
+            short = {label: text.removeprefix(start) for label, text in entries.items()}
+            return Subject(noun(keys), ", ".join(filter(None, (title, start.rstrip(" =")))), short, entries)
+        return Subject(noun(keys), title or _headline(keys, len(every)), entries, entries)
+    key = next(
+        key for key in sorted(keys) if all(key in some[0] for label, some in flat.items() if values[label] is not None)
+    )
+    texts = {label: words(key, flat[label][0][key]) for label, value in values.items() if value is not None}
+    short = {label: text.removeprefix(_prefix([*texts.values()])) for label, text in texts.items()}
+    if any(entries[label] != texts[label] for label in texts):  # named otherwise, as by a user
+        return Subject(noun(keys), title, entries, entries, values)
+    name = _prefix([*texts.values()]).rstrip(" =")
+    order = sorted(values, key=lambda label: (values[label] is None, values[label] or 0.0))
+    found = {label: short.get(label, entries[label]) for label in order}
+    heading, ascending = ", ".join(filter(None, (title, name))), {label: values[label] for label in order}
+    return Subject(noun(keys), heading, found, entries, ascending)
+
+
+def coloured(panels: Sequence[Panel], subject: Subject) -> list[Panel]:
+    """Return the panels, with the colours of an order if the lines are a sweep; its values are then in order."""
+    numbers = [label for label, value in subject.values.items() if value is not None]
+    if len(numbers) < FEWEST:
+        return [*panels]
+    looks = dict(zip(numbers, sequential(len(numbers)), strict=True))
+    places = [*subject.values]
+
+    def dressed(line: Line) -> Line:
+        dash = "-" if line.label in looks else (0, (4, 2))
+        return replace(line, colour=looks.get(line.label, BESIDE), dash=dash if isinstance(dash, str) else "--")
+
+    return [
+        replace(panel, lines=sorted(map(dressed, panel.lines), key=lambda line: places.index(line.label)))
+        for panel in panels
+    ]
+
+
+def _between(lines: Sequence[Sequence[Flat]]) -> set[str]:
+    """Return the keys whose values differ between lines; values that all lines have in their runs do not."""
+    keys = {key for line in lines for config in line for key in config} - {"seed"}
+    return {key for key in keys if len({_values(key, line) for line in lines}) > 1}
+
+
+def _within(key: str, flat: dict[str, list[Flat]]) -> bool:
+    """Return whether the runs of a line differ in a key, which then is not what the lines are named by."""
+    return any(len(_values(key, configs)) > 1 for configs in flat.values())
+
+
+def _values(key: str, configs: Sequence[Flat]) -> frozenset[str]:
+    return frozenset(repr(config.get(key)) for config in configs)
+
+
+def _swept(keys: set[str], flat: dict[str, list[Flat]]) -> dict[str, Value]:
+    """Return each line's value of the only number that lines differ in, None without it; nothing if there is none.
+
+    Other keys may differ only if they stand for the lines without the number, as `dispatcher.push` does for
+    `dispatcher.push.bandwidth_aware.c`.
+    """
+    for key in sorted(keys):
+        values = {label: _number(configs[0].get(key)) for label, configs in flat.items()}
+        numbers = [value for value in values.values() if value is not None]
+        above = all(key == other or key.startswith(f"{other}.") or _beside(other, key) for other in keys)
+        missing = all(key not in flat[label][0] for label, value in values.items() if value is None)
+        if above and missing and len(set(numbers)) == len(numbers) > 1 and len(values) - len(numbers) <= 1:
+            return values
+    return {}
+
+
+def _beside(other: str, key: str) -> bool:
+    """Return whether two keys are parts of the same gate, such as its `c` and its `per`."""
+    return other.startswith("dispatcher.") and other.split(".")[:2] == key.split(".")[:2]
+
+
+def _number(value: object) -> Value:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _shared(labels: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Return the parts that all labels have, and what is left of each."""
+    parts = [label.split(", ") for label in labels]
+    common = [part for part in parts[0] if all(part in other for other in parts)] if len(labels) > 1 else []
+    rests = [", ".join(part for part in some if part not in common) for some in parts]
+    if not all(rests) or len(set(rests)) < len(rests):
+        return "", dict(zip(labels, labels, strict=True))
+    return ", ".join(common), dict(zip(labels, rests, strict=True))
+
+
+def _prefix(texts: Sequence[str]) -> str:
+    """Return the words with which all texts begin, none of them being its whole text."""
+    first, *others = (text.split(" ") for text in texts)
+    count = 0
+    while count < len(first) - 1 and all(len(other) > count + 1 and other[count] == first[count] for other in others):
+        count += 1
+    return "".join(f"{word} " for word in first[:count])
+
+
+def _headline(keys: set[str], lines: int) -> str:
+    return noun(keys) if lines > 1 and noun(keys) != "setting" else ""
