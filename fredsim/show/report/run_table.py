@@ -16,7 +16,8 @@ from fredsim.config.expansion import outline_of
 from fredsim.errors import visible
 from fredsim.runs.results import Result
 from fredsim.show.escaping import LINES
-from fredsim.show.plots.groups import differences, flat_config, labels, value_name
+from fredsim.show.plots.groups import differences, flat_config, labels
+from fredsim.show.plots.words import value_name
 
 __all__ = ["MEASURES", "own_keys", "run_table"]
 
