@@ -1,4 +1,4 @@
-"""exp, log and pow: within one unit in the last place, special values, and the same bits compiled."""
+"""exp, log, pow, tanh and erf: within one unit in the last place, special values, and the same bits compiled."""
 
 import mpmath
 import numpy as np
@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fredsim.kernels import elementary as compiled
-from fredsim.numerics.elementary import exp32, exp64, log32, log64, pow64
+from fredsim.numerics.elementary import erf64, erfc64, exp32, exp64, log32, log64, pow64, tanh64
 from tests.vectors.drive_numba import exponentials, logarithms
 
 MILLION = 1_000_000
@@ -59,7 +59,29 @@ def test_against_arbitrary_precision() -> None:
         assert error <= 1.0
 
 
+@pytest.mark.parametrize("name", ["tanh", "erf", "erfc"])
+def test_tanh_and_erf_against_arbitrary_precision(name: str) -> None:
+    function = {"tanh": tanh64, "erf": erf64, "erfc": erfc64}[name]
+    edges = [
+        s * np.nextafter(np.float32(x), np.float32(y)) for x in (2.0**-9, 1, 12) for y in (0, x, 99) for s in (-1, 1)
+    ]
+    x = np.unique(np.concatenate([np.linspace(-12, 12, 1501), 2.0 ** -np.arange(140.0), edges]).astype(np.float32))
+    x = x[(x != 0) & (x <= 12)]  # erfc beyond is that of 12
+    for value, found in zip(x, function(x), strict=True):
+        with mpmath.workprec(120):
+            true = getattr(mpmath, name)(mpmath.mpf(float(value)))
+            assert abs(mpmath.mpf(float(found)) / true - 1) < (2e-13 if name != "erfc" else 2e-12)
+
+
 def test_special_values() -> None:
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan])
+    for function, expected in (
+        (tanh64, [0.0, -0.0, 1, -1, np.nan]),
+        (erf64, [0.0, -0.0, 1, -1, np.nan]),
+        (erfc64, [1, 1, erfc64(12.0), 2, np.nan]),
+    ):
+        np.testing.assert_array_equal(function(special), expected)
+        np.testing.assert_array_equal(np.signbit(function(special)[:4]), np.signbit(expected[:4]))
     x = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -87.01, 88.73], np.float32)
     np.testing.assert_array_equal(exp32(x), np.array([1, 1, np.nan, np.inf, 0, 0, np.inf], np.float32))
     np.testing.assert_array_equal(exp64([0.0, np.nan, 710, -709, np.inf]), [1, np.nan, np.inf, 0, np.inf])
