@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
 from fredsim.numerics.ops.sums import add_up
 
 __all__ = ["Add", "Mul"]
@@ -59,11 +59,9 @@ class Add(_Both):
     def _both(self, a: Array, b: Array) -> Array:
         return np.asarray(a + b)
 
-    def backward(
-        self, error: Array, kept: tuple[Array, Array], tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return δ twice."""
-        return [_fit(error, x.shape) for x in kept], {}
+        return [_fit(error, x.shape) for x in kept]
 
 
 @dataclass(frozen=True)
@@ -73,10 +71,8 @@ class Mul(_Both):
     def _both(self, a: Array, b: Array) -> Array:
         return np.asarray(a * b)
 
-    def backward(
-        self, error: Array, kept: tuple[Array, Array], tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return δ·b and δ·a."""
         a, b = kept
         with quiet():
-            return [_fit(error * b, a.shape), _fit(error * a, b.shape)], {}
+            return [_fit(error * b, a.shape), _fit(error * a, b.shape)]

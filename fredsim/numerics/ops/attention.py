@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fredsim.numerics.elementary import exp32
-from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
 from fredsim.numerics.ops.sums import add_up
 
 __all__ = ["Attention"]
@@ -88,9 +88,7 @@ class Attention(Operator):
             total = np.where(seen[:, j, None], added, total)
         return total
 
-    def backward(
-        self, error: Array, kept: Kept, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: Kept, tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return the errors of q, k and v.
 
         e_ij = Σ_d δ_id·v_jd, d ascending; t_ij = (p_ij·(e_ij − Σ_j p_ij·e_ij))·scale; then δ_q = Σ_j t_ij·k_j,
@@ -108,4 +106,4 @@ class Attention(Operator):
             dq = self._combine(t, k, seen)
             dk = self._combine(np.swapaxes(t, -1, -2), q, turned)
             dv = self._combine(np.swapaxes(p, -1, -2), error, turned)
-        return [dq, dk, dv], {}
+        return [dq, dk, dv]

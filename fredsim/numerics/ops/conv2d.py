@@ -84,10 +84,8 @@ class Conv2d(Operator):
                 )
             return (z + tensors["bias"][:, None, None] if self.bias else z), x
 
-    def backward(
-        self, error: Array, kept: Array, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
-        """Return the input error, and Σ x·δ' and Σ δ' over output positions."""
+    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+        """Return the input error."""
         x, w = kept, tensors["weight"]
         padded, out = self._padded(x), error.shape[1:]
         each_in, each_out = w.shape[1], self.outputs // self.groups
@@ -100,7 +98,12 @@ class Conv2d(Operator):
                         place = self._seen(dx, (r, c), out)[:, own]
                         place += error[:, o, None] * w[o, :, r, c, None, None]
         top, left = self.padding
-        dx = dx[:, :, top : top + x.shape[2], left : left + x.shape[3]]
+        return [np.ascontiguousarray(dx[:, :, top : top + x.shape[2], left : left + x.shape[3]])]
+
+    def gradients(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
+        """Return Σ x·δ' and Σ δ' over output positions."""
+        x, out = kept, error.shape[1:]
+        padded, each_in, each_out = self._padded(x), x.shape[1] // self.groups, self.outputs // self.groups
         last = np.ascontiguousarray(error.transpose(0, 2, 3, 1))  # (µ, H', W', outputs)
 
         def weight(part: slice) -> Array:
@@ -117,4 +120,4 @@ class Conv2d(Operator):
         leaves: dict[str, Leaves] = {"weight": weight}
         if self.bias:
             leaves["bias"] = lambda part: over_positions(last[..., part])
-        return [np.ascontiguousarray(dx)], leaves
+        return leaves

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
 
 __all__ = ["Dropout"]
 
@@ -43,8 +43,6 @@ class Dropout(Operator):
         with quiet():
             return np.where(stays, x * np.float32(1 / (1 - self.p)), np.float32(0))
 
-    def backward(
-        self, error: Array, kept: Array | None, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: Array | None, tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return δ·s where x stayed, else +0."""
-        return [error if kept is None else self._scaled(error, kept)], {}
+        return [error if kept is None else self._scaled(error, kept)]

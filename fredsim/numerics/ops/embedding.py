@@ -40,10 +40,12 @@ class Embedding(Operator):
             raise ValueError(f"embedding: {x.min()} … {x.max()} are no rows of 0 … {self.rows - 1}")
         return tensors["weight"][x], x
 
-    def backward(
-        self, error: Array, kept: Array, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
-        """Return no input error, and the sums of δ by row."""
+    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+        """Return that integers have no error."""
+        return [None]
+
+    def gradients(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
+        """Return the sums of δ by row."""
         x = kept.reshape(len(kept), -1)
         each = error.reshape(*x.shape, self.width)
 
@@ -56,4 +58,4 @@ class Embedding(Operator):
                     grads[samples[inside], x[inside, at] - first] += each[inside, at]
             return grads
 
-        return [None], {"weight": weight}
+        return {"weight": weight}

@@ -55,10 +55,12 @@ class Linear(Operator):
         with quiet():
             return (y + tensors["bias"] if self.bias else y), x
 
-    def backward(
-        self, error: Array, kept: Array, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
-        """Return δ, and Σ x_k·δ'_j and Σ δ'_j over positions."""
+    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+        """Return δ."""
+        return [combine(error, np.ascontiguousarray(self._in_out(tensors).T))]
+
+    def gradients(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
+        """Return Σ x_k·δ'_j and Σ δ'_j over positions."""
         positions = math.prod(kept.shape[1:-1])
         x = kept.reshape(len(kept), positions, 1, kept.shape[-1])
         d = error.reshape(len(error), positions, 1, self.outputs)
@@ -72,4 +74,4 @@ class Linear(Operator):
         leaves: dict[str, Leaves] = {"weight": weight}
         if self.bias:
             leaves["bias"] = lambda part: over_positions(d[..., part])
-        return [combine(error, np.ascontiguousarray(self._in_out(tensors).T))], leaves
+        return leaves

@@ -94,21 +94,23 @@ class _Norm(Operator):
             y = normal * tensors["weight"] + tensors["bias"] if self.affine else normal
         return self._back(y, x.shape), Kept(normal, r, x.shape)
 
-    def backward(
-        self, error: Array, kept: Kept, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
-        """Return the input error, and Σ δ·x̂ and Σ δ over positions."""
+    def backward(self, error: Array, kept: Kept, tensors: Mapping[str, Array]) -> list[Array | None]:
+        """Return the input error."""
         given = self._last(error)
         with quiet():
             dx = self._input_error(given * tensors["weight"] if self.affine else given, kept)
+        return [self._back(dx, kept.shape)]
+
+    def gradients(self, error: Array, kept: Kept, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
+        """Return Σ δ·x̂ and Σ δ over positions."""
+        given = self._last(error)
+        with quiet():
             scaled = given * kept.normal
-        leaves: dict[str, Leaves] = {}
-        if self.affine:
-            leaves = {
-                "weight": lambda part: over_positions(scaled[..., part]),
-                "bias": lambda part: over_positions(given[..., part]),
-            }
-        return [self._back(dx, kept.shape)], leaves
+        leaves: dict[str, Leaves] = {
+            "weight": lambda part: over_positions(scaled[..., part]),
+            "bias": lambda part: over_positions(given[..., part]),
+        }
+        return {role: own for role, own in leaves.items() if role in tensors}
 
     def _input_error(self, d: Array, kept: Kept) -> Array:
         count = np.float32(self._count(d.shape))
@@ -180,14 +182,6 @@ class RmsNorm(LayerNorm):
             normal, r = self._normal(self._last(x))
             y = normal * tensors["weight"] if self.affine else normal
         return self._back(y, x.shape), Kept(normal, r, x.shape)
-
-    def backward(
-        self, error: Array, kept: Kept, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
-        """Return the input error, and Σ δ·x̂ over positions."""
-        errors, leaves = super().backward(error, kept, tensors)
-        leaves.pop("bias", None)
-        return errors, leaves
 
     def _input_error(self, d: Array, kept: Kept) -> Array:
         mean = self._sum(d * kept.normal) / np.float32(self._count(d.shape))

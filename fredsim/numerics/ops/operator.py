@@ -52,7 +52,10 @@ class Operator(ABC):
                 return x * w, x
 
             def backward(self, error, kept, tensors):
-                return [error * tensors["weight"]], {"weight": lambda part: error[:, part] * kept[:, part]}
+                return [error * tensors["weight"]]
+
+            def gradients(self, error, kept, tensors):
+                return {"weight": lambda part: error[:, part] * kept[:, part]}
     """
 
     #: How many inputs it has; None if any number.
@@ -77,10 +80,13 @@ class Operator(ABC):
         """Return the output (µ, …), and what `backward` needs."""
 
     @abstractmethod
-    def backward(
-        self, error: Array, kept: Any, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
-        """Return the errors of the inputs (None: it has none), and the samples' own gradients of each tensor, by role.
+    def backward(self, error: Array, kept: Any, tensors: Mapping[str, Array]) -> list[Array | None]:
+        """Return the errors of the inputs; None for one that has none, such as integers.
 
         `error` (µ, …) is the derivative of each sample's loss by the output; `kept` is what `forward` returned.
         """
+
+    def gradients(self, error: Array, kept: Any, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
+        """Return the samples' own gradients of each tensor that has one, by role; arguments as of `backward`."""
+        del error, kept, tensors
+        return {}

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from fredsim.numerics.elementary import erfc64, exp64, tanh64
-from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
 
 __all__ = ["Gelu", "LeakyRelu", "Pointwise", "Relu", "Sigmoid", "Silu", "Tanh", "sigmoid64"]
 
@@ -47,12 +47,10 @@ class Pointwise(Operator):
         with quiet():
             return self.value(inputs[0]), inputs[0]
 
-    def backward(
-        self, error: Array, kept: Array, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return δ·f'(x)."""
         with quiet():
-            return [error * self.slope(kept)], {}
+            return [error * self.slope(kept)]
 
 
 @dataclass(frozen=True)
@@ -67,11 +65,9 @@ class Relu(Pointwise):
         """Return 1 or 0."""
         return np.where(x > 0, ONE, ZERO)
 
-    def backward(
-        self, error: Array, kept: Array, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
         """Select instead of multiplying: an infinite error of a dead unit is +0."""
-        return [np.where(kept > 0, error, ZERO)], {}
+        return [np.where(kept > 0, error, ZERO)]
 
 
 @dataclass(frozen=True)

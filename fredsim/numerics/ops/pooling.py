@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
 from fredsim.numerics.ops.sums import add_up
 
 __all__ = ["AdaptiveAvgPool2d", "AvgPool2d", "MaxPool2d"]
@@ -81,9 +81,7 @@ class MaxPool2d(_Windowed):
                     places[..., at] = np.where(better, r * width + c, places[..., at])
         return best.reshape(len(x), *out), (x.shape, places)
 
-    def backward(
-        self, error: Array, kept: tuple[Shape, Array], tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: tuple[Shape, Array], tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return the errors at the places of the largest."""
         shape, places = kept
         flat = np.zeros((*shape[:2], shape[2] * shape[3]), np.float32)
@@ -92,7 +90,7 @@ class MaxPool2d(_Windowed):
         with quiet():
             for at in range(places.shape[2]):
                 flat[m, channel, places[..., at]] += each[..., at]
-        return [flat.reshape(shape)], {}
+        return [flat.reshape(shape)]
 
 
 class _Mean(Operator):
@@ -120,9 +118,7 @@ class _Mean(Operator):
                 means.append(total / np.float32(self._count(window)))
         return np.stack(means, axis=-1).reshape(len(x), *self.shape(x.shape[1:])), x.shape
 
-    def backward(
-        self, error: Array, kept: Shape, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: Shape, tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return δ ÷ count at each place of a window, added from +0 in row-major order of windows."""
         dx, each = np.zeros(kept, np.float32), error.reshape(*kept[:2], -1)
         with quiet():
@@ -130,7 +126,7 @@ class _Mean(Operator):
                 top, bottom, left, right = window
                 share = each[..., at] / np.float32(self._count(window))
                 dx[..., top:bottom, left:right] += share[..., None, None]
-        return [dx], {}
+        return [dx]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape
+from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape
 
 __all__ = ["Cat", "Permute", "Reshape", "Slice"]
 
@@ -44,11 +44,9 @@ class Reshape(_View):
     def _view(self, x: Array) -> Array:
         return x.reshape(len(x), *self.shape(x.shape[1:]))
 
-    def backward(
-        self, error: Array, kept: Shape, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: Shape, tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return δ in the shape of x."""
-        return [error.reshape(kept)], {}
+        return [error.reshape(kept)]
 
 
 @dataclass(frozen=True)
@@ -67,12 +65,10 @@ class Permute(_View):
     def _view(self, x: Array) -> Array:
         return x.transpose(0, *(axis + 1 for axis in self.axes))
 
-    def backward(
-        self, error: Array, kept: Shape, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: Shape, tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return δ in the old order."""
         back = (0, *(int(axis) + 1 for axis in np.argsort(self.axes)))
-        return [np.ascontiguousarray(error.transpose(back))], {}
+        return [np.ascontiguousarray(error.transpose(back))]
 
 
 @dataclass(frozen=True)
@@ -96,13 +92,11 @@ class Slice(_View):
     def _view(self, x: Array) -> Array:
         return x[self._part()]
 
-    def backward(
-        self, error: Array, kept: Shape, tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: Shape, tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return δ with +0 around it."""
         whole = np.zeros(kept, error.dtype)
         whole[self._part()] = error
-        return [whole], {}
+        return [whole]
 
 
 @dataclass(frozen=True)
@@ -127,8 +121,6 @@ class Cat(Operator):
         ends = list(accumulate(x.shape[self.axis + 1] for x in inputs))
         return np.concatenate(inputs, axis=self.axis + 1), ends
 
-    def backward(
-        self, error: Array, kept: list[int], tensors: Mapping[str, Array]
-    ) -> tuple[list[Array | None], dict[str, Leaves]]:
+    def backward(self, error: Array, kept: list[int], tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return each input's part of δ."""
-        return [np.ascontiguousarray(part) for part in np.split(error, kept[:-1], axis=self.axis + 1)], {}
+        return [np.ascontiguousarray(part) for part in np.split(error, kept[:-1], axis=self.axis + 1)]
