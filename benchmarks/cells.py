@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import fredsim
 from fredsim.data import datasets
 from fredsim.dispatchers import DISPATCHERS
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Streams
 from fredsim.runs.results import Result
 

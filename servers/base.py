@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.plugins.states import State

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.states import Stateful
 from fredsim.servers.base import Array, Coefficients, Reply, Steps

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fredsim.errors import ConfigError
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import Update
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.references import as_state

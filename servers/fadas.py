@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from fredsim.hyper import Epsilon, Fraction, Positive, PositiveInt
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.rules import Rule, flush, sqrt, where
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
 from fredsim.servers.batches import BufferedServer

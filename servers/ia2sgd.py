@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.hyper import PositiveInt
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.rules import Rule
 from fredsim.servers.base import Array, Rated
 from fredsim.servers.tables import REPLACE, SummedTable

@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.rules import Rule
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
 from fredsim.servers.batches import TreeSum, descend_by_mean

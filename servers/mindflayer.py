@@ -25,7 +25,7 @@ from pydantic import Field, field_validator
 
 from fredsim.errors import ConfigError, shown
 from fredsim.hyper import PositiveInt
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
 from fredsim.servers.batches import CollectingServer
 

@@ -23,7 +23,7 @@ from pydantic import Field, field_validator
 
 from fredsim.errors import ConfigError, shown
 from fredsim.hyper import Positive
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.servers.asgd import ASGD
 from fredsim.servers.base import Array, Rated
 

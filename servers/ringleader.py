@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.servers.base import Array, Rated
 from fredsim.servers.tables import INCLUDE, SummedTable
 

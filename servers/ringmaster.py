@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fredsim.hyper import PositiveInt
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.servers.asgd import ASGD
 from fredsim.servers.base import Array, Rated, Reply
 

@@ -24,7 +24,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer, model_vali
 
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters, NonNegative, PositiveInt
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.servers.base import Array, Reply, Server, Steps
 from fredsim.servers.batches import CollectingServer
 from fredsim.servers.schedules import Rate

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.rules import Rule
 from fredsim.servers.base import Array, Coefficients, Steps
 from fredsim.servers.batches import descend_by_mean

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from fredsim.hyper import Positive
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.oracle import tree_sum
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream

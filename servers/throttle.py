@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import Field
 
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.servers.asgd import ASGD
 from fredsim.servers.base import Array, Rated, Reply
 

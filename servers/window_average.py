@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import model_validator
 
 from fredsim.hyper import Configurable, HyperParameters, NonNegative, PositiveInt
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.plugins.states import State, part_of, put_state, take_state
 from fredsim.servers.base import Array, Reply, Server

@@ -52,7 +52,7 @@ class Alone:
 
 
 def _serve() -> None:
-    import fredsim.compute.numpy_engine
+    import fredsim.compute.graph_engine
     import fredsim.runs.runner  # noqa: F401  what every run needs
 
     answers = os.fdopen(os.dup(1), "w")

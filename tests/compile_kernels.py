@@ -18,7 +18,7 @@ from triton.runtime.jit import JITFunction
 
 from fredsim.cuda import device
 from fredsim.data.datasets import Dataset, Split
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.numerics.ternary import Draws
 from tests.servers.conftest import build

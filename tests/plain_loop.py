@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fredsim.data.datasets import data_root, load_dataset
 from fredsim.data.sampling import make_sampler
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.results import Result

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import fredsim
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.document import dump_yaml
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
 from fredsim.runs.results import Result
 from tests.plain_clock import PlainClock

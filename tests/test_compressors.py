@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fredsim.compressors import COMPRESSORS, EF21, QSGD, Compressor, ErrorFeedbackSign, Sign, Ternary, TopK
 from fredsim.errors import ConfigError
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.results import Result
 

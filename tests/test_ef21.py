@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.compressors import EF21
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
 from fredsim.runs.results import Result
 

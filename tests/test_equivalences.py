@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fredsim.data.datasets import data_root, load_dataset
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.streams import Streams
 from fredsim.runs.results import Result

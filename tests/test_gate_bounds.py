@@ -17,7 +17,7 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.dispatchers.gates import BandwidthAware, Budget, Every, Gate
 from fredsim.kernels.engine import NumbaEngine
 from fredsim.kernels.fused_executor import NumbaFusedExecutor
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.numerics.verdicts import ALLOWED, REFUSED, UNDECIDED

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fredsim.compute.numpy_engine import NumpyBackendOperations, NumpyEngine
+from fredsim.compute.graph_engine import GraphEngine, NumpyBackendOperations
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import make_module
 from fredsim.jit.team import MIN_WORK, Team
@@ -16,7 +16,7 @@ from fredsim.kernels.data import is_coded, pack_split
 from fredsim.kernels.engine import NumbaEngine
 from fredsim.kernels.operations import ONE_THREAD_FLOATS, NumbaOperations
 from fredsim.kernels.reductions import BLOCK, mean64
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.oracle import mean64 as expected_mean
 
@@ -57,7 +57,7 @@ def test_gradients_and_evaluation(
         assert is_coded(data.train) == small
         assert is_coded(data.test) == small
         assert is_coded(data.validation) == small
-    oracle, kernels = NumpyEngine(model, data), NumbaEngine(model, data, mu, threads)
+    oracle, kernels = GraphEngine(model.graph, data), NumbaEngine(model, data, mu, threads)
     try:
         expected, expected_losses = oracle.gradients(params, rows)
         found, losses = kernels.gradients(params, rows)
@@ -77,7 +77,7 @@ def test_no_thread_writes_into_the_rows_of_another(hidden: int) -> None:
     """Nor beyond the gradient: in a layer narrower than a vector, with rows of +0, and more threads than processors."""
     inputs = -(-MIN_WORK // hidden)
     model, data = Mlp((inputs, hidden, 2)), dataset(inputs, 2)
-    oracle, kernels = NumpyEngine(model, data), NumbaEngine(model, data, 1, 7)
+    oracle, kernels = GraphEngine(model.graph, data), NumbaEngine(model, data, 1, 7)
     params = held(model.layout.size, 1, 1.0)
     try:
         for row in range(10):
@@ -100,7 +100,7 @@ def test_every_pattern_of_blocks_in_which_an_input_is_not_zero(mu: int, hidden: 
     split = Split(x.astype(np.float32), rng.integers(0, 4, 128))
     model, data = Mlp((256, hidden, 4)), Dataset(split, split, split, 4)
     params, rows = held(model.layout.size, 1, 0.2, mu), np.arange(mu)[None]
-    expected, _ = NumpyEngine(model, data).gradients(params, rows)
+    expected, _ = GraphEngine(model.graph, data).gradients(params, rows)
     for threads in (1, 2):
         kernels = NumbaEngine(model, data, mu, threads)
         try:
@@ -113,7 +113,7 @@ def test_every_pattern_of_blocks_in_which_an_input_is_not_zero(mu: int, hidden: 
 def test_windows_of_any_length_one_after_another() -> None:
     """The engine keeps its work space: what a longer window left there must not show."""
     model, data = Mlp((9, 20, 4)), dataset(9, 4)
-    oracle, kernels = NumpyEngine(model, data), NumbaEngine(model, data, 5, 2)
+    oracle, kernels = GraphEngine(model.graph, data), NumbaEngine(model, data, 5, 2)
     try:
         for seed, batches in enumerate((3, 1, 0, 5, 2)):
             params = held(model.layout.size, batches, 1.0, seed)

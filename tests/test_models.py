@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from fredsim.models.layout import Layout
-from fredsim.models.mlp import Mlp
+from fredsim.networks.layout import Layout
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Stream, Streams, normal_quantile
 
 

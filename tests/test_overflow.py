@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fredsim.data.datasets import Dataset, Split
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.runs.results import Result
 from fredsim.simulation.engines import make_engine
 from tests.servers.paths import check_same

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.data.sampling import Sampler, make_sampler
 from fredsim.dispatchers import Uniform, Weighted
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.results import Result
 from fredsim.servers import TernarySync

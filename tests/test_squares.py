@@ -8,15 +8,16 @@ from numpy.typing import NDArray
 
 from fredsim.compute import objectives
 from fredsim.compute.engines import Engine
+from fredsim.config.choices import Backend
 from fredsim.data.problems import Quadratic, least_squares, quadratic
 from fredsim.data.squares import draw_rows
-from fredsim.models.linear import Linear
+from fredsim.networks.linear import Linear
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.engines import make_engine
 
 Array = NDArray[np.float32]
-MODEL = Linear(1)
+BACKENDS: tuple[Backend, ...] = ("numpy", "numba")
 
 
 def held(size: int, batches: int, std: float = 1.0) -> list[Array]:
@@ -52,7 +53,7 @@ def same(engines: list[Engine], params: list[Array], rows: NDArray[np.int64]) ->
 def test_least_squares_of_kernels_and_oracle(columns: int, mu: int, batches: int, threads: int, std: float) -> None:
     data = least_squares(columns, 0.1, 3, 60, 7)
     rows = np.random.default_rng(1).integers(0, 60, (batches, mu))
-    engines = [make_engine("numpy", MODEL, data, mu, None), make_engine("numba", MODEL, data, mu, threads)]
+    engines = [make_engine(name, Linear(columns), data, mu, threads) for name in BACKENDS]
     same(engines, held(columns, batches, std), rows)
 
 
@@ -64,7 +65,7 @@ def test_least_squares_of_kernels_and_oracle(columns: int, mu: int, batches: int
 def test_quadratic_of_kernels_and_oracle(size: int, noise: float, batches: int, threads: int, std: float) -> None:
     data, draw = quadratic(size, noise, 5), np.random.default_rng(1)
     tasks = draw.integers(0, 10**7, (batches, 1)) << 32 | draw.integers(0, 2**32, (batches, 1))
-    engines = [make_engine("numpy", MODEL, data, 1, None), make_engine("numba", MODEL, data, 1, threads)]
+    engines = [make_engine(name, Linear(size), data, 1, threads) for name in BACKENDS]
     same(engines, held(size, batches, std), tasks)
 
 
@@ -72,7 +73,7 @@ def test_least_squares_against_formulas() -> None:
     data = least_squares(30, 0.3, 1, 200, 50)
     (params,), rows = held(30, 1), np.random.default_rng(2).integers(0, 200, 64)
     x, y, w = (array.astype(np.float64) for array in (data.train.x, data.train.y, params))
-    (gradient,), (losses,) = make_engine("numpy", MODEL, data, 64, None).gradients([params], rows[None])
+    (gradient,), (losses,) = make_engine("numpy", Linear(30), data, 64, None).gradients([params], rows[None])
     np.testing.assert_allclose(gradient, x[rows].T @ (x[rows] @ w - y[rows]) / 64, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(losses, (x[rows] @ w - y[rows]) ** 2 / 2, rtol=1e-4, atol=1e-7)
     best, *_ = np.linalg.lstsq(x, y, rcond=None)
@@ -103,7 +104,7 @@ def test_quadratic_against_formulas() -> None:
 
     data, (params,) = quadratic(size, 0.0, 0), held(size, 1)
     x = params.astype(np.float64)
-    (gradient,), losses = make_engine("numpy", MODEL, data, 1, None).gradients([params], np.zeros((1, 1), np.int64))
+    (gradient,), losses = make_engine("numpy", Linear(size), data, 1, None).gradients([params], np.zeros((1, 1), np.int64))
     np.testing.assert_allclose(gradient, matrix @ x - b, atol=1e-6)
     assert losses[0, 0] == pytest.approx(value(x), rel=1e-6)
     assert objectives.gap(data)(params) == pytest.approx(value(x) - value(best), rel=1e-12)

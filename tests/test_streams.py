@@ -5,7 +5,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from fredsim.models.linear import Linear
+from fredsim.networks.linear import Linear
 from fredsim.numerics.squares import quadratic_noise
 from fredsim.numerics.streams import Stream, Streams, normal_quantile, philox4x32
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.compute.numpy_engine import NumpyEngine
+from fredsim.compute.graph_engine import GraphEngine
 from fredsim.config.resolution import resolve
 from fredsim.data.datasets import Dataset, data_root, load_dataset
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Streams
 from fredsim.runs.execution import execute
 from fredsim.runs.results import Result
@@ -70,7 +70,7 @@ def test_the_gradient_is_that_of_the_same_network_in_portable_numerics(digits: D
     portable = Mlp((64, 16, 10))
     start = portable.initial(Streams(3))
     rows = np.arange(12).reshape(3, 4)
-    expected, losses = NumpyEngine(portable, digits).gradients([start] * 3, rows)
+    expected, losses = GraphEngine(portable.graph, digits).gradients([start] * 3, rows)
 
     def turned(flat: Array) -> Array:  # torch keeps a weight as (outputs, inputs)
         return np.concatenate([part.T.reshape(-1) for part in portable.layout.split(flat).values()])
@@ -81,11 +81,11 @@ def test_the_gradient_is_that_of_the_same_network_in_portable_numerics(digits: D
     found, its_losses = engine.gradients([turned(start)] * 3, rows)
     np.testing.assert_allclose(found, [turned(row) for row in expected], rtol=0, atol=1e-6)
     np.testing.assert_allclose(its_losses, losses, rtol=1e-5)
-    ours, theirs = NumpyEngine(portable, digits).evaluate(start, "test"), engine.evaluate(turned(start), "test")
+    ours, theirs = GraphEngine(portable.graph, digits).evaluate(start, "test"), engine.evaluate(turned(start), "test")
     assert theirs[0] == pytest.approx(ours[0], rel=1e-5)
     assert theirs[1] == ours[1]
     found_losses, found_wrong = engine.outcomes(turned(start), "train")
-    expected_losses, expected_wrong = NumpyEngine(portable, digits).outcomes(start, "train")
+    expected_losses, expected_wrong = GraphEngine(portable.graph, digits).outcomes(start, "train")
     np.testing.assert_allclose(found_losses, expected_losses, rtol=1e-5)
     np.testing.assert_array_equal(found_wrong, expected_wrong)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from docs.generate.markdown import linked, one_line, table
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 

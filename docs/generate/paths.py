@@ -10,7 +10,7 @@ import numpy as np
 from fredsim.config.choices import Backend, PathName
 from fredsim.config.document import Document
 from fredsim.errors import ConfigError
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.opening import make_dispatcher, make_server, open_experiment

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.hyper import Configurable
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.streams import Stream, Streams

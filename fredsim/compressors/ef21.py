@@ -23,7 +23,7 @@ from pydantic import field_validator
 from fredsim.compressors.base import Array, Compressor, Remembering
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
 
 __all__ = ["EF21"]

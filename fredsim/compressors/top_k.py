@@ -18,7 +18,7 @@ from pydantic import Field
 from fredsim.compressors.base import Array, Remembering
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, PositiveInt
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
 
 __all__ = ["TopK"]

@@ -11,7 +11,7 @@ Backend = Literal["auto", "numpy", "numba", "cuda"]
 DroppedPush = Literal["reapply", "skip", "accumulate", "average"]
 """What happens to a push that the gate drops (fredsim.simulation.outbox, docs/experiment.md)."""
 Init = Literal["he", "glorot", "torch", "zeros", "normal"]
-"""The distribution of the initial weights (fredsim.models.mlp)."""
+"""The distribution of the initial weights (fredsim.networks.mlp)."""
 Sampling = Literal["sequential", "iid", "shuffled"]
 """How minibatches are drawn (fredsim.data.sampling)."""
 Unit = Literal["iterations", "updates", "epochs", "seconds"]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fredsim.compute.graph_engine import Evaluation
 from fredsim.cuda import dense, trees
 from fredsim.cuda.array import DeviceArray
 from fredsim.cuda.device import INTERPRETED, launch, name, tile
@@ -18,8 +19,8 @@ from fredsim.cuda.operations import CudaOperations
 from fredsim.cuda.rules import compile_rule
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
-from fredsim.models.mlp import Mlp
-from fredsim.numerics import distributions, oracle
+from fredsim.networks.mlp import Mlp
+from fredsim.numerics import distributions
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 
@@ -32,7 +33,7 @@ Integers = NDArray[np.int64]
 EVALUATED = 2**16
 
 
-class CudaEngine(CudaOperations):
+class CudaEngine(Evaluation, CudaOperations):
     """Computes gradients of minibatches of µ samples, many in a few launches, and evaluates: see QueueingEngine."""
 
     threads = 1
@@ -136,10 +137,6 @@ class CudaEngine(CudaOperations):
     def _upload(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
         """Return a split's inputs and labels as tensors on the device."""
         return self.on_device(split.x, torch.float32), self.on_device(split.y, torch.int32)
-
-    def evaluate(self, params: Any, part: str) -> tuple[float, float]:
-        """Return the mean loss and the error rate over a part of the data set; see Engine."""
-        return oracle.loss_and_error(*self.outcomes(params, part))
 
     def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
         """Return each sample's loss, and whether its answer is wrong; see Engine."""

@@ -1,4 +1,4 @@
-"""Kernels of least squares and of a quadratic: squared_errors and quadratic_gradient of fredsim.numerics.squares.
+"""Kernels of least squares (the graph of fredsim.networks.linear) and of a quadratic (fredsim.numerics.squares).
 
 fredsim.cuda.squares_engine launches them. `held` (B,) are the addresses of each minibatch's parameters, `rows` the
 samples' indices, int32 (B, µ), as in fredsim.cuda.dense.

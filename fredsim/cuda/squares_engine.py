@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fredsim.compute.squares_engine import QuadraticEvaluation, RegressionEvaluation
+from fredsim.compute.quadratic_engine import QuadraticEvaluation
 from fredsim.cuda import squares as kernels
 from fredsim.cuda.array import DeviceArray
 from fredsim.cuda.device import INTERPRETED, launch, name, tile
@@ -18,7 +18,7 @@ from fredsim.cuda.operations import CudaOperations
 from fredsim.data.datasets import Dataset, Split
 from fredsim.data.problems import Quadratic
 from fredsim.data.sampling import decode_task
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics import distributions, squares
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.streams import Streams
@@ -28,7 +28,7 @@ __all__ = ["CudaLeastSquares", "CudaQuadratic"]
 Array = NDArray[np.float32]
 
 
-class CudaLeastSquares(RegressionEvaluation, CudaEngine):
+class CudaLeastSquares(CudaEngine):
     """Computes gradients of many minibatches in a few launches; see Engine.
 
     The linear model is computed as a layer with one output; the gradient of its bias is left out at the end.
@@ -67,15 +67,15 @@ class CudaLeastSquares(RegressionEvaluation, CudaEngine):
         """Return a split's inputs and targets as tensors on the device."""
         return self.on_device(split.x, torch.float32), self.on_device(split.y, torch.float32)
 
-    def _losses_of(self, params: Any, split: Split) -> Array:
-        """Return the losses (n,) of all samples of a split, computed as one minibatch."""
+    def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
+        """Return the losses (n,), computed as one minibatch, and NaN (n,): no answer is right or wrong; see Engine."""
+        split: Split = getattr(self._dataset, part)
         n = len(split)
         here = self.tensor_of(params)
         held, rows = self.on_device([here.data_ptr()], torch.int64), self.on_device(np.arange(n)[None], torch.int32)
         losses, errors = (torch.empty((1, n), device=self._device) for _ in range(2))
         self._errors_of(split, held, rows, losses, errors)
-        found: Array = losses[0].cpu().numpy()
-        return found
+        return losses[0].cpu().numpy(), np.full(n, np.nan)
 
 
 class CudaQuadratic(QuadraticEvaluation, CudaOperations):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compute.graph_engine import Evaluation
 from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.team import address, addresses
@@ -18,8 +19,7 @@ from fredsim.kernels.operations import NumbaOperations
 from fredsim.kernels.pending import NumbaGradientExecutor, pack_passes
 from fredsim.kernels.specialisation import specialise
 from fredsim.kernels.workspace import WorkspaceLayout, block_size
-from fredsim.models.mlp import Mlp
-from fredsim.numerics import oracle
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.rules import Rule
 
@@ -31,7 +31,7 @@ Array = NDArray[np.float32]
 CHUNK_BYTES = 24 * 2**10
 
 
-class NumbaEngine(NumbaOperations):
+class NumbaEngine(Evaluation, NumbaOperations):
     """Computes gradients of minibatches of µ samples, many at once, and evaluates: fredsim.compute.engines.FusedEngine.
 
     `threads` None means one thread per processor.
@@ -93,10 +93,6 @@ class NumbaEngine(NumbaOperations):
         """Return an executor for such events, for servers that get whole gradients; see FusedEngine."""
         sizes, train = self.model.sizes, self._dataset.train
         return NumbaGradientExecutor(self._team, sizes, train, self._mu, self._chunk, slots, limits)
-
-    def evaluate(self, params: Array, part: str) -> tuple[float, float]:
-        """Return the mean loss and the error rate over a part of the data set; see Engine."""
-        return oracle.loss_and_error(*self.outcomes(params, part))
 
     def outcomes(self, params: Array, part: str) -> tuple[Array, NDArray[np.bool_]]:
         """Return each sample's loss, and whether its answer is wrong; see Engine."""

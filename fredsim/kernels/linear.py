@@ -1,6 +1,6 @@
 """Kernels of least squares: errors and losses of samples, and mean gradients of many minibatches at once.
 
-The results have the same bits as those of squared_errors and least_squares_gradient of fredsim.numerics.squares.
+The results have the same bits as those of the graph of fredsim.networks.linear.
 Threads divide the samples, then the columns of the gradients; each sum stays within one thread.
 fredsim.kernels.linear_engine calls these kernels.
 """

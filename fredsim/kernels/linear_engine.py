@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.squares_engine import RegressionEvaluation
+from fredsim.compute.graph_engine import Evaluation
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.team import addresses
 from fredsim.kernels import linear
@@ -31,7 +31,7 @@ def _padded(split: Split) -> tuple[Array, Array]:
     return x, np.ascontiguousarray(split.y)
 
 
-class NumbaLeastSquares(RegressionEvaluation, NumbaOperations):
+class NumbaLeastSquares(Evaluation, NumbaOperations):
     """Computes gradients of minibatches of µ samples, many at once, on a team of threads; see Engine."""
 
     def __init__(self, dataset: Dataset, mu: int, threads: int | None) -> None:
@@ -42,6 +42,11 @@ class NumbaLeastSquares(RegressionEvaluation, NumbaOperations):
         # Compile, or load from the cache, by a call on empty arrays, so that it is not counted in the run's time.
         self.gradients([], np.empty((0, mu), np.int64))
         self._losses_of(aligned(dataset.inputs), Split(dataset.train.x[:0], dataset.train.y[:0]))
+
+    def outcomes(self, params: Array, part: str) -> tuple[Array, NDArray[np.float64]]:
+        """Return the losses (n,), and NaN (n,): no answer is right or wrong; see Engine."""
+        losses = self._losses_of(params, getattr(self._dataset, part))
+        return losses, np.full(len(losses), np.nan)
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute the gradients of all minibatches together; see Engine."""

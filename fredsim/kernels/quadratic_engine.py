@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.squares_engine import QuadraticEvaluation
+from fredsim.compute.quadratic_engine import QuadraticEvaluation
 from fredsim.data.problems import Quadratic
 from fredsim.jit.team import addresses
 from fredsim.kernels import quadratic

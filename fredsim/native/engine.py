@@ -23,13 +23,13 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
 from fredsim.compute.engines import BackendOperations, Part
+from fredsim.compute.graph_engine import Evaluation
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks
 from fredsim.native.model import TorchModel
 from fredsim.native.randomness import random_states
 from fredsim.native.settings import deterministic
-from fredsim.numerics import oracle
 from fredsim.numerics.arrays import aligned
 from fredsim.system.processors import default_threads
 
@@ -46,7 +46,7 @@ MAX_SAMPLES = 64
 EVALUATION_BATCH = 500
 
 
-class TorchEngine:
+class TorchEngine(Evaluation):
     """Computes gradients and evaluates with PyTorch; the operations on whole arrays are those of another backend."""
 
     def __init__(
@@ -112,10 +112,6 @@ class TorchEngine:
                 self._grads[begin:end] = found[: end - begin]
                 losses[begin:end] = its_losses[: end - begin]
         return self._grads[: len(rows)], losses
-
-    def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
-        """Evaluate in the module's evaluation mode; the mean loss is by fredsim.numerics.oracle.mean64."""
-        return oracle.loss_and_error(*self.outcomes(params, part))
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.bool_]]:
         """Evaluate in the module's evaluation mode."""

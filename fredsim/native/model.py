@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError, how_to_install
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import import_named
 

@@ -18,7 +18,6 @@ __all__ = [
     "backward",
     "forward",
     "gradient",
-    "loss_and_error",
     "mean64",
     "softmax_cross_entropy",
     "tree_sum",
@@ -50,13 +49,6 @@ def mean64(values: NDArray[np.floating]) -> float:
     """Return the mean of all elements, in C order, by tree_sum in float64; NaN if there are none."""
     flat = np.asarray(values).reshape(-1).astype(np.float64)
     return float(tree_sum(flat) / np.float64(flat.size))
-
-
-def loss_and_error(losses: Array, wrong: NDArray[np.bool_]) -> tuple[float, float]:
-    """Return the mean loss, by mean64, and the error rate (share of wrong answers) of n samples; NaN if n = 0."""
-    if len(losses) == 0:
-        return float("nan"), float("nan")
-    return mean64(losses), float(np.count_nonzero(wrong) / len(losses))
 
 
 def combine(factors: Array, rows: Array) -> Array:

@@ -1,7 +1,7 @@
-"""Least squares and a quadratic: gradients and values as docs/numerics.md defines them, in NumPy.
+"""A quadratic, and measures of least squares: values as docs/numerics.md defines them, in NumPy.
 
 The kernels of the other backends give the same bits. Results in float64, such as an optimum or a norm, are computed
-here for all backends. M is the number of samples, d the number of parameters.
+here for all backends. d is the number of parameters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from fredsim.numerics.streams import Stream, Streams, normal_quantile
 
 __all__ = [
     "combine_columns",
-    "least_squares_gradient",
     "norm",
     "optimum",
     "quadratic_gap",
@@ -24,7 +23,6 @@ __all__ = [
     "quadratic_gradient_norm",
     "quadratic_noise",
     "quadratic_value",
-    "squared_errors",
     "transposed_product",
 ]
 
@@ -34,23 +32,6 @@ Floats = NDArray[np.float64]
 HALF, QUARTER = np.float32(0.5), np.float32(0.25)
 #: The iteration for the optimum ends when the squared norm of the gradient is below this share of that at the start.
 RELATIVE_TOLERANCE = 1e-28
-
-
-def squared_errors(w: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """Return the losses ½·e² and the errors e = (Σ_k x[m, k]·w[k], k ascending from +0) − y[m], (M,) each."""
-    with np.errstate(all="ignore"):
-        total = np.zeros(len(x), np.float32)
-        for k in range(len(w)):
-            total = total + x[:, k] * w[k]
-        errors = total - y
-        return errors * errors * HALF, errors
-
-
-def least_squares_gradient(w: Array, x: Array, y: Array) -> tuple[Array, Array]:
-    """Return the minibatch-mean gradient (d,) and the losses (M,): tree sums over x[m, k]·e[m], divided by M once."""
-    losses, errors = squared_errors(w, x, y)
-    with np.errstate(all="ignore"):
-        return tree_sum(x * errors[:, None]) / np.float32(len(x)), losses
 
 
 def quadratic_gradient(x: Array) -> Array:

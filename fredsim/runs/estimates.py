@@ -19,10 +19,10 @@ from fredsim.config.expansion import ResolvedRun
 from fredsim.config.experiment import Affects, Experiment, MlpChoice, irrelevant_to
 from fredsim.config.resolution import placed
 from fredsim.errors import ConfigError
-from fredsim.models.layout import Layout
-from fredsim.models.linear import Linear
-from fredsim.models.mlp import Mlp
 from fredsim.native.model import TorchModel
+from fredsim.networks.layout import Layout
+from fredsim.networks.linear import Linear
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.execution import execute

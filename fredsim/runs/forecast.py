@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fredsim.dispatchers.base import Order
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.opening import make_dispatcher, make_server

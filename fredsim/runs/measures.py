@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fredsim.compute.objectives import Measure, engine_gradient_norm, gap, gradient_norm
 from fredsim.config.choices import Backend
-from fredsim.models.linear import Linear
+from fredsim.networks.linear import Linear
 from fredsim.runs.prepared import Prepared
 from fredsim.simulation.engines import make_engine
 

@@ -17,9 +17,9 @@ from fredsim.data.datasets import Dataset, data_root
 from fredsim.data.shards import Shards
 from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError
-from fredsim.models.linear import Linear
-from fredsim.models.mlp import Mlp
 from fredsim.native.model import TorchModel
+from fredsim.networks.linear import Linear
+from fredsim.networks.mlp import Mlp
 from fredsim.runs.opening import make_server
 from fredsim.runs.sizes import check_sizes
 from fredsim.simulation.length import Interval, Length

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fredsim.config.experiment import Experiment, MlpChoice
 from fredsim.errors import shown
-from fredsim.models.linear import Linear
-from fredsim.models.mlp import Mlp
+from fredsim.networks.linear import Linear
+from fredsim.networks.mlp import Mlp
 from fredsim.simulation.length import Length
 from fredsim.system.memory import refuse_beyond_memory
 

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import BackendOperations, Engine
-from fredsim.compute.numpy_engine import NumpyBackendOperations, NumpyEngine
-from fredsim.compute.squares_engine import NumpyLeastSquares, NumpyQuadratic
+from fredsim.compute.graph_engine import GraphEngine, NumpyBackendOperations
+from fredsim.compute.quadratic_engine import NumpyQuadratic
 from fredsim.config.choices import Backend
 from fredsim.data.datasets import Dataset
 from fredsim.data.problems import Quadratic
 from fredsim.errors import ConfigError
-from fredsim.models.linear import Linear
-from fredsim.models.mlp import Mlp
 from fredsim.native.model import TorchModel
+from fredsim.networks.linear import Linear
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.distributions import Draw
 
 __all__ = ["make_engine", "make_operations", "resolve_backend"]
@@ -62,14 +62,14 @@ def make_engine(
     A PyTorch module has an engine of its own, which takes the servers' operations from the backend. Raises ConfigError
     if something that the backend needs is missing.
     """
+    if backend == "numpy" and isinstance(model, Mlp | Linear):
+        return NumpyQuadratic(dataset) if isinstance(dataset, Quadratic) else GraphEngine(model.graph, dataset)
     if isinstance(model, Linear):
         return _make_linear_engine(backend, dataset, mu, threads)
     if not isinstance(model, Mlp):
         from fredsim.native.engine import TorchEngine
 
         return TorchEngine(model, dataset, mu, threads, make_operations(backend, threads))
-    if backend == "numpy":
-        return NumpyEngine(model, dataset)
     if backend == "cuda":
         from fredsim.cuda.engine import CudaEngine
 
@@ -81,8 +81,6 @@ def make_engine(
 
 def _make_linear_engine(backend: Backend, dataset: Dataset, mu: int, threads: int | None) -> Engine:
     """Return the engine of a linear model: for least squares on rows with targets, or for a quadratic."""
-    if backend == "numpy":
-        return NumpyQuadratic(dataset) if isinstance(dataset, Quadratic) else NumpyLeastSquares(dataset)
     if backend == "cuda":
         from fredsim.cuda.squares_engine import CudaLeastSquares, CudaQuadratic
 

@@ -22,7 +22,7 @@ from fredsim.compute.objectives import Measure
 from fredsim.compute.storage import Limits, Pool
 from fredsim.config.choices import Backend, PathName
 from fredsim.data.sampling import Sampler
-from fredsim.models.mlp import Model
+from fredsim.networks.mlp import Model
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.states import State, Stateful, part_of

@@ -8,7 +8,7 @@ from typing import Any
 
 from fredsim.compute.storage import Pool
 from fredsim.hyper import Configurable
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import Operations
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded

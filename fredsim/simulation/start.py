@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fredsim.compute.engines import NativeEngine
-from fredsim.models.linear import Linear
+from fredsim.networks.linear import Linear
 from fredsim.simulation.contract import Contract
 from fredsim.simulation.fused import Fused
 from fredsim.simulation.guarded_clock import GuardedClock

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
 from fredsim.runs.results import Result
 from fredsim.servers import SERVERS, WindowAverage

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.servers.asgd import ASGD
 from fredsim.servers.base import Rated
 from fredsim.servers.checks import form_coefficients, trusted_rule

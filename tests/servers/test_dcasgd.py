@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.servers import ASGD, DCASGD, SparseRows
 
 Array = NDArray[np.float32]

@@ -12,7 +12,7 @@ import pytest
 import fredsim
 from fredsim.data.datasets import data_root, load_dataset
 from fredsim.errors import ConfigError, SimulationError
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Streams
 from fredsim.servers import ASGD, SERVERS, AveragedSGD
 from fredsim.servers.schedules import SCHEDULES

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fredsim.compressors import QSGD
-from fredsim.models.layout import Layout
+from fredsim.networks.layout import Layout
 from fredsim.numerics import ternary
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.servers import ParameterStore, TernarySync

@@ -12,7 +12,7 @@ from fredsim.cuda.elementary import exp32, log32
 from fredsim.cuda.engine import CudaEngine
 from fredsim.cuda.operations import CudaOperations
 from fredsim.data.datasets import Dataset, Split
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from tests.vectors.drive_numpy import Answers, Array, NumpyDriver
 
 __all__ = ["CudaDriver"]

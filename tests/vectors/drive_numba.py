@@ -8,7 +8,7 @@ from numba import njit
 from fredsim.data.datasets import Dataset, Split
 from fredsim.kernels import elementary
 from fredsim.kernels.engine import NumbaEngine
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from tests.vectors.drive_numpy import Answers, Array, NumpyDriver
 
 __all__ = ["NumbaDriver"]

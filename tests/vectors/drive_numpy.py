@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.numpy_engine import NumpyEngine
+from fredsim.compute.graph_engine import GraphEngine
 from fredsim.data.datasets import Dataset, Split
-from fredsim.models.mlp import Mlp
+from fredsim.networks.mlp import Mlp
 from fredsim.numerics import elementary, oracle
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.distributions import Distribution
@@ -29,7 +29,7 @@ class NumpyDriver:
 
     def engine(self, model: Mlp, dataset: Dataset, mu: int) -> Any:
         del mu
-        return NumpyEngine(model, dataset)
+        return GraphEngine(model.graph, dataset)
 
     def exp32(self, x: Array) -> Answers:
         return {"y": elementary.exp32(x)}

@@ -10,7 +10,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.models.layout import Layout
+from fredsim.networks.graph import Graph, Node
+from fredsim.networks.layout import Layout
+from fredsim.numerics.ops.linear import Linear
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
+from fredsim.numerics.ops.pointwise import Relu
 from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, uniform24
 
 __all__ = ["Mlp", "Model"]
@@ -50,6 +54,16 @@ class Mlp:
         for layer, (inputs, outputs) in enumerate(pairwise(self.sizes), start=1):
             tensors += [(f"W{layer}", (inputs, outputs)), (f"b{layer}", (outputs,))]
         return Layout(tuple(tensors))
+
+    @property
+    def graph(self) -> Graph:
+        """Dense layers with ReLU between them."""
+        nodes: list[Node] = []
+        for layer, outputs in enumerate(self.sizes[1:], start=1):
+            if nodes:
+                nodes.append(Node(Relu(), (len(nodes),)))
+            nodes.append(Node(Linear(outputs), (len(nodes),), (("weight", f"W{layer}"), ("bias", f"b{layer}"))))
+        return Graph(self.sizes[:1], (), tuple(nodes), CrossEntropy(), self.layout)
 
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,): weights drawn by `init` on every layer, biases 0.

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.models.layout import Layout
+from fredsim.networks.graph import Graph, Node
+from fredsim.networks.layout import Layout
+from fredsim.numerics.ops import linear as operators
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.streams import Stream, Streams, normal_quantile
 
 __all__ = ["Linear"]
@@ -33,6 +36,12 @@ class Linear:
     def layout(self) -> Layout:
         """W1 (inputs, 1)."""
         return Layout((("W1", (self.size, 1)),))
+
+    @property
+    def graph(self) -> Graph:
+        """One dense layer with one output."""
+        node = Node(operators.Linear(1, bias=False), (0,), (("weight", "W1"),))
+        return Graph((self.size,), (), (node,), MeanSquaredError(half=True), self.layout)
 
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,)."""

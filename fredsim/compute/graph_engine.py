@@ -1,0 +1,78 @@
+"""The NumPy engine of every network: it walks the graph; it is slow, and defines the bits of every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import Part
+from fredsim.compute.storage import Limits, Pool
+from fredsim.data.datasets import Dataset, Split
+from fredsim.networks.graph import Graph
+from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.operations import NumpyOperations
+from fredsim.numerics.oracle import mean64
+
+__all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations"]
+
+Array = NDArray[np.float32]
+BLOCK = 512  # rows whose outputs are computed at once, to bound the memory that a network's values take
+
+
+class NumpyBackendOperations(NumpyOperations):
+    """NumPy's operations, and storage for what clients hold."""
+
+    def pool(self, size: int, limits: Limits) -> Pool:
+        """Return a pool of arrays (size,) for what clients hold."""
+        return Pool(size, MARGIN, limits)
+
+    def close(self) -> None:
+        """Do nothing: there are no threads."""
+
+
+class Evaluation:
+    """Means of what an engine's `outcomes` says of each sample, the same for every engine."""
+
+    def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
+        """Return the loss of each sample of a part, float32 (n,), and whether its answer is wrong, or NaN, (n,)."""
+        raise NotImplementedError
+
+    def evaluate(self, params: Any, part: Part) -> tuple[float, float]:
+        """Return the mean loss and the mean of wrong answers, each by the balanced tree in float64; NaN of nothing."""
+        losses, wrong = self.outcomes(params, part)
+        return (mean64(losses), mean64(wrong)) if len(losses) else (float("nan"), float("nan"))
+
+
+class GraphEngine(Evaluation, NumpyBackendOperations):
+    """Computes gradients and evaluates by the operators' definitions (fredsim.numerics.ops); see Engine."""
+
+    threads = 1
+    device_name: str | None = None
+    seconds = float("nan")
+
+    def __init__(self, graph: Graph, dataset: Dataset) -> None:
+        self._graph, self._dataset = graph, dataset
+
+    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Compute the gradients of one minibatch after the other."""
+        grads = np.empty((len(rows), self._graph.layout.size), np.float32)
+        losses = np.empty(rows.shape, np.float32)
+        train = self._dataset.train
+        for b, samples in enumerate(rows):
+            grads[b], losses[b] = self._graph.gradient(held[b], train.x[samples], train.y[samples])
+        return grads, losses
+
+    def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
+        """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""
+        split: Split = getattr(self._dataset, part)
+        losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
+        for begin in range(0, len(split), BLOCK):
+            rows = slice(begin, begin + BLOCK)
+            output, y = self._graph.forward(params, split.x[rows]).output, split.y[rows]
+            losses[rows] = self._graph.loss.losses(output, y).each
+            if (answers := self._graph.loss.wrong(output, y)) is not None:
+                wrong[rows] = answers
+        return losses, wrong

@@ -1,1 +1,0 @@
-"""Models as named tensors in one flat vector, and their initial parameters."""

@@ -1,0 +1,137 @@
+"""A network as data: nodes, each an operator with inputs and named tensors, and a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.networks.layout import Layout
+from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.oracle import tree_sum
+
+__all__ = ["Graph", "Node", "Passed"]
+
+MAX_LEAVES = 2**18  # the most numbers of samples' own gradients that are in memory at once: a megabyte
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator; the numbers of the values that it takes; and its tensors' names in the layout, by role.
+
+    Value 0 is the sample, value i the output of node i, counted from 1. Two nodes may share a tensor.
+    """
+
+    operator: Operator
+    inputs: tuple[int, ...]
+    tensors: tuple[tuple[str, str], ...] = ()
+
+
+class Passed(NamedTuple):
+    """What a forward pass leaves: the output (µ, …), and what each node's operator keeps."""
+
+    output: Array
+    kept: list[Any]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Nodes in an order in which each takes only values before its own; the last one's is the output.
+
+    `sample` and `target` are the shapes of a sample and of what the output is compared with; `layout` names all tensors
+    in the order of the flat vector. Raises ValueError, which names the node, if something does not fit.
+    """
+
+    sample: Shape
+    target: Shape
+    nodes: tuple[Node, ...]
+    loss: Loss
+    layout: Layout
+
+    def __post_init__(self) -> None:
+        self.loss.check(self.shapes[-1], self.target)
+
+    @cached_property
+    def shapes(self) -> list[Shape]:
+        """The shape of each value, without the samples' axis."""
+        shapes, tensors = [self.sample], dict(self.layout.tensors)
+        for number, node in enumerate(self.nodes, start=1):
+            if any(not 0 <= i < number for i in node.inputs):
+                raise ValueError(f"node {number}: takes values {node.inputs}, which are not all before it")
+            given = [shapes[i] for i in node.inputs]
+            wanted = node.operator.tensors(*given)
+            named = {role: tensors.get(name) for role, name in node.tensors}
+            if named != wanted:
+                raise ValueError(f"node {number}: takes the tensors {wanted}, not {named}")
+            shapes.append(node.operator.shape(*given))
+        return shapes
+
+    @cached_property
+    def _learns(self) -> list[bool]:
+        """Whether each value depends on a tensor, so that its error is needed."""
+        learns = [False]
+        for node in self.nodes:
+            learns.append(bool(node.tensors) or any(learns[i] for i in node.inputs))
+        return learns
+
+    def _tensors(self, node: Node, views: Mapping[str, Array]) -> dict[str, Array]:
+        return {role: views[name] for role, name in node.tensors}
+
+    def forward(self, params: Array, x: Array, draw: Sequence[Draw] | None = None) -> Passed:
+        """Return the output for samples x (µ, …) at parameters (P,); `draw` has random numbers for each node."""
+        views, values, kept = self.layout.split(params), [x], []
+        for number, node in enumerate(self.nodes):
+            value, keeps = node.operator.forward(
+                [values[i] for i in node.inputs], self._tensors(node, views), draw[number] if draw else None
+            )
+            values.append(value)
+            kept.append(keeps)
+        return Passed(values[-1], kept)
+
+    def gradient(
+        self, params: Array, x: Array, y: Array, draw: Sequence[Draw] | None = None
+    ) -> tuple[Array, NDArray[np.float32]]:
+        """Return the minibatch-mean gradient (P,) and the losses (µ,) of samples x (µ, …) with targets y (µ, …).
+
+        The errors that nodes send to one value are added, the last node's first, and so are a sample's own gradients of
+        a tensor of several nodes; the tree over samples comes after.
+        """
+        passed = self.forward(params, x, draw)
+        losses, error = self.loss.losses(passed.output, y)
+        views, errors = self.layout.split(params), {len(self.nodes): error}
+        leaves: dict[str, list[Leaves]] = {name: [] for name, _ in self.layout.tensors}
+        for number in range(len(self.nodes), 0, -1):
+            if not (self._learns[number] and number in errors):
+                continue
+            node, error, keeps = self.nodes[number - 1], errors.pop(number), passed.kept[number - 1]
+            tensors = self._tensors(node, views)
+            names = dict(node.tensors)
+            for role, own in node.operator.gradients(error, keeps, tensors).items():
+                leaves[names[role]].append(own)
+            if any(self._learns[i] for i in node.inputs):
+                for i, sent in zip(node.inputs, node.operator.backward(error, keeps, tensors), strict=True):
+                    if sent is not None and self._learns[i]:
+                        with quiet():
+                            errors[i] = errors[i] + sent if i in errors else sent
+        grad = np.zeros(self.layout.size, np.float32)
+        for name, view in self.layout.split(grad).items():
+            if leaves[name]:
+                _sum_up(leaves[name], view, len(x))
+        return grad, losses
+
+
+def _sum_up(leaves: Sequence[Leaves], view: Array, count: int) -> None:
+    """Write to a tensor the tree over samples of their own gradients, divided by their number, some rows at a time."""
+    step = max(1, MAX_LEAVES // (count * view[0].size))
+    with quiet():
+        for begin in range(0, len(view), step):
+            part = slice(begin, min(begin + step, len(view)))
+            own = leaves[0](part)
+            for more in leaves[1:]:
+                own = own + more(part)
+            view[part] = tree_sum(own) / np.float32(count)
