@@ -104,7 +104,9 @@ def test_quadratic_against_formulas() -> None:
 
     data, (params,) = quadratic(size, 0.0, 0), held(size, 1)
     x = params.astype(np.float64)
-    (gradient,), losses = make_engine("numpy", Linear(size), data, 1, None).gradients([params], np.zeros((1, 1), np.int64))
+    (gradient,), losses = make_engine("numpy", Linear(size), data, 1, None).gradients(
+        [params], np.zeros((1, 1), np.int64)
+    )
     np.testing.assert_allclose(gradient, matrix @ x - b, atol=1e-6)
     assert losses[0, 0] == pytest.approx(value(x), rel=1e-6)
     assert objectives.gap(data)(params) == pytest.approx(value(x) - value(best), rel=1e-12)
@@ -116,7 +118,7 @@ def test_noise_is_of_the_client_and_its_task() -> None:
     """And of the seed; of the law that it should have."""
 
     def noise(task: int, seed: int = 4) -> Array:
-        engines = (make_engine("numpy", MODEL, quadratic(4000, sd, seed), 1, None) for sd in (0.5, 0.0))
+        engines = (make_engine("numpy", Linear(4000), quadratic(4000, sd, seed), 1, None) for sd in (0.5, 0.0))
         noisy, plain = (engine.gradients([np.zeros(4000, np.float32)], np.array([[task]]))[0][0] for engine in engines)
         return np.asarray(noisy - plain)
 
