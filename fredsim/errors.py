@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import difflib
 import functools
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
@@ -136,8 +138,9 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def how_to_install(extra: str) -> str:
-    """Return the remedy for a missing package: the command that installs an extra of fredsim."""
-    return f'in the checkout, run python3 -m pip install -c constraints.txt ".[{extra}]"'
+    """Return the remedy for a missing package: the command that installs an extra of fredsim, where it itself is."""
+    python = shlex.quote(sys.executable or "python3")
+    return f'in the checkout, run {python} -m pip install -c constraints.txt ".[{extra}]"'
 
 
 def one_line(error: BaseException) -> str:

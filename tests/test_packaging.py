@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -45,6 +47,38 @@ def test_yaml_files_are_package_data() -> None:
     for path in (ROOT / "experiments").rglob("*.yaml"):
         package = ".".join(("fredsim", "experiments", *path.parent.relative_to(ROOT / "experiments").parts))
         assert "*.yaml" in data[package]
+
+
+def test_the_conda_recipe_has_the_same_requirements() -> None:
+    text = (ROOT / "recipe/meta.yaml").read_text(encoding="utf-8")
+    recipe = YAML(typ="safe").load(text.replace("{{ version }}", "").replace("{{ PYTHON }}", "").partition("%}\n")[2])
+    needed = [one.replace("matplotlib", "matplotlib-base") for one in PROJECT["project"]["dependencies"]]
+    wanted = {re.sub("(?=[<>=])", " ", one, count=1) for one in needed}
+    wanted.add(f"python {PROJECT['project']['requires-python']}")
+    assert {*recipe["requirements"]["run"]} == wanted
+    assert f'version = "{PROJECT["project"]["version"]}"' in text
+    ((name, home),) = PROJECT["project"]["scripts"].items()
+    assert recipe["build"]["entry_points"] == [f"{name} = {home}"]
+
+
+def test_the_release_workflow_builds_and_checks_and_publishes_nothing() -> None:
+    text = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
+    jobs = YAML(typ="safe").load(text)["jobs"]
+    steps = {job: " ".join(step.get("run", step.get("uses", "")) for step in jobs[job]["steps"]) for job in jobs}
+    assert ["python -m build" in steps["build"], "twine check --strict" in steps["build"]] == [True, True]
+    assert all(part in steps["install"] for part in ("pip install dist/*.whl", "pip check", "verify smoke"))
+    assert not re.search("twine upload|pypi-publish|secrets|gh release|id-token", text)
+    pythons = jobs["install"]["strategy"]["matrix"]["python"]
+    assert PROJECT["project"]["requires-python"] == f">={min(pythons, key=lambda version: int(version.split('.')[1]))}"
+
+
+def test_the_readme_installs_into_an_environment() -> None:
+    """As .ci/run does it: Debian's and Homebrew's Python install nothing beside their own packages."""
+    blocks = re.findall(r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    for block in blocks[:2]:
+        words = block.removeprefix("$ ").split()
+        assert words[:5] == ["python3", "-m", "venv", ".venv", "&&"]
+        assert all(word.startswith(".venv/bin/") for before, word in pairwise(words) if before == "&&")
 
 
 @pytest.mark.parametrize("room", ["servers", "dispatchers"])

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -206,6 +207,7 @@ def test_a_live_table(sweep_yaml: Path, command: Command, monkeypatch: pytest.Mo
     monkeypatch.setenv("TERM", "xterm")
     code, _, messages = command("run", sweep_yaml, "--jobs", 2, "--out", "out")
     assert code == 0
+    messages = re.sub(r"\x1b\[[\d;]*m", "", messages)
     assert "all runs" in messages
     assert messages.count(": finished after 50 iterations") == 4
     assert "2 diverged" in messages

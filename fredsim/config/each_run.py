@@ -44,4 +44,4 @@ def in_run(error: ConfigError, label: str) -> ConfigError:
     if not label:
         return error
     short = label if len(label) <= LONGEST_LABEL else f"{label[:LONGEST_LABEL]}…"
-    return ConfigError("\n".join(f"{line} (in the run {short})" for line in str(error).split("\n")))
+    return ConfigError(*(f"{line} (in the run {short})" for line in error.args))

@@ -50,8 +50,7 @@ INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 def print_error(*lines: object) -> None:
     """Print the lines of an error message to stderr, each with `error: ` before it."""
     for line in lines:
-        for part in str(line).split("\n"):
-            say_message("error", part)
+        say_message("error", str(line))
 
 
 def duration(seconds: float) -> str:
