@@ -258,7 +258,7 @@ def checkpoints_every(seconds: float, patch: pytest.MonkeyPatch) -> None:
     patch.setattr("fredsim.runs.run.MOST_CHECKPOINT_SHARE", 1e9)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A headless Chromium: the one that FREDSIM_BROWSER names, else one of the system's or of playwright's."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
-from fredsim.config.document import Document, read_document
+from fredsim.config.document import Document
 from fredsim.errors import visible
 from fredsim.runs.results import Result
 from fredsim.show.colours import DARK_PALETTE, DARK_SEQUENCE, PALETTE, SEQUENCE
@@ -19,6 +20,7 @@ from fredsim.show.report.packing import Pool
 from fredsim.show.report.run_table import run_table
 from fredsim.show.report.sections import Section
 from fredsim.show.report.winner import standings
+from fredsim.system.files import read_bytes
 
 __all__ = ["Given", "data_of", "lines_of"]
 
@@ -51,10 +53,7 @@ def data_of(given: Given, found: Sequence[Section], lines: Sequence[dict[str, An
         for run in line.runs
     }
     texts = [("the sweep, with its overrides", sweep.text) for sweep in given.sweeps]
-    texts += [
-        (label, read_document(run.folder / "config.yaml").text)
-        for run, label in zip(given.results, labels(given.results), strict=True)
-    ]
+    texts += [(label, _text_of(run)) for run, label in zip(given.results, labels(given.results), strict=True)]
     return {
         "lines": lines,
         "sequences": [SEQUENCE, DARK_SEQUENCE],
@@ -80,6 +79,11 @@ def lines_of(panels: Sequence[Panel]) -> list[dict[str, Any]]:
         }
         for n, name in enumerate(names)
     ]
+
+
+def _text_of(run: Result) -> str:
+    """Return the text of a run's config.yaml, which has been read as an experiment before (Result.check_files)."""
+    return StringIO(read_bytes(run.folder / "config.yaml").decode(), newline=None).read()
 
 
 def _won(panels: Sequence[Panel]) -> dict[str, Any] | None:

@@ -61,7 +61,7 @@ function coloursOf(rows, at) {
   if (data.table.columns[at].numeric) {
     const [low, high] = spanOf(at) ?? [0, 1];
     const share = shareOf(at, low, high);
-    const shown = [0, 0.5, 1].map((part) => [between(part), short(isLog(at) ? low * (high / low) ** part : low + (high - low) * part)]);
+    const shown = [0, 0.5, 1].map((part) => [between(part), exact(Number((isLog(at) ? low * (high / low) ** part : low + (high - low) * part).toPrecision(3)))]);
     return { of: (row) => (isNumber(numberOf(value(row))) ? between(share(numberOf(value(row)))) : colour("--quiet")), key: shown };
   }
   const palette = data.palettes[Number(isDark())];

@@ -78,14 +78,14 @@ function order(a, b, down) {
 }
 
 // Return the table as CSV. A text that a spreadsheet would compute has ' before it, as in fredsim's other files.
-function csvOf(rows) {
+function csvOf(numbers, table = data.table.rows) {
   const cell = (value) => {
     if (value === null) return "";
     const formula = typeof value === "string" && !isNumeral(value) && /^\s*[=+\-@＝＋－＠]/.test(value);
     const text = `${formula ? "'" : ""}${value}`;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  const lines = [data.table.columns.map(({ name }) => name), ...rows.map((row) => data.table.rows[row])];
+  const lines = [data.table.columns.map(({ name }) => name), ...numbers.map((row) => table[row])];
   return lines.map((line) => `${line.map(cell).join(",")}\n`).join("");
 }
 

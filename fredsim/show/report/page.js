@@ -146,6 +146,7 @@ function redraw(all = true) {
     window.requestAnimationFrame(() => {
       const kind = stale ? "" : "none";
       [waiting, stale] = [null, false];
+      findAll("figure > .hover").forEach((box) => (box.hidden = true));
       drawFigures(kind).then(() => {
         drawScatter();
         drawParallel();

@@ -1,0 +1,443 @@
+"""Every control of a report in a headless browser: what a click on it does, compared with the runs' own numbers."""
+
+import csv
+import math
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+import fredsim
+from fredsim.runs.results import Result, Results
+from fredsim.show.tables import Table
+from tests.reports import data_in, hovered, opened, rows_in, until
+
+pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
+
+Command = Callable[..., tuple[int, str, str]]
+SWEEP = "sweep={server.name: [asgd, sasgd, fasgd], server.lr: [0.01, 0.1, 0.5], seed: [0, 1]}"
+LINES = 9
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Path]:
+    """A sweep of three servers, three rates and two seeds, and its report."""
+    folder = tmp_path_factory.mktemp("swept")
+    data = {
+        "name": "swept", "iterations": 60, "data": {"name": "digits"}, "model": {"hidden": [8]}, "backend": "numpy",
+        "clients": {"count": 8, "batch_size": 4}, "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 10},
+    }  # fmt: skip
+    results = fredsim.sweep(data, [SWEEP], out=folder / "out")
+    results.report(folder / "report.html")
+    loaded = fredsim.load(folder / "out")
+    assert isinstance(loaded, Results)
+    return loaded, folder / "report.html"
+
+
+@pytest.fixture
+def runs(swept: tuple[Results, Path]) -> list[Result]:
+    return list(swept[0])
+
+
+Opened = tuple[Any, list[str], list[str]]
+#: Takes back what a test has changed, so that all of them have one page.
+RESET = """() => {
+  clearFilters();
+  window.chosen ??= findAll("select").map((one) => one.value);
+  findAll("select").forEach((one, at) => {
+    one.value = window.chosen[at];
+    one.dispatchEvent(new Event("change"));
+  });
+  for (const one of findAll("input[type=checkbox][name], input[type=radio]")) {
+    if (one.defaultChecked && !one.checked || one.type == "checkbox" && one.checked != one.defaultChecked) one.click();
+  }
+  find("input[name=smooth]").value = 0;
+  change({ sort: { column: -1, down: false }, selected: new Set(), folded: new Set(), touched: new Set() });
+  showOnly(null);
+  useTheme("light");
+}"""
+
+
+@pytest.fixture(scope="module")
+def open_page(swept: tuple[Results, Path], browser: Any) -> Opened:
+    return opened(browser, swept[1], 1280)
+
+
+@pytest.fixture
+def page(open_page: Opened) -> Iterator[Any]:
+    """The report, as it is at first; afterwards nothing must be in the console, and nothing have been asked for."""
+    page, said, asked = open_page
+    page.mouse.move(2, 2)
+    page.evaluate(RESET)
+    settled(page)
+    yield page
+    assert said == []
+    assert [one for one in asked if not one.startswith("blob:")] == [page.url]
+
+
+def column(page: Any, name: str) -> list[str]:
+    """Return the texts of a column of the table of runs, as they are shown."""
+    names = page.locator("#runs thead tr:first-child th button").all_text_contents()
+    return list(page.locator(f"#runs tbody td:nth-child({names.index(name) + 2})").all_text_contents())
+
+
+def trace_names(page: Any, figure: str = "curves-0", kind: str = "line") -> list[str]:
+    """Return the labels of a figure's lines that are drawn."""
+    found = page.evaluate(f"document.getElementById('{figure}').data.filter(one => one.meta.is == '{kind}')")
+    return [one["meta"].get("label", "") for one in found]
+
+
+def settled(page: Any) -> None:
+    """Wait until all that was asked for is drawn."""
+    until(page, "waiting === null")
+    page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done, 30)))")
+
+
+def medians(runs: list[Result], column: str, **where: Any) -> list[float]:
+    """Return the medians of the runs whose server has these values, row by row."""
+    chosen = [run.metrics[column] for run in runs if where.items() <= run.config["server"].items()]
+    return [median(values) for values in zip(*chosen, strict=True)]
+
+
+def four(value: float) -> str:
+    return f"{value:.4f}" if value < 1 else f"{value:.3f}"
+
+
+def test_sorting(page: Any, runs: list[Result]) -> None:
+    errors = [run.summary["validation_error"] for run in runs]
+    head = page.locator("#runs th", has_text="validation error")
+    for wanted, direction in ((sorted(errors), "ascending"), (sorted(errors, reverse=True), "descending")):
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == direction
+        assert column(page, "validation error") == [four(error) for error in wanted]
+    head.locator("button").click()
+    assert column(page, "validation error") == [four(error) for error in errors]
+    for name in page.locator("#runs thead tr:first-child th button").all_text_contents():  # each of them sorts
+        page.locator("#runs thead button", has_text=name).first.click()
+        shown = column(page, name)
+        numbers = [float(text) for text in shown if text.replace(".", "").isdigit()]
+        assert numbers == sorted(numbers)
+        if name == "server.name":
+            assert shown == sorted(shown)
+
+
+def test_filters_search_and_only_these(page: Any, runs: list[Result]) -> None:
+    rates = [run.config["server"]["lr"] for run in runs]
+    names = [run.config["server"]["name"].upper() for run in runs]
+    box = page.get_by_label("filter server.lr")
+    for text, wanted in (
+        ("0.1", {0.1}), ("<0.1", {0.01}), (">=0.1", {0.1, 0.5}), ("0.05..0.2", {0.1}), ("!0.1", {0.01, 0.5}),
+        ("0.01|0.5", {0.01, 0.5}), ("=0.5", {0.5}), ("", {*rates}), (">9", set()),
+    ):  # fmt: skip
+        box.fill(text)
+        assert column(page, "server.lr") == [str(rate) for rate in rates if rate in wanted], text
+        assert box.get_attribute("aria-invalid") == "false"
+    box.fill("<a")
+    assert box.get_attribute("aria-invalid") == "true"
+    assert len(column(page, "server.lr")) == len(runs)
+    page.get_by_label("filter server.name").fill("sgd")
+    assert column(page, "server.name") == names
+    page.get_by_label("filter server.name").fill('"ASGD"|fas')
+    assert column(page, "server.name") == [name for name in names if name in {"ASGD", "FASGD"}]
+    box.fill("0.5")
+    assert page.locator("#count").text_content() == "4 of 18 runs"
+    assert len(trace_names(page)) == LINES
+    page.get_by_label("only these lines in the figures").check()
+    settled(page)
+    assert trace_names(page) == ["ASGD, α = 0.5", "FASGD, α = 0.5"]
+    page.get_by_text("show all runs").click()
+    settled(page)
+    assert len(trace_names(page)) == LINES
+    page.get_by_label("search").fill("1, fasgd")
+    assert column(page, "seed") == ["1"] * 3
+    assert {*column(page, "server.name")} == {"FASGD"}
+    page.get_by_text("show all runs").click()
+    assert len(column(page, "seed")) == len(runs)
+
+
+def test_groups(page: Any, runs: list[Result]) -> None:
+    page.get_by_label("group by").select_option(label="server.name")
+    heads = page.locator("#runs tr.group")
+    assert heads.locator("button").all_text_contents() == ["▾ ASGD (6)", "▾ SASGD (6)", "▾ FASGD (6)"]
+    assert page.locator("#runs tbody tr").count() == len(runs) + 3
+    of_asgd = [run.summary["validation_error"] for run in runs if run.config["server"]["name"] == "asgd"]
+    assert column(page, "validation error")[0] == four(median(of_asgd))
+    for _ in range(2):
+        heads.first.locator("button").click()
+    heads.first.locator("button").click()
+    assert heads.first.locator("button").get_attribute("aria-expanded") == "false"
+    assert page.locator("#runs tbody tr").count() == len(runs) + 3 - 6
+    page.get_by_label("group by").select_option(label="line")
+    assert heads.count() == LINES
+    page.get_by_label("group by").select_option(label="nothing")
+    assert heads.count() == 0
+
+
+def test_the_csv_is_the_table(page: Any, swept: tuple[Results, Path]) -> None:
+    page.get_by_label("filter server.name").fill("fasgd")
+    page.locator("#runs thead button", has_text="validation loss").click()
+    with page.expect_download() as saved:
+        page.get_by_text("download CSV").click()
+    found = list(csv.reader(StringIO(Path(saved.value.path()).read_text(encoding="utf-8"))))
+    rows = [row for row in rows_in(swept[1].read_text(encoding="utf-8")) if row["server.name"] == "FASGD"]
+    wanted = list(csv.reader(StringIO(Table(sorted(rows, key=lambda row: row["validation loss"])).csv())))
+    assert len(wanted) == 7
+    assert [[_number(cell) for cell in row] for row in found] == [[_number(cell) for cell in row] for row in wanted]
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def test_cells_are_defused_as_in_other_files(page: Any) -> None:
+    for text in ("=1+1", "+a", "-0.5", "@x", " =3", "1e5", "-inf", "a,b", 'a"b', "＝1", "-1_0", "plain", "'=1", "1=1"):
+        line = page.evaluate("text => csvOf([0], [[text]]).split('\\n')[1]", text)
+        assert line == Table([{"": text}]).csv().splitlines()[1], text
+    assert page.evaluate("csvOf([0], [['\\t=2']]).split('\\n')[1]") == "'\t=2"
+
+
+def test_hover_compares_lines(page: Any, runs: list[Result]) -> None:
+    wanted = []
+    for name in ("asgd", "sasgd", "fasgd"):
+        for rate in (0.01, 0.1, 0.5):
+            values = medians(runs, "validation_error", name=name, lr=rate)
+            wanted.append((values[3], f"{name.upper()}, α = {rate}"))
+    found = hovered(page, "curves-0", 0.5)
+    assert "iteration 30" in page.locator("#curves .hover p").text_content()
+    assert sorted(found) == sorted((four(value), label) for value, label in wanted)
+    assert [value for value, _ in found] == [four(value) for value in sorted(value for value, _ in wanted)]
+    strokes = page.locator("#curves .hover line").evaluate_all("all => all.map(one => one.getAttribute('stroke'))")
+    drawn = page.evaluate(
+        "Object.fromEntries(document.getElementById('curves-0').data.map(one => [one.meta.label, one.line.color]))"
+    )
+    assert strokes == [drawn[label] for _, label in found]
+    page.mouse.move(5, 5)
+    page.locator("#curves .hover").wait_for(state="hidden")
+
+
+def test_smoothing(page: Any, runs: list[Result]) -> None:
+    page.locator("input[name=smooth]").fill("0.6")
+    settled(page)
+    values = medians(runs, "validation_error", name="sasgd", lr=0.1)
+    wanted = [
+        sum(0.6 ** (at - k) * values[k] for k in range(at + 1)) / sum(0.6 ** (at - k) for k in range(at + 1))
+        for at in range(len(values))
+    ]
+    (trace,) = page.evaluate(
+        "document.getElementById('curves-0').data.filter(one => one.meta.label == 'SASGD, α = 0.1')"
+    )
+    assert trace["y"] == pytest.approx(wanted, rel=1e-5)
+    assert page.locator("#smoothed").text_content() == "0.6"
+
+
+def test_legend_bands_and_selected_runs(page: Any, runs: list[Result]) -> None:
+    assert not page.locator("input[name=bands]").is_checked()  # more than six lines
+    assert trace_names(page, kind="band") == []
+    page.locator("input[name=bands]").check()
+    settled(page)
+    assert len(trace_names(page, kind="band")) == 2 * LINES
+    button = page.locator(".legend button", has_text="SASGD, α = 0.1")
+    button.click()
+    settled(page)
+    assert (len(trace_names(page)), button.get_attribute("aria-pressed")) == (LINES - 1, "false")
+    assert "SASGD, α = 0.1" not in trace_names(page, "staleness-0")
+    button.click()
+    button.dblclick()
+    settled(page)
+    assert trace_names(page) == trace_names(page, "staleness-0") == ["SASGD, α = 0.1"]
+    assert len(trace_names(page, kind="band")) == 2
+    button.dblclick()
+    settled(page)
+    assert len(trace_names(page)) == LINES
+    button.focus()
+    page.keyboard.press("Shift+Enter")
+    settled(page)
+    assert trace_names(page) == ["SASGD, α = 0.1"]
+    page.get_by_text("show all", exact=True).click()
+    settled(page)
+    assert len(trace_names(page)) == LINES
+    row = page.locator("#runs tbody tr").nth(4)
+    row.locator("input").check()
+    settled(page)
+    label = row.locator("td").nth(1).text_content()
+    (trace,) = page.evaluate("document.getElementById('curves-0').data.filter(one => one.meta.is == 'run')")
+    assert trace["meta"]["label"] == f"run: {label}"
+    assert trace["y"] == pytest.approx(runs[4].metrics["validation_error"].tolist(), rel=1e-5)
+    page.get_by_label("select all runs").check()
+    settled(page)
+    assert len(trace_names(page, kind="run")) == len(runs)
+
+
+def test_axes_and_colours_of_lines(page: Any) -> None:
+    def axis(name: str) -> dict[str, Any]:
+        found: dict[str, Any] = page.evaluate(f"document.getElementById('curves-0').layout.{name}")
+        return found
+
+    box = page.locator("input[name=log]")
+    for y in ("validation_loss", "train_loss", "validation_error"):
+        page.locator(f"input[value={y}]").check()
+        settled(page)
+        span = page.evaluate(f"data.figures['curves-0'].y.{y}.range")
+        assert box.is_checked() == (span[1] > 5 * span[2])
+        assert (axis("yaxis")["type"] == "log") == box.is_checked()
+    for _ in range(2):
+        box.click()
+        settled(page)
+        assert (axis("yaxis")["type"] == "log") == box.is_checked()
+    box.check()
+    page.locator("input[name=logx]").check()
+    settled(page)
+    for name in ("xaxis", "yaxis"):
+        ticks = axis(name)["tickvals"]
+        assert {f"{tick:e}".rstrip("0").partition(".")[0].partition("e")[0] for tick in ticks if tick} <= {
+            *"12345678",
+            "9",
+        }
+    page.locator("input[value=updates]").check()
+    settled(page)
+    assert axis("xaxis")["title"]["text"] == "update (server timestamp)"
+    colours = "document.getElementById('curves-0').data.filter(one => one.meta.is == 'line').map(one => one.line.color)"
+    assert page.locator("#colour").input_value() != "-1"  # nine lines: by server
+    assert len(set(page.evaluate(colours))) == 3
+    page.locator("#colour").select_option(label="server.lr")
+    settled(page)
+    assert len(set(page.evaluate(colours))) == 3
+    page.locator("#colour").select_option(label="line")
+    settled(page)
+    assert len(set(page.evaluate(colours))) == 8
+
+
+def test_scatter(page: Any, runs: list[Result]) -> None:
+    plot = "document.getElementById('scatter')"
+    page.locator("#scatter-x").select_option(label="server.lr")
+    page.locator("#scatter-y").select_option(label="validation loss")
+    page.locator("#scatter-colour").select_option(label="server.name")
+    settled(page)
+    (trace,) = page.evaluate(f"{plot}.data")
+    assert trace["x"] == [run.config["server"]["lr"] for run in runs]
+    assert trace["y"] == [run.summary["validation_loss"] for run in runs]
+    colours = trace["marker"]["color"]
+    assert len({*zip(colours, (run.config["server"]["name"] for run in runs), strict=True)}) == 3 == len({*colours})
+    assert page.evaluate(f"{plot}.layout.xaxis.type") == "log"
+    page.locator("#scatter-colour").select_option(label="server.lr")
+    page.locator("#scatter-x").select_option(label="server.name")
+    page.get_by_label("filter seed").fill("1")
+    settled(page)
+    (trace,) = page.evaluate(f"{plot}.data")
+    chosen = [run for run in runs if run.config["seed"] == 1]
+    assert trace["x"] == [run.config["server"]["name"].upper() for run in chosen]
+    assert len({*zip(trace["marker"]["color"], (run.config["server"]["lr"] for run in chosen), strict=True)}) == 3
+    page.locator("#scatter .point").first.scroll_into_view_if_needed()
+    at = page.locator("#scatter .point").first.bounding_box()
+    page.mouse.move(at["x"] + at["width"] / 2 - 3, at["y"] + at["height"] / 2)
+    page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
+    page.locator("#explore .hover").wait_for()
+    assert page.locator("#explore .hover p").text_content() in column(page, "run")
+    until(page, f"{plot}._hoverdata?.length == 1")
+    page.mouse.down()
+    page.mouse.up()
+    until(page, "state.selected.size == 1")
+
+
+def test_parallel_coordinates(page: Any, runs: list[Result]) -> None:
+    lines = page.locator("#parallel path.run")
+    assert lines.count() == len(runs)
+    axes = page.locator("#parallel .name").all_text_contents()
+    assert axes == ["server.name", "server.lr", "validation error"]
+    area = page.locator("#parallel .area").last
+    area.scroll_into_view_if_needed()
+    box = area.bounding_box()
+    x = box["x"] + box["width"] / 2
+    page.mouse.move(x, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(x, box["y"] + box["height"] - 1, steps=4)
+    page.mouse.up()
+    settled(page)
+    low, high = map(float, page.get_by_label("filter validation error").input_value().split(".."))
+    errors = [run.summary["validation_error"] for run in runs]
+    inside = [error for error in errors if low <= error <= high]
+    assert 0 < len(inside) < len(errors)
+    assert column(page, "validation error") == [four(error) for error in inside]
+    assert page.locator("#parallel path.run:not(.out)").count() == len(inside)
+    page.locator("#parallel .area").last.dblclick()
+    settled(page)
+    assert page.locator("#parallel path.run:not(.out)").count() == len(errors)
+    first = page.locator("#parallel .area").first
+    box = first.bounding_box()
+    page.mouse.move(box["x"] + 14, box["y"] + box["height"] - 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 14, box["y"] + box["height"] * 0.7, steps=4)
+    page.mouse.up()
+    settled(page)
+    assert {*column(page, "server.name")} == {"ASGD"}
+
+
+def test_two_configurations(page: Any, runs: list[Result]) -> None:
+    page.locator("#run-first").select_option(index=0)
+    page.locator("#run-second").select_option(index=17)
+    table = page.locator("#difference tr.differs")
+    assert [row.locator("td").all_text_contents() for row in table.all()] == [
+        ["server.name", "ASGD", "FASGD"], ["server.lr", "0.01", "0.5"], ["seed", "0", "1"]
+    ]  # fmt: skip
+    for row in (0, 1):  # two that are selected are compared
+        page.locator(f"#runs input[data-row='{row}']").check()
+    assert [row.locator("td").all_text_contents() for row in table.all()] == [["seed", "0", "1"]]
+    ended = page.locator("#difference tr.ended", has_text="validation error").locator("td").all_text_contents()
+    assert ended[1:] == [four(run.summary["validation_error"]) for run in runs[:2]]
+
+
+def test_dark_mode(page: Any, swept: tuple[Results, Path], browser: Any) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    paper = "document.getElementById('curves-0').layout.paper_bgcolor"
+    assert (page.evaluate(ground), page.evaluate(paper)) == ("rgb(255, 255, 255)", "#FFFFFF")
+    light = page.evaluate("document.getElementById('curves-0').data.map(one => one.line.color)")
+    page.get_by_text("dark mode").click()
+    settled(page)
+    assert (page.evaluate(ground), page.evaluate(paper)) == ("rgb(20, 22, 26)", "#14161A")
+    dark = page.evaluate("document.getElementById('curves-0').data.map(one => one.line.color)")
+    assert not {*light} & {*dark}
+    assert page.locator("#theme").get_attribute("aria-pressed") == "true"
+    page.get_by_text("dark mode").click()
+    assert page.evaluate(ground) == "rgb(255, 255, 255)"
+    other, said, _ = opened(browser, swept[1], 390, color_scheme="dark")
+    assert (other.evaluate(ground), said) == ("rgb(20, 22, 26)", [])
+    assert other.evaluate("document.documentElement.scrollWidth") == 390
+    other.emulate_media(color_scheme="light")
+    until(other, f"{ground} == 'rgb(255, 255, 255)'")
+
+
+def test_every_control_has_a_name_and_is_reached(page: Any) -> None:
+    controls = "[...document.querySelectorAll('button, input, select, summary')].filter(one => one.checkVisibility())"
+    nameless = "!(one.textContent.trim() || one.ariaLabel || one.labels?.length)"
+    assert page.evaluate(f"{controls}.filter(one => {nameless}).map(one => one.outerHTML)") == []
+    assert page.evaluate(f"{controls}.filter(one => one.tabIndex < 0).length") == 0
+    for title in page.locator(".parts button:not(#theme)").all_text_contents():
+        page.locator(".parts").get_by_text(title, exact=True).click()
+        assert page.locator("section h2", has_text=title).first.is_visible()
+    texts = page.locator("#configuration details")
+    texts.nth(1).locator("summary").click()
+    assert "lr: 0.01" in texts.nth(1).locator("pre").text_content()
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    until(page, "document.getElementById('curves-0')._fullLayout.width == 640")
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    until(page, "document.getElementById('curves-0')._fullLayout.width != 640")
+
+
+def test_who_won(swept: tuple[Results, Path], runs: list[Result]) -> None:
+    ends: dict[str, list[float]] = {}
+    for run in runs:
+        server = run.config["server"]
+        ends.setdefault(f"{server['name'].upper()}, α = {server['lr']}", []).append(run.summary["validation_error"])
+    order = sorted(ends, key=lambda name: median(ends[name]))
+    text = swept[1].read_text(encoding="utf-8")
+    assert f'<p class="verdict">{order[0]} won: its final validation error is {median(ends[order[0]]):.4f}' in text
+    won = sum((a < b) + (a == b) / 2 for a in ends[order[0]] for b in ends[order[1]])
+    assert f"it is ahead in {won:g} of 4 pairs of runs" in text
+    assert data_in(text)["won"] == {"panel": 0, "line": order[0]}
+    assert math.isclose(median(ends[order[0]]), min(map(median, ends.values())))

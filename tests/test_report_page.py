@@ -1,0 +1,159 @@
+"""What a report is made of: its size with many runs, its colours, who won, the table's columns."""
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fredsim
+from fredsim.config.document import dump_yaml
+from fredsim.runs.result import Result
+from fredsim.show.colours import DARK_GROUND, DARK_PALETTE, DARK_SEQUENCE, PALETTE, SEQUENCE
+from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.report import winner
+from fredsim.show.report.packing import MOST_POINTS, Pool, packed, thinned
+from tests.many_runs import many_runs
+from tests.reports import data_in, rows_in, unpacked
+
+Command = Callable[..., tuple[int, str, str]]
+MOST_BYTES = 3_000_000
+
+
+def test_three_hundred_runs_fit(small_yaml: Path, command: Command) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
+    assert command("run", small_yaml, "evaluation.every=1", "--quiet", "--out", "one")[0] == 0  # 51 rows
+    folders = list(many_runs(Path("one"), Path("many"), 300))
+    assert command("report", *folders, "-o", "report.html")[0] == 0
+    assert Path("report.html").stat().st_size <= MOST_BYTES
+    data = data_in(Path("report.html").read_text(encoding="utf-8"))
+    assert (len(data["runs"]), len(data["lines"]), len(data["texts"])) == (300, 60, 300)
+    for number in (0, 123, 299):
+        rows = fredsim.load(folders[number])
+        assert isinstance(rows, Result)
+        curve = data["runs"][number]
+        for y in ("validation_error", "train_loss"):
+            wanted = [None if math.isnan(value) else value for value in rows.metrics[y].tolist()]
+            assert curve["y"][y] == [value and pytest.approx(value, rel=1e-5) for value in wanted]
+
+
+def test_columns_are_kept_once_and_rounded() -> None:
+    pool = Pool()
+    assert pool.places({"a": [1, 2.0, None], "b": [0.123456789, 1e30]}) == {"a": 0, "b": 1}
+    assert [pool.place([1, 2, None]), pool.place([3])] == [0, 2]
+    assert pool.columns == [[1, 2, None], [0.123457, 1e30], [3]]
+    assert thinned(3) == [0, 1, 2]
+    rows = thinned(10_000)
+    assert (len(rows), rows[0], rows[-1]) == (MOST_POINTS, 0, 9_999)
+    text = "σ" * 1000
+    assert len(packed(text)) < 100
+    assert unpacked(f'<script type="text/plain" id="x">{packed(text)}</script>', "x") == text
+
+
+class _Run:
+    """What is asked of a run to say who won."""
+
+    def __init__(self, value: float, diverged: bool = False) -> None:
+        self.value, self.has_diverged = value, diverged
+        self.metrics = {"validation_error": _Column()}
+        self.outcome = {"test_error": value}
+
+    def final(self, _: str) -> float:
+        return self.value
+
+
+class _Column:
+    def isna(self) -> "_Column":
+        return self
+
+    def all(self) -> bool:
+        return False
+
+
+def panels(**lines: list[float]) -> list[Panel]:
+    runs: Any = {name: [_Run(value, math.isinf(value)) for value in values] for name, values in lines.items()}
+    return [Panel("", [Line(name, "#000000", "-", runs[name]) for name in lines])]
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ({"b": [0.3] * 3, "a": [0.1, 0.2, 0.15]}, "a won: its final validation error is 0.1500 (median of 3 runs, "
+         "0.1000 to 0.2000), the smallest of 2. Next is b, 0.3000. Certain: it is ahead in 9 of 9 pairs of runs, whic"),
+        ({"a": [0.1, 0.5, 0.2], "b": [0.3, 0.4, 0.15]}, "Uncertain: it is ahead in 5 of 9 pairs of runs."),
+        ({"a": [0.1], "b": [0.3]}, "With one run of each, chance may have decided: only more seeds would tell."),
+        ({"a": [0.1, 0.2], "b": [0.3]}, "It is ahead in 2 of 2 comparisons; with one run on a side, chance may"),
+        ({"a": [0.125, 0.375], "b": [0.25, 0.25], "c": [1]}, "A tie: a and b have the same final validation error, 0."),
+        ({"a": [0.01, math.inf, math.inf], "b": [0.3, 0.4, 0.5]}, "b won: its final"),
+        ({"a": [0.01, 0.02, math.inf], "b": [0.3, 0.4, 0.5]}, "(median of 3 runs, from 0.0100, and some diverged)"),
+        ({"a": [math.inf], "b": [math.inf]}, "No line has a final validation loss"),
+        ({"a": [0.1, 0.2, 0.3]}, "a: final validation error 0.2000 (median of 3 runs, 0.1000 to 0.3000)."),
+    ],
+)  # fmt: skip
+def test_who_won(lines: dict[str, list[float]], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winner, "default_y", lambda _: "validation_error")
+    assert says in winner.verdict(panels(**lines))
+    rows = winner.winner_table(panels(**lines)).rows
+    assert len(rows) == len(lines)
+    finals = [row[next(key for key in row if key.startswith("final"))] for row in rows]
+    assert finals == sorted(finals, key=lambda one: math.inf if one is None else one)
+
+
+def test_the_table_has_only_what_differs(small_yaml: Path, digits_experiment: dict[str, Any], command: Command) -> None:
+    """First what the sweep varies; not what follows from it, such as another server's hyper-parameters."""
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
+    sweep = {"server": [{"name": "asgd", "lr": 0.1}, {"name": "fasgd", "lr": 0.01}], "seed": [0, 1]}
+    small_yaml.write_text(dump_yaml(digits_experiment | {"sweep": sweep}), encoding="utf-8")
+    assert command("run", small_yaml, "--quiet", "--out", "out") == (0, "", "")
+    assert command("report", "out", "-o", "report.html")[0] == 0
+    page = Path("report.html").read_text(encoding="utf-8")
+    table = data_in(page)["table"]
+    kinds = {column["name"]: column["kind"] for column in table["columns"]}
+    assert list(kinds)[:4] == ["run", "server.name", "server.lr", "seed"]
+    assert [name for name, kind in kinds.items() if kind in {"own", "key"}] == ["server.name", "server.lr", "seed"]
+    assert table["shared"]["iterations"] == 50
+    assert [row["server.lr"] for row in rows_in(page)] == [0.1, 0.1, 0.01, 0.01]
+    assert command("run", small_yaml, "sweep=null", "iterations=20", "--quiet", "--out", "other") == (0, "", "")
+    assert command("report", "out", "other", "-o", "report.html")[0] == 0
+    columns = data_in(Path("report.html").read_text(encoding="utf-8"))["table"]["columns"]
+    assert {"name": "iterations", "kind": "key", "numeric": True, "measure": False} in columns
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize(
+    ("theme", "ground", "lines"),
+    [("light", "#FFFFFF", (*PALETTE, *SEQUENCE)), ("dark", DARK_GROUND, (*DARK_PALETTE, *DARK_SEQUENCE))],
+)
+def test_contrasts(theme: str, ground: str, lines: tuple[str, ...]) -> None:
+    """WCAG 2.2: 4.5:1 for text on each of its grounds, 3:1 for lines and the edges of controls."""
+    css = (Path(winner.__file__).parent / "page.css").read_text(encoding="utf-8")
+    blocks = {
+        scheme: body
+        for body in re.findall(r":root[^{]*\{([^}]*)\}", css)
+        for scheme in re.findall(r"scheme: (\w+)", body)
+    }
+    names = dict(re.findall(r"--(\w+): (#[0-9A-F]{6})", blocks[theme]))
+    assert names["ground"] == ground
+    text, grounds = {"ink", "quiet", "accent", "wrong"}, {"ground", "raised", "best"}
+    edges, faint = {"axis", "edge"}, {"rule", "grid"}
+    assert {*names} == text | grounds | edges | faint
+    used = {*re.findall(r"(?<![-\w])color: var\(--(\w+)\)", css), *re.findall(r"fill: var\(--(\w+)\)", css)}
+    assert used <= text
+    assert {*re.findall(r"background: var\(--(\w+)\)", css)} <= grounds
+    for name in text:
+        for on in grounds - (set() if name in {"ink", "quiet"} else {"best", "raised"}):
+            assert _contrast(names[name], names[on]) >= 4.5, (name, on)
+    for colour in (*lines, *(names[name] for name in edges)):
+        assert _contrast(colour, ground) >= 3, colour
