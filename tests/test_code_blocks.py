@@ -51,7 +51,7 @@ SHORTER: dict[str, dict[str, str]] = {
 
 #: Experiments that no command of their page runs, and why: they are resolved.
 SHOWN: dict[str, dict[str, str]] = {
-    "README.md": {"example.yaml": "takes minutes, and MNIST; the figure above it is of such a run"},
+    "README.md": {"example.yaml": "takes minutes, and MNIST"},
 }
 
 #: Packages that not everybody has, and the pages that take them.

@@ -156,6 +156,7 @@ def test_links_of_copied_pages_lead_where_they_led() -> None:
         "[d](fig1/runs.csv)": "{download}`d <../../../../../results/reference/fasgd/fig1/runs.csv>`",
         "[e](../staleness)": "[e](../staleness/README.md)",
         "[f](#here)": "[f](#here)",
+        "[docs/time.md](../../../docs/time.md)": "[](../../../../time.md)",  # its heading
         "[g](https://arxiv.org/abs/1601.04033)": "[g](https://arxiv.org/abs/1601.04033)",
         "```text\n[h](../staleness)\n```": "```text\n[h](../staleness)\n```",
     }

@@ -151,7 +151,7 @@ def _own_page(kind: str, name: str, found: Any) -> str:
         lines += [
             f"- Staleness: {group.phrases[name]}",
             f"- Clients: {known_facts['clients']}",
-            f"- Keeps, beside θ: {known_facts['keeps']}",
+            f"- Keeps, beside the P parameters θ: {known_facts['keeps']}",
         ]
     text = "\n\n".join([title.removeprefix("#"), parts[0], "\n".join(lines), *parts[1:]]) + "\n"
     return f"{NOTE}\n\n" + re.sub(r"\]\((?![\w+.-]+://|#)", "](../", text)

@@ -24,11 +24,15 @@ LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]*)\)")
 
 
 def write_copies() -> None:
-    """Write all copies; those that are as they should be are left alone, so that Sphinx reads them only once."""
-    for path, text in _copies():
-        if not path.is_file() or path.read_bytes() != text:
+    """Write all copies, and remove others; those that are as they should be stay, so that Sphinx reads them once."""
+    written = dict(_copies())
+    for path, content in written.items():
+        if not path.is_file() or path.read_bytes() != content:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text)
+            path.write_bytes(content)
+    for path in COPIES.rglob("*"):
+        if path.is_file() and path not in written:
+            path.unlink()
 
 
 def contents(text: str, page: Path) -> str:
@@ -94,6 +98,8 @@ def pointed(text: str, source: Path, page: Path) -> str:
         path = (source.parent / name).resolve()
         found = page_of(path)
         if found is not None:
+            if not sign and re.fullmatch(r"(?:[\w-]+/)*[\w-]+\.md", words):
+                words = ""  # the page's heading stands there instead of the file's name
             return f"{sign}[{words}]({_relative(found, page)}{mark}{anchor})"
         if sign or not path.is_file():
             return f"{sign}[{words}]({_relative(path, page)})" if sign else words
