@@ -72,7 +72,7 @@ def test_what_was_measured(x: str, swept: list[Result], drawn: list[Figure]) -> 
     inexact = [row[column] / (1000 if x == "bytes" else 1) for row in drawing.tables[0].rows]
     assert inexact == pytest.approx(expected)
     assert {row["of"] for row in drawing.tables[0].rows} == {
-        "FASGD, fetch always", "FASGD, fetch c 4.0", "FASGD, fetch c 0.1",
+        "FASGD, fetch always", "FASGD, fetch c 4", "FASGD, fetch c 0.1",
     }  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_published_points_of_the_end(small_yaml: Path, drawn: list[Figure]) -> N
 
 def test_a_line_is_named_by_what_stands_where_a_key_is_not(swept: list[Result]) -> None:
     (panel,) = group(swept, [C], [])
-    assert [line.label for line in panel.lines] == ["fetch always", "fetch c 4.0", "fetch c 0.1"]
+    assert [line.label for line in panel.lines] == ["fetch always", "fetch c 4", "fetch c 0.1"]
     (panel,) = group(swept, ["dispatcher.fetch"], [])
     assert [line.label for line in panel.lines] == ["fetch always", "fetch bandwidth_aware"]
     others = list(

@@ -22,6 +22,13 @@ Command = Callable[..., tuple[int, str, str]]
 ROWS = [0, 10, 20, 30, 40, 50]  # iterations
 
 
+def value_of(text: str) -> float:
+    """Return the number that a text of a figure says."""
+    plain = text.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "-0123456789-")).replace("\u2009", "")
+    mantissa, _, power = plain.partition("10") if "⁻" in text or "⁵" in text else (plain, "", "0")
+    return float(mantissa.rstrip("·") or 1) * 10.0 ** int(power)
+
+
 def runs_of(source: Path, *overrides: str) -> list[Result]:
     return list(fredsim.sweep(source, ["evaluation.every=10", *overrides]))
 
@@ -103,16 +110,21 @@ def test_bands_of_a_probe_are_quartiles(small_yaml: Path, drawn: list[Figure]) -
         assert set(np.asarray(band.get_paths()[0].vertices)[:, 1]) == {2, 8}
 
 
-@pytest.mark.parametrize(("last", "width"), [(59, 1), (60, 2), (199, 4)])
-def test_histograms_are_shares_per_update(last: int, width: int, seeds: list[Result], drawn: list[Figure]) -> None:
-    """A push of each staleness, in 60 bins at most: the share of each is the same, however wide they are."""
-    vars(seeds[0])["staleness"] = pd.DataFrame({"staleness": range(last + 1), "count": 1})
-    plot(seeds[:1], Path("x.png"), "staleness")
-    values, edges, _ = drawn[0].axes[0].patches[0].get_data()  # type: ignore[attr-defined]
-    assert np.diff(edges).tolist() == [width] * len(values)
-    assert edges[0] == -0.5
-    assert values[: (last + 1) // width] == pytest.approx([1 / (last + 1)] * ((last + 1) // width))
-    assert (values * width).sum() == pytest.approx(1)
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("log", [None, False])
+def test_staleness_is_a_share_with_so_much_or_more(
+    first: int, log: bool | None, seeds: list[Result], drawn: list[Figure]
+) -> None:
+    """A push of each staleness from the first on: all have the first one or more, one alone has the last."""
+    last = first + 99
+    vars(seeds[0])["staleness"] = pd.DataFrame({"staleness": range(first, last + 1), "count": 1})
+    plot(seeds[:1], Path("x.png"), "staleness", Options(log=log))
+    (axes,) = drawn[0].axes
+    assert axes.get_yscale() == ("log" if log is None else "linear")
+    found = {float(at): float(share) for at, share in np.asarray(axes.lines[0].get_xydata())}
+    expected = {float(at): min(100, last + 1 - at) / 100 for at in (0, *range(first, last + 1))}
+    assert found == pytest.approx(expected)
+    assert axes.lines[0].get_drawstyle() == "steps-pre"  # the share at τ counts from the staleness below it
 
 
 @pytest.mark.parametrize("counts", [{0: 50, 1: 45, 2: 4, 7: 1}, {0: 1, 1: 1}, {3: 5, 4: 90, 9: 4, 11: 1}])
@@ -179,7 +191,7 @@ NOTHING = "No value is above 0 that a logarithmic axis could show."
     [
         ((0.9, 0.5, 0.1, np.nan, 0.06, 0.04), "log", ["0.05", "0.1", "0.2", "0.5", "1"], ""),
         ((0.09, 0.08, 0.07, 0.07, 0.07, 0.06), "log", None, ""),
-        ((2.0, 0.1, 1e-3, 1e-4, 1e-4, 1e-5), "log", ["1e-05", "0.0001", "0.001", "0.01", "0.1", "1"], ""),
+        ((2.0, 0.1, 1e-3, 1e-4, 1e-4, 1e-5), "log", ["10⁻⁵", "10⁻⁴", "0.001", "0.01", "0.1", "1"], ""),
         (
             (0.9, 0.5, 0.0, np.nan, 0.06, 0.0),
             "symlog",
@@ -209,7 +221,7 @@ def test_a_logarithmic_axis(
     low, high = axes.get_ylim()
     labels = [text for text in axes.get_yticklabels() if low <= text.get_position()[1] <= high]
     assert len(labels) > 2
-    assert [float(text.get_text()) for text in labels] == pytest.approx([text.get_position()[1] for text in labels])
+    assert [value_of(text.get_text()) for text in labels] == pytest.approx([text.get_position()[1] for text in labels])
     assert ticks in (None, [text.get_text() for text in labels])
 
 

@@ -36,20 +36,21 @@ def test_seconds_and_times_the_best(swept: Results, drawn: list[Figure]) -> None
     for run in swept:
         rows = run.metrics[run.metrics["validation_error"] <= 0.4]["time"]
         seconds, server = run.config["dispatcher"]["compute"]["seconds"], run.config["server"]
-        column = "seconds 1.0" if seconds == 1.0 else "seconds power"
+        column = "seconds 1" if seconds == 1.0 else "seconds power"
         when.setdefault((column, server["name"], server["lr"]), []).append(rows.iloc[0] if len(rows) else math.inf)
     options = plots.Options(by=["server.name"], panel=["dispatcher.compute.seconds"], reach=[0.4], best=True)
     drawing = plots.plot(list(swept), Path("m.png"), "matrix", options)
-    (axes,) = drawn[0].axes
+    axes, bar = drawn[0].axes
+    assert bar.get_xlabel() == "times the best of the column"
     texts = {(round(t.get_position()[0]), round(t.get_position()[1])): t.get_text() for t in axes.texts}
     columns, servers = (
         [label.get_text() for label in labels] for labels in (axes.get_xticklabels(), axes.get_yticklabels())
     )
-    assert (columns, servers) == (["seconds 1.0", "seconds power"], ["ASGD", "Sync", "SASGD"])
+    assert (columns, servers) == (["seconds 1", "seconds power"], ["ASGD", "Sync", "SASGD"])
     middles = {key: median(values) for key, values in when.items()}
     kept = {}
     for row in swept.best.to_dict("records"):
-        column = "seconds 1.0" if row["dispatcher.compute.seconds"] == 1.0 else "seconds power"
+        column = "seconds 1" if row["dispatcher.compute.seconds"] == 1.0 else "seconds power"
         kept[column, row["server.name"]] = middles[column, row["server.name"], row["server.lr"]]
     assert sum(map(math.isfinite, kept.values())) >= 4
     for (x, y), text in texts.items():
@@ -100,12 +101,12 @@ def test_names_leave_out_what_is_not_there(small_yaml: Path) -> None:
     results = list(fredsim.sweep(small_yaml, words, out="out"))
     by, parts = ["server.name", "server.aggregate"], ["dispatcher.compute.seconds", "dispatcher.compute.noise"]
     (table,) = plots.plot(results, Path("n.png"), options=plots.Options(by=by, panel=parts)).tables
-    panels = ["seconds 1.0", "seconds 1.0, noise gamma", "seconds gamma", "seconds gamma, noise gamma"]
+    panels = ["seconds 1", "seconds 1, noise gamma", "seconds gamma", "seconds gamma, noise gamma"]
     lines = ["Sync", "Sync, aggregate 2", "ASGD"]
     assert [(row["panel"], row["line"]) for row in table.rows] == [(panel, line) for panel in panels for line in lines]
     (table,) = plots.plot(results, Path("n.png"), options=plots.Options(by=parts[1:], panel=by[1:])).tables
-    lines = ["noise none", "noise gamma"]
-    panels = ["aggregate none", "aggregate 2", "ASGD"]
+    lines = ["no noise", "noise gamma"]
+    panels = ["aggregate all", "aggregate 2", "ASGD"]
     assert [(row["panel"], row["line"]) for row in table.rows] == [(panel, line) for panel in panels for line in lines]
 
 

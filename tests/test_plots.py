@@ -175,8 +175,9 @@ def test_staleness(swept: list[Result], drawn: list[Figure]) -> None:
     pushes = np.repeat(counts.index.to_numpy(), counts.to_numpy())
     assert (row["pushes"], row["max"], row["50 %"]) == (100, pushes.max(), np.sort(pushes)[49])
     assert row["mean"] == pytest.approx(pushes.mean())
-    stairs = drawn[0].axes[0].patches[0]
-    assert float(stairs.get_data().values.sum()) == pytest.approx(1)  # type: ignore[attr-defined]
+    at, shares = np.asarray(drawn[0].axes[0].lines[0].get_xydata()).T
+    assert at[-1] == pushes.max()
+    assert shares.tolist() == pytest.approx([(pushes >= one).mean() for one in at])
 
 
 def test_copies(small_yaml: Path, drawn: list[Figure]) -> None:
@@ -188,8 +189,12 @@ def test_copies(small_yaml: Path, drawn: list[Figure]) -> None:
         (50, results[1].metrics["fetches"].iloc[-1] / 50),
     ]
     pushes, fetches = drawn[0].axes
-    assert list(fetches.lines[1].get_ydata()) == results[1].metrics["fetches"].tolist()  # type: ignore[arg-type]
-    assert (pushes.get_xlabel(), pushes.get_ylabel()) == ("potential pushes (copies)", "pushes (copies)")
+    later = results[1].metrics.iloc[1:]  # no copy was possible before
+    assert list(fetches.lines[1].get_xdata()) == later["iteration"].tolist()  # type: ignore[arg-type]
+    shares = later["fetches"] / later["potential_fetches"]
+    assert list(fetches.lines[1].get_ydata()) == shares.tolist()  # type: ignore[arg-type]
+    assert pushes.get_xlabel() == "iteration (gradients arrived)"
+    assert pushes.get_ylabel() == "share of pushes that passed"
 
 
 def test_probe(swept: list[Result]) -> None:

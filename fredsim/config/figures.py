@@ -44,7 +44,7 @@ class FigureChoice(HyperParameters):
     """For curves: whether bands are from the lower to the upper quartile of the runs, not from the smallest to the
     largest value."""
     title: Annotated[str, Field(examples=["Rates, $\\lambda = 128$"])] = ""
-    """The title, which may have formulas between `$`; by default the experiment's name or, with a style, none."""
+    """The title, which may have formulas between `$`; by default the question, or with a style none."""
     clients: Annotated[Printable | None, Field(examples=["0-7"])] = None
     """For a timeline, and for waits: which clients are shown."""
     from_: NonNegative | None = Field(None, alias="from", examples=[10.0])

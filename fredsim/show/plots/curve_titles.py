@@ -73,10 +73,20 @@ def name_lines(
     grid: Sequence[Axes], panels: Sequence[Panel], shapes: Sequence[Mapping[str, Shape]], drawing: Drawing,
     options: Options,
 ) -> bool:  # fmt: skip
-    """Name the lines of a single panel where they end, if they are many; return whether that was done."""
-    entries = subject_of(panels).entries
+    """Name the lines of a single panel where they end, if they are many; return whether that was done.
+
+    The lines of a sweep have a legend, whose title says what is swept.
+    """
+    subject = subject_of(panels)
+    entries = subject.entries
     drawn = [line for line in panels[0].lines if line.label in drawing.order]
-    if len(panels) > 1 or options.style or drawing.published or not MANY < len(drawn) <= MOST_NAMED_ENDS:
+    if (
+        subject.values
+        or len(panels) > 1
+        or options.style
+        or drawing.published
+        or not MANY < len(drawn) <= MOST_NAMED_ENDS
+    ):
         return False
     ends = []
     for line in drawn:

@@ -22,7 +22,7 @@ __all__ = ["Words", "add_legend", "avoid_overlap"]
 MOST_INSIDE = 6  # the most lines whose legend fits inside the axes
 MOST_NAMED = 32  # the most lines that differ in colour or dash
 NAMES = 12  # letters of the legend per inch
-WIDEST_BESIDE = 0.45  # the largest share of the width that a legend beside the panels may take
+PANELS = 0.82  # the least width of the panels beside a legend, as a share of the figure's without one
 MOST_INSIDE_FIXED = 3  # the most lines whose legend fits inside the axes, if the figure's width is given
 HANDLE = 0.45  # the width, in inches, of a line's sample before its name
 LONGEST = 32  # the most letters in a line of a legend beside the panels
@@ -130,8 +130,7 @@ def _add_beside(figure: Figure, handles: dict[str, Artist], title: str) -> None:
         figure.legend(list(handles.values()), list(names), loc="outside right center", title=heading or None)
     )
     width, taken = figure.get_figwidth(), legend.get_window_extent().width / figure.dpi
-    if taken > WIDEST_BESIDE * width:
-        figure.set_figwidth(width + taken)
+    figure.set_figwidth(max(width, taken + PANELS * width))
 
 
 def _add_within(

@@ -51,7 +51,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     assert figure is not None
     wide = min(WIDEST, 2.6 + CELL[0] * len(panels)) if len(panels) > 4 else 6.0
     figure.set_size_inches(style.width or wide, 2.4 + CELL[1] * len(lines))
-    names = dict.fromkeys(lines, "") | subject_of(panels).entries
+    names = dict.fromkeys(lines, "") | subject_of(panels).full
     shown = [style.wrapped(names[line] or line, NAMES) for line in lines]
     axes.set_yticks(range(len(lines)), shown, fontsize=style.dense + (1 if style.width is None else 0))
     what = label_of(options.y).partition(" (")[0]

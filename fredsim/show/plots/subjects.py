@@ -43,9 +43,11 @@ def subject_of(panels: Sequence[Panel]) -> Subject:
     title, entries = _shared([*every])
     values = _swept(keys, flat)
     if len(values) < 2:
-        if start := _prefix([*entries.values()]) if len(entries) > 1 else "":
+        alone = len(entries) > 1 and not any("," in text for text in entries.values())
+        if start := _prefix([*entries.values()]) if alone else "":
             short = {label: text.removeprefix(start) for label, text in entries.items()}
-            return Subject(noun(keys), ", ".join(filter(None, (title, start.rstrip(" =")))), short, entries)
+            full = short if all(text.isidentifier() for text in short.values()) else entries
+            return Subject(noun(keys), ", ".join(filter(None, (title, start.rstrip(" =")))), short, full)
         return Subject(noun(keys), title or _headline(keys, len(every)), entries, entries)
     key = next(
         key for key in sorted(keys) if all(key in some[0] for label, some in flat.items() if values[label] is not None)

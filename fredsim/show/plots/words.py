@@ -69,5 +69,7 @@ def noun(keys: set[str]) -> str:
         return "pair of gates" if pushes and fetches else "push gate" if pushes else "fetch gate"
     if len(keys) == 1 and not (keys & NOUNS.keys()) and not next(iter(keys)).endswith(".name"):
         return f"choice of {name_of(*keys)}"
+    if keys and all(key.startswith("server.") for key in keys) and keys != {"server.lr"}:
+        return "setting of the server"
     fitting = (found for start, found in NOUNS.items() if all(f"{key}.".startswith(f"{start}.") for key in keys))
     return next(fitting, "setting") if keys else "setting"

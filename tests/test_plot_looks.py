@@ -1,0 +1,216 @@
+"""What a figure says at a glance: its question, who is ahead, names that hide nothing, and one style of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+
+import fredsim
+from fredsim.runs.results import Result
+from fredsim.show.colours import PALETTE, sequential
+from fredsim.show.plots import Options, plot
+from fredsim.show.plots.coinciding import coinciding, merged_name
+from fredsim.show.plots.groups import Panel
+from fredsim.show.plots.headers import groups_of
+from fredsim.show.plots.line_ends import apart
+from fredsim.show.plots.numbers import TickNumbers, given, number
+from fredsim.show.plots.questions import leaders, ranked
+from fredsim.show.plots.words import noun, words
+
+NAMES = ("asgd", "sasgd", "fasgd", "dcasgd", "gap_aware", "delay_adaptive", "adam", "momentum")
+ROWS = 6
+
+
+@pytest.fixture
+def made(small_yaml: Path) -> list[Result]:
+    """Runs of eight servers; the tests set their errors."""
+    servers = ", ".join(f"{{name: {name}, lr: 0.01}}" for name in NAMES)
+    words = [f"sweep={{server: [{servers}]}}", "evaluation.every=10"]
+    return list(fredsim.sweep(small_yaml, words))
+
+
+def end_with(runs: Sequence[Result], finals: list[float], first: float = 0.9) -> None:
+    for run, final in zip(runs, finals, strict=True):
+        run.metrics["validation_error"] = np.geomspace(first, final, ROWS)
+
+
+def texts_of(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.texts]
+
+
+def test_a_question_and_who_is_ahead(made: list[Result], drawn: list[Figure]) -> None:
+    end_with(made[:3], [0.2, 0.05, 0.1])
+    plot(made[:3], Path("x.png"))
+    (figure,) = drawn
+    assert figure.get_suptitle().strip() == "Which server has the lowest validation error after 50 iterations?"
+    assert texts_of(figure)[-1] == "Ahead: SASGD (0.05); next: FASGD (0.1)"
+    figure.draw_without_rendering()
+    for text in figure.texts:
+        assert text.get_window_extent().x1 <= figure.bbox.x1
+    legend = figure.axes[0].get_legend() or figure.legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == ["SASGD", "FASGD", "ASGD"]
+    assert legend.get_title().get_text() == "server (best first)"
+
+
+@pytest.mark.parametrize(
+    ("last", "log", "scale"),
+    [(0.2, None, "linear"), (0.17, None, "log"), (0.2, True, "log"), (0.02, False, "linear")],
+)
+def test_the_scale_of_errors(
+    last: float, log: bool | None, scale: str, made: list[Result], drawn: list[Figure]
+) -> None:
+    """Logarithmic from a factor of 5 on, 0.9 over 0.18, unless the options say otherwise."""
+    end_with(made[:2], [last, 0.5])
+    plot(made[:2], Path("x.png"), options=Options(log=log))
+    assert drawn[0].axes[0].get_yscale() == scale
+    assert not any(line.get_clip_on() for line in drawn[0].axes[0].lines)
+    assert drawn[0].axes[0].get_xlim() == (0, 50)
+
+
+def test_many_lines_are_named_where_they_end(made: list[Result], drawn: list[Figure]) -> None:
+    finals = [0.1, 0.1001, 0.1002, 0.1003, 0.3, 0.301, 0.302, 0.02]
+    end_with(made, finals)
+    plot(made, Path("x.png"))
+    (figure,) = drawn
+    (axes,) = figure.axes
+    assert not figure.legends
+    assert axes.get_legend() is None
+    assert not axes.collections  # no bands
+    figure.draw_without_rendering()
+    names = [text for text in axes.texts if isinstance(text, Annotation)]
+    assert len(names) == len(NAMES)
+    order = sorted(names, key=lambda text: text.get_window_extent().y0)
+    by_value = [
+        line.get_label() for line in sorted(axes.lines, key=lambda line: float(np.asarray(line.get_ydata())[-1]))
+    ]
+    assert [text.get_text() for text in order] == by_value
+    boxes = [super(Annotation, text).get_window_extent() for text in order]
+    assert all(below.y1 <= above.y0 + 1 for below, above in pairwise(boxes))
+    assert all(box.x0 >= axes.get_window_extent().x1 for box in boxes)
+
+
+def test_a_sweep_of_a_number(small_yaml: Path, drawn: list[Figure]) -> None:
+    rates = [0.3, 0.1, 0.2]
+    runs = list(fredsim.sweep(small_yaml, [f"sweep={{server.lr: {rates}}}", "evaluation.every=10"]))
+    end_with(runs, [0.2, 0.4, 0.3])
+    plot(runs, Path("x.png"))
+    (axes,) = drawn[0].axes
+    legend = axes.get_legend() or drawn[0].legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == ["0.1", "0.2", "0.3"]
+    assert legend.get_title().get_text().endswith("α")
+    colours = {line.get_label(): to_hex(line.get_color()).upper() for line in axes.lines}
+    assert [colours[f"ASGD, α = {rate:g}"] for rate in sorted(rates)] == sequential(3)
+    assert drawn[0].get_suptitle().startswith("Which learning rate has")
+    assert texts_of(drawn[0])[-1] == "Ahead: α = 0.3 (0.2); next: α = 0.2 (0.3)"
+
+
+def test_lines_that_coincide_are_drawn_once(made: list[Result], drawn: list[Figure]) -> None:
+    end_with(made, [0.1, 0.1, 0.1, 0.2, 0.1, 0.3, 0.2, 0.4])
+    drawing = plot(made, Path("x.png"))
+    (axes,) = drawn[0].axes
+    assert len(axes.lines) == 4
+    legend = axes.get_legend() or drawn[0].legends[0]
+    shown = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
+    assert shown[0] == "4 lines coincide: ASGD, SASGD, …"
+    assert len(drawing.tables[0].rows) == 8
+    assert coinciding({"a": 1, "b": 2, "c": 1}) == {"a": ["a", "c"], "b": ["b"]}
+    assert merged_name([str(n) for n in range(12)]).startswith("12 lines coincide")
+
+
+def test_no_line_is_yellow() -> None:
+    for colour in PALETTE:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+        assert 1.05 / (0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05) >= 3
+
+
+def test_a_matrix(small_yaml: Path, drawn: list[Figure]) -> None:
+    """Heads in two levels, the best of a column in bold, never hatched, and at most 1,400 pixels wide."""
+    words = [
+        "dispatcher.name=clock", "evaluation.every=10", "iterations=20",
+        "sweep={clients.batch_size: [2, 3], dispatcher.compute.seconds: [1.0, {name: power}, 2.0, 3.0, 4.0, 5.0], "
+        "server: [{name: asgd, lr: 0.01}, {name: sasgd, lr: 0.01}]}",
+    ]  # fmt: skip
+    runs = list(fredsim.sweep(small_yaml, words))
+    for run in runs:
+        late = run.config["server"]["name"] == "sasgd"
+        never = late and run.config["clients"]["batch_size"] == 2
+        run.metrics["validation_error"] = [0.9, 0.9 if late else 0.3, 0.9 if never else 0.3]
+    keys = ["clients.batch_size", "dispatcher.compute.seconds"]
+    plot(runs, Path("x.png"), "matrix", Options(reach=[0.4], by=["server.name"], panel=keys))
+    (figure,) = drawn
+    axes = figure.axes[0]
+    assert figure.get_figwidth() * figure.dpi <= 1400
+    cells = [text for text in axes.texts if not isinstance(text, Annotation)]
+    assert len(cells) == 24
+    for text in cells:
+        first = round(text.get_position()[1]) == 0
+        assert (text.get_fontweight() == "bold") == first
+        assert (text.get_text() == "never") == (not first and round(text.get_position()[0]) < 6)
+    hatched = [patch for patch in axes.patches if patch.get_hatch()]
+    assert len(hatched) == 6
+    assert [text.get_text() for text in axes.texts if isinstance(text, Annotation)] == ["µ = 2", "µ = 3"]
+    assert [label.get_text().split() for label in axes.get_xticklabels()][:2] == [
+        ["seconds", "1"],
+        ["seconds", "power"],
+    ]
+    assert "simulated seconds" in axes.get_xlabel()
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(left.x1 <= right.x0 + 1 for left, right in pairwise(boxes))
+
+
+def test_heads_of_groups_of_one_stay_whole() -> None:
+    panels = [Panel(f"{head}, {name}", [], (head, name)) for head, name in (("a", "x"), ("a", "y"), ("b", "x"))]
+    assert groups_of(panels) == [("", ["a, x", "a, y", "b, x"])]
+    panels.append(Panel("b, y", [], ("b", "y")))
+    assert groups_of(panels) == [("a", ["x", "y"]), ("b", ["x", "y"])]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 12])
+def test_names_are_moved_apart_and_not_out(count: int) -> None:
+    wanted = np.random.default_rng(count).uniform(0, 1, count).tolist()
+    wanted[: count // 2] = [0.5] * (count // 2)
+    places = apart(wanted, 0.06, 0.0, 1.0)
+    assert min(places) >= -1e-9
+    assert max(places) <= 1 + 1e-9
+    assert all(high - low >= 0.06 - 1e-9 for low, high in pairwise(sorted(places)))
+    assert np.argsort(places, kind="stable").tolist() == np.argsort(wanted, kind="stable").tolist()
+    assert apart([0.2, 0.8], 0.06, 0.0, 1.0) == [0.2, 0.8]
+
+
+def test_numbers() -> None:
+    assert [number(value) for value in (0.0, 0.02917, 12500, 1e6, 1.5e6, 1e-5, 2.5e-4, -3.0, 123456.7)] == [
+        "0", "0.02917", "12\u2009500", "10⁶", "1.5·10⁶", "10⁻⁵", "2.5·10⁻⁴", "−3", "123\u2009457",
+    ]  # fmt: skip
+    assert [given(value) for value in (0.1 * 3, 4.0, 0.123456789, 1e-5, 32, "a")] == [
+        "0.3", "4", "0.123456789", "10⁻⁵", "32", "a",
+    ]  # fmt: skip
+    assert given(0.1) != given(0.1 + 1e-12)
+    assert TickNumbers().format_ticks([0, 0.0005, 0.001]) == ["0", "0.0005", "0.001"]
+    assert TickNumbers().format_ticks([0, 5e5, 1e6]) == ["0", "5·10⁵", "10⁶"]
+
+
+def test_words_instead_of_values() -> None:
+    assert [words("server.restart", value) for value in (True, False, None)] == ["restart", "no restart", "no restart"]
+    assert words("clients.partition.shards", True) == "own samples"
+    assert words("dispatcher.fetch.bandwidth_aware.c", 0.5) == "fetch c 0.5"
+    assert noun({"server.name", "server.lr"}) == "server"
+    assert noun({"server.lr"}) == "learning rate"
+    assert noun({"dispatcher.push", "dispatcher.push.bandwidth_aware.c"}) == "push gate"
+    assert noun({"model.hidden", "server.name"}) == "setting"
+
+
+def test_who_leads() -> None:
+    panels = [{"a": 1.0, "b": 2.0, "c": float("nan")}, {"a": 3.0, "b": 2.0, "c": 5.0}, {"a": 1.0, "b": 2.0, "c": 3.0}]
+    assert ranked(panels) == ["a", "b", "c"]
+    assert leaders(panels, {}) == "Ahead: a in 2 of 3 panels, b in 1"
+    assert leaders([{"a": 1.0, "b": 1.0}], {}) == "Ahead: a and b (1 each)"
+    assert leaders([{"a": float("inf"), "b": float("nan")}], {}) == ""

@@ -1,0 +1,52 @@
+"""The pictures in results/reference are those that today's code draws from the tables beside them."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib import __version__
+
+from docs.generate.figures import REFERENCE, Picture, differing, draw, pictures
+
+ROOT = Path(__file__).parent.parent
+SAMPLE = ("fasgd/fig1/error.png", "time/strategies_128/seconds.png", "fasgd/push_and_fetch.png")
+PINNED = next(
+    line.partition("==")[2]
+    for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    if line.startswith("matplotlib==")
+)
+
+
+@pytest.fixture(scope="module")
+def every() -> dict[str, Picture]:
+    found = {picture.path.relative_to(ROOT / REFERENCE).as_posix(): picture for picture in pictures(ROOT / REFERENCE)}
+    assert len(found) == len(list((ROOT / REFERENCE).rglob("*.png")))
+    return found
+
+
+def test_what_cannot_be_drawn_says_why(every: dict[str, Picture]) -> None:
+    whole = [name for name, picture in every.items() if not picture.lacks]
+    assert {*SAMPLE} <= {*whole}
+    assert len(whole) >= 28
+    for picture in every.values():
+        assert picture.lacks == "" or " of its runs" in picture.lacks
+
+
+@pytest.mark.skipif(__version__ != PINNED, reason=f"matplotlib is {__version__}; the pictures are of {PINNED}")
+@pytest.mark.parametrize("name", SAMPLE)
+def test_committed_pictures_are_todays(name: str, every: dict[str, Picture], tmp_path: Path) -> None:
+    draw(every[name], tmp_path / "new.png")
+    assert differing(tmp_path / "new.png", every[name].path) == ""
+
+
+def test_another_picture_is_noticed(every: dict[str, Picture]) -> None:
+    first, second = (every[f"fasgd/{name}/error.png"].path for name in ("fig1", "fig1_as_written"))
+    assert "differs in" in differing(first, second) or "pixels" in differing(first, second)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(__version__ != PINNED, reason=f"matplotlib is {__version__}; the pictures are of {PINNED}")
+def test_all_committed_pictures_are_todays(every: dict[str, Picture], tmp_path: Path) -> None:
+    for name, picture in every.items():
+        if not picture.lacks:
+            draw(picture, tmp_path / "new.png")
+            assert differing(tmp_path / "new.png", picture.path) == "", name
