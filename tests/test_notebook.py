@@ -1,4 +1,4 @@
-"""A notebook in a real Jupyter kernel: progress, tables and figures below the cell, and an interrupt that interrupts."""
+"""A notebook in a real Jupyter kernel: progress, tables and figures below cells, and an interrupt that interrupts."""
 
 import asyncio
 from pathlib import Path
