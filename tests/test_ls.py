@@ -43,6 +43,12 @@ def test_what_when_how_far_and_the_best(small_yaml: Path, command: Command) -> N
     code, output, messages = command("ls")
     assert (code, messages) == (0, "")
     assert len(output.splitlines()) == 1 + len(found) + 1
+    Path("results/one").rename(f"results/{'one_' * 12}")
+    Path("results/paper/several").rename(f"results/paper/{'several_' * 5}")
+    assert [line.split()[0] for line in command("ls")[1].splitlines()[1:-1]] == [
+        row["results"] for row in overview(Path("results"))
+    ]
+    Path(f"results/{'one_' * 12}").rename("results/one")
     assert output.splitlines()[-1] == "to continue one: fredsim run results/stopped --resume"
     assert command("run", "results/stopped", "--resume", "--quiet")[0] == 0
     assert by_name()["stopped"]["state"] == "finished"

@@ -1,6 +1,7 @@
 """What `import fredsim` offers: results with methods, progress, a function called with each row, HTML for notebooks."""
 
 import csv
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -165,8 +166,27 @@ def test_progress(experiment: dict[str, Any], tmp_path: Path, capfd: pytest.Capt
     assert f"digest {result.summary['digest'][:12]}" in messages
 
 
+#: The pages whose blocks of Python are scripts that use what `fredsim` exports.
+SCRIPTS = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("export", "order", "scripts", "staleness", "sweeps", "tutorial", "verify")),
+)
+
+
+def written_scripts(folder: Path) -> list[Path]:
+    """Write the blocks of each of these pages, one after another, to a file."""
+    written = []
+    for page in SCRIPTS:
+        blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.M | re.S)
+        used = [block for block in blocks if not re.search(r"^class ", block, re.M)]  # not a class of one's own
+        assert any("fredsim." in block for block in used), page
+        written.append(folder / f"{Path(page).stem.lower()}_page.py")
+        written[-1].write_text("\n".join(["import fredsim", *used]), encoding="utf-8")
+    return written
+
+
 def test_a_users_types_are_checked(tmp_path: Path) -> None:
-    """The blocks of the manual's page on scripts, and more, pass a strict type checker."""
+    """Scripts on the pages of the manual, and more, pass a strict type checker."""
     path = tmp_path / "script.py"
     path.write_text(
         "import fredsim\n"
@@ -179,6 +199,7 @@ def test_a_users_types_are_checked(tmp_path: Path) -> None:
         "first: fredsim.Result = next(iter(results))\n",
         encoding="utf-8",
     )
-    how = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--follow-imports=silent", str(path)]
+    scripts = [path, *written_scripts(tmp_path)]
+    how = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--follow-imports=silent", *map(str, scripts)]
     done = subprocess.run(how, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -23,7 +23,7 @@ from fredsim.runs.results import Result, Results
 from fredsim.runs.verify import results_of
 from fredsim.show.command_options import command_line, given_options
 from fredsim.show.distinct import distinct, note_alike
-from fredsim.show.tables import Table, write_files
+from fredsim.show.tables import Table, short, write_files
 from fredsim.show.terminal import PlainConsole, print_table, say, say_message
 from fredsim.system.memory import format_bytes
 
@@ -215,7 +215,13 @@ def print_overview(folder: Path) -> None:
     if not rows:
         say(f"{folder}: holds no results yet; `fredsim run quickstart` makes some")
         return
-    print_table(Table(rows).printed())
+    table = RichTable(box=None, header_style="bold", pad_edge=False)
+    for name in rows[0]:
+        whole = name in {"results", "when", "best"}  # the others are broken where the terminal is narrow
+        table.add_column(name, justify="right" if name == "best" else "left", no_wrap=whole, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if value is None else short(value) for value in row.values()))
+    print_table(table)
     if unfinished := [row["results"] for row in rows if "unfinished" in row["state"] or "interrupted" in row["state"]]:
         say(f"to continue one: {shlex.join(['fredsim', 'run', unfinished[0], '--resume'])}")
 
