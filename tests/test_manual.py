@@ -17,9 +17,9 @@ from docs.generate.groups import GROUPS
 from docs.generate.keys import all_keys, meaning_of
 from docs.generate.links import COPIES, anchors, documents, links
 from docs.generate.pages import ROOT, generated_files
-from docs.generate.pictures import FOLDER, FROM_COMMANDS, FROM_PAGES
 from docs.generate.paths import PLAIN as EVERYDAY
 from docs.generate.paths import supported_paths
+from docs.generate.pictures import FOLDER, FROM_COMMANDS, FROM_PAGES
 from fredsim.cli import app
 from fredsim.config.figures import FigureChoice
 from fredsim.config.yaml_reader import parse_yaml
