@@ -46,6 +46,8 @@ NOT_TRIED: dict[str, dict[str, str]] = {
 
 #: Words that make a command shorter, which then prints nothing on its page.
 SHORTER: dict[str, dict[str, str]] = {
+    "docs/fast.md": {"fredsim run": "--quiet", "quickstart --jobs": "iterations=20"},
+    "docs/gallery.md": {"fredsim run race.yaml": "seconds=16 --quiet"},
     "docs/live.md": {"fredsim live": "iterations=200"},
 }
 
@@ -56,6 +58,7 @@ SHOWN: dict[str, dict[str, str]] = {
 
 #: Packages that not everybody has, and the pages that take them.
 NEEDS = {
+    "docs/gallery.md": ("plotly", "pyarrow"),
     "docs/models.md": ("torch",),
     "docs/live.md": ("distributed",),
     "docs/export.md": ("tensorboard", "mlflow"),

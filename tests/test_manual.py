@@ -19,6 +19,7 @@ from docs.generate.links import COPIES, anchors, documents, links
 from docs.generate.pages import ROOT, generated_files
 from docs.generate.paths import PLAIN as EVERYDAY
 from docs.generate.paths import supported_paths
+from docs.generate.pictures import FOLDER, FROM_COMMANDS, FROM_PAGES
 from fredsim.cli import app
 from fredsim.config.figures import FigureChoice
 from fredsim.config.yaml_reader import parse_yaml
@@ -192,3 +193,12 @@ def test_the_paths_are_those_that_runs_take(server: str, tmp_path: Path) -> None
     result = fredsim.run({**EVERYDAY, **changes, "iterations": 10}, out=tmp_path / "out")
     assert isinstance(result, Result)
     assert supported_paths(changes).startswith(f"`{result.summary['path']}`")
+
+
+def test_pictures_are_those_that_pages_show() -> None:
+    kept = {path.name: path.stat().st_size for path in FOLDER.iterdir()}
+    made = [name for files in [*FROM_PAGES.values(), *FROM_COMMANDS.values()] for name in files.values()]
+    shown = {Path(link).name for document in documents() for link in links(document) if "pictures/" in link}
+    assert sorted(made) == sorted(kept)  # `python -m docs.generate.pictures` writes them
+    assert shown == set(kept)
+    assert sum(kept.values()) < 1_500_000
