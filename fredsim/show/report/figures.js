@@ -54,7 +54,7 @@ function tracesOf(id, x, y, log) {
     return shown;
   });
   if (curves) traces.push(...selectedRuns(panel, x, y, weight));
-  return atFoot(traces, log ? figure.y[y].range : null);
+  return atFoot(traces, log ? spanOfLines(x, y) : null);
 }
 
 // The runs that are selected in the table, as thin lines.
@@ -76,6 +76,18 @@ function atFoot(traces, range) {
   }));
 }
 
+// Return the smallest, the largest and the smallest positive y of the curves: of all, or, without bands, of the others.
+function spanOfLines(x, y) {
+  const found = Object.entries(data.figures).filter(([id]) => id.startsWith("curves-")).map(([, figure]) => figure);
+  const whole = found[0].y[y].range;
+  if (!whole || !find("input[name=bands]") || checked("bands")) return whole;
+  const values = found.flatMap((figure) => figure.data).filter(({ meta }) => meta.is !== "band")
+    .filter((trace) => column(trace.x, x).length).flatMap((trace) => column(trace.y, y)).filter((value) => value !== null);
+  const least = (numbers) => numbers.reduce((a, b) => Math.min(a, b), Infinity);
+  const above = least(values.filter((value) => value > 0));
+  return above < Infinity ? [least(values), -least(values.map((value) => -value)), above] : null;
+}
+
 function draw(id) {
   const figure = data.figures[id];
   const div = document.getElementById(id);
@@ -85,7 +97,7 @@ function draw(id) {
   const uirevision = `${x} ${y} ${log} ${logx}`; // a click in the legend keeps what is zoomed into
   const same = div.layout?.uirevision === uirevision;
   const of = (axis, chosen, logarithmic, name) => axisOf({
-    title: axis[chosen].title, range: axis[chosen].range, log: logarithmic, unit: chosen === "bytes" ? "B" : "",
+    title: axis[chosen].title, range: curves && name === "yaxis" ? spanOfLines(x, y) : axis[chosen].range, log: logarithmic, unit: chosen === "bytes" ? "B" : "",
     fromZero: !chosen.endsWith("loss"), zoomed: same && div.layout[name].type === "log" ? div.layout[name].range : null,
   });
   const spike = { showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "dot", spikecolor: colour("--axis") };
@@ -106,6 +118,7 @@ function plain() {
     margin: { l: 56, r: 12, t: 10, b: 44 },
     font: { family: "system-ui, sans-serif", size: 12, color: colour("--ink") },
     showlegend: false,
+    separators: ".,",
     paper_bgcolor: colour("--ground"),
     plot_bgcolor: colour("--ground"),
     modebar: { color: colour("--quiet"), activecolor: colour("--ink"), bgcolor: "rgba(0, 0, 0, 0)" },
