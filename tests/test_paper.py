@@ -69,10 +69,10 @@ def test_a_figure_is_as_wide_as_a_column(style: str, sweep: Path, command: Comma
         panels = 2 if style == "page" else 1
         assert min(axes.get_window_extent().width for axes in figure.axes) > 0.4 * figure.bbox.width / panels
         assert figure.get_supxlabel() == ""  # the caption stands in the paper
-    names = [text.get_text().replace("\n", " ") for text in drawn[0].legends[0].get_texts()]
-    assert names[:2] == [
-        f"{name}, digits, sampling sequential, clock, init he, µ = 3, local_steps 1" for name in ("ASGD", "SASGD")
-    ]
+    (legend,) = drawn[0].legends  # of names whose parts are all alike, but for the server's
+    names = {name for text in legend.get_texts() for name in text.get_text().replace("\n", " ").split(" and ")}
+    assert {"SASGD", "FASGD", "Adam", "Momentum"} <= names
+    assert "digits" in legend.get_title().get_text() or style == "column"
 
 
 def test_the_caption_of_a_figure_for_a_paper(sweep: Path, command: Command, drawn: list[Figure]) -> None:

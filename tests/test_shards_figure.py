@@ -45,7 +45,7 @@ def test_bubbles(small_yaml: Path, command: Command, drawn: list[Figure]) -> Non
     code, output, _ = command("plot", "out", "--kind", "shards", "-o", "shards.png")
     assert code == 0
     axes = drawn[0].axes
-    titles = ["iid, shards False", "iid, shards True", "dirichlet, alpha 0.3", "dirichlet, alpha 5.0"]
+    titles = ["iid, shared samples", "iid, own samples", "dirichlet, alpha 0.3", "dirichlet, alpha 5"]
     assert [one.get_title() for one in axes] == titles
     (bubbles,) = (found for found in axes[2].collections if isinstance(found, PathCollection))
     counts, offsets, areas = counts_of(DIRICHLET, 8), np.asarray(bubbles.get_offsets()), bubbles.get_sizes()
@@ -63,7 +63,7 @@ def test_bubbles(small_yaml: Path, command: Command, drawn: list[Figure]) -> Non
     assert row["share of its first label"] == pytest.approx(mixes.max(axis=1).mean())
     distance = np.mean([abs(mix - counts.sum(axis=0) / 1200).sum() / 2 for mix in mixes])
     assert row["distance"] == pytest.approx(distance)
-    shared: Any = table.loc["iid, shards False"]
+    shared: Any = table.loc["iid, shared samples"]
     assert shared[["smallest", "largest", "distance"]].tolist() == [1200, 1200, 0]
     assert "such as seeds, it is the first" in Path("shards-table.md").read_text(encoding="utf-8")
     assert "shards.png" in output

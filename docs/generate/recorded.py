@@ -79,7 +79,7 @@ def recorded(folder: Path) -> list[Recorded]:
     ended = {row["run"]: row for row in _read(folder / "runs.csv")}
     kept: dict[str, pd.DataFrame] = {}
     if (folder / ROWS).is_file():
-        table = pd.read_csv(folder / ROWS, float_precision="round_trip", dtype={"run": str})
+        table = pd.read_csv(folder / ROWS, dtype={"run": str})
         kept = {str(name): rows.drop(columns="run").dropna(axis=1, how="all") for name, rows in table.groupby("run")}
     found = [
         Recorded(folder / name, run.experiment.plain(), ended[name], kept.get(name))

@@ -166,14 +166,14 @@ def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style)
     letters = int(TITLE_LETTERS * figure.get_figwidth())
     lines = textwrap.wrap(visible(drawing.question, SHOWN), letters)
     answer = textwrap.shorten(visible(drawing.answer, SHOWN), int(1.25 * letters), placeholder=" …")
-    figure.suptitle("\n".join([*lines, *([" "] if answer else [])]), x=place, parse_math=False, **bold)
+    take_literally(figure.suptitle("\n".join([*lines, *([" "] if answer else [])]), x=place, **bold))
     if answer:  # in the room of the last, empty line
         pad = figure.get_layout_engine().get()["h_pad"]  # type: ignore[union-attr]  # where the layout puts titles
         below = pad + (len(lines) * LINE_OF_TITLE + 0.2) * style.title / 72
-        figure.text(
-            place, 1 - below / figure.get_figheight(), answer, va="top", ha="left",
-            fontsize=style.title - 1, color="0.25", parse_math=False,
-        ).set_in_layout(False)  # fmt: skip
+        height, size = 1 - below / figure.get_figheight(), style.title - 1
+        text = figure.text(place, height, answer, va="top", ha="left", fontsize=size, color="0.25")
+        text.set_in_layout(False)
+        take_literally(text)
 
 
 def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing) -> Words:

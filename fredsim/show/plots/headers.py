@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 
 from fredsim.show.plots.groups import Panel
-from fredsim.show.plots.styles import LETTERS_PER_INCH, Style
+from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, take_literally
 
 __all__ = ["add_headers", "groups_of", "neighbours"]
 
@@ -77,11 +77,12 @@ def add_headers(axes: Axes, panels: Sequence[Panel], style: Style) -> None:
         axes.add_artist(
             Line2D([first + 0.12, last - 0.12], [1, 1], transform=moved, color="0.3", linewidth=0.8, clip_on=False)
         )
-        axes.annotate(
+        text = axes.annotate(
             head, ((first + last) / 2, 1), (0, 72 * (above + GAP / 2)), xycoords=axes.get_xaxis_transform(),
             textcoords="offset points", ha="center", va="bottom", fontsize=style.dense + 1, annotation_clip=False,
-            fontweight="bold", parse_math=False,
+            fontweight="bold",
         )  # fmt: skip
+        take_literally(text)
         if place:
             axes.axvline(first, color="white", linewidth=4)
         place += len(some)

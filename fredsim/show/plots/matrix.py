@@ -59,13 +59,12 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     counted = quantity_text(x, real=real) if x == "seconds" or not name else f"{name} pushed and fetched"
     if x == "seconds" and unit != 1:
         counted = counted.replace("seconds", name)
-    axes.set_xlabel(
-        f"in a cell: {counted} to a {what} of {number(value)}; bold: the best of a column",
-        labelpad=6,
-        fontsize=style.dense + 1,
-    )
+    label = f"in a cell: {counted} to a {what} of {number(value)}; bold: the best of a column"
+    axes.set_xlabel(style.wrapped(label, 90, 0.75), labelpad=6, fontsize=style.dense + (style.width is None))
     add_headers(axes, panels, style)
-    bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.5, aspect=36, pad=0.02, extend="max")
+    bar = figure.colorbar(
+        image, ax=axes, location="bottom", shrink=0.5 if style.width is None else 0.9, aspect=36, pad=0.02, extend="max"
+    )
     bar.set_ticks([1, 2, 4, WORST], labels=["1", "2", "4", number(WORST)], fontsize=style.dense)
     bar.ax.minorticks_off()
     bar.set_label("times the best of the column", fontsize=style.dense)
