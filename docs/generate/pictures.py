@@ -1,13 +1,12 @@
 """The manual's pictures: `python -m docs.generate.pictures` does what its pages say, and keeps the figures they make.
 
-A page of the report is photographed by Chromium, if playwright and a browser are there; otherwise its picture is kept.
+That of a report is made by docs.generate.report_picture, which needs a browser.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +27,6 @@ FROM_PAGES: dict[str, dict[str, str]] = {
     "docs/gallery.md": {
         **{f"{name}.png": f"{name}.png" for name in ("curves", "ends", "matrix", "staleness", "waits", "timeline")},
         **{f"{name}.png": f"{name}.png" for name in ("copies", "probe", "shards", "column")},
-        "report.html": "report.png",
     },
     "docs/tutorial.md": {
         "results/first/error.png": "tutorial_first.png",
@@ -44,7 +42,6 @@ FROM_COMMANDS: dict[tuple[str, ...], dict[str, str]] = {
     ("run", "harm_rates"): {"results/harm_rates/rates.png": "harm_rates.png"},
 }
 COLOURS = 96  # of a palette; more are not seen
-SCREEN = {"width": 1100, "height": 1400}
 
 
 def draw() -> Iterator[Path]:
@@ -90,39 +87,12 @@ def fredsim(*words: object) -> tuple[int, str, str]:
 def _kept(made: dict[str, str]) -> Iterator[Path]:
     FOLDER.mkdir(exist_ok=True)
     for file, name in made.items():
-        source = Path(file)
-        if source.suffix == ".html":
-            photo = _photographed(source.resolve())
-            if photo is None:
-                continue
-            source = photo
-        with Image.open(source) as picture:
+        with Image.open(file) as picture:
             flat = Image.new("RGB", picture.size, "white")
             flat.paste(picture, mask=picture.getchannel("A") if picture.mode == "RGBA" else None)
         path = FOLDER / name
         flat.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
         yield path
-
-
-def _photographed(page: Path) -> Path | None:
-    """Return a picture of the top of a page, or None where there is no browser."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        print(f"{page.name}: not photographed, playwright is not installed", file=sys.stderr)
-        return None
-    browser = os.environ.get("FREDSIM_BROWSER") or next(
-        (found for found in ("/usr/bin/chromium", "/usr/bin/chromium-browser") if Path(found).exists()), None
-    )
-    photo = page.with_suffix(".png")
-    with sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"])
-        tab = chromium.new_page(viewport=SCREEN, device_scale_factor=1)
-        tab.goto(page.as_uri())
-        tab.wait_for_timeout(2000)
-        tab.screenshot(path=photo)
-        chromium.close()
-    return photo
 
 
 if __name__ == "__main__":

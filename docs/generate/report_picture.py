@@ -16,7 +16,7 @@ from docs.generate.links import ROOT
 
 __all__ = ["PICTURE", "SWEEP", "save"]
 
-PICTURE = ROOT / "docs/pictures/report_page.png"
+PICTURE = ROOT / "docs/pictures/report.png"
 SWEEP = {
     "name": "servers-and-rates", "iterations": 2000, "data": {"name": "digits"}, "model": {"hidden": [32]},
     "clients": {"count": 32, "batch_size": 4}, "server": {"name": "asgd", "lr": 0.05}, "evaluation": {"every": 50},
