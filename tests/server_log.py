@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -71,12 +72,8 @@ def logged_server(name: str, log: ServerLog) -> Iterator[None]:
 
     for attribute in ("__module__", "__name__", "__qualname__"):
         setattr(LoggingServer, attribute, getattr(base, attribute))
-    known: Any = KNOWN["server"]
-    known[name] = LoggingServer
-    try:
+    with patch.dict(KNOWN, server={**KNOWN["server"], name: LoggingServer}):
         yield
-    finally:
-        known[name] = base
 
 
 def round_size(config: Mapping[str, Any]) -> int | None:

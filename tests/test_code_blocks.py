@@ -33,7 +33,7 @@ NOT_TRIED: dict[str, dict[str, str]] = {
     },
     "docs/devices.md": {"pip install": INSTALLS, "backend=cuda": DEVICE},
     "docs/editors.md": {"--install-completion": "writes into the home folder"},
-    "docs/installing.md": {".venv": INSTALLS, "install": INSTALLS, "uvx": INSTALLS, "conda": INSTALLS},
+    "docs/installing.md": {".venv": INSTALLS, "install": INSTALLS},
     "docs/live.md": {"pip install": INSTALLS, "dask ": CLUSTER, "--dask": CLUSTER},
     "docs/own_data.md": {"torchvision:": "takes the network"},
     "docs/verify.md": {

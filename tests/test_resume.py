@@ -164,7 +164,8 @@ def test_processes_of_another_version_do_no_run(small_yaml: Path, own_server: Ow
     Path("own_edited.py").write_text(own_server("grad = -grad\n"), encoding="utf-8")
     code, _, messages = command("run", small_yaml, *words, "--jobs", 2)
     assert code == 2
-    assert messages.count("has another version of own_edited than the one that started the sweep") == 2
+    assert messages.count("has another version of own_edited than the one that started the sweep") == 1
+    assert "(and so did seed=1-" in messages
 
 
 def test_a_single_run_that_has_finished_is_left_out(small_yaml: Path, command: Command) -> None:
