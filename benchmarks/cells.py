@@ -19,7 +19,7 @@ from fredsim.data import datasets
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 __all__ = ["CELLS", "FIGURE_1", "HYPER", "LEAST", "USUAL", "Cell", "plan", "simulate"]
 

@@ -19,7 +19,7 @@ import typer
 from benchmarks.cells import FIGURE_1, HIDDEN, Cell, simulate
 from benchmarks.rounds import alternate, in_brief
 from benchmarks.tables import Table, markdown, say, show
-from fredsim.simulation.engines import resolve_backend
+from fredsim.simulation.paths.engines import resolve_backend
 from fredsim.system.machine import processor_name
 from fredsim.system.processors import default_threads
 

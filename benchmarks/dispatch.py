@@ -24,8 +24,8 @@ from benchmarks.scale import peak_bytes
 from benchmarks.tables import Table, say
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.numerics.streams import Streams
-from fredsim.simulation.engines import make_operations
-from fredsim.simulation.guarded_clock import GuardedClock
+from fredsim.simulation.paths.engines import make_operations
+from fredsim.simulation.schedule.guarded_clock import GuardedClock
 
 __all__ = ["clocks", "dispatch"]
 

@@ -21,9 +21,9 @@ import typer
 from benchmarks.cells import HYPER, Cell, simulate
 from benchmarks.rounds import alternate, in_brief
 from benchmarks.tables import Table, heading, markdown, say, show
-from fredsim.runs.checkpoints import NO_CHECKPOINTS
-from fredsim.runs.live import run_live
-from fredsim.runs.opening import open_expansion
+from fredsim.runs.checkpoint.checkpoints import NO_CHECKPOINTS
+from fredsim.runs.live.live import run_live
+from fredsim.runs.single.opening import open_expansion
 
 __all__ = ["live"]
 

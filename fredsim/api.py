@@ -1,7 +1,7 @@
 """What `import fredsim` offers: run, sweep and load, and the results that they return.
 
-These results are those that the layers below read (fredsim.runs.results), with what needs the layers above as methods:
-figures, reports, verification, and how a notebook shows them.
+These results are those that the layers below read (fredsim.runs.folder.results), with what needs the layers above as
+methods: figures, reports, verification, and how a notebook shows them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, cast
 from fredsim.config.expansion import Expansion, Source
 from fredsim.errors import ConfigError, OutputError, brief
 from fredsim.plugins.modules import code_allowed
-from fredsim.runs import results as recorded
-from fredsim.runs.checkpoints import CheckpointPolicy
-from fredsim.runs.observer import Monitor
-from fredsim.runs.opening import open_expansion
-from fredsim.runs.runner import run_expansion, stop_on_interrupt
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
+from fredsim.runs.folder import results as recorded
+from fredsim.runs.many.runner import run_expansion, stop_on_interrupt
+from fredsim.runs.processes.observer import Monitor
+from fredsim.runs.single.opening import open_expansion
 from fredsim.show.on_rows import OnRow, RowMonitor
 
 __all__ = ["Result", "Results", "load", "run", "sweep"]

@@ -49,9 +49,9 @@ def run(
 ) -> None:
     """Run an experiment or a sweep."""
     del allow_code  # its callback has allowed it
-    from fredsim.runs.checkpoints import CheckpointPolicy
-    from fredsim.runs.opening import open_expansion
-    from fredsim.runs.runner import run_expansion
+    from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
+    from fredsim.runs.many.runner import run_expansion
+    from fredsim.runs.single.opening import open_expansion
     from fredsim.show.printing import print_ending, print_results
     from fredsim.show.progress import make_monitor
 
@@ -87,9 +87,9 @@ def live(
     data_root: option.Root = None,
 ) -> None:
     """Run an experiment with real clients, on workers; `verify` replays it in the simulator."""
-    from fredsim.runs.checkpoints import CheckpointPolicy
-    from fredsim.runs.live import run_live
-    from fredsim.runs.opening import open_expansion
+    from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
+    from fredsim.runs.live.live import run_live
+    from fredsim.runs.single.opening import open_expansion
     from fredsim.show.printing import print_ending, print_results
     from fredsim.show.progress import make_monitor
 
@@ -126,7 +126,7 @@ def show(file: option.File, overrides: option.Overrides = None, allow_code: opti
     """Print the resolved experiment, or each run of a sweep, without running anything."""
     del allow_code
     from fredsim.config.document import dump_yaml
-    from fredsim.runs.opening import open_expansion
+    from fredsim.runs.single.opening import open_expansion
     from fredsim.show.descriptions import explain_nulls
 
     expansion = open_expansion(file, overrides or [])
@@ -147,9 +147,9 @@ def plan(
 ) -> None:
     """Estimate what each run would take: path, memory, bytes, and a time measured by running its beginning."""
     del allow_code
-    from fredsim.runs.estimates import estimate
-    from fredsim.runs.opening import open_expansion
-    from fredsim.runs.remarks import remark_before
+    from fredsim.runs.many.remarks import remark_before
+    from fredsim.runs.plan.estimates import estimate
+    from fredsim.runs.single.opening import open_expansion
     from fredsim.show.printing import print_estimates
 
     runs = open_expansion(file, overrides or []).runs

@@ -13,11 +13,11 @@ from typing import Any
 from fredsim.config.expansion import Expansion, ResolvedRun
 from fredsim.config.shipped import shipped
 from fredsim.errors import ConfigError, nearest
-from fredsim.runs.estimates import estimate
-from fredsim.runs.opening import open_expansion
-from fredsim.runs.results import Result
-from fredsim.runs.resuming import reason_to_run
-from fredsim.runs.runner import check_jobs, run_expansion
+from fredsim.runs.folder.results import Result
+from fredsim.runs.many.resuming import reason_to_run
+from fredsim.runs.many.runner import check_jobs, run_expansion
+from fredsim.runs.plan.estimates import estimate
+from fredsim.runs.single.opening import open_expansion
 from fredsim.show.printing import INTERRUPTED, duration, print_ending, print_results
 from fredsim.show.progress import make_monitor
 from fredsim.show.tables import PUBLISHED, Table

@@ -53,7 +53,7 @@ class Alone:
 
 def _serve() -> None:
     import fredsim.compute.graph_engine
-    import fredsim.runs.runner  # noqa: F401  what every run needs
+    import fredsim.runs.many.runner  # noqa: F401  what every run needs
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a user's class prints is no answer
@@ -70,8 +70,8 @@ def _serve() -> None:
 def _digest(experiment: Any, out: str, stop_at: int | None = None, resume: bool = False) -> Any:
     import fredsim
     from fredsim.config.expansion import expand, open_source
-    from fredsim.runs.checkpoints import CheckpointPolicy
-    from fredsim.runs.execution import execute
+    from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
+    from fredsim.runs.single.execution import execute
 
     try:
         if stop_at is not None:

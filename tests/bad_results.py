@@ -42,7 +42,7 @@ def results() -> dict[str, Files]:
         for name, data in {"one": RESULTS, "two": RESULTS | {"seed": 1}, "clock": CLOCKED, "sweep": SWEEP}.items():
             fredsim.run(data, out=Path(folder, name))
             found[name] = files_in(Path(folder, name))
-        with patch("fredsim.runs.run.MOST_CHECKPOINT_SHARE", 1e9):
+        with patch("fredsim.runs.single.run.MOST_CHECKPOINT_SHARE", 1e9):
             fredsim.run(CLOCKED, out=Path(folder, "kept"), checkpoint=1e-9, keep_checkpoints=True)
         found["kept"] = files_in(Path(folder, "kept"))
     return found

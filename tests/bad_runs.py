@@ -22,9 +22,9 @@ from safetensors.numpy import load, save
 
 import fredsim
 from fredsim.config.document import dump_yaml
-from fredsim.runs import run as run_module
-from fredsim.runs.checkpoint_format import json_with_digest
-from fredsim.runs.checkpoints import Checkpoints
+from fredsim.runs.checkpoint.checkpoints import Checkpoints
+from fredsim.runs.checkpoint.format import json_with_digest
+from fredsim.runs.single import run as run_module
 from tests.bad_cases import BASE, Case, Outcome, damaged, reshaped
 
 __all__ = ["Files", "a_checkpoint", "facts", "files_in", "what_differs"]

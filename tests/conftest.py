@@ -20,10 +20,10 @@ import fredsim
 from fredsim import cli
 from fredsim.config.document import dump_yaml
 from fredsim.plugins.modules import look_in
-from fredsim.runs import execution
-from fredsim.runs.checkpoints import CheckpointPolicy
-from fredsim.runs.results import Result
-from fredsim.runs.run import Run
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
+from fredsim.runs.folder.results import Result
+from fredsim.runs.single import execution
+from fredsim.runs.single.run import Run
 from tests.dask_cluster import Cluster
 
 # Triton reads this when it is first imported: without a device, kernels run in its interpreter.
@@ -255,7 +255,7 @@ def checkpoints_every(seconds: float, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         execution, "Run", lambda *given, **named: Run(*given, **named | {"policy": CheckpointPolicy(seconds)})
     )
-    patch.setattr("fredsim.runs.run.MOST_CHECKPOINT_SHARE", 1e9)
+    patch.setattr("fredsim.runs.single.run.MOST_CHECKPOINT_SHARE", 1e9)
 
 
 @pytest.fixture(scope="module")

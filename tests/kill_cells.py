@@ -10,7 +10,7 @@ from typing import Any
 from fredsim.config.document import Document
 from fredsim.config.registry import KNOWN
 from fredsim.errors import ConfigError
-from fredsim.runs.opening import open_experiment
+from fredsim.runs.single.opening import open_experiment
 from tests.servers.variants import VARIANTS
 
 __all__ = ["BACKENDS", "Cell", "cells"]

@@ -23,12 +23,13 @@ from typing import Any
 
 import fredsim
 from fredsim.compute import storage
-from fredsim.runs import event_file, run
-from fredsim.runs.checkpoints import CheckpointPolicy
-from fredsim.runs.observer import Monitor, Observer
-from fredsim.runs.opening import open_expansion
-from fredsim.runs.runner import run_expansion
-from fredsim.simulation import event_log
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
+from fredsim.runs.folder import event_file
+from fredsim.runs.many.runner import run_expansion
+from fredsim.runs.processes.observer import Monitor, Observer
+from fredsim.runs.single import run
+from fredsim.runs.single.opening import open_expansion
+from fredsim.simulation.schedule import event_log
 from tests.fatal_calls import FatalCalls, SharedState
 from tests.kill_cells import Cell
 

@@ -189,7 +189,7 @@ def main() -> int:
     modules = [
         str(path.relative_to(ROOT))
         for place in places
-        for path in ([place] if place.suffix else sorted(place.glob("*.py")))
+        for path in ([place] if place.suffix else sorted(place.rglob("*.py")))
     ]
     lines, total = [], 0
     for module, count, left in tried(modules, options):

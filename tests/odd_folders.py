@@ -31,8 +31,8 @@ import typer
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.errors import FredsimError
-from fredsim.runs.checkpoint_format import json_with_digest
-from fredsim.runs.results import Results
+from fredsim.runs.checkpoint.format import json_with_digest
+from fredsim.runs.folder.results import Results
 from tests.bad_results import CLOCKED, RESULTS, SWEEP, results
 from tests.sealing import seal
 from tests.try_bad_inputs import call

@@ -18,8 +18,8 @@ from fredsim.data.sampling import make_sampler
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.runs.results import Result
-from fredsim.simulation.engines import make_engine
+from fredsim.runs.folder.results import Result
+from fredsim.simulation.paths.engines import make_engine
 
 Array = NDArray[np.float32]
 COUNTS = ("potential_pushes", "pushes", "potential_fetches", "fetches", "bytes_pushed", "bytes_fetched")

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 __all__ = ["Sizes", "applied", "check_files", "gate_of", "given_up", "sent_and_lost"]
 

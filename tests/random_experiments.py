@@ -21,7 +21,7 @@ from fredsim.config.document import Document
 from fredsim.config.partition import PARTITIONS
 from fredsim.config.registry import KNOWN
 from fredsim.errors import ConfigError
-from fredsim.runs.opening import open_experiment
+from fredsim.runs.single.opening import open_experiment
 from fredsim.servers.schedules import SCHEDULES
 
 __all__ = ["WITHOUT_ONE", "experiment", "fitting", "made_up"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from fredsim.config.document import read_document
 from fredsim.config.experiment import config_digest
-from fredsim.runs.run_files import file_digests, summary_text
+from fredsim.runs.folder.run_files import file_digests, summary_text
 
 __all__ = ["seal"]
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 
 from fredsim.config.registry import KNOWN
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from tests.properties import Sizes, applied, gate_of, given_up
 
 __all__ = ["ServerLog", "check_server", "logged_server"]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from fredsim.runs.callbacks import as_text, call, from_text
-from fredsim.runs.checkpoint_transfer import write_chunk
-from fredsim.runs.cluster import checked_files
-from fredsim.runs.observer import Observer
-from fredsim.simulation.recorder import Row
+from fredsim.runs.checkpoint.transfer import write_chunk
+from fredsim.runs.many.cluster import checked_files
+from fredsim.runs.processes.callbacks import as_text, call, from_text
+from fredsim.runs.processes.observer import Observer
+from fredsim.simulation.record.recorder import Row
 
 RUN = {"config.yaml": b"name: x", "summary.json": b"{}", "metrics.csv": b""}
 BAD_NAMES = ["../../x", "/x", "x", "..", "", "metrics.csv/x", "checkpoint", "checkpoint/../x", "METRICS.CSV", 3, None]

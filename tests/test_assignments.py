@@ -9,10 +9,10 @@ import pytest
 import fredsim
 from fredsim.config.expansion import expand, open_source
 from fredsim.errors import OutputError
-from fredsim.runs.cluster import Assignments, write_run
-from fredsim.runs.observer import Monitor
-from fredsim.runs.results import Result
-from fredsim.runs.tasks import Task
+from fredsim.runs.folder.results import Result
+from fredsim.runs.many.cluster import Assignments, write_run
+from fredsim.runs.many.tasks import Task
+from fredsim.runs.processes.observer import Monitor
 
 pytest.importorskip("distributed", reason="Dask is not installed: pip install .[cluster]")
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.servers.window_average import WindowAverage
 
 Simulate = Callable[..., Result]

@@ -17,9 +17,9 @@ from safetensors.numpy import load, save
 from fredsim.config.resolution import resolve
 from fredsim.errors import OutputError
 from fredsim.plugins.arrays import numeric
-from fredsim.runs.checkpoint_format import json_with_digest
-from fredsim.runs.checkpoints import CheckpointPolicy, Checkpoints
-from fredsim.runs.execution import execute
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy, Checkpoints
+from fredsim.runs.checkpoint.format import json_with_digest
+from fredsim.runs.single.execution import execute
 from tests.conftest import checkpoints_every
 from tests.test_checkpoints import at
 from tests.test_going_on import DATA, Notes, files_of, stopped

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fredsim
-from fredsim.runs.folders import locked
+from fredsim.runs.folder.folders import locked
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

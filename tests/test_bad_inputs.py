@@ -14,7 +14,7 @@ import pytest
 
 import fredsim
 from fredsim.errors import ConfigError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from tests.bad_files import claiming
 from tests.bad_inputs import KINDS
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.runs.results import Result
-from fredsim.simulation.length import Length
-from fredsim.simulation.snapshots import Snapshots
+from fredsim.runs.folder.results import Result
+from fredsim.simulation.paths.snapshots import Snapshots
+from fredsim.simulation.schedule.length import Length
 
 Simulate = Callable[..., Result]
 FASGD = {"name": "fasgd", "lr": 0.005}

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from fredsim.config.resolution import resolve
-from fredsim.runs.calibrate import calibrated, distance, measured, predicted
-from fredsim.runs.execution import execute
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
+from fredsim.runs.plan.calibrate import calibrated, distance, measured, predicted
+from fredsim.runs.single.execution import execute
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -20,7 +20,7 @@ from fredsim.compressors import COMPRESSORS
 from fredsim.config.document import dump_yaml
 from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from tests.plain_clock import PlainClock
 from tests.test_going_on import files_of, stopped
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
-from fredsim.runs.checkpoint_format import check_types
-from fredsim.runs.checkpoint_transfer import CheckpointSender, Chunk, read_resume_files, write_chunk
-from fredsim.runs.checkpoints import Checkpoint, Checkpoints
-from fredsim.runs.growing_files import FilePrefix
+from fredsim.runs.checkpoint.checkpoints import Checkpoint, Checkpoints
+from fredsim.runs.checkpoint.format import check_types
+from fredsim.runs.checkpoint.transfer import CheckpointSender, Chunk, read_resume_files, write_chunk
+from fredsim.runs.folder.growing_files import FilePrefix
 
 DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">i4", ">f8", "c8"]
 FILES = {"metrics.csv": FilePrefix(3, hashlib.sha256(b"abc").hexdigest())}
@@ -156,7 +156,7 @@ def test_a_full_disk_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.M
 
 def test_what_the_other_side_has_is_not_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a loss while it is sent would leave less there than the checkpoints say."""
-    monkeypatch.setattr("fredsim.runs.checkpoint_transfer.CHUNK_BYTES", 4)
+    monkeypatch.setattr("fredsim.runs.checkpoint.transfer.CHUNK_BYTES", 4)
     home, worker = tmp_path / "home", tmp_path / "worker"
     for folder, content in ((home, b"0123456789"), (worker, b"0123456789abcdef")):
         folder.mkdir()

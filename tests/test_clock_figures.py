@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
 from tests.test_seconds import BY_SECONDS, SEEDS
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from fredsim.runs.opening import open_expansion
-from fredsim.runs.result import Result
+from fredsim.runs.folder.result import Result
+from fredsim.runs.single.opening import open_expansion
 from fredsim.show.printing import print_results
 from fredsim.show.progress import LineObserver
-from fredsim.simulation.recorder import Row
+from fredsim.simulation.record.recorder import Row
 from tests.random_experiments import experiment
 from tests.test_random_experiments import beside, left_behind
 

@@ -13,7 +13,7 @@ from fredsim.compressors import COMPRESSORS, EF21, QSGD, Compressor, ErrorFeedba
 from fredsim.errors import ConfigError
 from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Simulate = Callable[..., Result]
 Refused = Callable[..., None]

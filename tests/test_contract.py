@@ -12,7 +12,7 @@ from fredsim.errors import SimulationError
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.servers import Sync, TernarySync, WindowAverage
-from fredsim.simulation.contract import SIGNATURES, Contract
+from fredsim.simulation.plugins.contract import SIGNATURES, Contract
 
 Refused = Callable[..., None]
 Command = Callable[..., tuple[int, str, str]]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fredsim.dispatchers.base import Order
-from fredsim.runs.results import Result
-from fredsim.simulation.schedule import assign_places, next_arrivals, split_windows, whole_schedule
+from fredsim.runs.folder.results import Result
+from fredsim.simulation.schedule.schedule import assign_places, next_arrivals, split_windows, whole_schedule
 from tests.conftest import INTERPRETED, needs_triton
 
 Simulate = Callable[..., Result]

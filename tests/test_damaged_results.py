@@ -11,8 +11,8 @@ from safetensors.numpy import load_file, save_file
 
 import fredsim
 from fredsim.errors import OutputError
-from fredsim.runs.results import Result
-from fredsim.runs.run_files import file_digests, summary_text
+from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.run_files import file_digests, summary_text
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

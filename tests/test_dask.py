@@ -180,7 +180,7 @@ def test_what_is_refused(small_yaml: Path, refused: Refused, monkeypatch: pytest
     words = ("run", small_yaml, "--out", "out")
     sweep = "sweep={seed: [0, 1]}"
     refused(*words, sweep, "--dask", "nowhere", says=("dask: no scheduler answers at 'nowhere'", "`dask scheduler`"))
-    monkeypatch.setattr("fredsim.runs.cluster.CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("fredsim.runs.many.cluster.CONNECT_SECONDS", 0.5)
     refused(*words, sweep, "--dask", "tcp://127.0.0.1:1", says=("no scheduler answers at 'tcp://127.0.0.1:1' (Timed",))
     refused(*words, "--dask", "tcp://127.0.0.1:1", says=("dask: is given; ", "this is a single run"))
     refused(*words, sweep, "--jobs", 2, "--dask", "tcp://127.0.0.1:1", says=("jobs is 2, and dask is given",))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fredsim.plugins.states import State
-from fredsim.simulation.loop import Simulation
+from fredsim.simulation.paths.loop import Simulation
 from tests.conftest import checkpoints_every
 from tests.test_random_experiments import left_behind
 from tests.test_state import stop_and_go_on

@@ -11,9 +11,9 @@ from ruamel.yaml import YAML
 import fredsim
 from fredsim.config.expansion import expand, open_source
 from fredsim.config.partition import PARTITIONS
-from fredsim.runs.checkpoints import EVERY_MINUTE
-from fredsim.runs.execution import execute
-from fredsim.runs.results import Result, Results
+from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE
+from fredsim.runs.folder.results import Result, Results
+from fredsim.runs.single.execution import execute
 
 ROOT = Path(__file__).parents[1]
 

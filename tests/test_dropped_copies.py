@@ -11,8 +11,8 @@ import pytest
 
 from fredsim.config.choices import DroppedPush
 from fredsim.numerics.operations import NumpyOperations
-from fredsim.runs.results import Result
-from fredsim.simulation.outbox import Outbox
+from fredsim.runs.folder.results import Result
+from fredsim.simulation.clients.outbox import Outbox
 
 Simulate = Callable[..., Result]
 

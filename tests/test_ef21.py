@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fredsim.compressors import EF21
 from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Simulate = Callable[..., Result]
 PARTS = [slice(0, 63), slice(63, 72), slice(72, 78)]

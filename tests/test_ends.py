@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 import fredsim
 from fredsim.config import figure_options
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show import plots
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.groups import group

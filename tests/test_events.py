@@ -21,7 +21,7 @@ import pytest
 import fredsim
 from fredsim.errors import OutputError
 from fredsim.numerics.streams import Stream
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.system.parquet_files import open_parquet
 from tests.conftest import checkpoints_every
 
@@ -133,8 +133,8 @@ LARGE = {"iterations": 12_345, "model": {"hidden": []}, "clients": {"count": 3, 
 
 
 def test_groups_grow_and_equal_runs_leave_equal_bytes(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fredsim.runs.event_file.FIRST_GROUP_ROWS", 256)
-    monkeypatch.setattr("fredsim.runs.event_file.GROUPS_PER_SIZE", 2)
+    monkeypatch.setattr("fredsim.runs.folder.event_file.FIRST_GROUP_ROWS", 256)
+    monkeypatch.setattr("fredsim.runs.folder.event_file.GROUPS_PER_SIZE", 2)
     one, other = (simulate({**LARGE, "path": path, "evaluation": {"every": every}, **EVENTS}) for path, every in
                   (("hand", 10**6), ("fused", 777)))  # fmt: skip
     content = (one.folder / "events.parquet").read_bytes()
@@ -184,7 +184,7 @@ def test_a_run_that_diverges_has_each_event_once(
     path: str, keeps: bool, simulate: Simulate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those before the one that gave a parameter that is not finite, whether it is run again whole or in part."""
-    monkeypatch.setattr("fredsim.runs.event_file.FIRST_GROUP_ROWS", 8)
+    monkeypatch.setattr("fredsim.runs.folder.event_file.FIRST_GROUP_ROWS", 8)
     if keeps:
         checkpoints_every(1e-9, monkeypatch)
     schedule = {"name": "step", "base": 0.01, "factor": 1e30, "every": 61}
@@ -197,7 +197,7 @@ def test_a_run_that_diverges_has_each_event_once(
 
 
 def test_a_damaged_end_is_cut_back(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fredsim.runs.event_file.FIRST_GROUP_ROWS", 8)
+    monkeypatch.setattr("fredsim.runs.folder.event_file.FIRST_GROUP_ROWS", 8)
     result = simulate(EVENTS)
     path, whole = result.folder / "events.parquet", result.events
     content = path.read_bytes()

@@ -13,7 +13,7 @@ import pytest
 
 import fredsim
 from fredsim.config.document import dump_yaml, flatten
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import fredsim
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
 from tests.reports import data_in
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import fredsim
 from fredsim import cli
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
 
 Command = Callable[..., tuple[int, str, str]]

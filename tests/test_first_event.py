@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fredsim.config.resolution import resolve
-from fredsim.runs.checkpoints import CheckpointPolicy, Checkpoints
-from fredsim.runs.execution import execute
-from fredsim.runs.first_event import first_event
-from fredsim.runs.results import Result
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy, Checkpoints
+from fredsim.runs.folder.results import Result
+from fredsim.runs.single.execution import execute
+from fredsim.runs.verify.first_event import first_event
 
 Command = Callable[..., tuple[int, str, str]]
 OwnServer = Callable[..., str]
@@ -64,7 +64,7 @@ if timestamp == 41:
 def test_from_the_last_checkpoints_before_it(
     keep: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_server: OwnServer
 ) -> None:
-    monkeypatch.setattr("fredsim.runs.run.MOST_CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr("fredsim.runs.single.run.MOST_CHECKPOINT_SHARE", 1e9)
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "own_one.py").write_text(own_server(), encoding="utf-8")
     (tmp_path / "own_other.py").write_text(own_server(OWN_GRADIENT), encoding="utf-8")

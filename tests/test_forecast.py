@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fredsim.config.expansion import expand, open_source
-from fredsim.runs import estimates as module
-from fredsim.runs.estimates import Estimate, estimate
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
+from fredsim.runs.plan import estimates as module
+from fredsim.runs.plan.estimates import Estimate, estimate
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -230,7 +230,7 @@ def test_a_long_run_by_the_clock(
     server: str, length: tuple[str, ...], small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """About so many events, in about so many seconds: its clock alone, or its beginning, is run so far."""
-    monkeypatch.setattr("fredsim.runs.forecast.AHEAD", 1000)
+    monkeypatch.setattr("fredsim.runs.plan.forecast.AHEAD", 1000)
     monkeypatch.setattr(
         module, "ENOUGH_SECONDS", 0.0
     )  # seconds: the first beginning that is tried is enough, on any machine

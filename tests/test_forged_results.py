@@ -18,8 +18,8 @@ from safetensors.numpy import load_file, save_file
 
 import fredsim
 from fredsim.config.document import dump_yaml, read_document
-from fredsim.runs.record import CIRCUMSTANCES, record_difference
-from fredsim.runs.results import Result
+from fredsim.runs.folder.record import CIRCUMSTANCES, record_difference
+from fredsim.runs.folder.results import Result
 from tests.bad_results import results
 from tests.sealing import seal
 
@@ -66,7 +66,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (found,) = (path for path in Path("whole").rglob(label) if path.is_dir())
         shutil.copytree(found, folder, dirs_exist_ok=True)
 
-    monkeypatch.setattr("fredsim.runs.verify.execute", execute)
+    monkeypatch.setattr("fredsim.runs.verify.verify.execute", execute)
     return tmp_path
 
 
@@ -140,7 +140,7 @@ def test_an_entry_that_a_later_version_added(recorded: Path, monkeypatch: pytest
     """A record of an earlier version may lack it, one of a later version may not."""
     del recorded
     now = Result(Path("whole/run"))
-    monkeypatch.setattr("fredsim.runs.record.ADDED", {"pushes": (1, 2)})
+    monkeypatch.setattr("fredsim.runs.folder.record.ADDED", {"pushes": (1, 2)})
     summary = {key: value for key, value in now.summary.items() if key != "pushes"}
     for version, lacks in (("1.0.0", False), ("1.1.7rc1", False), ("1.2.0", True), ("2.0", True)):
         seal(Path("run"), summary | {"versions": summary["versions"] | {"fredsim": version}})

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.dispatchers.gates import BandwidthAware, Budget, Every, Gate
-from fredsim.kernels.engine import NumbaEngine
-from fredsim.kernels.fused_executor import NumbaFusedExecutor
+from fredsim.kernels.mlp.engine import NumbaEngine
+from fredsim.kernels.mlp.fused_executor import NumbaFusedExecutor
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.numerics.verdicts import ALLOWED, REFUSED, UNDECIDED
-from fredsim.runs.results import Result
-from fredsim.simulation.guarded_plugins import GuardedGate
+from fredsim.runs.folder.results import Result
+from fredsim.simulation.plugins.guarded_plugins import GuardedGate
 
 Simulate = Callable[..., Result]
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")

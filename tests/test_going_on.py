@@ -18,10 +18,10 @@ from fredsim.config.experiment import irrelevant_to
 from fredsim.config.resolution import resolve
 from fredsim.config.sections import Affects
 from fredsim.errors import OutputError
-from fredsim.runs.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
-from fredsim.runs.execution import execute
-from fredsim.runs.observer import Observer
-from fredsim.runs.results import Result
+from fredsim.runs.checkpoint.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
+from fredsim.runs.folder.results import Result
+from fredsim.runs.processes.observer import Observer
+from fredsim.runs.single.execution import execute
 from tests.conftest import checkpoints_every
 from tests.random_experiments import experiment
 from tests.test_random_experiments import FILES, beside, left_behind
@@ -101,7 +101,7 @@ def test_another_way_begins_anew(change: str, tmp_path: Path, monkeypatch: pytes
     stopped(DATA, tmp_path, 10)
     now = {"backend": {"backend": "numpy"}, "path": {"path": "fused"}, "code": {}}[change]
     if change == "code":
-        monkeypatch.setattr("fredsim.runs.execution.user_code_digests", lambda _: {"mine": "0" * 64})
+        monkeypatch.setattr("fredsim.runs.single.execution.user_code_digests", lambda _: {"mine": "0" * 64})
     status, notes = stopped(DATA | now, tmp_path, 10**9)
     assert (status, len(notes)) == ("finished", 1)
     assert f"cannot be used (its {change} is" in notes[0]
@@ -197,9 +197,9 @@ from pathlib import Path
 from fredsim.config.yaml_reader import parse_yaml
 from fredsim.config.document import dump_yaml
 from fredsim.config.resolution import resolve
-from fredsim.runs import run
-from fredsim.runs.checkpoints import CheckpointPolicy
-from fredsim.runs.execution import execute
+from fredsim.runs.single import run
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
+from fredsim.runs.single.execution import execute
 run.MOST_CHECKPOINT_SHARE = 1e9
 execute(resolve(parse_yaml(Path("killed.yaml").read_text(), "killed.yaml")), Path("run"), policy=CheckpointPolicy(0.05))
 """
@@ -248,7 +248,7 @@ def test_killed_after_the_row_that_ends_it(path: str, tmp_path: Path, monkeypatc
     assert Result(tmp_path / "whole").summary["iterations"] < 300
     checkpoints_every(1e-9, monkeypatch)
     with monkeypatch.context() as killed:
-        killed.setattr("fredsim.runs.execution.evaluate", lambda *_: 1 / 0)
+        killed.setattr("fredsim.runs.single.execution.evaluate", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             execute(resolve(data), tmp_path / "run")
     notes = Notes()
@@ -324,9 +324,9 @@ def test_stopped_while_a_users_class_is_asked_who_comes(
     monkeypatch.syspath_prepend(tmp_path)
     data = DATA | {"path": "hand", "dispatcher": {"name": f"own_slow_orders:{name}"}}
     whole, _, _ = left_behind(data, {})
-    monkeypatch.setattr("fredsim.simulation.guarded_plugins.OWN_CHOICES", 7)
-    monkeypatch.setattr("fredsim.simulation.guarded_clock.OWN_CHOICES", 7)
-    monkeypatch.setattr("fredsim.simulation.scheduled.SLICE", -1)
+    monkeypatch.setattr("fredsim.simulation.plugins.guarded_plugins.OWN_CHOICES", 7)
+    monkeypatch.setattr("fredsim.simulation.schedule.guarded_clock.OWN_CHOICES", 7)
+    monkeypatch.setattr("fredsim.simulation.paths.scheduled.SLICE", -1)
     reached = []
     for stops in (4, 12, 10**9):
         stopped(data, tmp_path / "run", stops)

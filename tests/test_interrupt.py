@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from fredsim.runs.observer import Monitor
-from fredsim.runs.processes import Process, Processes
+from fredsim.runs.processes.observer import Monitor
+from fredsim.runs.processes.processes import Process, Processes
 from fredsim.show.progress import LineObserver
-from fredsim.simulation.recorder import Row
+from fredsim.simulation.record.recorder import Row
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fredsim.errors import FredsimError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Simulate = Callable[..., Result]
 

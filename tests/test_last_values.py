@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 import fredsim
 from fredsim.config.document import dump_yaml
-from fredsim.runs.results import Result, Results
+from fredsim.runs.folder.results import Result, Results
 from fredsim.show.plots.drawing import final_values
 from tests.reports import rows_in
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fredsim.errors import SimulationError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 MODULE = """
 import numpy as np

@@ -13,15 +13,15 @@ from fredsim.compressors import COMPRESSORS
 from fredsim.config.resolution import resolve
 from fredsim.errors import ClusterError, SimulationError
 from fredsim.plugins.modules import look_in
-from fredsim.runs.checkpoints import CheckpointPolicy
-from fredsim.runs.execution import execute
-from fredsim.runs.folders import claim
-from fredsim.runs.live import execute_live, worker_of
-from fredsim.runs.live_record import fingerprint
-from fredsim.runs.live_worker import LiveWorker
-from fredsim.runs.results import Result
-from fredsim.runs.wire_format import pack, unpack
-from fredsim.simulation.live import ClientTask, StopRequested, TaskResult
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
+from fredsim.runs.folder.folders import claim
+from fredsim.runs.folder.results import Result
+from fredsim.runs.live.live import execute_live, worker_of
+from fredsim.runs.live.record import fingerprint
+from fredsim.runs.live.wire import pack, unpack
+from fredsim.runs.live.worker import LiveWorker
+from fredsim.runs.single.execution import execute
+from fredsim.simulation.paths.live import ClientTask, StopRequested, TaskResult
 
 Command = Callable[..., tuple[int, str, str]]
 DATA: dict[str, Any] = {

@@ -8,9 +8,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from fredsim.runs.cluster import Cluster
-from fredsim.runs.live_crew import DaskCrew, _clock_offset
-from fredsim.simulation.live import ClientTask
+from fredsim.runs.live.crew import DaskCrew, _clock_offset
+from fredsim.runs.many.cluster import Cluster
+from fredsim.simulation.paths.live import ClientTask
 
 PUSH = np.ones(3, np.float32)
 
@@ -101,8 +101,8 @@ def test_a_workers_clock_is_read_in_the_middle_of_the_fastest_round_trip(monkeyp
     """Of trips of 1,000, 400 and 700 ns, in the middle of which the worker's clock is 5,000 behind."""
     here = iter([10_000, 11_000, 20_000, 20_400, 30_000, 30_700])
     there = iter([10_400 - 5_000, 20_200 - 5_000, 30_300 - 5_000])
-    monkeypatch.setattr("fredsim.runs.live_crew.CLOCK_READINGS", 3)
-    monkeypatch.setattr("fredsim.runs.live_crew.time.monotonic_ns", lambda: next(here))
+    monkeypatch.setattr("fredsim.runs.live.crew.CLOCK_READINGS", 3)
+    monkeypatch.setattr("fredsim.runs.live.crew.time.monotonic_ns", lambda: next(here))
     assert _clock_offset(SimpleNamespace(clock=lambda: Answer(next(there)))) == 5_000
 
 

@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.numerics.oracle import tree_sum
-from fredsim.runs.results import Result
-from fredsim.simulation.length import Interval
+from fredsim.runs.folder.results import Result
+from fredsim.simulation.schedule.length import Interval
 
 Simulate = Callable[..., Result]
 Refused = Callable[..., None]

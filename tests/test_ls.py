@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fredsim.config.expansion import expand, open_source
-from fredsim.runs.checkpoints import EVERY_MINUTE
-from fredsim.runs.execution import execute
-from fredsim.runs.results import Results
+from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE
+from fredsim.runs.folder.results import Results
+from fredsim.runs.single.execution import execute
 from fredsim.show.overview import overview
 
 Command = Callable[..., tuple[int, str, str]]

@@ -23,8 +23,8 @@ from docs.generate.pictures import FOLDER, FROM_COMMANDS, FROM_PAGES
 from fredsim.cli import app
 from fredsim.config.figures import FigureChoice
 from fredsim.config.yaml_reader import parse_yaml
-from fredsim.runs.live_record import COLUMNS as LIVE
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
+from fredsim.runs.live.record import COLUMNS as LIVE
 from fredsim.servers import SERVERS
 from fredsim.show.listing import LISTINGS
 from fredsim.show.plots import KINDS

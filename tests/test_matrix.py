@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.runs.results import Results
+from fredsim.runs.folder.results import Results
 from fredsim.show import plots
 
 Command = Callable[..., tuple[int, str, str]]

@@ -11,7 +11,7 @@ import pytest
 
 from fredsim.compute.storage import Limits, Pool
 from fredsim.errors import SimulationError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.system.memory import memory_errors, release_free_memory
 
 Simulate = Callable[..., Result]
@@ -102,7 +102,7 @@ def test_work_in_hand_leaves_the_memory_after_every_stretch(simulate: Simulate, 
 def test_work_in_hand_of_whole_gradients_leaves_the_memory_too(
     simulate: Simulate, files: list[Noted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fredsim.kernels.pending.PAGE_OUT_EVERY", 10)
+    monkeypatch.setattr("fredsim.kernels.mlp.pending.PAGE_OUT_EVERY", 10)
     server = {"name": "asgd", "lr": 0.1, "weight_decay": 0.1}
     simulate({"memory": 1, "path": "hand", "iterations": 100, "server": server})
     (file,) = files

@@ -10,8 +10,8 @@ import pytest
 from fredsim.config.document import parse_override, read_document
 from fredsim.config.expansion import expand
 from fredsim.config.experiment import Experiment
-from fredsim.runs.execution import execute
-from fredsim.runs.result import Result
+from fredsim.runs.folder.result import Result
+from fredsim.runs.single.execution import execute
 from fredsim.servers import SERVERS
 from fredsim.servers.fasgd import FASGD
 

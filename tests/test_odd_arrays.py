@@ -13,7 +13,7 @@ import pytest
 
 import fredsim
 from fredsim.errors import FredsimError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from tests.odd_arrays import case
 
 WAYS: list[dict[str, Any]] = [

@@ -17,9 +17,9 @@ import fredsim
 from fredsim.compressors import COMPRESSORS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.servers import SERVERS, ElementwiseServer, WindowAverage
-from fredsim.simulation.guarded_clock import OwnClock
+from fredsim.simulation.schedule.guarded_clock import OwnClock
 
 
 class Server:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import fredsim
-from fredsim.runs.results import Result
-from fredsim.simulation.recorder import METRICS
+from fredsim.runs.folder.results import Result
+from fredsim.simulation.record.recorder import METRICS
 
 Refused = Callable[..., None]
 Simulate = Callable[..., Result]

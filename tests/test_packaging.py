@@ -2,16 +2,16 @@
 
 import ast
 import importlib.util
+import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -19,22 +19,34 @@ ROOMS = ("dispatchers", "experiments", "servers")
 SOURCES = [path for folder in ("fredsim", "servers", "dispatchers") for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def test_the_package_list_names_every_folder() -> None:
-    listed = set(PROJECT["tool"]["setuptools"]["packages"])
-    places = {"fredsim": ROOT / "fredsim", **{f"fredsim.{room}": ROOT / room for room in ROOMS}}
-    found = set()
-    for name, place in places.items():
-        for folder, _, files in os.walk(place):  # does not follow the links
-            if "__init__.py" in files or any(file.endswith(".yaml") for file in files):
-                inner = Path(folder).relative_to(place).parts
-                found.add(".".join((name, *inner)))
-    assert listed == found
+@pytest.fixture(scope="module")
+def packages() -> dict[str, Path]:
+    """Return where setup.py finds each package, by name."""
+    program = "import setuptools, json, sys; setuptools.setup = lambda **given: print(json.dumps(given)); import setup"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    given = json.loads(ran.stdout)
+    places = {name: ROOT / folder for name, folder in given["package_dir"].items()}
+    for name in sorted(given["packages"]):
+        above, _, last = name.rpartition(".")
+        places.setdefault(name, places[above] / last if above else ROOT / last)
+    return {name: places[name] for name in given["packages"]}
 
 
-def test_the_map_and_the_links_agree() -> None:
-    mapped = PROJECT["tool"]["setuptools"]["package-dir"]
+def files() -> Iterator[Path]:
+    """Yield the files of the packages, without following links."""
+    for top in ("fredsim", *ROOMS):
+        for folder, _, names in os.walk(ROOT / top):
+            yield from (Path(folder, name) for name in names if not name.endswith(".pyc"))
+
+
+def test_every_folder_with_modules_is_a_package(packages: dict[str, Path]) -> None:
+    assert set(packages.values()) == {path.parent for path in files() if path.suffix == ".py"} | {ROOT / "experiments"}
+    assert len(set(packages.values())) == len(packages)
+
+
+def test_the_links_agree(packages: dict[str, Path]) -> None:
     for room in ROOMS:
-        assert mapped[f"fredsim.{room}"] == room
+        assert packages[f"fredsim.{room}"] == ROOT / room
         if (ROOT / "PKG-INFO").exists():
             continue  # a source distribution has no links
         link = ROOT / "fredsim" / room
@@ -42,43 +54,12 @@ def test_the_map_and_the_links_agree() -> None:
         assert link.readlink() == Path("..") / room
 
 
-def test_yaml_files_are_package_data() -> None:
+def test_files_that_are_no_modules_are_package_data(packages: dict[str, Path]) -> None:
     data = PROJECT["tool"]["setuptools"]["package-data"]
-    for path in (ROOT / "experiments").rglob("*.yaml"):
-        package = ".".join(("fredsim", "experiments", *path.parent.relative_to(ROOT / "experiments").parts))
-        assert "*.yaml" in data[package]
-
-
-def test_the_conda_recipe_has_the_same_requirements() -> None:
-    text = (ROOT / "recipe/meta.yaml").read_text(encoding="utf-8")
-    recipe = YAML(typ="safe").load(text.replace("{{ version }}", "").replace("{{ PYTHON }}", "").partition("%}\n")[2])
-    needed = [one.replace("matplotlib", "matplotlib-base") for one in PROJECT["project"]["dependencies"]]
-    wanted = {re.sub("(?=[<>=])", " ", one, count=1) for one in needed}
-    wanted.add(f"python {PROJECT['project']['requires-python']}")
-    assert {*recipe["requirements"]["run"]} == wanted
-    assert f'version = "{PROJECT["project"]["version"]}"' in text
-    ((name, home),) = PROJECT["project"]["scripts"].items()
-    assert recipe["build"]["entry_points"] == [f"{name} = {home}"]
-
-
-def test_the_release_workflow_builds_and_checks_and_publishes_nothing() -> None:
-    text = (ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8")
-    jobs = YAML(typ="safe").load(text)["jobs"]
-    steps = {job: " ".join(step.get("run", step.get("uses", "")) for step in jobs[job]["steps"]) for job in jobs}
-    assert ["python -m build" in steps["build"], "twine check --strict" in steps["build"]] == [True, True]
-    assert all(part in steps["install"] for part in ("pip install dist/*.whl", "pip check", "verify smoke"))
-    assert not re.search("twine upload|pypi-publish|secrets|gh release|id-token", text)
-    pythons = jobs["install"]["strategy"]["matrix"]["python"]
-    assert PROJECT["project"]["requires-python"] == f">={min(pythons, key=lambda version: int(version.split('.')[1]))}"
-
-
-def test_the_readme_installs_into_an_environment() -> None:
-    """As .ci/run does it: Debian's and Homebrew's Python install nothing beside their own packages."""
-    blocks = re.findall(r"^```console\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-    for block in blocks[:2]:
-        words = block.removeprefix("$ ").split()
-        assert words[:5] == ["python3", "-m", "venv", ".venv", "&&"]
-        assert all(word.startswith(".venv/bin/") for before, word in pairwise(words) if before == "&&")
+    for path in (path for path in files() if path.suffix != ".py"):
+        inside = [name for name, place in packages.items() if path.is_relative_to(place)]
+        package = max(inside, key=lambda name: len(packages[name].parts))
+        assert any(path in packages[package].glob(pattern) for pattern in data[package]), path
 
 
 @pytest.mark.parametrize("room", ["servers", "dispatchers"])

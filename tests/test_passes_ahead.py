@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.kernels.engine import NumbaEngine
-from fredsim.kernels.fused_executor import NumbaFusedExecutor
+from fredsim.kernels.mlp.engine import NumbaEngine
+from fredsim.kernels.mlp.fused_executor import NumbaFusedExecutor
 from fredsim.numerics.rules import Rule
-from fredsim.simulation.passes_ahead import PassesAhead
+from fredsim.simulation.clients.passes_ahead import PassesAhead
 from tests.test_gate_bounds import RUN, Simulate, same
 
 Array = NDArray[np.float32]

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from fredsim.config.choices import PathName
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
@@ -64,7 +64,7 @@ def test_a_pytorch_that_is_damaged_leaves_numba(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('libcudnn.so.9: cannot open shared object file')\n", "utf-8")
     program = """
 from fredsim.errors import ConfigError
-from fredsim.simulation.engines import resolve_backend
+from fredsim.simulation.paths.engines import resolve_backend
 print(resolve_backend("auto"))
 try:
     import fredsim.cuda

@@ -12,7 +12,7 @@ from fredsim.config.partition import PARTITIONS, make_shards
 from fredsim.data.datasets import data_root, load_dataset
 from fredsim.errors import OutputError
 from fredsim.numerics.oracle import forward, softmax_cross_entropy
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]

@@ -14,12 +14,12 @@ from safetensors.numpy import load_file, save_file
 from fredsim.config.document import read_document
 from fredsim.config.experiment import config_digest
 from fredsim.config.resolution import resolve
-from fredsim.runs.checkpoints import CheckpointPolicy
-from fredsim.runs.execution import execute
-from fredsim.runs.observer import Monitor, Observer
-from fredsim.runs.results import Result
-from fredsim.runs.run_files import summary_text
-from fredsim.runs.verify import Piece, pieces_of
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
+from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.run_files import summary_text
+from fredsim.runs.processes.observer import Monitor, Observer
+from fredsim.runs.single.execution import execute
+from fredsim.runs.verify.verify import Piece, pieces_of
 from tests.random_experiments import experiment
 from tests.test_random_experiments import beside, left_behind
 
@@ -43,7 +43,7 @@ class Notes(Monitor):
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fredsim.runs.run.MOST_CHECKPOINT_SHARE", 1e9)
+    monkeypatch.setattr("fredsim.runs.single.run.MOST_CHECKPOINT_SHARE", 1e9)
 
 
 def kept(data: dict[str, Any], folder: Path) -> Result:
@@ -92,7 +92,7 @@ def test_random_experiments(number: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("ahead", [3, 7])
 def test_a_path_that_looks_ahead(ahead: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """How far it does is part of its state: no client is drawn sooner from a checkpoint on."""
-    monkeypatch.setattr("fredsim.simulation.fused.SAMPLES", (ahead - 1) * 2)
+    monkeypatch.setattr("fredsim.simulation.paths.fused.SAMPLES", (ahead - 1) * 2)
     dispatcher = {"name": "uniform", "fetch": {"every": 2}}
     result = kept(
         DATA | {"path": "fused", "dispatcher": dispatcher, "server": {"name": "asgd", "lr": 0.05}}, tmp_path / "run"
@@ -105,7 +105,7 @@ def test_a_path_that_looks_ahead(ahead: int, tmp_path: Path, monkeypatch: pytest
 def test_what_took_its_time_pauses_at_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the path `hand` the time that stretches of events take says where the next ends."""
     with monkeypatch.context() as patch:
-        patch.setattr("fredsim.simulation.scheduled.SLICE", 0.0)
+        patch.setattr("fredsim.simulation.paths.scheduled.SLICE", 0.0)
         result = kept(DATA | {"path": "hand", "iterations": 130, "evaluation": {"every": 130}}, tmp_path / "run")
     found = proved(result)
     assert [piece.end for piece in found][:4] == [64, 96, 112, 120]

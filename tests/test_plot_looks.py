@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 import fredsim
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE, sequential
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.coinciding import coinciding, merged_name

@@ -12,7 +12,7 @@ from fredsim.data.datasets import data_root, load_dataset
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.streams import Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]

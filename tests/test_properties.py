@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import fredsim
 from fredsim.errors import ConfigError, DataError, SimulationError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from tests.properties import Sizes, check_files, sent_and_lost
 from tests.random_experiments import clock, experiment, fitting, made_up
 from tests.server_log import ServerLog, check_server, logged_server

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fredsim.numerics import CONTRACT
-from fredsim.runs.run_files import summary_text
+from fredsim.runs.folder.run_files import summary_text
 from fredsim.system.machine import git_commit
 
 Command = Callable[..., tuple[int, str, str]]

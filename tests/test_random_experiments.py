@@ -17,7 +17,7 @@ import fredsim
 from fredsim.config.partition import PARTITIONS
 from fredsim.config.registry import KNOWN
 from fredsim.errors import FredsimError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from tests.random_experiments import WITHOUT_ONE, experiment
 
 FEW = 24

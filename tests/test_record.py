@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fredsim.runs.result import cells_of
-from fredsim.runs.results import Result
-from fredsim.simulation.loop import evaluate
-from fredsim.simulation.recorder import METRICS, Row
+from fredsim.runs.folder.result import cells_of
+from fredsim.runs.folder.results import Result
+from fredsim.simulation.paths.loop import evaluate
+from fredsim.simulation.record.recorder import METRICS, Row
 
 Simulate = Callable[..., Result]
 Due = Callable[[int, int, int], bool]  # of an iteration, the timestamp after it and before it
@@ -226,7 +226,7 @@ def test_evaluations_are_no_seconds_of_the_kernels(simulate: Simulate, monkeypat
         engine._team.seconds += 1000
         return evaluate(engine, params, part)
 
-    monkeypatch.setattr("fredsim.simulation.loop.evaluate", slow)
+    monkeypatch.setattr("fredsim.simulation.paths.loop.evaluate", slow)
     assert 0 < simulate({"backend": "numba"}).summary["seconds_kernels"] < 1000
 
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.config.shipped import shipped
-from fredsim.runs.opening import open_expansion
-from fredsim.runs.remarks import remark_before
+from fredsim.runs.many.remarks import remark_before
+from fredsim.runs.single.opening import open_expansion
 
 Command = Callable[..., tuple[int, str, str]]
 Arrays = dict[str, NDArray[Any]]

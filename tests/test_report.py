@@ -11,7 +11,7 @@ import pytest
 
 import fredsim
 from fredsim.config.document import dump_yaml
-from fredsim.runs.results import Results
+from fredsim.runs.folder.results import Results
 from tests.bad_results import results
 from tests.odd_texts import BAD, PLACES, forge
 from tests.reports import data_in, hovered, opened, rows_in, unpacked, until

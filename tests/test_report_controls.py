@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import fredsim
-from fredsim.runs.results import Result, Results
+from fredsim.runs.folder.results import Result, Results
 from fredsim.show.tables import Table
 from tests.reports import data_in, hovered, opened, rows_in, until
 

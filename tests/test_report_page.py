@@ -10,7 +10,7 @@ import pytest
 
 import fredsim
 from fredsim.config.document import dump_yaml
-from fredsim.runs.result import Result
+from fredsim.runs.folder.result import Result
 from fredsim.show.colours import DARK_GROUND, DARK_PALETTE, DARK_SEQUENCE, PALETTE, SEQUENCE
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.report import winner

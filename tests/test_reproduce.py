@@ -11,7 +11,7 @@ import fredsim
 from fredsim.config.expansion import ResolvedRun, expand, open_source
 from fredsim.config.shipped import shipped
 from fredsim.show.progress import LineObserver
-from fredsim.simulation.recorder import Row
+from fredsim.simulation.record.recorder import Row
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fredsim.runs.results import Result
-from fredsim.runs.run_files import summary_text
+from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.run_files import summary_text
 
 Command = Callable[..., tuple[int, str, str]]
 OwnServer = Callable[..., str]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fredsim.jit.team import Team
-from fredsim.kernels.update import TeamRule
+from fredsim.kernels.arrays.update import TeamRule
 from fredsim.numerics.operations import NumpyOperations, Update
 from fredsim.numerics.rules import Rule, flush, positive_part, sqrt
 from fredsim.servers.asgd import ASGD

@@ -17,10 +17,10 @@ import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.errors import SimulationError
 from fredsim.jit.team import Team
-from fredsim.kernels.update import TeamRule
+from fredsim.kernels.arrays.update import TeamRule
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.rules import Rule
-from fredsim.runs.results import Results
+from fredsim.runs.folder.results import Results
 
 PAGE = (Path(__file__).parents[1] / "docs" / "rules.md").read_text(encoding="utf-8")
 TEAM = Team(1)

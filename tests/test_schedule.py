@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.base import Order, earlier_arrivals
 from fredsim.numerics.streams import Streams
-from fredsim.simulation.guarded_plugins import GuardedDispatcher
-from fredsim.simulation.length import Length
-from fredsim.simulation.schedule import Arrivals, Schedule, assign_places, assign_slots, next_arrivals, whole_schedule
+from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
+from fredsim.simulation.schedule.length import Length
+from fredsim.simulation.schedule.schedule import (
+    Arrivals,
+    Schedule,
+    assign_places,
+    assign_slots,
+    next_arrivals,
+    whole_schedule,
+)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 import fredsim
 from fredsim.errors import OutputError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
 from fredsim.show.progress import LineMonitor, TableMonitor
 from fredsim.show.terminal import PlainConsole
@@ -278,8 +278,8 @@ def test_progress(words: tuple[str, ...], small_yaml: Path, monkeypatch: pytest.
 
 
 def _followed(path: Path, words: tuple[str, ...], monitor: LineMonitor | TableMonitor) -> Result:
-    from fredsim.runs.opening import open_expansion
-    from fredsim.runs.runner import run_expansion
+    from fredsim.runs.many.runner import run_expansion
+    from fredsim.runs.single.opening import open_expansion
 
     found = run_expansion(open_expansion(str(path), list(words)), Path("followed"), monitor=monitor)
     assert isinstance(found, Result)

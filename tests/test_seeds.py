@@ -12,10 +12,10 @@ from fredsim.data.sampling import Sampler, make_sampler
 from fredsim.dispatchers import Uniform, Weighted
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.servers import TernarySync
-from fredsim.simulation.length import Length
-from fredsim.simulation.snapshots import Snapshots
+from fredsim.simulation.paths.snapshots import Snapshots
+from fredsim.simulation.schedule.length import Length
 
 Simulate = Callable[..., Result]
 

@@ -9,7 +9,7 @@ import pytest
 
 import fredsim
 from fredsim.config.selection import Selection, best_rows
-from fredsim.runs.results import Results
+from fredsim.runs.folder.results import Results
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

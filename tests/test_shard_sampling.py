@@ -15,7 +15,7 @@ from fredsim.data.datasets import data_root, load_dataset
 from fredsim.data.sampling import make_sampler
 from fredsim.data.shards import Shards, ShardTable
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Simulate = Callable[..., Result]
 

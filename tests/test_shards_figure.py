@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fredsim.config.partition import PARTITIONS, make_shards
 from fredsim.data.datasets import data_root, load_dataset
-from fredsim.runs import label_counts as label_counts_module
+from fredsim.runs.folder import label_counts as label_counts_module
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -13,7 +13,7 @@ from fredsim.data.datasets import data_root, load_dataset
 from fredsim.data.squares import draw_rows
 from fredsim.numerics import squares
 from fredsim.numerics.streams import Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.tables import short
 from tests.conftest import needs_triton
 from tests.test_state import stop_and_go_on

@@ -13,13 +13,13 @@ import pytest
 
 from fredsim.config.resolution import resolve
 from fredsim.errors import SimulationError
-from fredsim.runs.observer import Observer
-from fredsim.runs.prepared import prepare
-from fredsim.runs.run import Run
-from fredsim.simulation.engines import make_engine
-from fredsim.simulation.length import Length
-from fredsim.simulation.loop import Diverged
-from fredsim.simulation.recorder import Row
+from fredsim.runs.processes.observer import Observer
+from fredsim.runs.single.prepared import prepare
+from fredsim.runs.single.run import Run
+from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.loop import Diverged
+from fredsim.simulation.record.recorder import Row
+from fredsim.simulation.schedule.length import Length
 from tests.conftest import needs_triton
 from tests.random_experiments import experiment
 from tests.test_random_experiments import beside, left_behind
@@ -117,7 +117,9 @@ def stop_and_go_on(data: dict[str, Any], stops: list[int]) -> str:
 
 @pytest.mark.parametrize("number", range(FEW))
 def test_random_experiments(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fredsim.runs.event_file.FIRST_GROUP_ROWS", 8)  # rows a group: there are some whole ones then
+    monkeypatch.setattr(
+        "fredsim.runs.folder.event_file.FIRST_GROUP_ROWS", 8
+    )  # rows a group: there are some whole ones then
     data, rng = experiment(number), random.Random(number)
     usual = left_behind(data, {"backend": "numba"})[2]
     stops = sorted(rng.sample(range(data["iterations"] + 1), 2))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fredsim
-from fredsim.runs.results import Result, Results
+from fredsim.runs.folder.results import Result, Results
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -171,7 +171,7 @@ def test_processes_hear_no_signal_of_the_terminal(small_yaml: Path, own_server: 
 
 
 def test_a_process_ends_with_the_one_that_started_it() -> None:
-    program = [sys.executable, "-c", "from fredsim.runs.worker import main; main(1)"]
+    program = [sys.executable, "-c", "from fredsim.runs.processes.worker import main; main(1)"]
     assert subprocess.run(program, stdin=subprocess.DEVNULL, timeout=60, check=False).returncode == 1
 
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from fredsim.config.document import dump_yaml
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.spans import STATES, spans_of
 from tests.sealing import seal

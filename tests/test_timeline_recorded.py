@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.spans import STATES, spans_of
 from tests.sealing import seal

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from fredsim.runs.checkpoints import Checkpoints
-from fredsim.runs.run_files import summary_text
+from fredsim.runs.checkpoint.checkpoints import Checkpoints
+from fredsim.runs.folder.run_files import summary_text
 from fredsim.system.files import content_digest
 
 with warnings.catch_warnings():

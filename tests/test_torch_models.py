@@ -18,9 +18,9 @@ from fredsim.config.resolution import resolve
 from fredsim.data.datasets import Dataset, data_root, load_dataset
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Streams
-from fredsim.runs.execution import execute
-from fredsim.runs.results import Result
-from fredsim.simulation.engines import make_engine
+from fredsim.runs.folder.results import Result
+from fredsim.runs.single.execution import execute
+from fredsim.simulation.paths.engines import make_engine
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says

@@ -16,8 +16,8 @@ from fredsim.config.registry import KNOWN
 from fredsim.dispatchers import Trace
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.numerics.streams import Streams
-from fredsim.runs.opening import open_experiment
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
+from fredsim.runs.single.opening import open_experiment
 from tests.random_experiments import clock, experiment, hyper_parameters
 
 Refused = Callable[..., None]

@@ -32,7 +32,7 @@ def test_what_verify_says_where_the_bits_differ(
 
     monkeypatch.syspath_prepend(Path(__file__).parent)  # own_modules.py, as a user's
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr("fredsim.runs.provenance.processor_name", lambda: "Another processor")
+        elsewhere.setattr("fredsim.runs.single.provenance.processor_name", lambda: "Another processor")
         assert command("run", small_yaml, *words, "--out", "out")[0] == 0
     first, second, third = verified("out", "metrics.csv")
     assert first.startswith("out: different: metrics.csv, line 2, iteration 0: digest is ")

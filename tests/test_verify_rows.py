@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fredsim.config.document import read_document
-from fredsim.runs.opening import open_expansion
-from fredsim.runs.verify_rows import rows_difference
+from fredsim.runs.single.opening import open_expansion
+from fredsim.runs.verify.rows import rows_difference
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -12,12 +12,12 @@ import pytest
 from fredsim.compute.storage import Pool
 from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError
-from fredsim.runs.observer import Observer
-from fredsim.runs.prepared import prepare
-from fredsim.runs.run import Run
-from fredsim.simulation.engines import make_engine
-from fredsim.simulation.length import Length
-from fredsim.simulation.loop import Diverged, Simulation
+from fredsim.runs.processes.observer import Observer
+from fredsim.runs.single.prepared import prepare
+from fredsim.runs.single.run import Run
+from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.loop import Diverged, Simulation
+from fredsim.simulation.schedule.length import Length
 
 
 def versions(data: dict[str, Any], folder: Path) -> None:

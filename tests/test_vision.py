@@ -15,7 +15,7 @@ import pytest
 from fredsim.data import datasets
 from fredsim.data.datasets import load_dataset
 from fredsim.errors import ConfigError, DataError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Refused = Callable[..., None]
 Simulate = Callable[..., Result]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fredsim.errors import ConfigError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Simulate = Callable[..., Result]
 STEPS = 40

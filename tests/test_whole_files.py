@@ -15,7 +15,7 @@ import pytest
 import fredsim
 from fredsim import cli
 from fredsim.show.progress import LineObserver
-from fredsim.simulation.recorder import Row
+from fredsim.simulation.record.recorder import Row
 from fredsim.system.files import whole_name
 
 Command = Callable[..., tuple[int, str, str]]
@@ -167,7 +167,7 @@ def test_a_second_process_is_kept_out(
                 assert time.monotonic() < limit
                 time.sleep(0.02)
             with monkeypatch.context() as patched:
-                patched.setattr("fredsim.runs.folders.LOCK_TIMEOUT_SECONDS", 0.0)
+                patched.setattr("fredsim.runs.folder.folders.LOCK_TIMEOUT_SECONDS", 0.0)
                 says = ("out: another process writes into it", "let it end, or choose another folder by --out")
                 refused(*words, says=says)
                 refused("run", found[0].parent, "--out", found[0].parent, says=(f"{found[0].parent}: another process",))

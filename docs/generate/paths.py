@@ -13,11 +13,11 @@ from fredsim.errors import ConfigError
 from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
-from fredsim.runs.opening import make_dispatcher, make_server, open_experiment
-from fredsim.simulation.guarded_clock import GuardedClock
-from fredsim.simulation.paths import choose_path
-from fredsim.simulation.run_context import RunContext
-from fredsim.simulation.start import arrivals_react
+from fredsim.runs.single.opening import make_dispatcher, make_server, open_experiment
+from fredsim.simulation.paths.choice import choose_path
+from fredsim.simulation.paths.start import arrivals_react
+from fredsim.simulation.plugins.run_context import RunContext
+from fredsim.simulation.schedule.guarded_clock import GuardedClock
 
 __all__ = ["PLAIN", "supported_paths"]
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pandas as pd
 
-from fredsim.runs.result import Result
-from fredsim.runs.results import Results
-from fredsim.runs.verify_sweep import recorded_expansion
+from fredsim.runs.folder.result import Result
+from fredsim.runs.folder.results import Results
+from fredsim.runs.verify.sweep import recorded_expansion
 
 __all__ = ["ROWS", "Recorded", "chosen", "keep_rows", "recorded"]
 

@@ -3,9 +3,10 @@
 An engine computes gradients and evaluates, for one model on one data set on one backend. It knows neither clients nor
 servers. All engines give the same bits (but see NativeEngine).
 
-An executor processes the events of one path (fredsim.simulation.paths), many per call. Executors of the paths `hand`
-and `fused` keep pending passes in numbered slots: the losses, activations and back-propagated errors that the forward
-and backward pass of a client's minibatch leave. The gradient is formed from them when the client's push arrives.
+An executor processes the events of one path (fredsim.simulation.paths.choice), many per call. Executors of the paths
+`hand` and `fused` keep pending passes in numbered slots: the losses, activations and back-propagated errors that the
+forward and backward pass of a client's minibatch leave. The gradient is formed from them when the client's push
+arrives.
 
 Letters in shapes: B minibatches, µ samples per minibatch, P parameters, C coefficients of a rule, n events.
 """

@@ -9,7 +9,7 @@ __all__ = ["Backend", "DroppedPush", "Init", "PathName", "Sampling", "Unit"]
 Backend = Literal["auto", "numpy", "numba", "cuda"]
 """What computes; `auto` is cuda if there is a device, else numba."""
 DroppedPush = Literal["reapply", "skip", "accumulate", "average"]
-"""What happens to a push that the gate drops (fredsim.simulation.outbox, docs/experiment.md)."""
+"""What happens to a push that the gate drops (fredsim.simulation.clients.outbox, docs/experiment.md)."""
 Init = Literal["he", "glorot", "torch", "zeros", "normal"]
 """The distribution of the initial weights (fredsim.networks.mlp)."""
 Sampling = Literal["sequential", "iid", "shuffled"]
@@ -17,4 +17,4 @@ Sampling = Literal["sequential", "iid", "shuffled"]
 Unit = Literal["iterations", "updates", "epochs", "seconds"]
 """The unit of a run's length, and of the interval between rows; seconds are those of a clock."""
 PathName = Literal["auto", "hand", "fused", "queued", "snapshots"]
-"""How a run is computed (fredsim.simulation.paths)."""
+"""How a run is computed (fredsim.simulation.paths.choice)."""

@@ -119,7 +119,7 @@ class Series(HyperParameters):
 
 
 class ProbeChoice(HyperParameters):
-    """How often the true B-staleness is measured (fredsim.simulation.probe)."""
+    """How often the true B-staleness is measured."""
 
     every: Annotated[PositiveInt, Field(examples=[100])]
     """n: every n-th arrival is measured."""

@@ -41,7 +41,7 @@ def _digest_of_sources() -> str:
     package = Path(__file__).parent.parent
     digest = hashlib.sha256(numba.__version__.encode())
     for folder in ("jit", "kernels", "numerics"):
-        for path in sorted((package / folder).glob("*.py")):
+        for path in sorted((package / folder).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

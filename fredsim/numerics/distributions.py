@@ -6,8 +6,8 @@
 A draw is a function of (seed, stream, element, step, client). A draw at element e, a multiple of 8, uses the words of
 the elements e … e + 7; the first three are called words 0, 1 and 2 below. A rejected draw is repeated with attempt 1,
 then 2, and so on. The docstring of each function below says what it draws, the mean, and the words that it uses. Its
-constants are computed once, by operations that IEEE 754 defines. fredsim.kernels.draws has the same expressions for
-one draw.
+constants are computed once, by operations that IEEE 754 defines. fredsim.kernels.arrays.draws has the same expressions
+for one draw.
 
     u = (word 0 >> 8)·2⁻²⁴, the contract's uniform number;   U = ((word 0 >> 5)·2²⁶ + (word 1 >> 6))·2⁻⁵³
 """

@@ -1,4 +1,4 @@
-"""Finds the coefficients on which the result of an update with a gradient of +0 depends (fredsim.kernels.steady)."""
+"""Finds the coefficients on which an update with a gradient of +0 depends (fredsim.kernels.arrays.steady)."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fredsim.config.document import dump_yaml
 from fredsim.errors import ConfigError
-from fredsim.runs.calibrate import calibrated, measured, predicted
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
+from fredsim.runs.plan.calibrate import calibrated, measured, predicted
 from fredsim.show.escaping import escape_title
 from fredsim.show.tables import Table
 from fredsim.show.terminal import print_table, say, say_lines

@@ -12,8 +12,8 @@ from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN, Kind, find_class
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import OutputError, visible
-from fredsim.runs.opening import open_expansion
-from fredsim.runs.verify import results_of
+from fredsim.runs.single.opening import open_expansion
+from fredsim.runs.verify.verify import results_of
 from fredsim.servers.schedules import SCHEDULES
 from fredsim.show.bibliography import NUMBER, bibliography, entries_of
 from fredsim.show.latex import escape_latex

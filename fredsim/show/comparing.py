@@ -8,18 +8,18 @@ from pathlib import Path
 from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import TorchChoice
 from fredsim.errors import option
-from fredsim.runs.checkpoints import Checkpoints
-from fredsim.runs.differences import check, difference, reasons
-from fredsim.runs.first_event import first_event
-from fredsim.runs.live_record import first_mismatch
-from fredsim.runs.observer import Monitor
-from fredsim.runs.provenance import changed_provenance
-from fredsim.runs.results import Result
-from fredsim.runs.runner import check_jobs
-from fredsim.runs.sweep_tables import check_tables
-from fredsim.runs.verify import changes, results_of, verify_all
-from fredsim.runs.verify_rows import has_rows_alone, missing_rows, rows_difference, verify_rows
-from fredsim.runs.verify_sweep import is_sweep, recorded_expansion, stopped_runs, sweep_difference
+from fredsim.runs.checkpoint.checkpoints import Checkpoints
+from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.tables import check_tables
+from fredsim.runs.live.record import first_mismatch
+from fredsim.runs.many.runner import check_jobs
+from fredsim.runs.processes.observer import Monitor
+from fredsim.runs.single.provenance import changed_provenance
+from fredsim.runs.verify.differences import check, difference, reasons
+from fredsim.runs.verify.first_event import first_event
+from fredsim.runs.verify.rows import has_rows_alone, missing_rows, rows_difference, verify_rows
+from fredsim.runs.verify.sweep import is_sweep, recorded_expansion, stopped_runs, sweep_difference
+from fredsim.runs.verify.verify import changes, results_of, verify_all
 from fredsim.show.progress import make_monitor
 from fredsim.show.terminal import PlainConsole, say
 from fredsim.system.notices import warn

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fredsim.config.document import flatten
 from fredsim.config.experiment import Affects, irrelevant_to
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.terminal import say
 
 __all__ = ["alike", "distinct", "note_alike"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from fredsim.runs.result import Result
+from fredsim.runs.folder.result import Result
 from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import COLOURS, labels
 from fredsim.show.tables import short

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
-from fredsim.runs.observer import Monitor, Observer
-from fredsim.runs.runner import Stop
-from fredsim.simulation.recorder import METRICS, Row
+from fredsim.runs.many.runner import Stop
+from fredsim.runs.processes.observer import Monitor, Observer
+from fredsim.simulation.record.recorder import METRICS, Row
 
 __all__ = ["OnRow", "RowMonitor"]
 

@@ -15,9 +15,9 @@ from typing import Any
 from fredsim.config.document import read_document
 from fredsim.config.expansion import outline_of
 from fredsim.errors import OutputError
-from fredsim.runs.checkpoints import Checkpoints
-from fredsim.runs.result import Result
-from fredsim.runs.sweep_tables import STATUSES
+from fredsim.runs.checkpoint.checkpoints import Checkpoints
+from fredsim.runs.folder.result import Result
+from fredsim.runs.folder.tables import STATUSES
 from fredsim.system.csv_files import NUMBER, read_cells
 
 __all__ = ["overview"]

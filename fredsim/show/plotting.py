@@ -12,7 +12,7 @@ from fredsim.config.document import Document, problems_at
 from fredsim.config.figures import FigureChoice
 from fredsim.errors import brief
 from fredsim.hyper import explain
-from fredsim.runs.result import Result
+from fredsim.runs.folder.result import Result
 from fredsim.show.distinct import distinct, note_alike
 
 if TYPE_CHECKING:

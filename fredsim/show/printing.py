@@ -17,10 +17,10 @@ from fredsim.config.expansion import Expansion
 from fredsim.config.figure_options import Options
 from fredsim.config.figures import FigureChoice, recorded_figures
 from fredsim.errors import FredsimError
-from fredsim.runs.checkpoints import Checkpoints
-from fredsim.runs.remarks import runs_at_chance
-from fredsim.runs.results import Result, Results
-from fredsim.runs.verify import results_of
+from fredsim.runs.checkpoint.checkpoints import Checkpoints
+from fredsim.runs.folder.results import Result, Results
+from fredsim.runs.many.remarks import runs_at_chance
+from fredsim.runs.verify.verify import results_of
 from fredsim.show.command_options import command_line, given_options
 from fredsim.show.distinct import distinct, note_alike
 from fredsim.show.tables import Table, short, write_files
@@ -28,7 +28,7 @@ from fredsim.show.terminal import PlainConsole, print_table, say, say_message
 from fredsim.system.memory import format_bytes
 
 if TYPE_CHECKING:
-    from fredsim.runs.estimates import Estimate
+    from fredsim.runs.plan.estimates import Estimate
 
 __all__ = [
     "INTERRUPTED",

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from fredsim.errors import visible
-from fredsim.runs.observer import Monitor, Observer
-from fredsim.runs.result import LOSS_NOT_FINITE
+from fredsim.runs.folder.result import LOSS_NOT_FINITE
+from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.show.terminal import PlainConsole, status_text
-from fredsim.simulation.recorder import Row
+from fredsim.simulation.record.recorder import Row
 
 __all__ = ["LineMonitor", "TableMonitor", "make_monitor"]
 

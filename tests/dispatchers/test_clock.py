@@ -14,8 +14,8 @@ from fredsim.dispatchers import Clock
 from fredsim.dispatchers.base import Order
 from fredsim.numerics.streams import Streams
 from fredsim.servers import ASGD
-from fredsim.simulation.guarded_clock import GuardedClock
-from fredsim.simulation.schedule import whole_schedule
+from fredsim.simulation.schedule.guarded_clock import GuardedClock
+from fredsim.simulation.schedule.schedule import whole_schedule
 
 NEVER = 2**62
 KOLMOGOROV = 1.95  # √n times the largest distance, exceeded with probability 0.001

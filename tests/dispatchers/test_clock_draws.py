@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order
 from fredsim.dispatchers.durations import TaskDurations
-from fredsim.simulation.schedule import whole_schedule
+from fredsim.simulation.schedule.schedule import whole_schedule
 from tests.dispatchers.test_clock import durations, order, staleness, started
 
 NEVER = 2**62

@@ -11,7 +11,7 @@ from fredsim.dispatchers import Clock
 from fredsim.numerics.distributions import Distribution, draw
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.plugins.states import State
-from fredsim.simulation.guarded_clock import OwnClock
+from fredsim.simulation.schedule.guarded_clock import OwnClock
 from tests.plain_clock import NEVER, PlainClock, Row
 
 SEED = 5

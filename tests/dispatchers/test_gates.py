@@ -16,7 +16,7 @@ from fredsim.dispatchers.gates.budget import Budget
 from fredsim.dispatchers.gates.every import Every
 from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Stream, Streams, philox4x32
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Simulate = Callable[..., Result]
 Refused = Callable[..., None]

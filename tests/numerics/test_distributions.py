@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fredsim.jit.team import Team
-from fredsim.kernels.draws import NumbaDraws
+from fredsim.kernels.arrays.draws import NumbaDraws
 from fredsim.numerics.distributions import BLOCK, Distribution, Draw, draw
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.simulation.engines import make_operations
+from fredsim.simulation.paths.engines import make_operations
 
 Floats = NDArray[np.float64]
 MILLION = 1_000_000

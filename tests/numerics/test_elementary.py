@@ -6,7 +6,7 @@ import pytest
 from numba import njit
 from numpy.typing import NDArray
 
-from fredsim.kernels import elementary as compiled
+from fredsim.kernels.arrays import elementary as compiled
 from fredsim.numerics.elementary import erf64, erfc64, exp32, exp64, log32, log64, pow64, tanh64
 from tests.vectors.drive_numba import exponentials, logarithms
 

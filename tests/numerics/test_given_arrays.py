@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.kernels.operations import NumbaOperations
+from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.numerics.given_arrays import CheckedOperations
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.rules import Rule

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.servers import SERVERS, WindowAverage
 from tests.servers.paths import QUICK, check_same
 from tests.servers.variants import VARIANTS

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Simulate = Callable[..., Result]
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")

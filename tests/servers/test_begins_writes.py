@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fredsim.numerics.oracle import tree_sum
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 OWN = """
 import numpy as np

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 OWN = """
 import numpy as np

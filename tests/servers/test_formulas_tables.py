@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fredsim.dispatchers import Clock
 from fredsim.numerics.streams import Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 
 Wide = NDArray[np.float64]
 Spec = dict[str, Any]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.jit.team import Team, address, addresses
-from fredsim.kernels.update import TeamRule, compile_rule
+from fredsim.kernels.arrays.update import TeamRule, compile_rule
 from fredsim.numerics.operations import NumpyOperations, Update
 from fredsim.numerics.rules import Rule
 

@@ -9,7 +9,7 @@ import pytest
 
 from fredsim.dispatchers import Clock
 from fredsim.numerics.streams import Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.servers import MindFlayer, WindowAverage
 
 Simulate = Callable[..., Result]

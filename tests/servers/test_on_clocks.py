@@ -8,7 +8,7 @@ import pytest
 
 from fredsim.dispatchers import Clock
 from fredsim.numerics.streams import Streams
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from tests.servers import spies
 
 Simulate = Callable[..., Result]

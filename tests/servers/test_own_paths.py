@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.kernels import pending
+from fredsim.kernels.mlp import pending
 from fredsim.numerics.arrays import MARGIN, aligned
-from fredsim.simulation.hand import HandWholeGradients
+from fredsim.simulation.paths.hand import HandWholeGradients
 from tests.servers.paths import SETTINGS, Check, Simulate, check_same
 
 OWN = """
@@ -238,7 +238,7 @@ def test_slow_pushes_are_few_at_once(simulate: Simulate, monkeypatch: pytest.Mon
         return found
 
     monkeypatch.setattr(HandWholeGradients, "_process_events", noted)
-    monkeypatch.setattr("fredsim.simulation.hand.SLICE", -1.0)
+    monkeypatch.setattr("fredsim.simulation.paths.hand.SLICE", -1.0)
     check_same(simulate(run), reference)
     assert stretches == [1] * run["iterations"]
 

@@ -11,8 +11,8 @@ import pytest
 
 from fredsim.config.choices import PathName
 from fredsim.config.resolution import resolve
-from fredsim.runs.execution import execute
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
+from fredsim.runs.single.execution import execute
 from fredsim.servers import ElementwiseServer
 from fredsim.servers.checks import why_whole_gradients
 from tests.servers.paths import (

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.runs.results import Result
-from fredsim.simulation.fused import Fused
-from fredsim.simulation.schedule import Arrivals
+from fredsim.runs.folder.results import Result
+from fredsim.simulation.paths.fused import Fused
+from fredsim.simulation.schedule.schedule import Arrivals
 from tests.servers.paths import check_same
 
 Simulate = Callable[..., Result]
@@ -92,6 +92,6 @@ def test_windows_of_a_large_model_are_shorter(
     usual = simulate(changes)
     assert max(map(len, windows)) > 9
     windows.clear()
-    monkeypatch.setattr("fredsim.simulation.fused.MOST_BYTES", 4 * 1210 * 3 + 1)
+    monkeypatch.setattr("fredsim.simulation.paths.fused.MOST_BYTES", 4 * 1210 * 3 + 1)
     check_same(usual, simulate(changes))
     assert max(map(len, windows)) == 3

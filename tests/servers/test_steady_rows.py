@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.kernels.engine import NumbaEngine
-from fredsim.kernels.fused_executor import NumbaFusedExecutor
-from fredsim.kernels.hand_executor import NumbaHandExecutor
+from fredsim.kernels.mlp.engine import NumbaEngine
+from fredsim.kernels.mlp.fused_executor import NumbaFusedExecutor
+from fredsim.kernels.mlp.hand_executor import NumbaHandExecutor
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.steady import steady_coefficients
 from fredsim.servers import ElementwiseServer

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fredsim.errors import FredsimError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from tests.servers.paths import BASE, check_same
 
 OWN = """

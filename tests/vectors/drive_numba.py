@@ -6,8 +6,8 @@ import numpy as np
 from numba import njit
 
 from fredsim.data.datasets import Dataset, Split
-from fredsim.kernels import elementary
-from fredsim.kernels.engine import NumbaEngine
+from fredsim.kernels.arrays import elementary
+from fredsim.kernels.mlp.engine import NumbaEngine
 from fredsim.networks.mlp import Mlp
 from tests.vectors.drive_numpy import Answers, Array, NumpyDriver
 

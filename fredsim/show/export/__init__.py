@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fredsim.errors import ConfigError, OutputError, how_to_install, nearest
-from fredsim.runs.results import Result, Results, load
+from fredsim.runs.folder.results import Result, Results, load
 from fredsim.show.distinct import distinct, note_alike
 from fredsim.show.export.recorded import ExportedRun, read_run
 

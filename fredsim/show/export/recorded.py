@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from fredsim.config.document import flatten
 from fredsim.config.experiment import FIGURE_KEYS
 from fredsim.errors import visible
-from fredsim.runs.results import Result
-from fredsim.runs.run_files import with_digest
+from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.run_files import with_digest
 
 __all__ = ["ExportedRun", "Point", "as_text", "read_run"]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots import published
 from fredsim.show.plots.axes import plain_numbers, style_y, unclip
 from fredsim.show.plots.coinciding import coinciding

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 
 from fredsim.config.figure_options import Options, X, Y, label_of
 from fredsim.errors import ConfigError
-from fredsim.runs.result import LOSS_NOT_FINITE
-from fredsim.runs.results import Result
+from fredsim.runs.folder.result import LOSS_NOT_FINITE
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots.groups import PANEL_KEYS, Panel
 from fredsim.show.tables import Table
 from fredsim.system.memory import byte_unit

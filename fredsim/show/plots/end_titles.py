@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from fredsim.config.figure_options import SHARES
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots.coinciding import merged_name
 from fredsim.show.plots.drawing import Drawing, Options, X, final_values
 from fredsim.show.plots.groups import Panel

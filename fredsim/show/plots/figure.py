@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from fredsim.config.document import flatten
 from fredsim.config.figure_options import Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest, visible
-from fredsim.runs.results import Result, Results
+from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
 from fredsim.show.plots.copies import COPIES
 from fredsim.show.plots.curves import CURVES

@@ -10,7 +10,7 @@ from typing import Any
 from fredsim.config.document import flatten
 from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.errors import ConfigError, nearest, visible
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE
 from fredsim.show.plots.words import NO_NOISE, words
 

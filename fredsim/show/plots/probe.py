@@ -1,4 +1,4 @@
-"""The true B-staleness (fredsim.simulation.probe): on the left during training, on the right against staleness τ.
+"""The true B-staleness (fredsim.simulation.paths.probe): on the left during training, on the right against staleness τ.
 
 The table has its rank correlation (Spearman's) with each proxy that a strategy may use; a perfect proxy has 1.
 """

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.image import AxesImage
 
-from fredsim.runs.label_counts import LabelCounts, label_counts
+from fredsim.runs.folder.label_counts import LabelCounts, label_counts
 from fredsim.show.plots.axes import plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import COLOURS, Panel

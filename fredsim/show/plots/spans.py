@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fredsim.config.figure_options import Options, client_ids
 from fredsim.errors import ConfigError, OutputError
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from fredsim.errors import ConfigError, visible
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots.axes import plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit
 from fredsim.show.plots.groups import Panel

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.spans import STATES, Spans
 from fredsim.system.files import replacing, write_errors

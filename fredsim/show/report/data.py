@@ -10,7 +10,7 @@ from typing import Any
 
 from fredsim.config.document import Document
 from fredsim.errors import visible
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.colours import DARK_PALETTE, DARK_SEQUENCE, PALETTE, SEQUENCE
 from fredsim.show.escaping import LINES
 from fredsim.show.plots.drawing import available_y

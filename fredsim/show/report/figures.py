@@ -18,8 +18,8 @@ import numpy as np
 
 from fredsim.config.figure_options import X, Y
 from fredsim.errors import visible
-from fredsim.runs.results import Result
-from fredsim.runs.run_files import requested_files
+from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.run_files import requested_files
 from fredsim.show.plots import published
 from fredsim.show.plots.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.drawing import available_y, x_of

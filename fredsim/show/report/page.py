@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fredsim.config.document import Document, read_document
 from fredsim.errors import ConfigError, OutputError, how_to_install
-from fredsim.runs.results import Result, load
+from fredsim.runs.folder.results import Result, load
 from fredsim.show.distinct import distinct, note_alike
 from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import group

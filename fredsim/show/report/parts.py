@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fredsim.config.figure_options import X, Y
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import Panel, differences, labels
 from fredsim.show.report.sections import Section

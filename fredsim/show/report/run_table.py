@@ -14,7 +14,7 @@ from typing import Any
 from fredsim.config.document import Document, flatten
 from fredsim.config.expansion import outline_of
 from fredsim.errors import visible
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.escaping import LINES
 from fredsim.show.plots.groups import differences, flat_config, labels
 from fredsim.show.plots.words import value_name

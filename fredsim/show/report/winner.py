@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from fredsim.runs.results import Result
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import default_y
 from fredsim.show.plots.groups import Panel
 from fredsim.show.tables import Table, short

@@ -1,0 +1,1 @@
+"""Kernels on arrays, whatever the model: elementary functions, draws, sums, updates."""

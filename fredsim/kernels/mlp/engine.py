@@ -1,0 +1,122 @@
+"""The engine of the numba backend for multilayer perceptrons: prepares data, allocates workspace, and calls kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.graph_engine import Evaluation
+from fredsim.compute.storage import Limits
+from fredsim.data.datasets import Dataset, Split
+from fredsim.jit.team import address, addresses
+from fredsim.kernels.arrays.operations import NumbaOperations
+from fredsim.kernels.mlp.data import pack_split
+from fredsim.kernels.mlp.evaluation import SAMPLES_AT_ONCE
+from fredsim.kernels.mlp.fused_executor import NumbaFusedExecutor
+from fredsim.kernels.mlp.hand_executor import NumbaHandExecutor
+from fredsim.kernels.mlp.pending import NumbaGradientExecutor, pack_passes
+from fredsim.kernels.mlp.specialisation import specialise
+from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
+from fredsim.networks.mlp import Mlp
+from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.rules import Rule
+
+__all__ = ["NumbaEngine"]
+
+Array = NDArray[np.float32]
+
+#: The bytes of the weights' rows of one chunk of columns of the inputs, which should stay in the L1 cache.
+CHUNK_BYTES = 24 * 2**10
+
+
+class NumbaEngine(Evaluation, NumbaOperations):
+    """Computes gradients of minibatches of µ samples, many at once, and evaluates: fredsim.compute.engines.FusedEngine.
+
+    `threads` None means one thread per processor.
+    """
+
+    def __init__(self, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> None:
+        super().__init__(threads)
+        self.model = model
+        self._size = model.layout.size
+        self._mu = mu
+        self._dataset = dataset
+        self._evaluation_layout = layout = WorkspaceLayout(model.sizes, SAMPLES_AT_ONCE, block_size(mu), 1)
+        self._chunk = max(8, min(112, CHUNK_BYTES // (4 * int(layout.widths[0]))))
+        self._scratch = (
+            aligned(self.threads, int(layout.activation_offsets[-1])),
+            aligned(self.threads, (SAMPLES_AT_ONCE + 1) * layout.sample_floats + MARGIN),
+        )
+        self._allocate(0)
+        # Compile, or load from the cache, now, so that it is not counted in the run's time.
+        for split in (dataset.train, dataset.validation, dataset.test):
+            specialise("evaluation", mu, split).evaluate.address  # noqa: B018
+
+    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Compute the gradients of all minibatches together; see Engine."""
+        batches = len(rows)
+        if batches > self._batches:
+            self._allocate(batches)
+        self._arguments.set(batches=batches, held=addresses(held), rows=np.ascontiguousarray(rows, np.int64))
+        self._team.run(self._kernels.gradients, self._arguments, batches * self._mu * self._size)
+        return self._grads[:batches], self._losses[:batches]
+
+    def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> NumbaFusedExecutor:
+        """Return an executor that applies a rule in place to `arrays`, θ first, (P,) each; see FusedEngine."""
+        sizes, train = self.model.sizes, self._dataset.train
+        return NumbaFusedExecutor(self._team, sizes, train, self._mu, self._chunk, rule, arrays, watched, window)
+
+    def _allocate(self, batches: int) -> None:
+        """Allocate workspace for this many minibatches at a time."""
+        self._batches, mu = batches, self._mu
+        self._kernels = specialise("gradient", mu, self._dataset.train)
+        layout = WorkspaceLayout(self.model.sizes, mu, block_size(mu), self._chunk)
+        self._grads = aligned(batches, self._size)
+        self._losses = aligned(batches, mu)
+        self._arguments = pack_passes(
+            layout, self._dataset.train, mu, self._chunk, self.threads, batches, slots=np.arange(batches),
+            losses=self._losses, out=address(self._grads) + self._grads.strides[0] * np.arange(batches),
+            errors=aligned(batches, int(layout.error_offsets[-1])),  # those of samples beyond the minibatch stay 0
+            activations=aligned(batches, int(layout.activation_offsets[-1])),
+        )  # fmt: skip
+
+    def hand_executor(
+        self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
+    ) -> NumbaHandExecutor:
+        """Return an executor for events whose minibatches are known when clients fetch; see FusedEngine."""
+        model, train = self.model, self._dataset.train
+        return NumbaHandExecutor(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
+
+    def gradient_executor(self, slots: int, limits: Limits) -> NumbaGradientExecutor:
+        """Return an executor for such events, for servers that get whole gradients; see FusedEngine."""
+        sizes, train = self.model.sizes, self._dataset.train
+        return NumbaGradientExecutor(self._team, sizes, train, self._mu, self._chunk, slots, limits)
+
+    def outcomes(self, params: Array, part: str) -> tuple[Array, NDArray[np.bool_]]:
+        """Return each sample's loss, and whether its answer is wrong; see Engine."""
+        losses, wrong = self._evaluate(params, getattr(self._dataset, part))
+        return losses, wrong.view(np.bool_)
+
+    def _evaluate(self, params: Array, split: Split) -> tuple[Array, NDArray[np.uint8]]:
+        """Copy the parameters (P,) to rows of whole vectors, and evaluate the split."""
+        layout = self._evaluation_layout
+        offsets = layout.offsets(layout.widths)
+        weights = aligned(offsets[-1] + MARGIN)
+        at = 0
+        for inputs, width, offset, stride in zip(layout.sizes, layout.sizes[1:], offsets, layout.widths, strict=False):
+            rows = weights[offset : offset + (inputs + 1) * stride].reshape(-1, stride)
+            rows[:, :width] = params[at : at + (inputs + 1) * width].reshape(-1, width)
+            at += (inputs + 1) * width
+        losses = np.empty(len(split), np.float32)
+        wrong = np.empty(len(split), np.uint8)
+        blocks, floats = self._scratch
+        kernel = specialise("evaluation", self._mu, split).evaluate
+        arguments = kernel.pack(
+            net=layout.network(layout.widths, offsets), data=pack_split(split, self._chunk), count=len(split),
+            weights=weights, order=np.arange(len(split)), losses=losses, wrong=wrong, activations=blocks,
+            activations_stride=blocks.shape[1], z=floats, z_stride=floats.shape[1],
+        )  # fmt: skip
+        self._team.run(kernel, arguments)
+        return losses, wrong

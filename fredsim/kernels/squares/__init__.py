@@ -1,0 +1,1 @@
+"""Kernels of least squares and of a quadratic."""

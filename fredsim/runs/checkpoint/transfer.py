@@ -1,0 +1,113 @@
+"""Sends checkpoints of runs on a Dask cluster to the folder of results as they are written, and back to a new worker.
+
+A lost worker's disk is lost with it. So each checkpoint is sent at once, with the bytes that the growing files have
+gained since the last one, in chunks through a queue of the scheduler; the JSON, which completes it, is sent last. The
+worker that does the run next gets the newest complete checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fredsim.errors import OutputError
+from fredsim.runs.checkpoint.checkpoints import Checkpoints
+from fredsim.runs.folder.run_files import FILES
+from fredsim.system.files import CHUNK_BYTES, open_growing, read_bytes, write_atomic
+
+__all__ = ["CheckpointSender", "Chunk", "make_queue", "read_resume_files", "write_chunk", "write_resume_files"]
+
+CHECKPOINT = re.compile(r"checkpoint/\d{12}\.(json|safetensors)")
+MOST_WAITING = 4  # the most chunks that wait in the scheduler's queue
+Chunk = tuple[str, int, bytes]
+"""The name of a file in the run's folder, an offset in it, and the bytes that the file has from there on to its end."""
+
+
+@dataclass
+class CheckpointSender:
+    """Sends a worker's checkpoints of one run; `resume_files` are the files that the run continued from, by name."""
+
+    folder: Path
+    send: Callable[[Chunk], None]
+    resume_files: Mapping[str, bytes]
+
+    def __post_init__(self) -> None:
+        self._sent: dict[str, int] = {}  # how many bytes of each growing file the other side has, by file name
+
+    def __call__(self, iteration: int) -> None:
+        """Send a checkpoint. Raises OSError."""
+        tensors, plain = Checkpoints(self.folder).paths(iteration)
+        content = plain.read_bytes()
+        for name, file in json.loads(content)["files"].items():
+            self._send_from(name, self._sent[name] if name in self._sent else self._bytes_there(name), file["size"])
+            self._sent[name] = file["size"]
+        self._send_from(f"checkpoint/{tensors.name}", 0, tensors.stat().st_size)
+        self.send((f"checkpoint/{plain.name}", 0, content))
+
+    def _bytes_there(self, name: str) -> int:
+        """Return how many bytes of a file the other side had before the first checkpoint: 0 if the run started over."""
+        content = self.resume_files.get(name, b"")
+        with (self.folder / name).open("rb") as file:
+            return len(content) if file.read(len(content)) == content else 0
+
+    def _send_from(self, name: str, begin: int, end: int) -> None:
+        with (self.folder / name).open("rb") as file:
+            file.seek(begin)
+            while True:
+                chunk = file.read(min(CHUNK_BYTES, end - begin))
+                self.send((name, begin, chunk))  # an empty one, too: the file must exist there
+                begin += len(chunk)
+                if begin >= end:
+                    return
+
+
+def make_queue(client: Any, key: str) -> Any:
+    """Return the Dask queue, of at most MOST_WAITING chunks, for the checkpoints of the task with this key."""
+    from distributed import Queue
+
+    return Queue(key, client=client, maxsize=MOST_WAITING)
+
+
+def write_chunk(folder: Path, chunk: Chunk, *, keep: bool) -> None:
+    """Write a chunk that a worker sent into the folder of the run. Raises OSError, ValueError for what is no chunk."""
+    name, begin, content = chunk
+    if not isinstance(name, str) or (name not in FILES and not CHECKPOINT.fullmatch(name)):
+        raise ValueError(f"it is of a file {name!r}, which no run has")
+    if type(begin) is not int or begin < 0 or not isinstance(content, bytes):
+        raise ValueError(f"it is no part of {name}")
+    path, checkpoints = folder / name, Checkpoints(folder, keep=keep)
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".json":
+        write_atomic(path, content)
+        checkpoints.remove_others(int(path.stem))
+        return
+    with open_growing(path, anew=not begin) as file:
+        file.truncate(begin)
+        file.seek(begin)
+        file.write(content)
+
+
+def read_resume_files(folder: Path) -> dict[str, bytes]:
+    """Return the files of a run's newest intact checkpoint, with the growing files and config.yaml; {} if none is."""
+    checkpoints = Checkpoints(folder)
+    for iteration in reversed(checkpoints.iterations):
+        try:
+            prefixes = checkpoints.read(iteration).files
+            files = {f"checkpoint/{path.name}": read_bytes(path) for path in checkpoints.paths(iteration)}
+            files["config.yaml"] = read_bytes(folder / "config.yaml")
+            return files | {name: read_bytes(folder / name)[: file.size] for name, file in prefixes.items()}
+        except (OSError, OutputError):
+            continue
+    return {}
+
+
+def write_resume_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files that `read_resume_files` returned into a worker's folder."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)

@@ -1,0 +1,1 @@
+"""The files of a results folder: written, read, and kept whole."""

@@ -1,0 +1,62 @@
+"""Counts the labels in the clients' shards of a recorded run, by making the shards again from its config and data."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from fredsim.config.data import DataChoice
+from fredsim.config.partition import make_shards
+from fredsim.config.sections import Clients
+from fredsim.data.datasets import data_root
+from fredsim.errors import ConfigError
+from fredsim.runs.folder.results import Result
+
+__all__ = ["LabelCounts", "label_counts"]
+
+MOST_CLIENTS = 10_000  # the most clients whose labels are counted
+MOST_COUNTS = 2**22  # the most counts, one for each label and client
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """How many samples of each label some of the clients have: `counts`, int64 (clients, labels).
+
+    `clients` and `labels` name the rows and the columns; `total` is λ, the number of all clients.
+    """
+
+    clients: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    total: int
+
+
+def label_counts(result: Result, root: str | os.PathLike[str] | None = None) -> LabelCounts:
+    """Return the label counts of a run's clients; if there are very many, of some of them, evenly spaced by id.
+
+    Raises DataError if the data set cannot be read, or if a file has changed since the run; ConfigError if it has no
+    labels.
+    """
+    data: Any = TypeAdapter(DataChoice).validate_python(result.config["data"])
+    of, seed = Clients.model_validate(result.config["clients"]), result.config["seed"]
+    count = of.count
+    train = data.load(data_root(root), seed).train
+    if train.y.dtype.kind == "f":
+        raise ConfigError(f"{result.folder}: its data, {data.name}, have no labels that clients could hold")
+    shards = make_shards(of.partition, train.y, count, seed)
+    labels, which = np.unique(train.y, return_inverse=True)
+    few = min(count, MOST_CLIENTS, max(1, MOST_COUNTS // len(labels)))
+    clients = np.arange(few) * count // few
+    if shards is None:
+        return LabelCounts(clients, labels, np.tile(np.bincount(which), (few, 1)), count)
+    counts = np.empty((few, len(labels)), np.int64)
+    for place in range(few):
+        client = clients[place : place + 1]
+        rows = shards.rows(client, np.arange(int(shards.sizes(client)[0])))
+        counts[place] = np.bincount(which[rows], minlength=len(labels))
+    return LabelCounts(clients, labels, counts, count)

@@ -1,0 +1,355 @@
+"""Reads the folder of one run: its summary, tables and parameters, checked against what the run wrote."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.config.choices import Backend
+from fredsim.config.document import read_document
+from fredsim.config.expansion import is_folder_name
+from fredsim.config.experiment import config_digest
+from fredsim.errors import OutputError, nearest, one_line, shown, visible
+from fredsim.runs.folder.per_client import CLIENTS
+from fredsim.runs.folder.run_files import (
+    FILES,
+    check_config,
+    file_digest,
+    file_digests,
+    read_recorded,
+    summary_text,
+    with_digest,
+)
+from fredsim.simulation.paths.choice import PathTaken
+from fredsim.simulation.paths.loop import Status
+from fredsim.simulation.paths.probe import COLUMNS
+from fredsim.simulation.record.recorder import MEASURED, Row
+from fredsim.system.csv_files import COUNT, DIGEST, FINITE, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
+from fredsim.system.files import LINK, irregular_kind, read_bytes
+from fredsim.system.json_files import MOST_BYTES, parse_json
+from fredsim.system.notices import warn
+from fredsim.system.parquet_files import open_parquet
+from fredsim.system.tensor_files import parse_tensors
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LOSS_NOT_FINITE", "Result", "check_inside", "result_of"]
+
+#: How a run ended whose parameters are finite, and whose loss is not.
+LOSS_NOT_FINITE = "finished, loss not finite"
+CHANGED = "is not as the run wrote it"
+
+#: The types of the values in summary.json that are more than printed; a value that may be None may also be missing.
+SUMMARY_TYPES: dict[str, Any] = {
+    "status": str, "digest": str, "iterations": int, "updates": int, "backend": str, "path": str,
+    "device": str | None, "validation_error": float | None, "time": float | None, "versions": dict, "processor": str,
+}  # fmt: skip
+#: The words that some of these values are one of.
+SUMMARY_WORDS = {"status": get_args(Status), "path": get_args(PathTaken), "backend": get_args(Backend)}
+
+CELLS = {"int": COUNT, "float": NUMBER, "int | None": OPTIONAL, "float | None": OPTIONAL, "str": DIGEST}
+
+
+def cells_of(row: type[Row]) -> dict[str, CellCheck]:
+    """Return the columns that every metrics.csv has, the fields without a default, with the check of their cells."""
+    first = [column for column in fields(row) if column.default is MISSING and column.default_factory is MISSING]
+    return {column.name: CELLS[str(column.type)] for column in first}
+
+
+def check_inside(sweep: Path, name: str) -> None:
+    """Raise OutputError if a name is none that a run's folder has, or if the folder is a link out of that of its sweep.
+
+    The name may come from a file that anybody has written.
+    """
+    if not is_folder_name(name):
+        what = f"names the run {shown(name)}, and no run's folder has such a name"
+        raise OutputError(f"{sweep / 'runs.csv'}: is damaged ({what}); run the experiment again")
+    if os.path.islink(sweep / name):
+        raise OutputError(f"{sweep / name}: is {LINK}; put the folder itself there, or name it instead of {sweep}")
+
+
+def result_of(sweep: Path, name: str, *, as_found: bool = False) -> Result:
+    """Return the result of the run of this name in a sweep's folder; `as_found` as in `Result`.
+
+    Raises OutputError if the run's folder is not inside the sweep's.
+    """
+    check_inside(sweep, name)
+    return Result(sweep / name, as_found=as_found)
+
+
+class Result:
+    """The result of one run; each file of its folder is read when it is first needed.
+
+    Every property raises OutputError if its file is missing, damaged, or not as the run wrote it.
+    """
+
+    def __init__(self, folder: Path, *, as_found: bool = False) -> None:
+        """Take a folder; `as_found`: also read files that were changed since the run, to find where they differ."""
+        self.folder, self._as_found = folder, as_found
+
+    def __repr__(self) -> str:
+        return f"<Result {visible(str(self.folder))}: {self.summary['status']}, digest {self.summary['digest'][:12]}…>"
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The resolved experiment, from config.yaml. Raises OutputError if that was edited after the run."""
+        path = self.folder / "config.yaml"
+        document = read_document(path)
+        config = document.data
+        if not self.has_ended:  # there is no digest yet to check it against
+            check_config(path, document)
+        if self.has_ended and self.summary.get("config") not in (None, config_digest(config)):
+            raise OutputError(
+                f"{path}: was edited after the run, whose summary.json has another digest of it; "
+                "take the change back, or run the edited experiment into another folder"
+            )
+        return config
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has ended: whether there is a summary.json, which is written last."""
+        return os.path.lexists(self.folder / "summary.json")  # False for a name that is too long
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether the run has finished or diverged, and was not interrupted."""
+        try:
+            return self.has_ended and self.summary["status"] != "interrupted"
+        except OutputError:
+            return False
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The content of summary.json."""
+        path = self.folder / "summary.json"
+        try:
+            loaded: Any = parse_json(read_bytes(path, most=MOST_BYTES))
+        except FileNotFoundError:
+            raise OutputError(f"{self.folder}: has no summary.json: the run did not end; run it again") from None
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
+        except ValueError as error:
+            raise OutputError(f"{path}: is damaged ({error}); run the experiment again") from None
+        if not isinstance(loaded, dict):
+            raise OutputError(f"{path}: is damaged (it holds no mapping); run the experiment again")
+        for name in ("code", "files"):  # mappings of names to digests
+            names = loaded.get(name, {})
+            if not isinstance(names, dict) or not all(isinstance(value, str) for value in names.values()):
+                raise OutputError(f"{path}: is damaged ({name} is {names!r}); run the experiment again")
+        if unknown := loaded.get("files", {}).keys() - FILES:
+            what = f"files has {shown(min(unknown))}, which no run writes"
+            raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
+        for key, kind in SUMMARY_TYPES.items():
+            if not isinstance(loaded.get(key), kind):
+                raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
+        for key, words in SUMMARY_WORDS.items():
+            if loaded[key] not in words:
+                what = f"{key} is {shown(loaded[key])}{nearest(loaded[key], words)} (known: {', '.join(words)})"
+                raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
+        if not self._as_found and loaded.get("sha256") != with_digest(loaded)["sha256"]:
+            raise OutputError(f"{path}: {CHANGED}; run the experiment again")
+        return loaded
+
+    @property
+    def timed(self) -> bool:
+        """Whether the run had a clock: its column `time` is in simulated seconds, or in real ones if it was live."""
+        return self.summary.get("time") is not None
+
+    @property
+    def live(self) -> bool:
+        """Whether the run was live, that is, had real clients."""
+        return bool(self.summary.get("path") == "live")
+
+    @property
+    def by_the_clock(self) -> bool:
+        """Whether rows were recorded at intervals of simulated seconds."""
+        return bool(self.config["evaluation"].get("unit") == "seconds")
+
+    @property
+    def changed_files(self) -> list[str]:
+        """How the folder differs from what the run wrote, one text for each file. Raises OutputError, ConfigError."""
+        return [f"{path} {what}" for path, what in self._changes()]
+
+    def check_files(self) -> None:
+        """Raise OutputError if a file of a run that has ended is damaged, gone, or not as the run wrote it."""
+        if self.has_ended:
+            for name in self.summary.get("files", {}).keys() & {"metrics.csv", "staleness.csv"}:
+                _ = getattr(self, Path(name).stem)  # whose error names the line
+            _ = self.config
+            for path, what in self._changes():
+                raise OutputError(f"{path}: {what}; run the experiment again")
+
+    def _changes(self) -> Iterator[tuple[Path, str]]:
+        """Yield each file that is not as the run wrote it, and how it differs."""
+        found, recorded = file_digests(self.folder), self.summary.get("files", {})
+        for name in {**recorded, **found}:
+            if name not in found:
+                kind = irregular_kind(self.folder / name, follow=False)
+                yield self.folder / name, f"cannot be read (it is {kind})" if kind else "is gone"
+            elif name not in recorded:
+                yield self.folder / name, "is none that the run wrote"
+            elif found[name] != recorded[name]:
+                yield self.folder / name, CHANGED
+        if self.summary.get("config") != config_digest(read_document(self.folder / "config.yaml").data):
+            yield self.folder / "config.yaml", CHANGED
+        path = self.folder / "summary.json"
+        if read_recorded(path, read_bytes) != summary_text(self.summary).encode():
+            yield path, CHANGED
+
+    def check_written(self, name: str) -> None:
+        """Raise OutputError if a file is not as the run wrote it."""
+        if self._as_found or not self.has_ended:
+            return
+        recorded, path = self.summary.get("files", {}).get(name), self.folder / name
+        if recorded is not None and read_recorded(path, file_digest) != recorded:
+            raise OutputError(f"{path}: {CHANGED}; run the experiment again")
+
+    def _lacks(self, path: Path, remedy: str) -> OutputError:
+        """Return the error for a missing file: either the run did not write it, or it was removed."""
+        if self.has_ended and path.name in self.summary.get("files", {}):
+            return OutputError(f"{path}: is gone; run the experiment again")
+        return OutputError(f"{self.folder}: has no {path.name}; {remedy}")
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """The rows of metrics.csv. Raises OutputError also if the last row does not agree with summary.json."""
+        path = self.folder / "metrics.csv"
+        checks = cells_of(Row) | {"time": FINITE}
+        table = read_table(path, checks, increasing=("time", "iteration"), others=OPTIONAL)
+        if self.has_ended:
+            ends = (None, None) if table.empty else (int(table["iteration"].iloc[-1]), table["digest"].iloc[-1])
+            for key, found in zip(("iterations", "digest"), ends, strict=True):
+                if found != self.summary[key]:
+                    says = f"{key} is {self.summary[key]} in the one, {found} at the end of the other"
+                    what = f"{self.folder}: summary.json and metrics.csv disagree"
+                    raise OutputError(f"{what} ({says}); run the experiment again")
+        self.check_written(path.name)
+        return table
+
+    @cached_property
+    def cells(self) -> list[dict[str, str]]:
+        """The rows of metrics.csv as text, which tells NaN from an empty cell; there is at least one."""
+        if "metrics.csv" in self.summary.get("files", {}):
+            self.check_written("metrics.csv")
+        else:  # no digest to check it by
+            _ = self.metrics
+        found = read_cells(self.folder / "metrics.csv")
+        if not found or not all(OPTIONAL(cell) for name, cell in found[-1].items() if name != "digest"):
+            _ = self.metrics  # whose error names the line
+        return found
+
+    def final(self, column: str) -> float | None:
+        """Return the last value of a column of metrics.csv, be it finite or not; None if it never had one."""
+        values = self.metrics[column]
+        if values.isna().iloc[-1] and not self.cells[-1][column]:
+            values = values.dropna()
+        return float(values.iloc[-1]) if len(values) else None
+
+    @cached_property
+    def has_diverged(self) -> bool:
+        """Whether the run counts as diverged: if it did, or if it ended with a loss that is not finite."""
+        losses = ["train_loss", *MEASURED]
+        if self.config["data"].get("validation") != 0:
+            losses.append("validation_loss")
+        finals = [float(cell) for loss in losses if (cell := self.cells[-1].get(loss))]
+        return self.summary["status"] == "diverged" or not all(map(math.isfinite, finals))
+
+    @property
+    def ending(self) -> str:
+        """How the run ended, for people: its status, or LOSS_NOT_FINITE."""
+        status: str = self.summary["status"]
+        return LOSS_NOT_FINITE if status == "finished" and self.has_diverged else status
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """The summary with NaN and infinity, which summary.json cannot hold, where the run ended with them."""
+        found = dict(self.summary)
+        if self.ending == LOSS_NOT_FINITE:
+            last, names = self.cells[-1], ("validation_loss", "validation_error", *MEASURED)
+            found |= {name: float(last[name]) for name in names if name in last}
+        return found
+
+    def first_row(self, column: str, value: float) -> pd.DataFrame:
+        """Return the first row of metrics.csv with at most `value` in a column; an empty table if there is none."""
+        metrics = self.metrics
+        return metrics[metrics[column] <= value].iloc[:1]
+
+    @cached_property
+    def staleness(self) -> pd.DataFrame:
+        """The rows of staleness.csv: how many pushes had each staleness."""
+        columns = {"staleness": COUNT, "count": COUNT}
+        table = read_table(self.folder / "staleness.csv", columns, increasing=("staleness",))
+        self.check_written("staleness.csv")
+        return table
+
+    @cached_property
+    def probe(self) -> pd.DataFrame:
+        """The rows of probe.csv (fredsim.simulation.paths.probe), if the experiment has `probe: {every: …}`.
+
+        There are none if the run diverged before the first one.
+        """
+        path = self.folder / "probe.csv"
+        if not os.path.lexists(path):
+            raise self._lacks(path, "give the experiment `probe: {every: 100}`")
+        if path.lstat().st_size == 0 and not irregular_kind(path, follow=False):
+            import pandas as pd
+
+            table = pd.DataFrame(columns=[*COLUMNS], dtype=float)
+        else:
+            table = read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing=("iteration",), others=OPTIONAL)
+        self.check_written(path.name)
+        return table
+
+    @cached_property
+    def clients(self) -> pd.DataFrame:
+        """The rows of clients.csv, one per client, if the experiment has `evaluation: {per_client: true}`."""
+        path = self.folder / "clients.csv"
+        if not os.path.lexists(path):
+            raise self._lacks(path, "give the experiment `evaluation: {per_client: true}`")
+        table = read_table(path, CLIENTS, increasing=("client",))
+        self.check_written(path.name)
+        return table
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """The rows of events.parquet, if the experiment has `events: true`; they may be larger than memory.
+
+        If the run was killed, these are the rows it had written; a warning says how many if the file's end is damaged.
+        """
+        path = self.folder / "events.parquet"
+        if not os.path.lexists(path):
+            raise self._lacks(path, "give the experiment `events: true`")
+        try:
+            file, cut = open_parquet(path)
+            table: pd.DataFrame = file.read().to_pandas()
+        except (OutputError, OSError, ValueError) as error:  # pyarrow raises subclasses of the last two
+            raise OutputError(f"{one_line(error)}; run the experiment again") from None
+        if cut:
+            warn(visible(cut))
+        else:
+            self.check_written(path.name)
+        return table
+
+    @cached_property
+    def params(self) -> dict[str, NDArray[np.float32]]:
+        """The final parameters: float32 arrays by tensor name, each in its tensor's shape."""
+        path = self.folder / "params.safetensors"
+        try:
+            params = parse_tensors(read_recorded(path, read_bytes))
+        except ValueError as error:
+            raise OutputError(f"{path}: cannot be read ({error}); run the experiment again") from None
+        for name, array in params.items():
+            if array.dtype != np.float32 and not self._as_found:
+                what = f"{shown(name)} has the type {array.dtype}, not float32"
+                raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
+        self.check_written(path.name)
+        return params

@@ -1,0 +1,108 @@
+"""Reads results: `fredsim.load`, for the folder of one run or of a sweep."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fredsim.errors import OutputError, brief, option, visible
+from fredsim.runs.folder.result import Result, check_inside, result_of
+from fredsim.runs.folder.tables import check_tables, recorded_rows
+from fredsim.system.csv_files import TEXT, read_cells, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Result", "Results", "load"]
+
+
+class Results:
+    """The results of a sweep's runs that finished or diverged, in order; those that failed are in `failures`."""
+
+    def __init__(self, folder: Path, *, as_found: bool = False) -> None:
+        """Take a folder; `as_found` as in `Result`."""
+        self.folder, self._as_found = folder, as_found
+        failed = {name for name, _ in self.failures}
+        self._names: list[str] = [name for name in self.runs["run"] if name not in failed]
+
+    def __iter__(self) -> Iterator[Result]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> Result:
+        """Return a run's result. Raises OutputError if its folder is missing."""
+        name = self._names[index]
+        if not (self.folder / name).is_dir():
+            gone = f"{self.folder / 'runs.csv'} names the run {name} whose folder is gone"
+            raise OutputError(f"{gone}; {option('resume', 'True')} does it again")
+        return result_of(self.folder, name, as_found=self._as_found)
+
+    def __repr__(self) -> str:
+        return f"<Results {visible(str(self.folder))}: {len(self)} runs>"
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """One row per run: the values of the axes, and how it ended.
+
+        Raises OutputError if a run has two rows, and if runs.csv or best.csv is not what the runs and sweep.yaml give.
+        """
+        path = self.folder / "runs.csv"
+        table = read_table(path, {"run": TEXT})
+        if len(twice := table["run"][table["run"].duplicated()]):
+            raise OutputError(f"{path}: is damaged (it has the run {twice.iloc[0]} twice); run the experiment again")
+        for name in table["run"]:
+            check_inside(self.folder, name)
+        if not self._as_found and len(table):
+            check_tables(self.folder)
+        return table
+
+    @cached_property
+    def best(self) -> pd.DataFrame:
+        """What `select` chose: one row per combination of the other axes. Raises OutputError if best.csv is missing."""
+        path = self.folder / "best.csv"
+        if not os.path.lexists(path):
+            remedy = f"give the experiment `select`, and let all its runs end ({option('resume', 'True')})"
+            raise OutputError(f"{path}: is not there; {remedy}")
+        return read_table(path, {})
+
+    @property
+    def chosen(self) -> list[str]:
+        """The names of the runs with the values that `select` chose. Raises OutputError as `best` does."""
+        axes = [name for name in self.best.columns if name in self.runs.columns]
+        wanted = {tuple(cells[axis] for axis in axes) for cells in read_cells(self.folder / "best.csv")}
+        rows = recorded_rows(self.folder)
+        ends = [axis for axis in axes if axis in ("iterations", "updates")]  # in runs.csv these columns are outcomes
+        for cells in rows if ends else ():
+            if cells["run"] in self._names:
+                config = result_of(self.folder, cells["run"]).config
+                cells.update({axis: "" if config[axis] is None else str(config[axis]) for axis in ends})
+        return [cells["run"] for cells in rows if tuple(cells[axis] for axis in axes) in wanted]
+
+    @property
+    def failures(self) -> list[tuple[str, str]]:
+        """The names of the runs that failed, and why each failed."""
+        rows = self.runs.to_dict("records")
+        return [(row["run"], row["error"]) for row in rows if row.get("status") == "failed"]
+
+
+@brief
+def load(folder: str | os.PathLike[str], *, as_found: bool = False) -> Result | Results:
+    """Return the results in the folder of a run or of a sweep; `as_found` as in `Result`.
+
+    Raises OutputError if the folder holds no results.
+    """
+    folder = Path(folder)
+    if os.path.lexists(folder / "runs.csv"):  # which is False for a name that no file can have
+        results = Results(folder, as_found=as_found)
+        if results.runs.empty:
+            raise OutputError(f"{folder / 'runs.csv'}: names no run; run the experiment again")
+        return results
+    if os.path.lexists(folder / "config.yaml"):
+        return Result(folder, as_found=as_found)
+    found = "holds no results (neither config.yaml nor runs.csv)" if os.path.isdir(folder) else "is no folder"
+    raise OutputError(f"{folder}: {found}; name the folder of a run or of a sweep")

@@ -1,0 +1,195 @@
+"""`fredsim live`: a real asynchronous run on the workers of a Dask cluster, recorded for replay by the simulator."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.config.expansion import Expansion
+from fredsim.config.experiment import Experiment
+from fredsim.errors import ClusterError, ConfigError, SimulationError, how_to_install
+from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE, CheckpointPolicy
+from fredsim.runs.folder.growing_files import GrowingText
+from fredsim.runs.folder.results import Result
+from fredsim.runs.live.crew import START_SECONDS, DaskCrew
+from fredsim.runs.live.record import COLUMNS, fingerprint
+from fredsim.runs.many.cluster import Cluster
+from fredsim.runs.many.remarks import remark_after, remark_before
+from fredsim.runs.many.runner import stop_on_interrupt
+from fredsim.runs.processes.observer import Monitor
+from fredsim.runs.single.execution import execute
+from fredsim.runs.single.hooks import Hooks
+from fredsim.runs.single.opening import make_server, with_changes
+from fredsim.simulation.paths.live import Crew, Live, LiveDispatcher, TaskResult
+from fredsim.simulation.paths.loop import Diverged, Parts, Simulation
+from fredsim.simulation.paths.start import make_simulation
+from fredsim.simulation.plugins.local_work import PushKind
+from fredsim.simulation.schedule.guarded_clock import GuardedClock
+from fredsim.system.processors import default_threads
+
+__all__ = ["execute_live", "run_live", "worker_of"]
+
+
+def run_live(
+    expansion: Expansion,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    root: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    dask: str | None = None,
+    delay: float = 0.0,
+    policy: CheckpointPolicy = EVERY_MINUTE,
+    monitor: Monitor | None = None,
+    remarks: bool = True,
+) -> Result:
+    """Run a single experiment with real clients, and return its result.
+
+    Args:
+        expansion: the document of the experiment; clients arrive in real order, whatever its dispatcher says.
+        out: the folder of results; None: results/NAME-live.
+        root: where this machine keeps data files.
+        workers: how many processes of a local cluster compute for the clients; None: as many as processors.
+        dask: the address of a scheduler whose workers compute instead.
+        delay: mean of an exponentially distributed time, in seconds, that is slept before each computation.
+        policy: when to write checkpoints.
+        monitor: shows the progress.
+        remarks: warn of what was perhaps not meant (fredsim.runs.many.remarks).
+
+    Raises ConfigError, DataError, OutputError, SimulationError as `fredsim.run` does; ClusterError if there are no
+    workers, if none can compute, or if the scheduler is lost.
+
+    """
+    if expansion.is_sweep:
+        raise ConfigError("this is a sweep; a live run is of one experiment: give the keys of one of its runs")
+    if dask is not None and workers is not None:
+        raise ConfigError(f"workers is {workers}, and dask is given, whose workers are used; keep one")
+    if not 0 <= delay < 3600:
+        raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
+    (run,) = expansion.runs
+    folder = Path(out) if out is not None else Path("results") / f"{expansion.name}-live"
+    if remarks:
+        remark_before(expansion.runs, root)
+    with ExitStack() as opened:
+        stop = opened.enter_context(stop_on_interrupt())
+        monitor = opened.enter_context(monitor or Monitor())
+        threads = 1
+        if dask is None:
+            workers = workers or default_threads()
+            threads = max(1, default_threads() // workers)
+            cluster = opened.enter_context(local_cluster(workers))
+        else:
+            cluster = opened.enter_context(Cluster(dask, direct=True))
+        make = partial(_actor, cluster, run.experiment, threads, delay)
+        crew = opened.enter_context(DaskCrew(cluster, make, monitor.note, stop))
+        execute_live(
+            run.experiment, folder, crew, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
+            policy=policy, facts=lambda: {"workers": crew.workers, "works_redone": crew.redone, "delay": delay},
+        )  # fmt: skip
+    loaded = Result(folder)
+    if remarks:
+        remark_after(expansion, loaded, root)
+    return loaded
+
+
+def execute_live(
+    experiment: Experiment, folder: Path, crew: Crew, *, facts: Callable[[], dict[str, Any]] = dict, **how: Any
+) -> None:
+    """Run an experiment whose gradients a crew of workers computes.
+
+    `facts` returns what summary.json says about the crew. See `execute` for `how`, and for the errors raised.
+    """
+    hooks = Hooks(
+        dispatcher=lambda experiment: GuardedClock(LiveDispatcher(crew), experiment.clients.count),
+        simulation=_simulation,
+        files=("live.csv",),
+        facts=lambda: {"live": facts()},
+        replayable=False,
+    )
+    try:
+        execute(with_changes(experiment, {"events": True, "path": "snapshots"}), folder, hooks=hooks, **how)
+    except Diverged as diverged:
+        raise SimulationError(
+            f"iteration {diverged.iteration}: a parameter is not finite any more; choose a smaller learning rate"
+        ) from None
+
+
+def _simulation(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
+    """Return the simulation of a live run, which writes live.csv."""
+    file, dispatcher = files["live.csv"], parts.dispatcher.inner
+
+    def note(iteration: int, done: TaskResult, params: NDArray[np.float32]) -> None:
+        if iteration == 0:
+            file.write(",".join(COLUMNS) + "\n")
+        gradient = done.fingerprint if done.size else fingerprint(done.push)
+        file.write(f"{iteration},{done.worker},{gradient:016x},{fingerprint(params):016x}\n")
+
+    return make_simulation(parts, partial(Live, dispatcher=dispatcher, note=note))
+
+
+def _actor(cluster: Cluster, experiment: Experiment, threads: int, delay: float, address: str) -> Any:
+    """Create a LiveWorker as an actor at the worker `address`."""
+    from fredsim.runs.live.worker import LiveWorker
+
+    return cluster.actor(LiveWorker, address, *worker_of(experiment), threads, delay, seconds=START_SECONDS)
+
+
+def worker_of(experiment: Experiment) -> tuple[Experiment, PushKind, int, bool]:
+    """Return what a LiveWorker must know: what clients push, after how many local steps, and whether they compress it.
+
+    They compress it if what is sent depends on the push alone: if there is no gate, which asks the server; if the
+    compressor keeps nothing from push to push, which would be lost with a worker; and if `replica` is false.
+    """
+    server, protocol = make_server(experiment)
+    compressor = protocol.compressor
+    alone = protocol.push_gate is None and not protocol.replica
+    compresses = compressor is not None and alone and not compressor.has_memory
+    return experiment, server.contract.pushes, protocol.local_steps, compresses
+
+
+@contextmanager
+def local_cluster(workers: int) -> Iterator[Cluster]:
+    """Start a scheduler and `workers` workers on this machine; yield a connection to them.
+
+    Only this process can connect: whoever reaches a scheduler can run code as its user, and other users of the machine
+    reach its ports. So both sides of each connection must have a certificate, which is made here and never leaves the
+    processes.
+    """
+    try:
+        import dask
+        from distributed import LocalCluster
+        from distributed.security import Security
+
+        security = Security.temporary()
+    except ImportError as error:
+        raise ConfigError(
+            f"live: needs Dask's distributed and cryptography, which cannot be imported ({error}); "
+            f"{how_to_install('cluster')}"
+        ) from None
+    no_pages: dict[str, list[str]] = {f"distributed.{of}.http.routes": [] for of in ("scheduler", "worker")}
+    try:
+        with dask.config.set(no_pages):
+            processes = LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                processes=True,
+                security=security,
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                scheduler_port=0,
+                silence_logs=logging.CRITICAL,
+            )
+    except Exception as error:  # for instance, a worker died while it started
+        raise ClusterError(
+            f"{workers} workers on this machine do not start: {error}; see whether it has memory and processes for "
+            "them, or give fewer --workers"
+        ) from error
+    with processes, Cluster(processes.scheduler_address, security, direct=True) as cluster:
+        yield cluster

@@ -1,0 +1,195 @@
+"""Tells the user, once per command, what an experiment, its data and its results have that was perhaps not meant.
+
+Nothing here is an error, changes a bit, or is recorded: each remark is a FredsimWarning (fredsim.system.notices).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fredsim.config.data import Data
+from fredsim.config.document import flatten
+from fredsim.config.expansion import Expansion, ResolvedRun
+from fredsim.config.experiment import Experiment, MlpChoice, TorchChoice
+from fredsim.data.datasets import data_root
+from fredsim.data.remarks import about_channels, about_labels, about_samples
+from fredsim.dispatchers.trace_file import COLUMNS, recorded_staleness, survey
+from fredsim.errors import FredsimError, nearest, shown
+from fredsim.native.model import TorchModel
+from fredsim.runs.folder.result import Result
+from fredsim.runs.folder.results import Results
+from fredsim.runs.single.prepared import Prepared, prepare
+from fredsim.simulation.schedule.event_log import CLOCK, DONE, EVENTS
+from fredsim.system.notices import warn
+
+__all__ = ["remark_after", "remark_before", "runs_at_chance"]
+
+#: The parts of an experiment whose numbers are computed with in float32.
+IN_FLOAT32 = ("server", "compress", "average", "data", "model")
+#: The columns of events.parquet, of which a trace uses some.
+RECORDED = {*EVENTS, *CLOCK, *DONE, "given_up"}
+CHANCE = 0.95  # of the error of always giving the most frequent label: by luck, what learned nothing may have less
+MOST_NAMED = 3  # the most runs that a remark names
+
+
+def remark_before(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:
+    """Warn of what experiments and their data have that was perhaps not meant."""
+    seen = set()
+    for run in runs:
+        for text in (*_about_numbers(run.experiment.plain()), *_about_trace(run.experiment)):
+            if text not in seen:
+                seen.add(text)
+                warn(text)
+        data = run.experiment.data
+        key = json.dumps([data.model_dump(), run.experiment.model.name], sort_keys=True)
+        if isinstance(data, Data) and key not in seen:
+            seen.add(key)
+            with suppress(FredsimError, MemoryError):  # the run itself says what is wrong
+                for text in _about_data(run.experiment, data, root):
+                    warn(text)
+        model = run.experiment.model
+        key = json.dumps([model.model_dump(), data.model_dump(), run.experiment.clients.batch_size], sort_keys=True)
+        if isinstance(model, TorchChoice) and key not in seen:
+            seen.add(key)
+            with suppress(FredsimError, MemoryError):
+                for text in _about_module(prepare(run.experiment, root)):
+                    warn(text)
+
+
+def _about_numbers(plain: Mapping[str, Any]) -> Iterator[str]:
+    """Yield remarks on numbers that are something else in float32 than they are meant to be."""
+    for part in IN_FLOAT32:
+        for key, value in flatten({part: plain[part]} if isinstance(plain.get(part), dict) else {}).items():
+            for number in value if isinstance(value, list) else [value]:
+                if isinstance(number, float) and (rounded := _lost(number)):
+                    remedy = "give a number that float32 can tell from it, or that number"
+                    yield f"{key} is {number!r}, which is {rounded} in float32, with which runs compute; {remedy}"
+
+
+def _lost(number: float) -> str:
+    """Return what a number is in float32 if it is 0, 1 or infinite there alone; else an empty text."""
+    with np.errstate(all="ignore"):
+        found = float(np.float32(number))
+    return f"{found:g}" if found != number and (found in {0.0, 1.0} or np.isinf(found)) else ""
+
+
+def _about_trace(experiment: Experiment) -> Iterator[str]:
+    """Yield a remark on a trace's columns that are not used."""
+    if experiment.dispatcher.name == "trace":
+        file = experiment.dispatcher.hyper["file"]
+        known = {*COLUMNS, *RECORDED}
+        if unknown := sorted(survey(file, experiment.clients.count).names - known):
+            named = ", ".join(shown(name) for name in unknown[:MOST_NAMED])
+            more = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
+            hint = nearest(unknown[0], COLUMNS)
+            yield f"{file}: a trace has no column {named}{more}, which is not used{hint} (known: {', '.join(COLUMNS)})"
+
+
+def _about_module(prepared: Prepared) -> Iterator[str]:
+    """Yield remarks on a PyTorch module."""
+    from fredsim.native.outputs import about_outputs
+
+    model = prepared.model
+    assert isinstance(model, TorchModel)
+    yield from model.remarks
+    yield from about_outputs(model, prepared.dataset, prepared.experiment.clients.batch_size)
+
+
+def _about_data(experiment: Experiment, data: Data, root: str | os.PathLike[str] | None) -> Iterator[str]:
+    """Yield remarks on a data set that is read; those on its samples only if it is the user's."""
+    found = data.model_copy(update={"normalize": None}).load(data_root(root), experiment.seed)
+    yield from about_labels(data.name, found)
+    if data.name.startswith("npz:"):
+        scaled = data.normalize is not None or not isinstance(experiment.model, MlpChoice)
+        yield from about_samples(data.name, found, scaled=scaled)
+    if data.normalize is not None:
+        numbers = max(np.size(data.normalize.mean), np.size(data.normalize.std))
+        yield from about_channels(data.name, found.shape, numbers)
+
+
+def remark_after(expansion: Expansion, loaded: Result | Results, root: str | os.PathLike[str] | None) -> None:
+    """Warn of runs that ended as they should, but with results that were perhaps not meant.
+
+    If data or files are gone or damaged, which is no matter of remarks, there are none.
+    """
+    with suppress(FredsimError, OSError, MemoryError):
+        for text in _about_results(expansion, loaded, root):
+            warn(text)
+
+
+def _about_results(
+    expansion: Expansion, loaded: Result | Results, root: str | os.PathLike[str] | None
+) -> Iterator[str]:
+    ended = [loaded] if isinstance(loaded, Result) else list(loaded)
+    pairs = _finished(expansion, ended)
+    at_chance = [result for result, experiment in pairs if _is_at_chance(result, experiment, root)]
+    # Of a choice among hyper-parameters, some are meant to fail.
+    if at_chance and (expansion.selection is None or len(at_chance) == len(ended)):
+        yield _chance_text(at_chance, of=len(ended))
+    for result, experiment in pairs:
+        yield from _about_staleness(result, experiment)
+
+
+def _finished(expansion: Expansion, results: Sequence[Result]) -> list[tuple[Result, Experiment]]:
+    """Return those of an expansion's results that finished, each with its experiment."""
+    by_name = {run.folder_name: run.experiment for run in expansion.runs}
+    only = expansion.runs[0].experiment
+    return [(result, by_name.get(result.folder.name, only)) for result in results if result.ending == "finished"]
+
+
+def runs_at_chance(
+    expansion: Expansion, results: Sequence[Result], root: str | os.PathLike[str] | None
+) -> list[Result]:
+    """Return the results of an expansion's runs that finished, and learned nothing; none if the data is gone."""
+    with suppress(FredsimError, OSError, MemoryError):
+        pairs = _finished(expansion, results)
+        return [result for result, experiment in pairs if _is_at_chance(result, experiment, root)]
+    return []
+
+
+def _is_at_chance(result: Result, experiment: Experiment, root: str | os.PathLike[str] | None) -> bool:
+    """Return whether the final error is no less than that of always giving the most frequent label."""
+    error = result.summary["validation_error"]
+    if error is None or not isinstance(experiment.data, Data):
+        return False
+    return bool(error >= CHANCE * _error_of_one_label(experiment.data.model_dump_json(), data_root(root)) > 0)
+
+
+@lru_cache(4)
+def _error_of_one_label(data: str, root: Path) -> float:
+    """Return the validation error of always giving the most frequent label; 0 without validation rows."""
+    labels = Data.model_validate_json(data).load(root, 0).validation.y
+    return float(1 - np.bincount(labels).max() / len(labels)) if len(labels) else 0.0
+
+
+def _chance_text(results: Sequence[Result], of: int) -> str:
+    names = ", ".join(str(result.folder) for result in results[:MOST_NAMED])
+    more = f" and {len(results) - MOST_NAMED} more" if len(results) > MOST_NAMED else ""
+    errors = sorted(result.summary["validation_error"] for result in results)
+    error = f"{errors[0]:.4f}" + (f" to {errors[-1]:.4f}" if errors[-1] > errors[0] else "")
+    who = f"{names}{more}" if of == 1 else f"{len(results)} of {of} runs ({names}{more})"
+    what = f"ended with the validation error {error}, about that of always giving one label"
+    return f"{who}: {what}; what learned nothing may need another learning rate, more iterations, or other data"
+
+
+def _about_staleness(result: Result, experiment: Experiment) -> Iterator[str]:
+    """Yield a remark if a trace's column `staleness` is not what the run had: the order says otherwise."""
+    choice, count = experiment.dispatcher, result.summary["iterations"]
+    if choice.name != "trace" or not choice.hyper["check"]:
+        return
+    file = choice.hyper["file"]
+    wanted = recorded_staleness(file, survey(file, experiment.clients.count), count)
+    table = result.staleness
+    had = np.repeat(table["staleness"].to_numpy(np.int64), table["count"].to_numpy(np.int64))  # no rows have no type
+    if wanted is not None and len(wanted) == len(had) and (np.sort(wanted) != had).any():
+        means = f"{np.mean(wanted):.6g} on average, and in the run {np.mean(had):.6g}"
+        what = f"its column staleness is {means}: it does not fit the order of arrivals and the server"
+        yield f"{file}: {what}, which decide; correct it, or leave it out"

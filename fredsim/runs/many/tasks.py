@@ -1,0 +1,47 @@
+"""A run of a sweep as a task, for this process, another process (`--jobs`), or a worker of a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fredsim.config.experiment import Experiment
+from fredsim.errors import FredsimError
+from fredsim.runs.checkpoint.checkpoints import NO_CHECKPOINTS, CheckpointPolicy
+from fredsim.runs.processes.observer import Observer
+from fredsim.runs.single.execution import execute
+
+__all__ = ["OnEnd", "Task"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run to do: its number in the sweep, and the arguments of `execute`.
+
+    `code` is the SHA-256 of the user's modules that it uses; the process that does the run must have the same modules.
+    """
+
+    number: int
+    label: str
+    experiment: Experiment
+    folder: Path
+    root: str | os.PathLike[str] | None
+    code: Mapping[str, str]
+    policy: CheckpointPolicy = NO_CHECKPOINTS
+
+    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
+        """Do the run, on `threads` threads if its experiment gives no number; return why it failed, or None."""
+        try:
+            execute(
+                self.experiment, self.folder, root=self.root, observer=observer, stop=stop, label=self.label,
+                default_threads=threads, code=self.code, policy=self.policy,
+            )  # fmt: skip
+        except FredsimError as error:
+            return error
+        return None
+
+
+OnEnd = Callable[[Task, Exception | None], None]
+"""Called when a task ends, with the error that it failed with, or None."""

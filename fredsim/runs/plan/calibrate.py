@@ -1,0 +1,170 @@
+"""Fits a clock to the record of a live run: how long computation, pushes, fetches and the server took."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+
+from fredsim.config.document import Document
+from fredsim.config.experiment import exchange_keys
+from fredsim.dispatchers.distributions import Distributions
+from fredsim.errors import OutputError
+from fredsim.numerics.distributions import draw
+from fredsim.numerics.streams import Stream, Streams
+from fredsim.runs.folder.results import Result
+from fredsim.runs.single.execution import execute
+from fredsim.runs.single.opening import open_experiment
+
+__all__ = ["calibrated", "measured", "predicted"]
+
+Floats = NDArray[np.float64]
+
+FEWEST = 30  # tasks that are needed to estimate a distribution
+DRAWS = 20_000  # draws from each candidate distribution, to compare the tasks with
+APART = 4.0  # clients whose means differ by more than this many standard errors get a mean each
+
+
+def calibrated(result: Result) -> dict[str, Any]:
+    """Return the `dispatcher:` block of a clock whose times are those of a record.
+
+    A task is what a client computes between two pushes. `compute.seconds` is the mean time of a task: one number for
+    all clients, or one for each if their means lie apart. `noise` is the distribution nearest to these times, by the
+    largest distance between the two distribution functions (Kolmogorov and Smirnov). `link.latency` is the mean time
+    that a push or a fetch travels; if copies have different sizes, `link.up` and `link.down` are the bandwidth, the
+    same for both, and `latency` is the rest of the time. `server.seconds` is the mean time that the server takes for a
+    push. If there are more clients than workers, the time that a task waits for its worker counts as computation.
+    Raises OutputError if the record has no such times, or too few tasks.
+    """
+    events = result.events
+    result.check_written("events.parquet")
+    if "began_ns" not in events or len(events) < FEWEST:
+        raise OutputError(
+            f"{result.folder}: has no record of {FEWEST} tasks with their times; make one by `fredsim live`"
+        )
+    began, done, received, time, begun = (
+        events[name].to_numpy() for name in ("began_ns", "done_ns", "received_ns", "time_ns", "begun")
+    )
+    fetched = np.where(begun >= 0, time[begun], 0)
+    before = np.concatenate([[0], time[:-1]])
+    serving = time - np.maximum(received, before)
+    down, up = np.maximum(began - fetched, 0), received - done
+    clients = events["client"].to_numpy()
+    shared = len(np.unique(clients)) > int(result.summary.get("live", {}).get("workers", len(clients)))
+    takes = (done - began + (down if shared else 0)) / 1e9
+    pushed, fetched_bytes, copies = (events[name].to_numpy() for name in ("bytes_pushed", "bytes_fetched", "fetched"))
+    again = begun >= 0  # the initial parameters are not fetched
+    one_copy = fetched_bytes[begun[again]] / np.maximum(copies[begun[again]], 1)  # a server may release several at once
+    sizes, times = pushed, up / 1e9
+    if not shared:
+        sizes, times = np.concatenate([sizes, one_copy]), np.concatenate([times, down[again] / 1e9])
+    if not (sizes > 0).any():
+        raise OutputError(
+            f"{result.folder}: nothing was sent, so no copy's time is known; record a run without its gates"
+        )
+    seconds = _seconds(takes, clients, result.config["clients"]["count"])
+    scale = np.asarray(seconds)[clients] if isinstance(seconds, list) else seconds
+    return exchange_keys(result.config["dispatcher"]) | {
+        "name": "clock",
+        "compute": {"seconds": seconds, "noise": _nearest(takes / scale)},
+        "link": _link(sizes[sizes > 0], times[sizes > 0]),
+        "server": {"seconds": _rounded(float(np.mean(serving)) / 1e9)},
+    }
+
+
+def _seconds(takes: Floats, clients: NDArray[np.int64], count: int) -> float | list[float]:
+    """Return the mean time of a task, in seconds, or a list of `count` means by client if these lie apart."""
+    groups = [takes[clients == client] for client in range(count)]
+    mean = _rounded(float(takes.mean()))
+    if any(len(group) < FEWEST for group in groups):
+        return mean
+    errors = [group.std(ddof=1) / math.sqrt(len(group)) for group in groups]
+    means = [group.mean() for group in groups]
+    apart = max(means) - min(means) > APART * math.sqrt(2.0) * max(errors)  # √2: the error of a difference
+    return [_rounded(float(one)) for one in means] if apart else mean
+
+
+def _link(sizes: Floats, times: Floats) -> dict[str, float]:
+    """Return latency and bandwidth, by least squares, from copies' sizes in bytes and their times in seconds."""
+    middle = sizes - sizes.mean()
+    if np.ptp(sizes) < sizes.max() / 10:  # sizes are nearly equal: the effect of a byte cannot be estimated
+        return {"latency": _rounded(float(times.mean()))}
+    a_byte = float((middle * times).sum() / (middle**2).sum())
+    latency = float(times.mean() - a_byte * sizes.mean())
+    if a_byte <= 0 or latency < 0:
+        return {"latency": _rounded(float(times.mean()))}
+    bandwidth = _rounded(1 / a_byte)
+    return {"latency": _rounded(latency), "up": bandwidth, "down": bandwidth}
+
+
+def _nearest(factors: Floats) -> Any:
+    """Return the distribution, of mean 1, that is nearest to these factors; `none` if they hardly vary."""
+    cv = float(factors.std())
+    if cv < 1e-3:
+        return "none"
+    logs, least = np.log(np.maximum(factors, 1e-9)), float(np.quantile(factors, 0.001))
+    candidates: list[dict[str, Any]] = [
+        {"name": "gamma", "cv": _rounded(min(cv, 10.0))},
+        {"name": "lognormal", "sigma": _rounded(min(float(logs.std()), 10.0))},
+        {"name": "exponential"},
+        {"name": "shifted_exponential", "shift": _rounded(min(max(least, 0.0), 0.999))},
+        {"name": "uniform", "spread": _rounded(min(math.sqrt(3.0) * cv, 1.0))},
+        {"name": "pareto", "alpha": _rounded(min(max(1.0 / float((logs - logs.min()).mean()), 1.001), 1000.0))},
+    ]
+    return min(candidates, key=lambda found: distance(factors, _drawn(found)))
+
+
+def _drawn(found: Mapping[str, Any]) -> Floats:
+    """Return draws from a distribution of mean 1."""
+    unit = TypeAdapter(Distributions).validate_python(found).unit()
+    return draw(unit, Streams(0), Stream.TIME, np.arange(DRAWS), 0)
+
+
+def _rounded(value: float) -> float:
+    """Return a number rounded to four significant digits: more are not known."""
+    return float(f"{value:.4g}")
+
+
+def distance(one: Floats, other: Floats) -> float:
+    """Return the largest distance between the distribution functions of two samples."""
+    values = np.sort(np.concatenate([one, other]))
+    parts = [np.searchsorted(np.sort(sample), values, side="right") / len(sample) for sample in (one, other)]
+    return float(np.abs(parts[0] - parts[1]).max())
+
+
+def measured(result: Result) -> dict[str, float | None]:
+    """Return the numbers of a record that a clock can predict, by name; None for a validation error it does not have.
+
+    Raises OutputError if the run had no clock.
+    """
+    if not result.timed:
+        raise OutputError(f"{result.folder}: has no times; give a run with a clock, or one by `fredsim live`")
+    events, seconds = result.events, float(result.summary["time"])
+    return {
+        "seconds": seconds,
+        "arrivals a second": len(events) / seconds,
+        "updates a second": result.summary["updates"] / seconds,
+        "mean staleness": float(events["staleness"].mean()),
+        "90 % of staleness": float(events["staleness"].quantile(0.9)),
+        "validation error": result.summary["validation_error"],
+    }
+
+
+def predicted(
+    result: Result, dispatcher: Mapping[str, Any], folder: Path, root: str | os.PathLike[str] | None = None
+) -> Result:
+    """Simulate a record's experiment on the clock `dispatcher`, for as many events; return the result in `folder`.
+
+    Times given by client must be as many as there are clients. Raises what running the experiment raises.
+    """
+    data = result.config | {"dispatcher": dict(dispatcher), "events": True, "path": "auto"}
+    data |= {"iterations": result.summary["iterations"], **dict.fromkeys(("updates", "seconds", "epochs", "until"))}
+    experiment = open_experiment({k: v for k, v in data.items() if v is not None}, Document(data).place)
+    execute(experiment, folder, root=root)
+    return Result(folder)

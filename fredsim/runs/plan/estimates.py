@@ -1,0 +1,275 @@
+"""Estimates what a run will take: path, memory, bytes sent, and time, which is measured by running its beginning."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fredsim.config.document import flatten
+from fredsim.config.expansion import ResolvedRun
+from fredsim.config.experiment import Affects, Experiment, MlpChoice, irrelevant_to
+from fredsim.config.resolution import placed
+from fredsim.errors import ConfigError
+from fredsim.native.model import TorchModel
+from fredsim.networks.layout import Layout
+from fredsim.networks.linear import Linear
+from fredsim.networks.mlp import Mlp
+from fredsim.numerics.operations import NumpyOperations
+from fredsim.numerics.streams import Streams
+from fredsim.runs.folder.results import Result
+from fredsim.runs.plan.forecast import Milestone, clock_of, forecast_run
+from fredsim.runs.processes.observer import Observer
+from fredsim.runs.single.execution import execute
+from fredsim.runs.single.opening import make_server, with_changes
+from fredsim.runs.single.prepared import Prepared, check_data, prepare
+from fredsim.servers.elementwise import ElementwiseServer
+from fredsim.simulation.plugins.contract import without_average
+from fredsim.simulation.plugins.run_context import RunContext
+from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
+from fredsim.system.memory import reset_peak_memory
+
+__all__ = ["Estimate", "estimate"]
+
+ENOUGH_SECONDS = 0.3  # how long a beginning must take for the time of the whole run to be estimated from it
+FIRST_LENGTH = 64  # iterations of the first beginning that is tried
+PER_CLIENT_ON_CLOCK = 64  # iterations per client of a beginning from which the course of a clock can be forecast …
+MOST_ON_CLOCK = 4096  # … but at most this many iterations in all, or as many as take five times ENOUGH_SECONDS
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one run will take.
+
+    `most_held` is the most tasks whose passes are pending at once (path `hand`), or the most versions of the parameters
+    that clients hold at once (other paths). `memory`, in bytes, is that of these, the server's state, unsent pushes,
+    the clients' own arrays and the data; for a PyTorch module that of the whole process, because most of it is what
+    PyTorch takes, which is measured. `pushed` and `fetched`, in bytes, are those of a run without gates (`gated`:
+    the run has some). `rows` is the number of rows of metrics.csv; `simulated` the seconds on the run's clock, None
+    without one; `exact` whether iterations and simulated seconds are exact; `goal` whether the run has a goal, which
+    may end it earlier; `as_rule` the seconds with asgd in place of a user's server that could be written as a rule
+    (docs/rules.md), None for all others.
+    """
+
+    label: str
+    path: str
+    why: str
+    iterations: int
+    most_held: int
+    memory: int
+    pushed: int
+    fetched: int
+    seconds: float
+    gated: bool
+    rows: int
+    simulated: float | None = None
+    exact: bool = True
+    goal: bool = False
+    as_rule: float | None = None
+
+
+def estimate(
+    runs: Sequence[ResolvedRun],
+    root: str | os.PathLike[str] | None,
+    *,
+    threads: int | None = None,
+    measured: dict[str, dict[str, Any]] | None = None,
+) -> Iterator[Estimate]:
+    """Yield the estimate of each run.
+
+    Runs that differ only in seed, length, rows and the fractional hyper-parameters of server and gates share one
+    measurement, unless these affect who arrives when; `measured` keeps the measurements between calls. `threads` is
+    used for a run that gives no number of threads. Raises what running it raises.
+    """
+    check_data(runs, root)
+    measured = {} if measured is None else measured
+    for run in runs:
+        whole = run.experiment.model_copy(update={"until": None})  # when a goal will be reached cannot be known
+        with placed(run.place):
+            found = _estimate_of(run.label, whole, root, threads, measured)
+        if _could_be_a_rule(whole):
+            with suppress(ConfigError):  # a gate may ask for what asgd does not have
+                as_asgd = with_changes(whole, {"server": {"name": "asgd", "lr": 0.1}})
+                found = replace(found, as_rule=_estimate_of(run.label, as_asgd, root, threads, measured).seconds)
+        yield replace(found, goal=run.experiment.until is not None)
+
+
+def _could_be_a_rule(experiment: Experiment) -> bool:
+    """Return whether the server is a user's that is not a rule, but uses nothing that a rule could not do."""
+    guarded, _ = make_server(experiment)
+    contract = guarded.contract
+    more = ("holds", "cancels", "begins", "fetch", "metrics", "proxies")
+    own = not contract.built_in and not isinstance(guarded.inner, ElementwiseServer) and experiment.average is None
+    plain = contract.pushes == "gradient" and not any(getattr(contract, name) for name in more)
+    return own and plain and isinstance(experiment.model, MlpChoice)
+
+
+def _estimate_of(
+    label: str,
+    experiment: Experiment,
+    root: str | os.PathLike[str] | None,
+    threads: int | None,
+    measured: dict[str, dict[str, Any]],
+) -> Estimate:
+    prepared = prepare(experiment, root)
+    kind = _measurement_key(prepared, threads)
+    if kind not in measured:
+        measured[kind] = _measure(prepared, root, threads)
+    return _estimate(label, prepared, measured[kind])
+
+
+def _measurement_key(prepared: Prepared, threads: int | None) -> str:
+    """Return a key that is equal for runs whose iterations take the same time."""
+    plain = prepared.experiment.plain()
+    kept = {key: value for key, value in plain.items() if key not in irrelevant_to(Affects.TIME)}
+    for part in ("server", "dispatcher"):
+        kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
+    kept["evaluation"] = [prepared.experiment.evaluation.test, prepared.experiment.evaluation.gradient_norm]
+    events, run_clock = prepared.length.events, clock_of(prepared)
+    if run_clock is not None:
+        if run_clock.reacts:  # the order of arrivals then depends on every time
+            kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
+        if prepared.length.until is not None:
+            events = run_clock.clock.expected_arrivals(prepared.length.until)
+    # These decide the path.
+    kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
+    return json.dumps([threads, kept], sort_keys=True)
+
+
+def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None) -> dict[str, Any]:
+    """Run the beginning, longer and longer, until it takes long enough; return its summary.
+
+    Added to the summary are the number of `rows`; `peak`, the most memory that the process had; `ended`, whether the
+    whole run ended within the beginning; and two `milestones` of its clock, one within the beginning and one at its end
+    (fredsim.runs.plan.forecast).
+    """
+    length, clients = prepared.length, prepared.experiment.clients.count
+    total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
+    iterations = min(FIRST_LENGTH, total)
+    run_clock = clock_of(prepared)
+    reacts = run_clock is not None and run_clock.reacts
+    least = min(total, PER_CLIENT_ON_CLOCK * clients, MOST_ON_CLOCK) if reacts else 0
+    milestones: list[Milestone] = []
+    observer = Measuring()
+    while True:
+        reset_peak_memory()
+        with tempfile.TemporaryDirectory() as folder:
+            execute(
+                prepared.experiment,
+                Path(folder) / "run",
+                root=root,
+                observer=observer,
+                most_iterations=iterations,
+                default_threads=threads,
+            )
+            result = Result(Path(folder) / "run")
+            summary = {**result.summary, "rows": len(result.metrics), "peak": observer.peak}
+            if run_clock is not None:
+                columns = (result.metrics[name].tolist() for name in ("iteration", "time"))
+                milestones += list(zip(*columns, strict=True))
+        done, ended = summary["iterations"], summary["iterations"] < iterations
+        enough = ENOUGH_SECONDS if done >= least else 5 * ENOUGH_SECONDS
+        if summary["seconds"] >= enough or ended or iterations >= total:
+            before = max(one for one in milestones if one[0] <= 0.6 * done) if milestones else None
+            return {**summary, "ended": ended, "milestones": milestones and (before, milestones[-1])}
+        wanted = 1.5 * iterations * ENOUGH_SECONDS / max(summary["seconds"], 1e-3)
+        iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
+
+
+class Measuring(Observer):
+    """Keeps how much memory the last run took."""
+
+    peak = 0
+
+    def memory(self, peak: int) -> None:
+        """Keep it."""
+        self.peak = peak
+
+
+def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estimate:
+    experiment, done = prepared.experiment, max(1, int(summary["iterations"]))
+    length, total = prepared.length, None
+    if length.until is None:
+        total = length.iterations or math.ceil((length.updates or 0) * done / max(1, summary["updates"]))
+    forecast = forecast_run(prepared, summary, total)
+    total = forecast.iterations if forecast is not None else total or 0
+    clients = min(experiment.clients.count, total)  # those that arrive at all
+    most_held, memory = _memory(prepared, summary, clients)
+    _, protocol = make_server(experiment)
+    interval = prepared.interval
+    rows = interval.rows(total, total * summary["updates"] / done, forecast.simulated * 1e9 if forecast else 0.0)
+    if length.until is not None and interval.unit == "iterations" and interval.due(total, 0, 0):
+        rows += 1  # the row when the time is over
+    return Estimate(
+        label=label,
+        path=summary["path"],
+        why=summary["path_why"],
+        iterations=total,
+        most_held=most_held,
+        memory=memory,
+        pushed=total * (summary["bytes_pushed"] // max(1, summary["pushes"])),
+        fetched=total * (summary["bytes_fetched"] // max(1, summary["fetches"])),
+        seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
+        gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
+        rows=rows,
+        simulated=forecast.simulated if forecast else None,
+        exact=length.updates is None and (forecast is None or forecast.exact),
+    )
+
+
+def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[int, int]:
+    """Return how much the clients hold at most, and the bytes of memory, both as in `Estimate`.
+
+    `summary` is that of the run's beginning (`_measure`), `clients` how many clients arrive in the whole run.
+    """
+    experiment, model = prepared.experiment, prepared.model
+    size = 4 * model.layout.size
+    guarded, protocol = make_server(experiment)
+    tasks = clients * protocol.tasks_per_client
+    server = without_average(guarded.inner)
+    together = False  # whether the server holds all clients until the last has pushed, so that they share a version
+    if guarded.contract.built_in and guarded.contract.holds:
+        layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
+        context = RunContext(experiment.clients.count, layout, streams, NumpyOperations())
+        guarded.start(np.zeros(1, np.float32), context)
+        together = guarded.pushes_until_release() == experiment.clients.count
+    if summary["path"] == "hand":
+        most_held, each = tasks, _task_bytes(prepared)
+    else:
+        most_held, each = 2 if together else tasks + 1, size
+    held = most_held * each
+    arrays, own = 1, 0
+    if isinstance(server, ElementwiseServer):
+        held += len(server.per_client) * clients * size  # in the same pool
+        arrays += len(server.all_state()) - len(server.per_client)
+    own += protocol.push_gate is not None  # the last gradient sent, or those not sent yet
+    if protocol.compressor is not None:
+        own += getattr(protocol.compressor.inner, "keeps_residual", False)
+    dataset = prepared.dataset
+    data = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
+    if experiment.memory is not None:
+        held = min(held, max(0, int(experiment.memory) - data))
+    own *= clients * size
+    if isinstance(model, TorchModel) and summary["peak"]:  # that of the clients that had arrived is in it
+        missing = (1 - 1 / max(1, clients)) ** summary["iterations"]  # about the share of the clients that had not
+        return most_held, int(summary["peak"] + missing * (own + (0 if together else held)))
+    data *= 4 if isinstance(model, Linear) else 2  # as loaded, and as kernels read it; a gap needs float64, too
+    return most_held, held + arrays * size + own + data
+
+
+def _task_bytes(prepared: Prepared) -> int:
+    """Return the bytes of one task's pending passes: samples, losses, errors, activations."""
+    from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
+
+    mu, model = prepared.experiment.clients.batch_size, prepared.model
+    assert isinstance(model, Mlp)  # no other takes path hand
+    layout = WorkspaceLayout(model.sizes, mu, block_size(mu), 1)
+    return 4 * (2 * mu + int(layout.error_offsets[-1]) + int(layout.activation_offsets[-1]))

@@ -1,0 +1,108 @@
+"""Forecasts how many events a run with a clock will have, and how many simulated seconds it will take.
+
+If no computed result affects who arrives when, the clock is run ahead by itself. Otherwise the forecast is extrapolated
+from the second part of the run's beginning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fredsim.dispatchers.base import Order
+from fredsim.networks.layout import Layout
+from fredsim.numerics.operations import NumpyOperations
+from fredsim.numerics.streams import Streams
+from fredsim.runs.single.opening import make_dispatcher, make_server
+from fredsim.runs.single.prepared import Prepared
+from fredsim.simulation.paths.start import arrivals_react
+from fredsim.simulation.plugins.run_context import RunContext
+from fredsim.simulation.schedule.guarded_clock import GuardedClock
+
+__all__ = ["Forecast", "Milestone", "clock_of", "forecast_run"]
+
+AHEAD = 20_000  # a clock is run ahead for this many events, or for two per client if that is more …
+MOST_AHEAD = 2_000_000  # … but for this many at most
+
+Milestone = tuple[int, float]
+"""A number of events, and the simulated second at which so many had happened."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """How many events a run will have, how many simulated seconds it will take, and whether both are exact."""
+
+    iterations: int
+    simulated: float
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class RunClock:
+    """A run's clock, started; whether computed results affect who arrives when; and a client's local steps."""
+
+    clock: GuardedClock
+    reacts: bool
+    steps: int
+
+
+def clock_of(prepared: Prepared) -> RunClock | None:
+    """Return a run's clock, None if it has none."""
+    clock = make_dispatcher(prepared.experiment)
+    if not isinstance(clock, GuardedClock):
+        return None
+    server, protocol = make_server(prepared.experiment)
+    layout = Layout((("params", (1,)),))
+    context = RunContext(
+        prepared.experiment.clients.count, layout, Streams(prepared.experiment.seed), NumpyOperations()
+    )
+    context.call_init(clock)
+    if not clock.timed:
+        return None
+    return RunClock(clock, arrivals_react(clock, server.contract, protocol), protocol.local_steps)
+
+
+def forecast_run(prepared: Prepared, summary: Mapping[str, Any], iterations: int | None) -> Forecast | None:
+    """Return the forecast of a run of `iterations` (None: until its clock ends it); None for a run without a clock.
+
+    `summary` is that of the run's beginning, with `milestones` and `ended`. Raises SimulationError if no more gradients
+    will arrive.
+    """
+    found = clock_of(prepared)
+    if found is None:
+        return None
+    if found.reacts:
+        milestones, ended = summary["milestones"], summary["ended"]
+    else:
+        milestones, ended = _run_ahead(prepared, found, iterations)
+    (before, began), (done, now) = milestones
+    until = None if prepared.length.until is None else prepared.length.until / 1e9
+    if ended and until is not None:
+        return Forecast(done, until, exact=True)
+    if done == iterations:
+        return Forecast(done, now, exact=True)
+    rate = (done - before) / (now - began) if now > began else math.inf  # events a second
+    if iterations is None:
+        assert until is not None
+        return Forecast(math.ceil(done + (until - now) * rate) if math.isfinite(rate) else done, until)
+    return Forecast(iterations, now + (iterations - done) / rate if rate > 0 else now)
+
+
+def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> tuple[tuple[Milestone, Milestone], bool]:
+    """Return milestones in the middle and at the end of the first arrivals, and whether these are all of the run's."""
+    clients, until = prepared.experiment.clients.count, prepared.length.until
+    clock = found.clock
+    clock.configure(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps, until=until)
+    most = min(max(AHEAD, 2 * clients), MOST_AHEAD, iterations or MOST_AHEAD)
+    order = Order.joined(list(clock.orders(most, until)))
+    assert order.time is not None
+    seconds, count = order.time / 1e9, len(order)
+    ended = count < most
+    if ended and until is None:
+        raise clock.ended_error(count, iterations)
+    if count == 0:
+        return ((0, 0.0), (0, 0.0)), ended
+    middle = (count - 1) // 2
+    return ((middle + 1, float(seconds[middle])), (count, float(seconds[-1]))), ended

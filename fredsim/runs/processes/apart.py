@@ -1,0 +1,180 @@
+"""Every run with a user's own code begins as in a fresh process, whatever was run before.
+
+A user's class may keep something outside its objects: in itself, in its module, anywhere in the process. So a process
+does only one such run itself: the first, if no other code has used the user's modules. Any other run is done in a
+process of its own. Where processes can be forked, these come from one that never imports a user's module, and beginning
+one takes a few hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fredsim.config.document import read_document
+from fredsim.config.experiment import Experiment, config_digest
+from fredsim.config.registry import KNOWN, names_of_classes, registered
+from fredsim.errors import SimulationError
+from fredsim.plugins import modules
+from fredsim.plugins.modules import imported_before
+from fredsim.plugins.user_code import named_modules
+from fredsim.runs.processes.observer import Observer
+from fredsim.runs.processes.processes import Process
+from fredsim.runs.processes.worker import FORKS, Placed
+
+__all__ = [
+    "Apart",
+    "do_apart",
+    "keep_apart",
+    "must_be_apart",
+    "note_code",
+    "note_opened",
+    "note_run",
+    "own_modules",
+    "surroundings_kept",
+]
+
+POLL_SECONDS = 0.1  # between two checks of whether to stop
+
+_opened: list[str] = []  # the digests of the experiments with own code that this process has opened
+_ran: list[str] = []  # and of those that it has run
+_spare: list[Process] = []  # a process from which the next one can be forked
+
+
+def own_modules(experiment: Mapping[str, Any]) -> set[str]:
+    """Return the names of the modules of the user's, or of installed packages, that a resolved experiment names."""
+    found = named_modules(experiment)
+    for kind, names in names_of_classes(experiment).items():
+        if short := {name for name in names if ":" not in name} - KNOWN[kind].keys():  # given by installed packages
+            found |= {point.module for name, point in registered(kind).items() if name in short}
+    return found
+
+
+def note_code(file: Path, experiments: Iterable[Experiment]) -> None:
+    """Note that the user runs what a file in a folder of results describes, if that has own code."""
+    if any(own_modules(experiment.plain()) for experiment in experiments):
+        modules.note_run(config_digest(read_document(file).data))
+
+
+def note_opened(experiment: Experiment) -> None:
+    """Note that parts of an experiment are made in this process; they may leave something in it."""
+    if own_modules(experiment.plain()):
+        _opened.append(experiment.digest)
+
+
+def note_run(experiment: Experiment) -> bool:
+    """Note that an experiment is run in this process; return whether it should be opened first, as elsewhere it was."""
+    if not own_modules(experiment.plain()):
+        return False
+    _ran.append(experiment.digest)
+    return not _opened
+
+
+def keep_apart() -> None:
+    """Let this process do no run with own code itself: it outlives its runs, and must not end with one of them."""
+    _ran.append("")
+
+
+def must_be_apart(experiment: Experiment) -> bool:
+    """Return whether a run must have a process of its own.
+
+    A module without a file, such as a notebook's, cannot be imported in another process.
+    """
+    names = own_modules(experiment.plain())
+    if not names or not all(map(_has_file, names)):
+        return False
+    return bool(_ran) or _opened not in ([], [experiment.digest]) or any(map(imported_before, names))
+
+
+def _has_file(name: str) -> bool:
+    module = sys.modules.get(name)
+    return name != "__main__" and (module is None or getattr(module, "__file__", None) is not None)
+
+
+@dataclass(frozen=True)
+class Apart(Placed):
+    """A task for a process of its own, which takes over this process's surroundings."""
+
+    folder: str = field(default_factory=os.getcwd)
+    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
+    path: list[str] = field(default_factory=lambda: list(sys.path))
+    forks = True
+
+    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> Exception | None:
+        """Do the task."""
+        os.chdir(self.folder)
+        os.environ.clear()
+        os.environ.update(self.environment)
+        sys.path[:] = self.path
+        return super().do(observer, stop, threads)
+
+
+@contextmanager
+def surroundings_kept() -> Iterator[None]:
+    """Leave the environment and the current folder as they were, since later processes begin with them."""
+    environment, folder = dict(os.environ), ""
+    with suppress(OSError):  # the current folder may have been deleted
+        folder = os.getcwd()
+    try:
+        yield
+    finally:
+        if folder:
+            os.chdir(folder)
+        if os.environ != environment:
+            os.environ.clear()
+            os.environ.update(environment)
+
+
+def do_apart(task: Any, observer: Observer, stop: Callable[[], bool]) -> Exception | None:
+    """Do a task (a ProcessTask) in a process of its own; return why it failed, or None."""
+    process = _spare.pop() if _spare else Process(1)
+    ended, sound = threading.Event(), False
+
+    def watch() -> None:
+        while not ended.wait(POLL_SECONDS):
+            if stop():
+                process.stop()
+                return
+
+    watching = threading.Thread(target=watch, daemon=True)
+    try:
+        process.send(Apart(task))
+        watching.start()
+        while (message := _next_message(process)) is not None and message[0] != "done":
+            with suppress(OSError):  # of a checkpoint that was replaced before the observer could read it
+                getattr(observer, message[0])(*message[1:])
+        if message is None:
+            code = process.close()
+            return SimulationError(f"the process of the run ended with exit code {code}")
+        sound = not process.stopped
+        failure: Exception | None = message[1]
+        return failure
+    finally:
+        ended.set()
+        if sound and FORKS and not _spare:
+            _spare.append(process)
+        else:
+            process.kill()
+            process.close()
+
+
+def _next_message(process: Process) -> Any:
+    """Return the next message of a process, None if it has ended."""
+    try:
+        return process.receive()
+    except (EOFError, OSError, pickle.UnpicklingError):
+        return None
+
+
+@atexit.register
+def _end_spare() -> None:
+    while _spare:
+        _spare.pop().close()

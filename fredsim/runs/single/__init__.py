@@ -1,0 +1,1 @@
+"""One run: prepared, started, advanced, and recorded."""

@@ -1,0 +1,102 @@
+"""Opens experiments: makes their parts, without starting them, and refuses parts that do not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fredsim.config.document import Document, PlaceOf
+from fredsim.config.each_run import for_each_run
+from fredsim.config.expansion import Expansion, Source, expand, open_source
+from fredsim.config.experiment import Experiment
+from fredsim.config.registry import build, is_user_clock
+from fredsim.config.resolution import placed, resolve
+from fredsim.dispatchers.base import Timeline
+from fredsim.dispatchers.trace import Trace
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.runs.processes.apart import note_opened
+from fredsim.runs.single.sizes import check_steps
+from fredsim.servers.window_average import WindowAverage
+from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
+from fredsim.simulation.plugins.guarded_server import GuardedServer
+from fredsim.simulation.plugins.protocol import Protocol, make_protocol
+from fredsim.simulation.schedule.guarded_clock import GuardedClock, OwnClock
+from fredsim.system.parquet_files import need_pyarrow
+
+__all__ = ["check", "make_dispatcher", "make_server", "open_expansion", "open_experiment", "with_changes"]
+
+
+def open_expansion(source: Source, overrides: Sequence[str] = ()) -> Expansion:
+    """Return the runs that a source describes. Raises ConfigError, with file and line, for the first invalid one."""
+    expansion = expand(open_source(source), overrides)
+    for_each_run(expansion.runs, lambda run: check(run.experiment, run.place), lambda run: run.label)
+    return expansion
+
+
+def open_experiment(data: Mapping[str, Any], place: PlaceOf) -> Experiment:
+    """Return the experiment that plain data describes. Raises ConfigError, with file and line, if it is not valid."""
+    experiment = resolve(data, place)
+    check(experiment, place)
+    return experiment
+
+
+def with_changes(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """Return an experiment with some keys changed. Raises ConfigError if they do not fit together."""
+    data = {**experiment.plain(), **changes}
+    return open_experiment(data, Document(data).place)
+
+
+def check(experiment: Experiment, place: PlaceOf) -> None:
+    """Raise ConfigError, with file and line, if the parts of an experiment do not fit together.
+
+    Errors of a user's class are ignored here: they occur again in its run, and must not stop the other runs of a sweep.
+    """
+    note_opened(experiment)
+    steps, size = experiment.clients.local_steps, experiment.clients.batch_size
+    with placed(place):
+        if experiment.events:
+            need_pyarrow("events is true: events.parquet")
+        check_steps(f"clients.local_steps is {steps}", steps, size)
+        with suppress(SimulationError):
+            _, protocol = make_server(experiment)
+            steps = protocol.local_steps  # some servers set them
+            check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, size)
+        with suppress(SimulationError):
+            make_dispatcher(experiment)
+
+
+def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
+    """Return the server of an experiment and its protocol (gates, compressor, local steps), not started.
+
+    Raises ConfigError if they do not fit together, SimulationError if a user's class breaks its contract.
+    """
+    server = build("server", experiment.server.name, experiment.server.hyper)
+    if experiment.average is not None:
+        server = WindowAverage(server, **experiment.average.hyper)
+    guarded = GuardedServer(server, experiment.clients.count)
+    return guarded, make_protocol(experiment, guarded.contract)
+
+
+def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
+    """Return the dispatcher of an experiment, not started. Raises as `make_server` does."""
+    found = build("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+    dispatcher = OwnClock(found) if is_user_clock(type(found)) else found
+    clients = experiment.clients.count
+    guarded = (GuardedClock if isinstance(dispatcher, Timeline) else GuardedDispatcher)(dispatcher, clients)
+    if isinstance(dispatcher, Trace):
+        dispatcher.check_length(None if experiment.until else experiment.iterations)
+    if isinstance(guarded, GuardedClock) and not experiment.dispatcher.wait and not guarded.sends_on_arrival:
+        raise ConfigError(
+            "dispatcher.wait is false, and copies take time; a client that does not wait would have several under "
+            "way: leave wait out, or link and server"
+        )
+    for key, by_clock in (
+        ("seconds", experiment.seconds is not None),
+        ("evaluation.unit", experiment.evaluation.unit == "seconds"),
+    ):
+        if by_clock and not guarded.timed:
+            found = experiment.seconds if key == "seconds" else "seconds"
+            remedy = "give dispatcher: {name: clock}, or count in iterations"
+            raise ConfigError(f"{key} is {found}; the dispatcher {experiment.dispatcher.name} has no clock: {remedy}")
+    return guarded

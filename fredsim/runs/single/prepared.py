@@ -1,0 +1,137 @@
+"""Prepares what a run needs before it can be simulated: data, model, length, rows' interval, shards."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fredsim.config.data import Data
+from fredsim.config.each_run import for_each_run
+from fredsim.config.expansion import ResolvedRun
+from fredsim.config.experiment import Evaluation, Experiment, LinearChoice, TorchChoice
+from fredsim.config.partition import Lists, PartitionChoice, make_shards
+from fredsim.config.resolution import check_batch, placed
+from fredsim.data.datasets import Dataset, data_root
+from fredsim.data.shards import Shards
+from fredsim.dispatchers.durations import LAST
+from fredsim.errors import ConfigError
+from fredsim.native.model import TorchModel
+from fredsim.networks.linear import Linear
+from fredsim.networks.mlp import Mlp
+from fredsim.runs.single.opening import make_server
+from fredsim.runs.single.sizes import check_sizes
+from fredsim.simulation.schedule.length import Interval, Length
+from fredsim.system.memory import memory_errors
+
+__all__ = ["Prepared", "check_data", "model_files", "prepare"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run's resolved experiment, data, model, length, and the interval at which rows are recorded.
+
+    `shards` says which training rows each client has; None: all clients share all of them.
+    """
+
+    experiment: Experiment
+    dataset: Dataset
+    model: Mlp | Linear | TorchModel
+    length: Length
+    interval: Interval
+    shards: Shards | None = None
+
+    @property
+    def model_files(self) -> dict[str, str]:
+        """The SHA-256 of the files that a PyTorch module is built from, by name; {} for other models."""
+        return self.model.files if isinstance(self.model, TorchModel) else {}
+
+
+@memory_errors()
+def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_steps: int | None = None) -> Prepared:
+    """Load the data, and make what depends on it. See fredsim.data.datasets.data_root for `root`.
+
+    `local_steps`: how many steps clients take between two pushes, on which an epoch depends; None: as the experiment
+    and its server say. Raises ConfigError, DataError, and SimulationError if a user's server breaks its contract.
+    """
+    data = experiment.data
+    dataset = data.load(data_root(root), experiment.seed)
+    rows = {}
+    if isinstance(data, Data):
+        rows = {"train": len(dataset.train), "validation": len(dataset.validation)}
+    experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
+    check_batch(experiment, len(dataset.train))
+    model = _make_model(experiment, dataset)
+    batches, steps = len(dataset.train) // experiment.clients.batch_size, 1
+    if experiment.epochs or experiment.evaluation.unit == "epochs":
+        steps = local_steps or make_server(experiment)[1].local_steps
+    iterations = -(-experiment.epochs * batches // steps) if experiment.epochs else experiment.iterations
+    if iterations is not None and iterations >= 2**32:
+        raise ConfigError(f"epochs is {experiment.epochs}; that is {iterations:,} iterations, and 2³² are too many")
+    until = None if experiment.seconds is None else nanoseconds(experiment.seconds, "seconds")
+    length = Length(iterations, experiment.updates, until)
+    if not isinstance(model, TorchModel):
+        check_sizes(experiment, model, length)
+    clients = experiment.clients
+    deal = _deal if isinstance(clients.partition, Lists) else _deal_once  # a file may have changed
+    shards = deal(clients.partition, dataset, clients.count, experiment.seed)
+    return Prepared(experiment, dataset, model, length, _interval(experiment.evaluation, batches, steps), shards)
+
+
+def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
+    """Return the SHA-256 of the files that a PyTorch module is built from now, by name; raise as `prepare` does."""
+    return prepare(experiment, root).model_files if isinstance(experiment.model, TorchChoice) else {}
+
+
+def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:
+    """Raise ConfigError, with file and line, or DataError if the data of a run is missing or does not fit it."""
+
+    def check(run: ResolvedRun) -> None:
+        with placed(run.place):
+            prepare(run.experiment, root)
+
+    for_each_run(runs, check, lambda run: run.label)
+
+
+def _deal(partition: PartitionChoice, dataset: Dataset, clients: int, seed: int) -> Shards | None:
+    return make_shards(partition, dataset.train.y, clients, seed)
+
+
+#: The runs of a sweep share shards: making them takes longer than any other check before the first run.
+_deal_once = functools.lru_cache(maxsize=16)(_deal)
+
+
+def _interval(evaluation: Evaluation, batches: int, steps: int) -> Interval:
+    """Return the interval at which rows are recorded; an epoch is `batches` minibatches, an iteration `steps`."""
+    if evaluation.unit == "seconds":
+        return Interval(nanoseconds(evaluation.every, "evaluation.every"), "nanoseconds")
+    every = int(evaluation.every)
+    if evaluation.unit == "epochs":
+        return Interval(every * batches, "iterations", steps)
+    return Interval(every, "updates" if evaluation.unit == "updates" else "iterations")
+
+
+def nanoseconds(seconds: float, key: str) -> int:
+    """Return seconds as nanoseconds, rounded. Raises ConfigError if that is below 1, or more than a clock can count."""
+    found = round(seconds * 1e9)
+    if not 0 < found < LAST:
+        raise ConfigError(f"{key} is {seconds:g} seconds; the clock counts from 1e-9 to {LAST / 1e9:.0f}")
+    return found
+
+
+def _make_model(experiment: Experiment, dataset: Dataset) -> Mlp | Linear | TorchModel:
+    choice = experiment.model
+    if isinstance(choice, LinearChoice):
+        options = {} if isinstance(choice.init, str) else choice.init.model_dump()
+        name = options.pop("name", choice.init)
+        return Linear(dataset.inputs, name, **options)
+    if isinstance(choice, TorchChoice):
+        shape = dataset.shape or (dataset.inputs,)
+        return TorchModel(choice.name, choice.hyper, choice.device, shape, dataset.classes, experiment.seed)
+    init = choice.init
+    return Mlp(
+        sizes=(dataset.inputs, *choice.hidden, dataset.classes),
+        init=init if isinstance(init, str) else init.name,
+        std=1.0 if isinstance(init, str) else init.std,
+    )

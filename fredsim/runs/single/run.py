@@ -1,0 +1,302 @@
+"""Runs one simulation: its growing files, its checkpoints, and the repetition of a run that diverged."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fredsim.compute.engines import Engine
+from fredsim.compute.storage import Limits
+from fredsim.config.choices import Backend
+from fredsim.data.problems import sampler_of
+from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError
+from fredsim.numerics.streams import Streams
+from fredsim.plugins.modules import imported_anew
+from fredsim.plugins.references import by_reference
+from fredsim.plugins.states import State
+from fredsim.runs.checkpoint.checkpoints import (
+    NO_CHECKPOINTS,
+    Checkpoint,
+    CheckpointPolicy,
+    Checkpoints,
+    identity_of_run,
+    resume_errors,
+)
+from fredsim.runs.checkpoint.format import check_restored, check_types
+from fredsim.runs.folder.event_file import EventFile
+from fredsim.runs.folder.growing_files import GrowingFile, GrowingText
+from fredsim.runs.processes.observer import Observer
+from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
+from fredsim.runs.single.measures import measures_of
+from fredsim.runs.single.opening import make_server
+from fredsim.runs.single.prepared import Prepared
+from fredsim.simulation.paths.loop import Diverged, Outcome, Parts, Simulation
+from fredsim.simulation.paths.probe import Probe
+from fredsim.simulation.record.recorder import TEST, Recorder, Row
+from fredsim.simulation.schedule.event_log import EventLog
+from fredsim.simulation.schedule.length import Goal, Length
+
+__all__ = ["Run"]
+
+#: The largest share of a run's time that checkpoints may take: after a slow one, the next comes later.
+MOST_CHECKPOINT_SHARE = 0.02
+
+
+class Run:
+    """Simulates one experiment, and writes metrics.csv and the other growing files meanwhile.
+
+    The constructor refuses parts that do not fit together; it touches no file.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        backend: Backend,
+        engine: Engine,
+        folder: Path,
+        observer: Observer,
+        stop: Callable[[], bool],
+        length: Length,
+        *,
+        policy: CheckpointPolicy = NO_CHECKPOINTS,
+        stop_at: int | None = None,
+        hooks: Hooks = SIMULATED_RUN,
+    ) -> None:
+        """Make the simulation; `stop_at` is an iteration at which it stops as if interrupted."""
+        self._checkpoints, self._seconds_between = Checkpoints(folder, keep=policy.keep), policy.seconds
+        self._prepared, self._backend, self._engine = prepared, backend, engine
+        self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
+        self._folder, self._stop_at, self._hooks = folder, stop_at, hooks
+        self._metrics, self._probe = GrowingText(folder / "metrics.csv"), GrowingText(folder / "probe.csv")
+        self._events = EventFile(folder / "events.parquet")
+        self._files: list[GrowingFile] = [self._metrics]
+        if prepared.experiment.probe is not None:
+            self._files.append(self._probe)
+        if prepared.experiment.events:
+            self._files.append(self._events)
+        self._extra_files = {name: GrowingText(folder / name) for name in hooks.files}
+        self._files += self._extra_files.values()
+        self._measures = measures_of(prepared, backend, engine.threads)
+        self._next_due = 0.0  # the time at which the next checkpoint is due, by time.perf_counter
+        self._last_checkpoint, self._failure = 0, ""  # its iteration; why the last one could not be written
+        self.simulation, self.recorder = self._make()
+        self.identify({})
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The columns of metrics.csv that measure the parameters."""
+        return tuple(self._measures)
+
+    def identify(self, code: Mapping[str, str]) -> None:
+        """Set the identity that checkpoints must have; `code` has the SHA-256 of the user's modules, by name."""
+        path = self.simulation.choice.path
+        self._identity = identity_of_run(
+            self._prepared.experiment, self._backend, path, code, self._prepared.model_files
+        )
+
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """Restore the newest checkpoint that the run can continue from, and return it; None if there is none.
+
+        Tells the observer why newer ones cannot be used. Raises FredsimError if a user's class refuses the state.
+        """
+        latest = None
+        while True:
+            checkpoint, faults = self._checkpoints.newest(self._identity, latest)
+            for fault in faults:
+                self._observer.note(fault)
+            if checkpoint is None:
+                return None
+            try:
+                self._restore(checkpoint)
+            except Exception as error:  # of any type: the state may be nonsense with correct digests
+                if isinstance(error, FredsimError) and self._identity["code"]:  # the user can correct the class
+                    raise
+                what = f"its state does not fit: {type(error).__name__} {error}"
+                self._observer.note(f"the checkpoint at iteration {checkpoint.iteration}: cannot be used ({what})")
+                self.simulation, self.recorder = self._make()
+                latest = checkpoint.iteration - 1
+            else:
+                self._observer.note(f"continues from the checkpoint at iteration {checkpoint.iteration}")
+                return checkpoint
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """Restore a checkpoint's state in the simulation, which has not begun. Raises ValueError if it does not fit."""
+        names, wanted = sorted(checkpoint.files), sorted(file.name for file in self._files)
+        if names != wanted:
+            raise ValueError(f"it is of {', '.join(names) or 'no files'}, not of {', '.join(wanted)}")
+        if self._identity["code"]:  # what a user's class restores of a state is its own choice: no checks
+            self.simulation.put_state(checkpoint.state)
+        else:
+            with by_reference():  # only these two: the other parts compute something when they are asked for a state
+                parts = {"server": self.simulation.server.take_state(), "recorder": self.recorder.take_state()}
+            first = {f"{of}.{name}": v for of, part in parts.items() for name, v in part.items()}
+            check_types(checkpoint.state, first, np.asarray(self.simulation.server.params))
+            self.simulation.put_state(checkpoint.state)
+            check_restored(checkpoint.state, self._state())
+        self.simulation.spent = dict(checkpoint.spent)
+
+    def _state(self) -> State:
+        """Return the simulation's state by reference, without copying arrays."""
+        with by_reference():
+            return self.simulation.take_state()
+
+    def __call__(self, checkpoint: Checkpoint | None = None) -> tuple[Outcome, Recorder]:
+        """Run to the end, from a checkpoint if one is given; return how the run ended, and its recorder.
+
+        Updates are made in place. So if the run diverges, it is repeated, from the last checkpoint or else from the
+        beginning, up to the event before the divergence: that gives its last finite parameters.
+        """
+        try:
+            return self._run(checkpoint)
+        except Diverged as diverged:
+            if not self._hooks.replayable:
+                raise
+            self._length, self._stop, self._seconds_between = Length(diverged.iteration), lambda: False, 0.0
+            trusted = self.simulation.declares_state
+            with imported_anew(self._identity["code"]):  # a user's module may keep something of the first time
+                self.simulation, self.recorder = self._make()
+                last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
+                if last is not None:
+                    self._restore(last)
+                try:
+                    outcome, recorder = self._run(last)
+                except Diverged as again:
+                    first, second = diverged.iteration, again.iteration
+                    what = (
+                        f"diverges at iteration {first}, and at {second} when it is run again to save what was before"
+                    )
+                    raise SimulationError(
+                        f"{what}; a class of the user's keeps something outside its objects"
+                    ) from None
+            return replace(outcome, status="diverged"), recorder
+
+    def events(self, checkpoint: Checkpoint | None = None) -> Generator[Simulation]:
+        """Run event by event; yield the simulation at the beginning and after each event. Raises Diverged."""
+        if checkpoint is not None:
+            with resume_errors(checkpoint, self._checkpoints.folder):
+                self._restore(checkpoint)
+        simulation, length = self.simulation, self._length
+        with self._open_files(checkpoint):
+            yield simulation
+            while length.events_left(simulation.iteration, simulation.server.timestamp) != 0:
+                before = simulation.iteration
+                simulation.process_until(replace(length, iterations=before + 1))
+                if simulation.iteration == before:  # the clock has passed the run's end
+                    return
+                yield simulation
+
+    @np.errstate(all="ignore")  # a run that overflows diverges, which is reported
+    def _run(self, checkpoint: Checkpoint | None) -> tuple[Outcome, Recorder]:
+        """Run to the end, from a checkpoint if one was restored."""
+        self._next_due = time.perf_counter() + self._seconds_between
+        with self._open_files(checkpoint):
+            try:
+                return self.simulation.run(self._length, self._interrupted), self.recorder
+            except ClusterError:  # the events so far are kept, and the run can continue from them
+                self._interrupted()
+                raise
+
+    @contextmanager
+    def _open_files(self, checkpoint: Checkpoint | None) -> Iterator[None]:
+        """Open the growing files, cut back to what they were at a checkpoint if one was restored."""
+        for file in self._files:
+            file.size = 0 if checkpoint is None else checkpoint.files[file.name].size
+        with ExitStack() as opened:
+            for file in self._files:
+                opened.enter_context(file)
+            if checkpoint is None:
+                csv.writer(self._metrics, lineterminator="\n").writerow(self.recorder.columns)
+            yield
+
+    def _progress(self, iteration: int, timestamp: int, seconds: float) -> None:
+        """Tell the observer how far the run is, and write a checkpoint if one is due."""
+        self._observer.advance(iteration, timestamp, seconds)
+        if self._seconds_between and time.perf_counter() >= self._next_due and iteration > self._last_checkpoint:
+            self._checkpoint()
+
+    def _interrupted(self) -> None:
+        """Write a checkpoint from which the interrupted run can continue, unless checkpoints are off."""
+        if self._seconds_between:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """Write a checkpoint; if that fails, tell the observer why, and let the run continue without it."""
+        began, simulation = time.perf_counter(), self.simulation
+        files = {file.name: file.prefix for file in self._files}
+        try:
+            state, spent = self._state(), simulation.spent_so_far()
+            self._checkpoints.write(Checkpoint(simulation.iteration, self._identity, files, state, spent))
+            self._observer.checkpoint(simulation.iteration)
+            self._failure = ""
+        except (SimulationError, OSError) as error:
+            known, self._failure = self._failure, str(getattr(error, "strerror", None) or error)
+            if self._failure != known:  # not again and again
+                self._observer.note(f"no checkpoint at iteration {simulation.iteration}: {self._failure}")
+        now, self._last_checkpoint = time.perf_counter(), simulation.iteration
+        self._next_due = now + max(self._seconds_between, (now - began) / MOST_CHECKPOINT_SHARE)
+
+    @np.errstate(all="ignore")
+    def _make(self) -> tuple[Simulation, Recorder]:
+        """Return a new simulation, which has not begun, and its recorder."""
+        prepared, experiment = self._prepared, self._prepared.experiment
+        streams = Streams(experiment.seed)
+        dispatcher = self._hooks.dispatcher(experiment)
+        server, protocol = make_server(experiment)
+        size = experiment.clients.batch_size
+        params = prepared.model.initial(streams)
+        if not np.isfinite(params).all():
+            raise ConfigError("model.init gives parameters that are not finite in float32; choose smaller ones")
+        writer = csv.writer(self._metrics, lineterminator="\n")
+
+        def on_row(row: Row) -> None:
+            writer.writerow(row.values())
+            self._observer.row(row)
+
+        evaluation, clients = experiment.evaluation, experiment.clients.count
+        more = [*(TEST if evaluation.test else ()), *self._measures]
+        recorder = Recorder(on_row, more=more, clients=clients if evaluation.per_client else 0)
+        timed, may_give_up = dispatcher.timed, dispatcher.may_give_up
+        log = EventLog(self._events, clients, timed=timed, may_give_up=may_give_up) if experiment.events else None
+        parts = Parts(
+            model=prepared.model,
+            params=params,
+            engine=self._engine,
+            server=server,
+            dispatcher=dispatcher,
+            protocol=protocol,
+            sampler=sampler_of(prepared.dataset, experiment.clients.sampling, size, streams, prepared.shards),
+            streams=streams,
+            clients=experiment.clients.count,
+            length=prepared.length,  # of the whole run, even if only a part is done now: the path depends on it
+            drawn=self._drawn,
+            limits=Limits(experiment.window, self._memory(), self._folder),
+            path=experiment.path,
+            backend=self._backend,
+            interval=prepared.interval,
+            test=evaluation.test,
+            measures=self._measures,
+            recorder=recorder,
+            progress=self._progress,
+            stop=self._stop,
+            stop_at=self._stop_at,
+            probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
+            log=log,
+            goal=None if experiment.until is None else Goal(*experiment.until.goal),
+        )
+        simulation = self._hooks.simulation(parts, self._extra_files)
+        if log is not None:
+            self._events.columns = log.columns
+        return simulation, recorder
+
+    def _memory(self) -> int | None:
+        """Return how many bytes of the limit `memory` the data leaves for what clients hold; None if there is none."""
+        limit, dataset = self._prepared.experiment.memory, self._prepared.dataset
+        if limit is None:
+            return None
+        return max(0, int(limit) - sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test)))

@@ -1,0 +1,1 @@
+"""Runs done again and compared, bit by bit."""

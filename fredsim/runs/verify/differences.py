@@ -1,0 +1,131 @@
+"""Finds where two runs first differ, bit for bit, by comparing the files of their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fredsim.config.document import differing, read_document
+from fredsim.config.experiment import Affects, irrelevant_to
+from fredsim.errors import OutputError, one_line
+from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.run_files import file_digest, first_line, read_recorded, requested_files
+from fredsim.system.csv_files import read_cells
+from fredsim.system.files import read_bytes
+from fredsim.system.parquet_files import open_parquet
+
+__all__ = ["check", "difference", "last_common_row", "reasons"]
+
+#: The keys of summary.json that are compared.
+NUMBERS = (
+    "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
+    "pushes", "fetches", "bytes_pushed", "bytes_fetched",
+)  # fmt: skip
+
+
+def check(*results: Result, configs: bool = False) -> None:
+    """Raise OutputError if a file to be compared is missing or damaged or, with `configs`, a config.yaml was edited."""
+    for result in results:
+        _ = result.metrics, result.staleness, configs and result.config
+        difference(result, result)
+
+
+def last_common_row(one: Result, other: Result) -> int:
+    """Return the iteration of the last row up to which two runs have the same metrics.csv, −1 if there is none."""
+    found = -1
+    for left, right in zip(*(read_cells(run.folder / "metrics.csv") for run in (one, other)), strict=False):
+        if left != right:
+            break
+        found = int(left["iteration"])
+    return found
+
+
+def reasons(one: Result, other: Result) -> list[str]:
+    """Say how the experiments and the code of two recorded runs differ, a line each."""
+    ignored = dict.fromkeys(irrelevant_to(Affects.BITS | Affects.TIME))
+    left, right = (result.config | ignored for result in (one, other))
+    keys = differing(left, right, "{} is {} and {}")
+    codes = [result.summary.get("code", {}) for result in (one, other)]
+    modules = [name for name in sorted({*codes[0], *codes[1]}) if codes[0].get(name) != codes[1].get(name)]
+    return [*([f"config.yaml: {keys}"] if keys else []), *(f"the module {name} differs" for name in modules)]
+
+
+def difference(one: Result, other: Result, *, again: bool = False) -> str | None:
+    """Return where two runs first differ: in metrics.csv, the summary's numbers, the parameters, or the other files.
+
+    If they do not differ, return which file was changed since a run wrote it, or None if none was. `again`: `one` is
+    the record, and `other` a repetition of it.
+    """
+    names = ("the record", "the run now") if again else (one.folder, other.folder)
+    both, before = ("{} (recorded) and {} (now)" if again else "{} and {}").format, ""
+    rows = (read_cells(run.folder / "metrics.csv") for run in (one, other))
+    for line, (left, right) in enumerate(zip_longest(*rows), start=2):
+        if left is None or right is None:
+            return f"metrics.csv, line {line}: {names[left is not None]} ends here, {before}"
+        if left["iteration"] != right["iteration"]:
+            return f"metrics.csv, line {line}: iteration is {both(left['iteration'], right['iteration'])}"
+        before = f"after iteration {left['iteration']}"
+        for key in ("digest", *left):
+            if left.get(key) != right.get(key):
+                at = f"metrics.csv, line {line}, iteration {left['iteration']}"
+                return f"{at}: {key} is {both(left.get(key), right.get(key))}"
+    for key in NUMBERS:
+        if one.summary.get(key) != other.summary.get(key):
+            return f"summary.json: {key} is {both(one.summary.get(key), other.summary.get(key))}"
+    for name in {**one.params, **other.params}:
+        values, theirs = one.params.get(name), other.params.get(name)
+        if (
+            values is None
+            or theirs is None
+            or {(values.shape, np.dtype(np.float32))} != {(array.shape, array.dtype) for array in (values, theirs)}
+        ):
+            return f"params.safetensors: {name} is not in both with one shape and type"
+        unequal = np.flatnonzero(values.view(np.uint32) != other.params[name].view(np.uint32))
+        if len(unequal):
+            place = tuple(int(i) for i in np.unravel_index(unequal[0], values.shape))
+            found = both(repr(values[place]), repr(other.params[name][place]))
+            return f"params.safetensors: {name}{list(place)} is {found}"
+    configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
+    one_asks, other_asks = map(requested_files, configs)
+    some = [name for name in one_asks if name in other_asks]
+    for name in ("metrics.csv", "staleness.csv", *(["params.safetensors"] if again else []), *some):
+        if name.endswith(".parquet"):
+            if found := _first_row(name, [result.folder / name for result in (one, other)], both):
+                return found
+            continue
+        contents = [read_recorded(result.folder / name, read_bytes) for result in (one, other)]
+        if contents[0] != contents[1]:
+            return first_line(name, contents, both)
+    return next((change for result in (one, other) for change in result.changed_files), None)
+
+
+def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]) -> str:
+    """Say where two Parquet files first differ; they are read in batches, as they may be larger than memory."""
+    if read_recorded(paths[0], file_digest) == read_recorded(paths[1], file_digest):
+        return ""
+    try:
+        return _first_difference(name, [open_parquet(path)[0] for path in paths], both)
+    except OutputError as error:
+        raise OutputError(f"{error}; run the experiment again") from None
+    except (OSError, ValueError) as error:  # pyarrow's: the footer is whole, but not what it refers to
+        either = " or ".join(map(str, paths))
+        raise OutputError(f"{either}: cannot be read ({one_line(error)}); run the experiment again") from None
+
+
+def _first_difference(name: str, files: Sequence[Any], both: Callable[[str, str], str]) -> str:
+    """Say in which row and column two open Parquet files first differ."""
+    before = 0
+    for left, right in zip_longest(*(file.iter_batches() for file in files)):
+        if left is None or right is None or left.schema != right.schema or len(left) != len(right):
+            break
+        for column in left.schema.names:
+            values = left[column].to_pylist(), right[column].to_pylist()
+            row = next((i for i, (a, b) in enumerate(zip(*values, strict=True)) if a != b), None)
+            if row is not None:
+                return f"{name}, row {before + row}: {column} is {both(*(str(of[row]) for of in values))}"
+        before += len(left)
+    return f"{name}: differs from row {before} on, or in its columns"

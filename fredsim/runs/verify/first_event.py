@@ -1,0 +1,159 @@
+"""Finds the first event at which two recorded runs differ, by running both again, event by event, side by side."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from fredsim.errors import FredsimError
+from fredsim.plugins.arrays import same
+from fredsim.plugins.modules import imported_anew
+from fredsim.runs.checkpoint.checkpoints import Checkpoints
+from fredsim.runs.folder.results import Result
+from fredsim.runs.processes.apart import own_modules
+from fredsim.runs.processes.observer import Observer
+from fredsim.runs.single.hooks import Hooks
+from fredsim.runs.single.prepared import prepare
+from fredsim.runs.single.run import Run
+from fredsim.runs.verify.differences import last_common_row
+from fredsim.runs.verify.verify import identity_of, recorded_experiment
+from fredsim.simulation.paths.engines import make_engine, resolve_backend
+from fredsim.simulation.paths.event_details import EVENT_PARTS, DetailedSnapshots, EventDetails
+from fredsim.simulation.paths.loop import Diverged, Simulation
+from fredsim.simulation.paths.start import make_simulation
+
+__all__ = ["first_event", "replay"]
+
+Root = str | os.PathLike[str] | None
+
+
+def first_event(one: Result, other: Result, *, root: Root = None, observer: Observer | None = None) -> str:
+    """Say at which event two runs first differ, and in what, when they are run again.
+
+    These parts of each event are compared, in this order: who arrived when, and from which timestamp the task started
+    (order); the samples (minibatch); what the client computed from them (gradient); what reached the server (push); the
+    parameters after the event (update). The runs are done again on the path `snapshots`, which has the same bits as
+    every path, from the last checkpoints before the first row that differs, if both kept some on that path. If they
+    cannot be run again, the text says why.
+    """
+    observer, before = observer or Observer(), last_common_row(one, other)
+    try:
+        identities = [identity_of(result, root) | {"path": ""} for result in (one, other)]
+        if identities[0] == identities[1]:
+            return "both repeat to the same run: `fredsim verify` says which differs from what it recorded"
+        starts = [_last_checkpoint(result, before, root) for result in (one, other)]
+        found = None if None in starts else _side_by_side(one, other, starts, root, observer)
+        return found or _side_by_side(one, other, [None, None], root, observer) or "run again they do not differ"
+    except FredsimError as error:
+        return f"they cannot be run again: {error}"
+
+
+def _side_by_side(
+    one: Result, other: Result, starts: Sequence[int | None], root: Root, observer: Observer
+) -> str | None:
+    """Run both event by event from these checkpoints (None: from the beginning); return what differs first.
+
+    Return None if nothing differs, or if the checkpoints themselves already differ.
+    """
+    with ExitStack() as opened, np.errstate(all="ignore"):
+        left, right = (
+            opened.enter_context(_rerun(result, start, root, run_observer))
+            for result, start, run_observer in zip((one, other), starts, (observer, Observer()), strict=True)
+        )
+        a, b = next(left), next(right)
+        while a.iteration != b.iteration:
+            next(left if a.iteration < b.iteration else right)
+        if not same(*(np.asarray(run.server.params) for run in (a, b))):
+            return "the parameters differ before the first event" if None in starts else None
+        for ours, theirs in zip_longest(_events(left), _events(right), fillvalue="ends"):
+            if ours == theirs == "diverges":
+                return None
+            at = f"iteration {max(a.iteration, b.iteration) - 1}"
+            for event, run in ((ours, one), (theirs, other)):
+                if isinstance(event, str):
+                    return f"{at}: {run.folder} {event}, the other one does not"
+            assert isinstance(ours, EventDetails)
+            assert isinstance(theirs, EventDetails)
+            for name in EVENT_PARTS:
+                if not same(getattr(ours, name), getattr(theirs, name)):
+                    return f"{at}: {_describe_difference(name, ours, theirs)}"
+    return None
+
+
+def _events(simulations: Iterator[Simulation]) -> Iterator[EventDetails | str]:
+    """Yield the events of a run and, if it diverges, the text "diverges" after them."""
+    try:
+        for simulation in simulations:
+            yield cast(DetailedSnapshots, simulation).event
+    except Diverged:
+        yield "diverges"
+
+
+@contextmanager
+def _rerun(result: Result, start: int | None, root: Root, observer: Observer) -> Iterator[Generator[Simulation]]:
+    """Give a generator of a recorded run's simulation: at checkpoint `start`, None: at first; then after each event."""
+    experiment = recorded_experiment(result)
+    experiment = experiment.model_copy(update={"path": "snapshots", "memory": None})
+    with ExitStack() as opened:
+        scratch = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        with imported_anew(own_modules(experiment.plain())):  # the two runs share nothing of a user's modules
+            prepared, backend = prepare(experiment, root), resolve_backend(experiment.backend)
+            size = experiment.clients.batch_size
+            engine = make_engine(backend, prepared.model, prepared.dataset, size, experiment.threads)
+            opened.callback(engine.close)
+            run = Run(
+                prepared, backend, engine, scratch, observer, lambda: False, prepared.length,
+                hooks=Hooks(simulation=lambda parts, _: make_simulation(parts, DetailedSnapshots)),
+            )  # fmt: skip
+        observer.begin(result.folder.name, prepared.length.iterations, prepared.length.updates, experiment.seconds)
+        checkpoint = None
+        if start is not None:
+            Checkpoints(result.folder).copy(start, scratch)
+            checkpoint = Checkpoints(scratch).read(start)
+        events = run.events(checkpoint)
+        opened.callback(events.close)
+        yield events
+
+
+@contextmanager
+def replay(result: Result, root: Root = None) -> Iterator[Iterator[EventDetails]]:
+    """Give the events of a recorded run, which is run again event by event."""
+    with _rerun(result, None, root, Observer()) as simulations:
+        next(simulations)
+        yield (event for event in _events(simulations) if isinstance(event, EventDetails))
+
+
+def _last_checkpoint(result: Result, before: int, root: Root) -> int | None:
+    """Return the iteration of the last checkpoint on path `snapshots` up to `before`, None if the run kept none."""
+    if result.summary["path"] != "snapshots":
+        return None
+    found, _ = Checkpoints(result.folder).newest(identity_of(result, root), before)
+    return None if found is None else found.iteration
+
+
+def _describe_difference(name: str, one: EventDetails, other: EventDetails) -> str:
+    """Say how a part of an event differs."""
+    if name == "order":
+        texts = (f"client {c} at {t:,} ns from timestamp {s}" if t else f"client {c} from timestamp {s}"
+                for c, s, t in (one.order, other.order))  # fmt: skip
+        return f"the order differs: {' and '.join(texts)}"
+    ours, theirs = getattr(one, name), getattr(other, name)
+    if ours is None or theirs is None:
+        return f"client {one.client}'s push is dropped in one of them"
+    at = "" if ours.shape != theirs.shape else _first_place(ours, theirs)
+    return f"client {one.client}'s {name} differs{at}"
+
+
+def _first_place(one: Any, other: Any) -> str:
+    """Say where two arrays of one shape first differ, and in how many places they do."""
+    bits = np.uint32 if one.dtype == np.float32 else one.dtype
+    unequal = np.flatnonzero(np.ascontiguousarray(one).view(bits) != np.ascontiguousarray(other).view(bits))
+    values = [repr(array.reshape(-1)[unequal[0]].item()) for array in (one, other)]
+    return f" in {len(unequal):,} of {one.size:,} numbers, first at {unequal[0]}: {values[0]} and {values[1]}"

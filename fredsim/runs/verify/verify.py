@@ -1,0 +1,287 @@
+"""Verifies that a recorded run is what its experiment gives, by running it again: as a whole, or piece by piece.
+
+A piece begins at one recorded checkpoint and must reach the next one with the same state, byte for byte, and the same
+contents of the growing files. The first piece begins at the beginning, and the last one ends as the run did. So if no
+piece differs, the whole run is verified.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fredsim.config.document import read_document
+from fredsim.config.experiment import Experiment, config_digest, exchange_keys
+from fredsim.errors import FredsimError, OutputError
+from fredsim.plugins.arrays import same
+from fredsim.plugins.modules import look_as_recorded
+from fredsim.plugins.states import State
+from fredsim.plugins.user_code import code_changes, user_code_digests
+from fredsim.runs.checkpoint.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
+from fredsim.runs.folder.record import file_changes, record_difference
+from fredsim.runs.folder.results import Result, load
+from fredsim.runs.folder.run_files import first_line, read_recorded
+from fredsim.runs.many.runner import stop_on_interrupt
+from fredsim.runs.processes.observer import Monitor, Observer
+from fredsim.runs.processes.processes import Processes, ProcessTask
+from fredsim.runs.single.execution import execute
+from fredsim.runs.single.opening import open_experiment
+from fredsim.runs.single.prepared import model_files, prepare
+from fredsim.runs.verify.differences import check, difference
+from fredsim.system.files import read_bytes
+
+__all__ = [
+    "DifferenceError",
+    "changes",
+    "identity_of",
+    "on_backend",
+    "recorded_experiment",
+    "repeat_all",
+    "results_of",
+    "verify",
+    "verify_all",
+]  # fmt: skip
+
+AT_STOP_ONLY = CheckpointPolicy(math.inf, keep=True)
+
+
+AnyTask = TypeVar("AnyTask", bound=ProcessTask)
+
+
+class DifferenceError(FredsimError):
+    """A run, or a piece of one, was repeated and differs from its record."""
+
+
+def verify(
+    result: Result, *, root: Path | None = None, backend: str | None = None, observer: Observer | None = None
+) -> str | None:
+    """Run the recorded experiment again and return the first difference, or None if every bit is the same.
+
+    The digests row by row, the summary's numbers, and the bytes of the other files are compared. An interrupted run is
+    repeated as far as it got. `backend`: the one to compute on. Raises what running it raises, and OutputError.
+    """
+    experiment = recorded_experiment(result, backend)
+    check(result)  # before the run, not after it
+    with tempfile.TemporaryDirectory() as folder:
+        execute(
+            experiment,
+            Path(folder),
+            root=root,
+            observer=observer,
+            most_iterations=_stopped_at(result),
+            label=result.folder.name,
+        )
+        return _difference(result, Result(Path(folder)))
+
+
+def _difference(result: Result, again: Result) -> str | None:
+    """Return where a record and its repetition first differ: in a file, in an entry of the record, in a checkpoint."""
+    found = difference(result, again, again=True) or record_difference(result, again)
+    return found or next(Checkpoints(result.folder).faults(), None)
+
+
+def verify_all(
+    results: Sequence[Result],
+    jobs: int,
+    new_monitor: Callable[[], Monitor],
+    root: Path | None = None,
+    backend: str | None = None,
+) -> Iterator[tuple[Result, str | None]]:
+    """Yield each result with its first difference, or None.
+
+    With one job, results are verified one after another; with more, their pieces in parallel. `new_monitor` returns a
+    monitor that shows the progress. Raises what running raises, and KeyboardInterrupt when interrupted.
+    """
+    if jobs == 1:
+        for result in results:
+            with new_monitor() as monitor:
+                difference = verify(result, root=root, backend=backend, observer=monitor.observer())
+            yield result, difference
+        return
+    with new_monitor() as monitor:
+        pieces = {result.folder: pieces_of(result, root, backend, monitor) for result in results}
+        found = repeat_all(list(chain(*pieces.values())), jobs, monitor)
+    for result in results:
+        yield result, next((found[piece] for piece in pieces[result.folder] if found[piece] is not None), None)
+
+
+def repeat_all(tasks: Sequence[AnyTask], jobs: int, monitor: Monitor) -> dict[AnyTask, str | None]:
+    """Do all tasks, which repeat recorded runs, `jobs` in parallel; return how each differs from its record, or None.
+
+    If tasks cannot be done, raises the error of the first of them, in order; KeyboardInterrupt when interrupted.
+    """
+    ended: dict[AnyTask, Exception | None] = {}
+    with stop_on_interrupt() as stop:
+        Processes(tasks, jobs, monitor, stop, ended.__setitem__).run()
+        if stop():
+            raise KeyboardInterrupt
+    for task in tasks:
+        error = ended[task]
+        if error is not None and not isinstance(error, DifferenceError):
+            raise error
+    return {task: None if ended[task] is None else str(ended[task]) for task in tasks}
+
+
+def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: Monitor) -> list[Piece]:
+    """Return the pieces of a run between its checkpoints.
+
+    It is a single piece if this code can continue from none of them, or if another backend than the recorded one is to
+    be used. Damaged checkpoints are reported to the monitor.
+    """
+    if backend is not None:
+        return [Piece(result.folder, None, None, root, backend)]
+    checkpoints, identity = Checkpoints(result.folder), identity_of(result, root)
+    whole: list[int | None] = []
+    for iteration in checkpoints.iterations:
+        if iteration >= result.summary["iterations"]:  # the last piece ends there
+            break
+        try:
+            whole.append(checkpoints.read(iteration, identity).iteration)
+        except OutputError as error:
+            monitor.note(str(error))
+    return [Piece(result.folder, begin, end, root) for begin, end in pairwise([None, *whole, None])]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a recorded run that is to be repeated, from the checkpoint at iteration `begin` to that at `end`.
+
+    `begin` None is the beginning of the run, `end` None its end.
+    """
+
+    folder: Path
+    begin: int | None
+    end: int | None
+    root: str | os.PathLike[str] | None
+    backend: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The piece's name where its progress is shown."""
+        return f"{self.folder.name} from {self.begin or 0}{'' if self.end is None else f' to {self.end}'}"
+
+    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
+        """Repeat it, on `threads` threads if its experiment gives no number; return what is wrong, or None."""
+        try:
+            with tempfile.TemporaryDirectory() as scratch:
+                found = self._difference(Path(scratch), observer, stop, threads)
+        except FredsimError as error:
+            return error
+        return None if found is None else DifferenceError(found)
+
+    def _difference(
+        self, scratch: Path, observer: Observer, stop: Callable[[], bool], threads: int | None
+    ) -> str | None:
+        result, end = Result(self.folder, as_found=True), self.end
+        if self.begin is not None:
+            Checkpoints(self.folder).copy(self.begin, scratch)
+            (scratch / "config.yaml").write_bytes(read_recorded(self.folder / "config.yaml", read_bytes))
+        experiment = recorded_experiment(result, self.backend)
+        if not result.live and (self.begin is not None or end is not None):  # checkpoints need the recorded path
+            experiment = experiment.model_copy(update={"path": result.summary["path"]})
+        execute(
+            experiment, scratch, root=self.root, observer=observer, stop=stop,
+            stop_at=end, most_iterations=_stopped_at(result) if end is None else None, label=self.label,
+            default_threads=threads, policy=AT_STOP_ONLY,
+        )  # fmt: skip
+        if stop():
+            return None
+        if end is None:
+            return _difference(result, Result(scratch))
+        recorded, now = (_checkpoint_at(end, folder) for folder in (self.folder, scratch))
+        if now is None or recorded is None:
+            return f"the run now does not stop at iteration {end}, where there is a checkpoint"
+        return self._first_difference(recorded, now, scratch)
+
+    def _first_difference(self, recorded: Checkpoint, now: Checkpoint, scratch: Path) -> str | None:
+        """Return where the recorded checkpoint at the end of the piece and the new one differ, or None."""
+        between = f"between iterations {self.begin or 0} and {self.end}"
+        for name, file in recorded.files.items():
+            if now.files[name] != file:
+                prefixes = (self.folder, file), (scratch, now.files[name])
+                contents = [read_recorded(folder / name, read_bytes)[: prefix.size] for folder, prefix in prefixes]
+                return f"{between}: {first_line(name, contents, '{} (recorded) and {} (now)'.format)}"
+        differing = first_unequal(recorded.state, now.state)
+        return f"{between}: the state's {differing} differs" if differing else None
+
+
+def first_unequal(one: State, other: State) -> str:
+    """Return the name of the first value that differs between two states, byte for byte; "" if none does."""
+    for name in sorted({*one, *other}):
+        ours, theirs = one.get(name), other.get(name)
+        if not same(ours, theirs):
+            return name
+    return ""
+
+
+def identity_of(result: Result, root: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """Return the identity that a run's checkpoints must have for this code to continue from them as the run did."""
+    experiment, summary = recorded_experiment(result), result.summary
+    code = user_code_digests(experiment.plain())
+    return identity_of_run(experiment, summary["backend"], summary["path"], code, model_files(experiment, root))
+
+
+def recorded_experiment(result: Result, backend: str | None = None) -> Experiment:
+    """Return the experiment of a result; if a backend is given, changed to that one and its fastest path.
+
+    The dispatcher of a live run is replaced by the trace of its events. Raises ConfigError, OutputError.
+    """
+    config = read_document(result.folder / "config.yaml")
+    look_as_recorded(result.folder, config_digest(config.data))
+    changed_keys = on_backend(backend)
+    if result.has_ended and result.live:
+        trace = {"name": "trace", "file": str(result.folder / "events.parquet")}
+        changed_keys |= {"dispatcher": exchange_keys(config.data["dispatcher"]) | trace, "path": "auto"}
+        if _stopped_at(result) is not None and "iterations" in config.data:  # the trace has no more events
+            changed_keys["iterations"] = result.summary["iterations"]
+    return open_experiment(config.data | changed_keys, config.place)
+
+
+def on_backend(backend: str | None) -> dict[str, Any]:
+    """Return the keys to change for an experiment to run on a backend; {} for None, which keeps the recorded one."""
+    return {} if backend is None else {"backend": backend, "path": "auto", "memory": None}
+
+
+def _stopped_at(result: Result) -> int | None:
+    """Return the iteration at which a run was interrupted, or None."""
+    return result.summary["iterations"] if result.summary["status"] == "interrupted" else None
+
+
+def _checkpoint_at(iteration: int, folder: Path) -> Checkpoint | None:
+    """Return a folder's checkpoint at an iteration, None if there is none. Raises OutputError."""
+    checkpoints = Checkpoints(folder)
+    return checkpoints.read(iteration) if iteration in checkpoints.iterations else None
+
+
+def changes(result: Result, root: Path | None = None) -> list[str]:
+    """Say what has changed since the run: the user's modules, the data, and config.yaml.
+
+    Raises ConfigError, DataError.
+    """
+    experiment = recorded_experiment(result)
+    found = code_changes(result.summary.get("code", {}), user_code_digests(experiment.plain()))
+    prepared = prepare(experiment, root)
+    found += file_changes(result.summary.get("model_files", {}), prepared.model_files)
+    if result.summary.get("data") not in (None, prepared.dataset.digest):
+        found.append("the data is another than the run had")
+    if result.summary.get("config") not in (None, config_digest(read_document(result.folder / "config.yaml").data)):
+        found.append("config.yaml was edited after the run")
+    return found
+
+
+def results_of(folder: Path, *, as_found: bool = False) -> list[Result]:
+    """Return the result in a run's folder, as a list of one, or all results of a sweep; `as_found` as in `Result`.
+
+    Raises OutputError if there are no results.
+    """
+    loaded = load(folder, as_found=as_found)
+    results = [loaded] if isinstance(loaded, Result) else list(loaded)
+    if not results:
+        raise OutputError(f"{folder}: all its runs failed; {folder / 'runs.csv'} says why")
+    return results

@@ -1,0 +1,269 @@
+"""The parameters that clients hold between a fetch and a push, and what they compute from these.
+
+A version is the parameters of one timestamp. Clients that hold the same version share one array, which is freed when
+the last of them fetches another. A client that takes steps of its own steps by the learning rate that belongs to what
+it holds: the one that the server had when the client fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import Engine
+from fredsim.compute.storage import Pool
+from fredsim.plugins.references import as_state
+from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.simulation.plugins.local_work import LocalWork, PushKind
+
+__all__ = ["Holdings"]
+
+Array = NDArray[np.float32]
+
+
+class Version:
+    """The parameters (P,) of one timestamp, and how many references clients have to them."""
+
+    __slots__ = ("holders", "params", "shared", "timestamp")
+
+    def __init__(self, params: Array, timestamp: int, shared: bool) -> None:
+        self.params = params
+        self.timestamp = timestamp
+        self.shared = shared
+        self.holders = 0
+
+
+class Holdings(Stateful):
+    """Which version each client holds: for the task under way and, if `wait` is false, also for the next task.
+
+    A client that does not wait begins its next task as soon as it has pushed, from the version that it holds then;
+    what it fetches after the push takes effect in the task after that.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        params: Array,
+        clients: int,
+        *,
+        wait: bool,
+        pushes: PushKind,
+        local_steps: int,
+        tensors: Sequence[slice],
+        pool: Pool,
+        own_steps: bool = False,
+    ) -> None:
+        """Let every client hold the initial `params` (P,).
+
+        `pushes` is what a client pushes after `local_steps` steps, `tensors` are the tensors' slices of the flat
+        vector, and `pool` allocates the versions' arrays. `own_steps`: clients take steps of their own.
+        """
+        self._engine = engine
+        self._work = LocalWork(engine, len(params), pushes, local_steps)
+        self._wait = wait
+        self._tensors = tensors
+        #: Of clients that hold tensors of different timestamps: by tensor, the timestamp and its learning rate.
+        self._stamps: dict[int, list[tuple[int, float]]] = {}
+        self._pool = pool
+        self._shared: dict[int, Version] = {}  # by timestamp
+        self._spare: Array | None = None  # an array of the pool, for the next version
+        self._copied = False  # whether `_spare` has a copy of the server's current parameters
+        start = self._store(params, 0, shared=True)
+        start.holders = clients if wait else 2 * clients
+        self._under_way = [start] * clients
+        self._fetched = [] if wait else [start] * clients
+        self._held = self._under_way if wait else self._fetched  # the list in which a fetch replaces the version
+        names = self._lists() if own_steps else ()
+        self._rates = {name: np.full(clients, np.nan) for name in names}  # of these lists, by client; see `start_rates`
+
+    def timestamp(self, client: int) -> int:
+        """Return the timestamp of the version that the task under way started from."""
+        return self._under_way[client].timestamp
+
+    def compute_pushes(
+        self, clients: Sequence[int], rows: NDArray[np.int64]
+    ) -> tuple[Sequence[Array], Array, list[bool]]:
+        """Return what B different clients push, their samples' losses, and whether all was finite; see LocalWork."""
+        held = [self._under_way[client].params for client in clients]
+        return self._work(held, rows, [self.rate(client) for client in clients] if self._rates else ())
+
+    def params(self, client: int) -> Array:
+        """Return the parameters (P,) that the task under way started from; MARGIN floats behind them are readable."""
+        return self._under_way[client].params
+
+    @property
+    def lacks_rates(self) -> bool:
+        """Whether clients take steps of their own, and the learning rate of the initial parameters is not known yet."""
+        return bool(self._rates) and bool(np.isnan(self._rates["under_way"][0]))
+
+    def start_rates(self, rate: float) -> None:
+        """Let this be the learning rate that belongs to the initial parameters, which all clients still hold."""
+        for rates in self._rates.values():
+            rates[...] = rate
+
+    def rate(self, client: int) -> float:
+        """Return the learning rate of the client's own steps in the task under way; only if it takes such steps."""
+        return float(self._rates["under_way"][client])
+
+    def begin(self, client: int) -> None:
+        """Let a client that does not wait begin its next task, from the version that it holds now."""
+        if self._rates:
+            self._rates["under_way"][client] = self._rates["fetched"][client]
+        self._drop(self._under_way[client])
+        self._under_way[client] = self._fetched[client]
+        self._under_way[client].holders += 1
+
+    def give_own(self, client: int) -> None:
+        """Let the client's task under way start from an array that nobody else holds, which may be written into."""
+        version = self._under_way[client]
+        if version.shared or version.holders > 1:
+            own = self._under_way[client] = self._store(version.params, version.timestamp, shared=False)
+            own.holders = 1
+            self._drop(version)
+
+    def fetch(self, client: int, params: Array, timestamp: int, rate: float | None = None, *, shared: bool) -> None:
+        """Let the client hold `params` as the version of this timestamp, with the learning rate of its own steps.
+
+        `shared`: every fetch at this timestamp gets the same parameters, so that only the first one copies them.
+        """
+        version = self._shared.get(timestamp) if shared else None
+        if version is None:
+            version = self._store(params, timestamp, shared)
+        self._replace(client, version, rate)
+        self._stamps.pop(client, None)
+
+    def check(self, params: Array, *, new: bool) -> bool:
+        """Return whether a server's parameters (P,) are finite.
+
+        `new`: they have changed, and are copied in the same pass, for the next clients that fetch.
+        """
+        self._copied = new
+        if not new:
+            return self._engine.finite(params)
+        if self._spare is None:
+            self._spare = self._pool.take()
+        return self._engine.duplicate_finite(params, self._spare)
+
+    def matches_version(self, params: Array, timestamp: int) -> bool:
+        """Return whether all clients that fetched at this timestamp, if any, hold exactly these parameters (P,)."""
+        version = self._shared.get(timestamp)
+        return version is None or np.asarray(version.params).tobytes() == np.asarray(params).tobytes()
+
+    def keep(self, client: int) -> None:
+        """Keep the version that the client holds, after a dropped fetch; the pool may page it out."""
+        self._pool.page_out(self._held[client].params)
+
+    def adopt(self, client: int, params: Array, timestamp: int) -> None:
+        """Let the client, and no other, hold `params`, an array of the pool that the caller has filled.
+
+        Only for runs whose gate lets all of a copy pass or nothing, so that all tensors have the same timestamp.
+        """
+        self._pool.page_out(params)
+        self._replace(client, Version(params, timestamp, shared=False))
+
+    def fetch_parts(
+        self, client: int, params: Array, timestamp: int, rate: float | None, passed: Sequence[bool]
+    ) -> None:
+        """Replace the client's tensors that passed; the oldest timestamp of all its tensors is the version's.
+
+        The learning rate of the client's own steps is the one that belongs to that timestamp.
+        """
+        own, before = self._held[client], self._held_rates[client] if self._rates else 0.0
+        stamps = self._stamps.setdefault(client, [(own.timestamp, before)] * len(self._tensors))
+        version = self._store(own.params, timestamp, shared=False)
+        for number, (part, fetched) in enumerate(zip(self._tensors, passed, strict=True)):
+            if fetched:
+                version.params[part] = params[part]
+                stamps[number] = timestamp, rate or 0.0
+        version.timestamp, oldest = min(stamps)
+        self._replace(client, version, oldest)
+
+    def step(self, client: int, grad: Array) -> bool:
+        """Let the client take a step with its own gradient from what it holds; return whether that is finite."""
+        own = self._held[client]
+        version = self._store(own.params, own.timestamp, shared=False)
+        with np.errstate(all="ignore"):
+            version.params -= np.float32(self._held_rates[client]) * grad
+        self._replace(client, version)
+        return self._engine.finite(version.params)
+
+    def restamp(self, client: int, timestamp: int, rate: float | None) -> None:
+        """Give everything that the client holds this timestamp and its rate, without changing the parameters."""
+        self._stamps.pop(client, None)
+        self._replace(client, self._store(self._held[client].params, timestamp, shared=False), rate)
+
+    def take_state(self) -> State:
+        """Return the versions that clients hold and, for each client, which of these it holds, int64 (λ,)."""
+        state: State = {}
+        places: dict[int, int] = {}  # by the version's identity
+        versions: list[Version] = []
+        for name, held in self._lists().items():
+            for version in held:
+                if places.setdefault(id(version), len(versions)) == len(versions):
+                    versions.append(version)
+            state[name] = np.array([places[id(version)] for version in held], np.int64)
+        state["timestamps"] = np.array([version.timestamp for version in versions], np.int64)
+        state["shared"] = np.array([version.shared for version in versions])
+        state |= {f"version.{number}": as_state(version.params) for number, version in enumerate(versions)}
+        state |= {f"rates.{name}": as_state(rates) for name, rates in self._rates.items()}
+        for client, stamps in self._stamps.items():
+            timestamps, rates = zip(*stamps, strict=True)
+            state |= {f"stamps.{client}": np.array(timestamps), f"stamp_rates.{client}": np.array(rates)}
+        return state
+
+    def put_state(self, state: State) -> None:
+        """Restore what clients hold."""
+        for held in self._lists().values():
+            for version in held:
+                self._drop(version)
+        self._copied = False
+        stored = zip(state["timestamps"].tolist(), state["shared"].tolist(), strict=True)
+        versions = [self._store(state[f"version.{n}"], *of) for n, of in enumerate(stored)]
+        for name, held in self._lists().items():
+            held[:] = [versions[number] for number in state[name].tolist()]
+            for version in held:
+                version.holders += 1
+        for name, rates in self._rates.items():
+            rates[...] = state[f"rates.{name}"]
+        of_stamps = part_of(state, "stamp_rates")
+        self._stamps = {
+            int(client): list(zip(stamps.tolist(), of_stamps[client].tolist(), strict=True))
+            for client, stamps in part_of(state, "stamps").items()
+        }
+
+    def _lists(self) -> dict[str, list[Version]]:
+        """Return the versions by client: for the task under way and, if clients do not wait, for the next one."""
+        return {"under_way": self._under_way} | ({} if self._wait else {"fetched": self._fetched})
+
+    @property
+    def _held_rates(self) -> NDArray[np.float64]:
+        """The learning rates of what clients hold, of which a fetch replaces one."""
+        return self._rates["under_way" if self._wait else "fetched"]
+
+    def _replace(self, client: int, version: Version, rate: float | None = None) -> None:
+        if self._rates and rate is not None:
+            self._held_rates[client] = rate
+        version.holders += 1
+        self._drop(self._held[client])
+        self._held[client] = version
+
+    def _store(self, params: Array, timestamp: int, shared: bool) -> Version:
+        if shared and self._copied and self._spare is not None:
+            room, self._spare, self._copied = self._spare, None, False
+        else:
+            room = self._pool.take()
+            self._engine.duplicate(params, room)
+        self._pool.page_out(room)
+        version = Version(room, timestamp, shared)
+        if shared:
+            self._shared[timestamp] = version
+        return version
+
+    def _drop(self, version: Version) -> None:
+        version.holders -= 1
+        if version.holders == 0:
+            self._pool.give_back(version.params)
+            if version.shared:
+                del self._shared[version.timestamp]

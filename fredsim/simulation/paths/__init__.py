@@ -1,0 +1,1 @@
+"""The ways to compute a run, all with the same bits."""

@@ -1,0 +1,107 @@
+"""Makes the engine of a backend: `numpy`, the slow reference; `numba`, threaded kernels; `cuda`, a GPU.
+
+A backend's modules are imported only when it is used, so that its dependencies need not be installed otherwise.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import BackendOperations, Engine
+from fredsim.compute.graph_engine import GraphEngine, NumpyBackendOperations
+from fredsim.compute.quadratic_engine import NumpyQuadratic
+from fredsim.config.choices import Backend
+from fredsim.data.datasets import Dataset
+from fredsim.data.problems import Quadratic
+from fredsim.errors import ConfigError
+from fredsim.native.model import TorchModel
+from fredsim.networks.linear import Linear
+from fredsim.networks.mlp import Mlp
+from fredsim.numerics.distributions import Draw
+
+__all__ = ["make_engine", "make_operations", "resolve_backend"]
+
+
+def resolve_backend(backend: Backend) -> Backend:
+    """Return the backend to use: `auto` stands for `cuda` if this machine has a CUDA device, else for `numba`."""
+    if backend != "auto":
+        return backend
+    try:
+        from fredsim.cuda.device import device
+
+        device()
+    except ConfigError:
+        return "numba"
+    return "cuda"
+
+
+class HostDraws:
+    """Random draws by numba on the host, for a backend that computes on a device; imports numba at the first draw."""
+
+    @cached_property
+    def _draw(self) -> Draw:
+        from fredsim.jit.team import Team
+        from fredsim.kernels.arrays.draws import NumbaDraws
+
+        return NumbaDraws(Team(1)).draw
+
+    def __call__(self, *counter: Any, **named: Any) -> NDArray[np.float64]:
+        """Draw as fredsim.numerics.distributions.draw does."""
+        return self._draw(*counter, **named)
+
+
+def make_engine(
+    backend: Backend, model: Mlp | Linear | TorchModel, dataset: Dataset, mu: int, threads: int | None
+) -> Engine:
+    """Return a backend's engine for minibatches of µ samples; `threads` None means one thread per processor.
+
+    A PyTorch module has an engine of its own, which takes the servers' operations from the backend. Raises ConfigError
+    if something that the backend needs is missing.
+    """
+    if backend == "numpy" and isinstance(model, Mlp | Linear):
+        return NumpyQuadratic(dataset) if isinstance(dataset, Quadratic) else GraphEngine(model.graph, dataset)
+    if isinstance(model, Linear):
+        return _make_linear_engine(backend, dataset, mu, threads)
+    if not isinstance(model, Mlp):
+        from fredsim.native.engine import TorchEngine
+
+        return TorchEngine(model, dataset, mu, threads, make_operations(backend, threads))
+    if backend == "cuda":
+        from fredsim.cuda.engine import CudaEngine
+
+        return CudaEngine(model, dataset, mu, HostDraws())
+    from fredsim.kernels.mlp.engine import NumbaEngine
+
+    return NumbaEngine(model, dataset, mu, threads)
+
+
+def _make_linear_engine(backend: Backend, dataset: Dataset, mu: int, threads: int | None) -> Engine:
+    """Return the engine of a linear model: for least squares on rows with targets, or for a quadratic."""
+    if backend == "cuda":
+        from fredsim.cuda.squares_engine import CudaLeastSquares, CudaQuadratic
+
+        draws = HostDraws()
+        return CudaQuadratic(dataset, draws) if isinstance(dataset, Quadratic) else CudaLeastSquares(dataset, mu, draws)
+    from fredsim.kernels.squares.linear_engine import NumbaLeastSquares
+    from fredsim.kernels.squares.quadratic_engine import NumbaQuadratic
+
+    if isinstance(dataset, Quadratic):
+        return NumbaQuadratic(dataset, threads)
+    return NumbaLeastSquares(dataset, mu, threads)
+
+
+def make_operations(backend: Backend, threads: int | None) -> BackendOperations:
+    """Return a backend's operations for servers, without an engine; `threads` is as in `make_engine`."""
+    if backend == "numpy":
+        return NumpyBackendOperations()
+    if backend == "cuda":
+        from fredsim.cuda.operations import CudaOperations
+
+        return CudaOperations(HostDraws())
+    from fredsim.kernels.arrays.operations import NumbaOperations
+
+    return NumbaOperations(threads)

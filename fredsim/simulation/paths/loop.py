@@ -1,0 +1,300 @@
+"""The event loop: a client's gradient arrives, the server is updated, and the clients that it releases continue.
+
+An event is one client's arrival; `iteration` counts events, from 0. The loop knows no algorithm by name. Each path,
+that is, each way of computing a run, is a subclass of Simulation: see fredsim.simulation.paths.snapshots, .fused, .hand
+and .scheduled. All paths give the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import Engine, Part
+from fredsim.compute.objectives import Measure
+from fredsim.compute.storage import Limits, Pool
+from fredsim.config.choices import Backend, PathName
+from fredsim.data.sampling import Sampler
+from fredsim.networks.mlp import Model
+from fredsim.numerics.streams import Streams
+from fredsim.plugins.guarded import Guarded
+from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.simulation.paths.choice import Choice
+from fredsim.simulation.paths.probe import Probe
+from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
+from fredsim.simulation.plugins.guarded_server import GuardedServer
+from fredsim.simulation.plugins.protocol import Protocol
+from fredsim.simulation.record.recorder import TEST, Recorder
+from fredsim.simulation.schedule.event_log import EventLog
+from fredsim.simulation.schedule.guarded_clock import GuardedClock
+from fredsim.simulation.schedule.length import Goal, Interval, Length
+
+__all__ = ["Diverged", "Outcome", "Parts", "Simulation", "evaluate"]
+
+Array = NDArray[np.float32]
+Measurements = tuple[tuple[float, float], str, dict[str, float]]
+Status = Literal["finished", "diverged", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended. After a divergence, `iterations` events count, and the one after them was not finite.
+
+    `params` (P,) are those to evaluate; `raw_params` are the server's current ones, if `params` is an average, else
+    None. `seconds` leaves out evaluation and the probe. `seconds_kernels` of these were spent in compiled code (NaN
+    for a backend without any); `shares` are the shares of this time by activity, if the path measures them.
+    """
+
+    status: Status
+    iterations: int
+    params: Array
+    raw_params: Array | None
+    seconds: float
+    seconds_evaluation: float
+    seconds_kernels: float
+    choice: Choice
+    shares: dict[str, float] | None
+    seconds_probe: float | None = None
+
+
+class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
+    """At this iteration a parameter of the server, or of a client, was no longer finite."""
+
+    def __init__(self, iteration: int) -> None:
+        super().__init__(iteration)
+        self.iteration = iteration
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of; the server, the dispatcher, the gates and the compressor are not started yet."""
+
+    model: Model
+    params: Array
+    engine: Engine
+    server: GuardedServer
+    dispatcher: GuardedDispatcher
+    protocol: Protocol
+    sampler: Sampler
+    streams: Streams
+    clients: int
+    length: Length
+    drawn: Length  # up to where a whole schedule is drawn: what this process is to run, `length` at most
+    limits: Limits
+    path: PathName
+    backend: Backend
+    interval: Interval
+    recorder: Recorder
+    progress: Callable[[int, int, float], None]
+    stop: Callable[[], bool]
+    stop_at: int | None = None  # an iteration at which to stop, because the recorded run stopped there
+    probe: Probe | None = None
+    log: EventLog | None = None
+    goal: Goal | None = None
+    test: bool = False  # whether rows also have the loss and the error over the test data
+    measures: Mapping[str, Measure] = field(default_factory=dict)  # functions of the parameters, by column name
+
+    @property
+    def events(self) -> int | None:
+        """The largest possible number of events; an estimate if the clock ends the run; None if it is unknown."""
+        if self.length.until is None or not isinstance(self.dispatcher, GuardedClock):
+            return self.length.events
+        return self.dispatcher.expected_arrivals(self.length.until)
+
+    @cached_property
+    def pool(self) -> Pool:
+        """The pool of arrays for what clients hold, and for what the server keeps for each of them."""
+        return self.engine.pool(len(self.params), self.limits)
+
+    def most_tasks(self, tasks: int) -> int:
+        """Return `tasks`, how many tasks may be under way at once, or the number of events if that is smaller."""
+        events = self.events
+        return tasks if events is None else min(tasks, events)
+
+
+class Simulation:
+    """Base of the paths: one pass over a run's events, from the initial parameters or from a state."""
+
+    def __init__(self, parts: Parts, choice: Choice) -> None:
+        self._parts = parts
+        self._choice = choice
+        self._server = parts.server
+        self._layout = parts.model.layout
+        self._engine = parts.engine
+        self._dispatcher = parts.dispatcher
+        self._protocol = parts.protocol
+        self._sampler = parts.sampler
+        self._recorder = parts.recorder
+        self._log = parts.log
+        self._interval = parts.interval
+        self.iteration = 0
+        self.time = 0  # of the last event, in nanoseconds, if there is a clock
+        self._rows_on_clock = 0  # how many rows that the clock determines are recorded
+        self._measured: tuple[int, Measurements] | None = None  # the last measurements, and at which iteration
+        self._ended = False  # whether the clock has passed the run's end
+        self._seconds_before = self._seconds_evaluation = self._began = 0.0
+        #: The seconds that the run had taken when it was last stopped, by their names in summary.json.
+        self.spent: dict[str, float] = {}
+
+    def run(self, length: Length, on_interrupt: Callable[[], None] = lambda: None) -> Outcome:
+        """Run to the end and return how it ended; if it is stopped, call `on_interrupt` before the last row.
+
+        Raises Diverged, ConfigError, SimulationError.
+        """
+        self._began, self._seconds_before = time.perf_counter(), self._engine.seconds
+        status = self.process_until(length)
+        if status == "interrupted":
+            on_interrupt()
+        if self._ended and length.until is not None:
+            self._record_rows_before(length.until + 1)
+            if not self._goal_reached:
+                self.time = length.until
+        if self._recorder.rows[-1].iteration != self.iteration or self._recorder.rows[-1].time != self._now:
+            self._record()
+        if self._log is not None:
+            self._log.flush()
+        server, spent = self._server, self.spent_so_far()
+        raw = server.params if server.contract.averaged_params else None
+        return Outcome(
+            status,
+            self.iteration,
+            np.asarray(server.evaluated_params),
+            None if raw is None else np.asarray(raw),
+            spent["seconds"],
+            spent["seconds_evaluation"],
+            spent["seconds_kernels"],
+            self._choice,
+            self._shares(),
+            spent.get("seconds_probe"),
+        )
+
+    def spent_so_far(self) -> dict[str, float]:
+        """Return the seconds that the run has taken, by their names in summary.json, earlier processes included."""
+        probe = self._parts.probe
+        found = {"seconds_evaluation": self._seconds_evaluation} | ({"seconds_probe": probe.seconds} if probe else {})
+        found["seconds"] = time.perf_counter() - self._began - sum(found.values())
+        found["seconds_kernels"] = self._engine.seconds - self._seconds_before
+        return {name: seconds + self.spent.get(name, 0.0) for name, seconds in found.items()}
+
+    def process_until(self, length: Length) -> Status:
+        """Process events until the run has this length or is stopped. Record only the rows that are due."""
+        if not self._recorder.rows:
+            self._record()
+        server = self._server
+        while not (self._ended or self._goal_reached) and length.events_left(self.iteration, server.timestamp) != 0:
+            if self._parts.stop() or self.iteration == self._parts.stop_at:
+                return "interrupted"
+            self._advance(length)
+            self._parts.progress(self.iteration, server.timestamp, self._now)
+        return "finished"
+
+    @property
+    def _goal_reached(self) -> bool:
+        """Whether a row has reached the run's goal."""
+        goal, rows = self._parts.goal, self._recorder.rows
+        return goal is not None and bool(rows) and goal.reached(rows[-1])
+
+    @property
+    def server(self) -> GuardedServer:
+        """The server."""
+        return self._server
+
+    @property
+    def choice(self) -> Choice:
+        """The path, and why it is not a faster one."""
+        return self._choice
+
+    @property
+    def timed(self) -> bool:
+        """Whether there is a clock."""
+        return self._dispatcher.timed
+
+    @property
+    def declares_state(self) -> bool:
+        """Whether the state is certain to be complete: false if a user's class does not declare its state."""
+        return all(part.declares_state for part in self._stateful_parts().values() if isinstance(part, Guarded))
+
+    def take_state(self) -> State:
+        """Return copies of all that is needed to continue. Raises SimulationError if a user's state cannot be saved."""
+        states = {part: found.take_state() for part, found in self._stateful_parts().items()}
+        values = {f"{part}.{name}": value for part, state in states.items() for name, value in state.items()}
+        return {"iteration": self.iteration, "time": self.time, "rows_on_clock": self._rows_on_clock} | values
+
+    def put_state(self, state: State) -> None:
+        """Restore a state that was taken of the same experiment on the same path."""
+        self.iteration, self.time = int(state["iteration"]), int(state["time"])
+        self._rows_on_clock, self._measured = int(state["rows_on_clock"]), None
+        for name, part in self._stateful_parts().items():
+            part.put_state(part_of(state, name))
+
+    def _stateful_parts(self) -> dict[str, Stateful]:
+        """Return the parts that have a state, by name, in the order in which their states are restored."""
+        protocol, parts = self._protocol, self._parts
+        found: dict[str, Stateful | None] = {
+            "server": self._server,
+            "dispatcher": self._dispatcher,
+            "push_gate": protocol.push_gate,
+            "fetch_gate": protocol.fetch_gate,
+            "compressor": protocol.compressor,
+            "recorder": self._recorder,
+            "probe": parts.probe,
+            "log": parts.log,
+        }
+        return {name: part for name, part in found.items() if part is not None}
+
+    def _shares(self) -> dict[str, float] | None:
+        """Return which share of the kernels' time each activity took, by name; None if the path does not measure it."""
+        return None
+
+    def _advance(self, length: Length) -> None:
+        """Process some events, none beyond the run's length."""
+        raise NotImplementedError
+
+    @property
+    def _now(self) -> float:
+        """The time that a row gets: simulated seconds, or the iteration if there is no clock."""
+        return self.time / 1e9 if self._dispatcher.timed else float(self.iteration)
+
+    def _record_rows_before(self, time: int) -> None:
+        """Record the rows that are due on the clock before an event at `time`, in nanoseconds."""
+        while not self._goal_reached and (due := self._interval.next_time(self._rows_on_clock)) < time:
+            self.time = int(due)
+            self._record()
+            self._rows_on_clock += 1
+
+    def _record(self) -> None:
+        """Record a row; consecutive rows without an event between them share their measurements."""
+        if self._measured is None or self._measured[0] != self.iteration:
+            self._measured = self.iteration, self._measurements()
+        self._recorder.record_row(self.iteration, self._server.timestamp, self._now, *self._measured[1])
+
+    def _measurements(self) -> Measurements:
+        """Return loss and error over the validation data, the parameters' digest, and the optional columns."""
+        begin, kernels = time.perf_counter(), self._engine.seconds
+        result = self._server.evaluated_params
+        validation = evaluate(self._engine, result, "validation")
+        test = evaluate(self._engine, result, "test") if self._parts.test else ()
+        more = dict(zip(TEST, test, strict=False))
+        if self._parts.measures:
+            finite, params = self._engine.finite(result), np.asarray(result)
+            for name, measure in self._parts.measures.items():
+                more[name] = measure(params) if finite else math.nan
+        self._seconds_before += self._engine.seconds - kernels
+        self._seconds_evaluation += time.perf_counter() - begin
+        return validation, self._layout.digest(np.asarray(self._server.params)), more
+
+
+def evaluate(engine: Engine, params: Array, part: Part) -> tuple[float, float]:
+    """Return the mean loss and the error rate over a part of the data set; NaN if a parameter is not finite.
+
+    A server's parameters are finite, but their average may overflow. Backends need not agree on what a network computes
+    from such parameters.
+    """
+    return engine.evaluate(params, part) if engine.finite(params) else (math.nan, math.nan)

@@ -1,0 +1,339 @@
+"""The path `snapshots`, which can compute any run: clients hold snapshots of the parameters, as they fetched them.
+
+A gradient depends only on the parameters that its client fetched and on its minibatch, so the gradients of the next few
+arrivals are computed together, if they come from different clients. How many these are (the window) changes no bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import compress
+from operator import sub
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import NativeEngine
+from fredsim.errors import ConfigError
+from fredsim.plugins.states import Stateful
+from fredsim.simulation.clients.holdings import Holdings
+from fredsim.simulation.clients.outbox import Message, Outbox, PendingPush
+from fredsim.simulation.paths.choice import Choice
+from fredsim.simulation.paths.loop import Diverged, Parts, Simulation
+from fredsim.simulation.paths.probe import Probe
+from fredsim.simulation.plugins.contract import Contract
+from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
+from fredsim.simulation.plugins.guarded_server import PushResult
+from fredsim.simulation.plugins.local_work import minibatches
+from fredsim.simulation.schedule.guarded_clock import GuardedClock
+from fredsim.simulation.schedule.length import Length
+from fredsim.simulation.schedule.schedule import Arrivals, Schedule
+from fredsim.system.memory import refuse_what_clients_hold
+
+__all__ = ["Snapshots", "pushes_may_be_cancelled"]
+
+Array = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+#: The most bytes of the parameters of one window, so that they stay in the cache.
+WINDOW_BYTES = 4 * 2**20
+
+
+def pushes_may_be_cancelled(dispatcher: GuardedDispatcher, contract: Contract) -> bool:
+    """Return whether the server may restart clients whose pushes are on their way: if these take time."""
+    return contract.cancels and isinstance(dispatcher, GuardedClock) and not dispatcher.sends_on_arrival
+
+
+class Snapshots(Simulation):
+    """The path `snapshots`: clients hold the parameters they fetched; for any server, gate and compressor."""
+
+    def __init__(self, parts: Parts, choice: Choice) -> None:
+        super().__init__(parts, choice)
+        contract, protocol, wait = self._server.contract, parts.protocol, parts.protocol.wait
+        tensors, self._pool = list(self._layout.slices.values()), parts.pool
+        self._share_versions = True  # whether several clients may fetch at one timestamp
+        self._check_memory()
+        #: Whether clients take steps of their own, by the learning rate that the server had when they fetched.
+        self._own_steps = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
+        self._holdings = Holdings(
+            parts.engine, parts.params, parts.clients,
+            wait=wait, pushes=contract.pushes, local_steps=protocol.local_steps, tensors=tensors, pool=self._pool,
+            own_steps=self._own_steps,
+        )  # fmt: skip
+        if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
+            self._server.check = self._holdings.check
+        self._warm()
+        self._may_cancel = pushes_may_be_cancelled(self._dispatcher, contract)
+        self._outbox = Outbox(protocol.dropped_push, tensors, parts.engine, may_cancel=self._may_cancel)
+        gates = [gate for gate in (protocol.push_gate, protocol.fetch_gate) if gate is not None]
+        self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, length=parts.length)
+        clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
+        self._clock = clock if clock is not None and clock.reacts else None  # told when clients continue
+        self._sends_early = False  # whether the clock asks for a push's bytes as soon as its gradient is done
+        if self._clock is not None and not self._clock.sends_on_arrival:
+            self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
+        if self._clock is not None and (self._sends_early or self._may_cancel):
+            self._clock.call_when_done(self._send_early if self._sends_early else self._note_done)
+            if self._log is not None:
+                self._log.early = True
+        self._keeps_pushes = protocol.replica  # whether a push is needed after its update: a replica steps with it
+        #: Returns how many pushes are certain to come before any client continues, if replies or times decide that.
+        self._until_release: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
+        if self._sends_early or (self._clock is not None and not contract.holds):
+            self._until_release = lambda: 1
+        # A window is one event if an event may change the next one: a restart discards a task under way; a dropped copy
+        # or a task given up changes which clients are held.
+        held_differ = contract.holds and (gates or self._dispatcher.may_give_up)
+        certain = not (contract.cancels or held_differ)
+        fitting = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
+        self._window = (parts.limits.window or fitting) if certain else 1
+        if isinstance(parts.engine, NativeEngine):
+            together = certain and not self._own_steps  # what is computed together matters to a module's bits
+            self._window = parts.engine.fix_window(parts.limits.window if together else 1, parts.clients)
+
+    def _check_memory(self) -> None:
+        """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
+        parts, contract = self._parts, self._server.contract
+        if parts.limits.memory is None and parts.engine.device_name is None and not contract.holds:
+            copies = 1 + parts.most_tasks(parts.clients * parts.protocol.tasks_per_client)
+            arrays = contract.per_client * parts.most_tasks(parts.clients)
+            what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
+            refuse_what_clients_hold(parts.clients, what, copies * each, arrays, each)
+
+    def _rate(self) -> float | None:
+        """Return the server's present learning rate, for a client that fetches; None if clients take no own steps."""
+        return self._server.rate() if self._own_steps else None
+
+    def _start_rates(self, client: int) -> None:
+        """Ask for the learning rate of the initial parameters before the first of the clients' own steps."""
+        if self._holdings.lacks_rates:
+            self._server.set_event(client, self.iteration)
+            self._holdings.start_rates(self._server.rate())
+
+    def _warm(self) -> None:
+        """Compile now, so that compilation is not counted in the run's time."""
+        self._engine.gradients([], np.empty((0, 1), np.int64))
+
+    def _limit(self, length: Length) -> int:
+        """Return how many of the next events may be computed together; all of them certainly belong to the run."""
+        left, stop_at = length.events_left(self.iteration, self._server.timestamp), self._parts.stop_at
+        pause = None if stop_at is None else stop_at - self.iteration
+        limit = min(count for count in (self._window, left, pause) if count is not None)
+        if self._parts.goal is not None:  # a row may end the run
+            row = self._interval.events_until_due(self.iteration, self._server.timestamp)
+            limit = 1 if row is None else min(limit, row)
+        probe = self._parts.probe
+        return limit if probe is None else min(limit, probe.events_until_due(self.iteration))
+
+    def _stateful_parts(self) -> dict[str, Stateful]:
+        own: dict[str, Stateful] = {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
+        return super()._stateful_parts() | own
+
+    def _advance(self, length: Length) -> None:
+        """Compute the pushes of the next few arrivals together, then process these events one by one."""
+        schedule = self._arrivals.next(self.iteration, self._limit(length), until_release=self._until_release)
+        if not len(schedule):
+            self._ended = True
+            return
+        given_up = [False] * len(schedule) if schedule.given_up is None else (schedule.given_up > 0).tolist()
+        if (probe := self._parts.probe) is not None and probe.due(self.iteration) and not given_up[0]:
+            self._measure(probe, int(schedule.client[0]), self._rows(schedule.first(1))[0, 0])
+        clients = schedule.client.tolist()
+        times, found = [0] * len(clients) if schedule.time is None else schedule.time.tolist(), []
+        if self._sends_early:
+            self._pass_time(times[0])
+            if self._goal_reached:
+                return
+            found = [self._arrive(clients[0], self._outbox.under_way.pop(clients[0]))]
+        else:
+            pushes, losses, finite = self._compute(clients, self._rows(schedule))
+            sent = self._sent(schedule).tolist()
+            for i, client in enumerate(clients):
+                if not finite[i] and not given_up[i]:
+                    raise Diverged(self.iteration)
+                self._pass_time(times[i])
+                if self._goal_reached:  # a row on the clock, due before this event, reached the goal
+                    return
+                self._server.set_event(client, self.iteration)
+                message = None if given_up[i] else self._send(client, pushes[i], sent[i])
+                found.append(self._arrive(client, PendingPush(message, pushes[i], losses[i], given_up[i])))
+        if self._log is not None:
+            self._log.add_each(schedule, self.iteration - len(found), found)
+
+    def _pass_time(self, time: int) -> None:
+        """Advance the clock, if there is one, to an event at `time`; record the rows that are due before it."""
+        if self._dispatcher.timed:
+            self._record_rows_before(time)
+            self.time = self.time if self._goal_reached else time
+
+    def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, list[bool]]:
+        """Return what clients push, their samples' losses, and if all was finite, as Holdings.compute_pushes does."""
+        self._start_rates(clients[0])
+        pushes, losses, finite = self._holdings.compute_pushes(clients, rows)
+        return pushes, losses.copy(), finite  # the recorder keeps losses, and the engine reuses its arrays
+
+    def _send_early(self, client: int, number: int, sent: int) -> int:
+        """Compute a client's push and send it, before it arrives; return its bytes, 0 if it is dropped."""
+        rows = self._minibatches(np.array([sent]), np.array([client]), np.array([number]))
+        (push,), (losses,), (finite,) = self._compute([client], rows)
+        if not finite:
+            raise Diverged(self.iteration)
+        message = self._send(client, push, sent)
+        if message is not None:  # the engine reuses its arrays
+            message = replace(message, push=self._copy(message.push))
+        self._outbox.under_way[client] = PendingPush(message, self._copy(push), losses)
+        return self._note_done(client, number, sent, 0 if message is None else message.size)
+
+    def _note_done(self, client: int, number: int, sent: int, size: int | None = None) -> int:
+        """Note that a client's gradient is done and a push of `size` bytes is on its way; return these bytes."""
+        del sent
+        if self._log is not None:
+            self._log.note_done(client, number)
+        size = self._parts.params.nbytes if size is None else size
+        self._outbox.on_way[client] = size
+        return size
+
+    def _cancel(self, client: int) -> None:
+        """Cancel the push of a client that is on its way, if there is one: it counts as sent, but never arrives."""
+        size = self._outbox.cancel(client)
+        if size is None:
+            return
+        if size and self._protocol.compressor is not None:
+            self._protocol.compressor.cancelled(client, self.iteration)
+        self._recorder.count_push(size, None, client)
+
+    def _copy(self, push: Array) -> Array:
+        room = self._engine.zeros(len(push))
+        self._engine.duplicate(push, room)
+        return room
+
+    def _rows(self, schedule: Schedule) -> NDArray[np.int64]:
+        """Return the samples (B, k, µ) of the k local steps of B arrivals."""
+        return self._minibatches(self._sent(schedule), schedule.client, schedule.number)
+
+    def _sent(self, schedule: Schedule) -> Integers:
+        """Return how many gradients were done before each arrival's own (B,)."""
+        return np.arange(self.iteration, self.iteration + len(schedule)) if schedule.sent is None else schedule.sent
+
+    def _minibatches(self, sent: Integers, clients: Integers, numbers: Integers) -> NDArray[np.int64]:
+        """Return the samples (B, k, µ) of the k local steps of B tasks; see fredsim.simulation.plugins.local_work."""
+        return minibatches(self._sampler, self._protocol.local_steps, sent, clients, numbers)
+
+    def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
+        """Let the probe measure the next arrival; `rows` (µ,) is its first minibatch."""
+        begin, kernels = time.perf_counter(), self._engine.seconds
+        probe.measure(self.iteration, client, rows, self._holdings, self._server, self._engine)
+        self._seconds_before += self._engine.seconds - kernels
+        probe.seconds += time.perf_counter() - begin
+
+    def _arrive(self, client: int, pending: PendingPush) -> tuple[int, ...]:
+        """Process one event: give the client's push to the server, follow the reply, and let clients fetch.
+
+        Returns the timestamp before, the staleness, and this event's pushes, fetches, bytes pushed and bytes fetched.
+        """
+        server, recorder, before, message = self._server, self._recorder, self._server.timestamp, pending.message
+        fetched, sent = recorder.fetched, message.size if message else 0
+        self._outbox.arrived(client)
+        started_from = self._holdings.timestamp(client) if message is None else message.timestamp
+        server.set_event(client, self.iteration)
+        if pending.given_up:
+            pushed = server.given_up(client, started_from, self.iteration)
+        elif message is None:  # nothing reached the server: this client alone continues
+            pushed = PushResult((client,), (), finite=True)
+        else:
+            needed = message.needed or self._keeps_pushes
+            if server.contract.tell_time and self._dispatcher.timed:
+                server.tell_time(self.time / 1e9)
+            pushed = server.push(message.push, client, message.timestamp, self.iteration, needed=needed)
+        if not pushed.finite:
+            raise Diverged(self.iteration)
+        if message is not None:
+            recorder.count_applied(before - message.timestamp, client)
+        recorder.count_push(sent, None if pending.given_up else pending.losses, client)
+        if not self._protocol.wait:
+            self._begin(client)
+        for other in pushed.released:
+            size = self._fetch(other)
+            stays = not size and self._protocol.replica and other == client and not pending.given_up
+            if stays and not self._holdings.step(client, pending.push):
+                raise Diverged(self.iteration)
+            if self._protocol.wait:
+                self._begin(other)
+            if self._clock is not None:
+                self._clock.release(other, size)
+            elif server.contract.holds:
+                self._dispatcher.release(other)
+        for other in pushed.restarted:
+            self._cancel(other)
+            size = self._fetch(other)
+            self._begin(other)  # its task under way is given up: it starts over even if `wait` is false
+            if self._clock is not None:
+                self._clock.restart(other, size)
+            else:
+                self._arrivals.give_up(other)
+        self.iteration += 1
+        if self._interval.due(self.iteration, server.timestamp, before):
+            self._record()
+        fetches, received = map(sub, recorder.fetched, fetched)
+        return before, before - started_from, int(sent > 0), fetches, sent, received
+
+    def _send(self, client: int, push: Array, step: int) -> Message | None:
+        """Return what reaches the server of a client's push; `step` is how many gradients were done before it."""
+        protocol, started_from = self._protocol, self._holdings.timestamp(client)
+        if protocol.push_gate is None:
+            decoded, size = self._compress(client, step, push)
+            return Message(decoded, started_from, size)
+        passes = protocol.push_gate.passes(step, client, self._server)
+        if protocol.compressor is not None and not isinstance(passes, bool):
+            raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
+        return self._outbox.offer(client, push, started_from, passes, partial(self._compress, client, step))
+
+    def _compress(self, client: int, step: int, push: Array) -> tuple[Array, int]:
+        if self._protocol.compressor is None:
+            return push, self._server.bytes_of("pushed", push.nbytes)
+        return self._protocol.compressor.compress(push, client, step)
+
+    def _begin(self, client: int) -> None:
+        """Let a client begin its next task from what it holds."""
+        holdings = self._holdings
+        if not self._protocol.wait:
+            holdings.begin(client)
+            self._arrivals.began(client)
+        if self._server.contract.begins:
+            if not self._server.contract.built_in:  # it may write into them
+                holdings.give_own(client)
+            self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
+
+    def _fetch(self, client: int) -> int:
+        """Let a client fetch, if the gate allows it; return how many bytes it fetched, 0 if the fetch was dropped."""
+        server, holdings, gate = self._server, self._holdings, self._protocol.fetch_gate
+        passes = True if gate is None else gate.passes(self.iteration, client, server)
+        parts = None if isinstance(passes, bool) or all(passes) else passes
+        if not (passes if parts is None else any(parts)):
+            self._refuse(client)
+            return 0
+        self._arrivals.fetched(client, self.iteration)
+        given = server.fetch(client, self.iteration)
+        if given is not server.params and not self._engine.finite(given):
+            raise Diverged(self.iteration)
+        if parts is None:
+            shared = self._share_versions and given is server.params
+            if shared and server.contract.checked and not holdings.matches_version(given, server.timestamp):
+                raise server.changed_params(client, self.iteration)
+            holdings.fetch(client, given, server.timestamp, self._rate(), shared=shared)
+            size = server.bytes_of("fetched", given.nbytes)
+        else:
+            holdings.fetch_parts(client, given, server.timestamp, self._rate(), parts)
+            size = 4 * sum(compress(self._layout.sizes, parts))
+        self._recorder.count_fetch(size, client)
+        return size
+
+    def _refuse(self, client: int) -> None:
+        """Let a client continue from the parameters that it holds, because its fetch was dropped."""
+        self._holdings.keep(client)
+        if self._protocol.fred_timestamps:
+            self._holdings.restamp(client, self._server.timestamp, self._rate())
+        self._recorder.count_fetch(0, client)

@@ -1,0 +1,1 @@
+"""Users' classes at work: their contract, and what is checked of each call."""

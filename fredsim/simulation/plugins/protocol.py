@@ -1,0 +1,113 @@
+"""The protocol by which clients and server exchange pushes and fetches: gates, dropped pushes, compression, steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fredsim.config.choices import DroppedPush
+from fredsim.config.experiment import Experiment
+from fredsim.config.registry import build
+from fredsim.dispatchers.gates import spelled_out
+from fredsim.dispatchers.gates.always import Always
+from fredsim.errors import ConfigError
+from fredsim.numerics.streams import Stream
+from fredsim.simulation.plugins.contract import SETTINGS, Contract
+from fredsim.simulation.plugins.guarded_plugins import GuardedCompressor, GuardedGate
+from fredsim.simulation.plugins.run_context import RunContext
+
+__all__ = ["Protocol", "check", "make_compressor", "make_protocol"]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How clients and server exchange pushes and fetches."""
+
+    wait: bool = True
+    push_gate: GuardedGate | None = None  # None lets everything pass
+    fetch_gate: GuardedGate | None = None
+    dropped_push: DroppedPush = "reapply"
+    compressor: GuardedCompressor | None = None
+    replica: bool = False  # whether a client whose fetch was dropped takes a step with its own gradient
+    fred_timestamps: bool = False  # whether a dropped fetch refreshes the timestamp all the same
+    local_steps: int = 1
+
+    @property
+    def tasks_per_client(self) -> int:
+        """How many tasks a client may have at once: without `wait`, one under way and one to begin."""
+        return 1 if self.wait else 2
+
+    def start(self, context: RunContext) -> None:
+        """Start the gates and the compressor."""
+        for part in (self.push_gate, self.fetch_gate, self.compressor):
+            if part is not None:
+                part.start(context)
+
+
+def make_protocol(experiment: Experiment, contract: Contract) -> Protocol:
+    """Return the protocol of an experiment, not started; the server's `gates()` may set some of its keys.
+
+    Raises ConfigError if the experiment gives a key that the server sets, or if protocol and server do not fit.
+    """
+    asked, clients, server = experiment.dispatcher, experiment.clients, experiment.server.name
+    settings = {key: getattr(asked, key) for key in SETTINGS}
+    defaults = type(asked)()
+    for key, value in contract.gates.items():
+        if settings[key] != getattr(defaults, key):
+            raise ConfigError(f"dispatcher.{key} is given; the server {server} brings its own")
+        settings[key] = value
+    gates: dict[str, GuardedGate | None] = {}
+    for key, stream in (("push", Stream.PUSH_GATE), ("fetch", Stream.FETCH_GATE)):
+        gate = build("gate", *spelled_out(settings[key]))
+        gates[key] = None if isinstance(gate, Always) else GuardedGate(gate, stream)
+    local_steps = clients.local_steps if contract.local_steps is None else int(contract.local_steps)
+    if clients.local_steps not in {1, local_steps}:
+        raise ConfigError(f"clients.local_steps is {clients.local_steps}; the server {server} sets {local_steps}")
+    protocol = Protocol(
+        wait=asked.wait,
+        push_gate=gates["push"],
+        fetch_gate=gates["fetch"],
+        dropped_push=settings["dropped_push"],
+        compressor=make_compressor(experiment),
+        replica=settings["replica"],
+        fred_timestamps=asked.fred_timestamps,
+        local_steps=local_steps,
+    )
+    check(protocol, contract)
+    return protocol
+
+
+def make_compressor(experiment: Experiment) -> GuardedCompressor | None:
+    """Return the compressor of an experiment, not started, or None. Raises ConfigError."""
+    compress = experiment.compress
+    return None if compress is None else GuardedCompressor(build("compressor", compress.name, compress.hyper))
+
+
+def check(protocol: Protocol, contract: Contract) -> None:
+    """Raise ConfigError if a protocol and a server do not fit together."""
+    if contract.holds and not protocol.wait:
+        raise ConfigError("dispatcher.wait is false; the server holds its clients, so they must wait")
+    for name, gate in (("push", protocol.push_gate), ("fetch", protocol.fetch_gate)):
+        if gate and gate.needs_statistics and contract.v is False:
+            raise ConfigError(
+                f"dispatcher.{name} asks for the gradients' deviation v, which this server does not keep; fasgd does"
+            )
+    sums = protocol.dropped_push in {"accumulate", "average"}
+    if sums and contract.pushes == "params":
+        raise ConfigError(
+            f"dispatcher.dropped_push is {protocol.dropped_push}; the server's clients push parameters, whose sums "
+            "mean nothing; use skip or reapply"
+        )
+    if protocol.push_gate and contract.corrects and protocol.dropped_push != "skip":
+        raise ConfigError(
+            f"dispatcher.dropped_push is {protocol.dropped_push}; the server corrects a gradient by the parameters "
+            "that it was computed from, and one that is applied again or summed with others cannot be; use skip"
+        )
+    if protocol.compressor and contract.pushes == "params":
+        raise ConfigError(
+            "compress is given; the server's clients push parameters, whose errors would not shrink with the steps; "
+            "leave it out, or take a server whose clients push differences, such as fedbuff"
+        )
+    if protocol.compressor and protocol.push_gate and protocol.push_gate.per_tensor:
+        raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
+    if protocol.replica and (protocol.local_steps > 1 or contract.pushes != "gradient"):
+        raise ConfigError("dispatcher.replica is true; it goes with clients that push single gradients only")

@@ -1,0 +1,68 @@
+"""The numbers that a server reports besides its parameters: further columns of metrics.csv and probe.csv."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Any, get_args
+
+from fredsim.errors import nearest
+from fredsim.plugins.guarded import INTEGER, REAL, Guarded
+from fredsim.simulation.record.recorder import METRICS, TEST, Kind, Recorder
+
+__all__ = ["add_record_method", "check_metrics", "check_proxies"]
+
+LARGEST = 1e300  # the largest integer that may be recorded: much larger ones overflow a float
+
+
+def check_metrics(guarded: Guarded) -> Mapping[str, Kind]:
+    """Return a server's `metrics`: names, each with "sum" or "mean". Raises SimulationError if they are invalid."""
+    metrics: dict[str, Kind] = guarded.get("metrics", {})
+    if not isinstance(metrics, dict) or not all(
+        isinstance(name, str) and name.isidentifier() and kind in get_args(Kind) for name, kind in metrics.items()
+    ):
+        raise guarded.error("metrics", f"is {metrics!r}; it must be a dict of names to sum or mean")
+    for name in sorted(metrics.keys() & {*METRICS, *TEST}):
+        raise guarded.error("metrics", f"names {name!r}, which is another column of metrics.csv; choose another")
+    return dict(metrics)
+
+
+def add_record_method(guarded: Guarded, server: Any, metrics: Mapping[str, Kind], recorder: Recorder | None) -> None:
+    """Set the method `record` on a server that has `metrics`; if there is no recorder, the numbers are discarded.
+
+    Raises SimulationError if a name is another column's, or if the server does not let the method be set.
+    """
+    if not metrics:
+        return
+    target = recorder or Recorder(lambda _: None)
+    for name in sorted(metrics.keys() & set(target.columns)):  # the optional columns of this run
+        raise guarded.error("metrics", f"names {name!r}, which is another column of metrics.csv; choose another")
+    target.declare_metrics(metrics)
+
+    def record(name: str, value: float) -> None:
+        if name not in metrics:
+            hint = f"{nearest(str(name), metrics)} (known: {', '.join(metrics)})"
+            raise guarded.error("record", f"names {name!r}{hint}")
+        if not isinstance(value, REAL) or (isinstance(value, int) and abs(value) > LARGEST):
+            what = f"{name} is {repr(value)[:40]}; it must be a number, {LARGEST:g} at most"
+            raise guarded.error("record", what)
+        target.record_number(name, int(value) if isinstance(value, INTEGER) else float(value))
+
+    guarded.guard("record", lambda: setattr(server, "record", record))
+
+
+def check_proxies(guarded: Guarded, found: Any, taken: Set[str], before: list[str] | None) -> list[str]:
+    """Return the names of what `proxies` returned.
+
+    Raises SimulationError if it is no dict of numbers, if a name is in `taken`, or if the names differ from `before`.
+    """
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(value, REAL) for name, value in found.items()
+    ):
+        raise guarded.error("proxies", f"returned {found!r}; it must return a dict of names to numbers")
+    for name in sorted(taken & found.keys()):
+        what = f"names {name!r}, which is another column of probe.csv; choose another"
+        raise guarded.error("proxies", what)
+    if before is not None and list(found) != before:
+        what = f"named {list(found)} after {before}; the names must stay the same"
+        raise guarded.error("proxies", what)
+    return list(found)

@@ -1,0 +1,1 @@
+"""Who arrives when: orders, lengths, and the log of events."""

@@ -1,0 +1,171 @@
+"""Wrappers through which the event loop calls clocks: fredsim's own, and a user's class that says how long tasks take.
+
+A user's own clock needs `__init__(**hyper)` and `seconds(client, task)`; it may have `expect(clients)`,
+`init(clients, streams)`, and attributes `link`, `server` and `outages`: mappings, like the clock's keys of these names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from fredsim.dispatchers.base import OnGradientDone, Order, Timeline
+from fredsim.dispatchers.clock import Clock
+from fredsim.dispatchers.durations import LAST, Draws, as_nanoseconds
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.hyper import explain
+from fredsim.numerics.streams import Streams
+from fredsim.plugins.guarded import REAL, Guarded
+from fredsim.plugins.states import State, part_of, put_state, take_state
+from fredsim.simulation.plugins.guarded_plugins import OWN_CHOICES, GuardedDispatcher
+from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
+
+__all__ = ["GuardedClock", "OwnClock"]
+
+Integers = NDArray[np.int64]
+
+
+class GuardedClock(GuardedDispatcher):
+    """A clock or a trace, as the event loop calls it; what a user's class returns is checked by OwnDurations."""
+
+    state_names = ("reacts",)
+
+    def __init__(self, clock: Timeline, clients: int) -> None:
+        """Tell the clock how many clients there will be. Raises ConfigError if it refuses so many."""
+        super().__init__(clock, clients)
+        self._clock = clock
+        self._user_object = clock.user_object if isinstance(clock, OwnClock) else clock
+        self._name = type(self._user_object).__name__
+        self.timed, self.may_give_up = clock.timed, clock.may_give_up
+        #: Whether the run tells the clock when each client continues; if not, a client continues as soon as it arrives.
+        self.reacts = False
+
+    @property
+    def sends_on_arrival(self) -> bool:
+        """Whether a push is gated and compressed when it arrives; see Timeline."""
+        return self._clock.sends_on_arrival
+
+    def configure(self, *, reacts: bool, size: int, steps: int, until: int | None) -> None:
+        """Tell the clock what it needs to know about the run, before the first arrival; see Timeline.configure.
+
+        Raises ConfigError if a task of `steps` gradients takes longer than the clock can count.
+        """
+        self.reacts = reacts
+        self._clock.configure(reacts=reacts, size=size, steps=steps, until=until)
+
+    def expected_arrivals(self, nanoseconds: int) -> int | None:
+        """Return roughly the largest number of arrivals in this time; None if it cannot be estimated."""
+        return self._clock.expected_arrivals(nanoseconds)
+
+    def call_when_done(self, on_gradient_done: OnGradientDone) -> None:
+        """Have the clock call `on_gradient_done` whenever a gradient is done; it returns the bytes of the push."""
+        self._clock.on_gradient_done = on_gradient_done
+
+    def draw(self, count: int) -> Order:
+        """Return about `count` next arrivals; none if no gradient will ever arrive again."""
+        return self._clock.draw(count)
+
+    def release(self, client: int, size: int | None = None) -> None:
+        """Release a held client: it begins its next task once it has fetched `size` bytes."""
+        self._held.discard(client)
+        self._clock.release(client, size)
+
+    def restart(self, client: int, size: int) -> None:
+        """Make a client give up its task; it begins its next one once it has fetched `size` bytes."""
+        self._clock.restart(client, size)
+
+    def ended_error(self, step: int, events: int | None) -> SimulationError:
+        """Return the error for no arrival at iteration `step` of a run of `events` events (None: unknown)."""
+        return self._clock.ended_error(step, events)
+
+    def orders(self, count: int | None, until: int | None) -> Iterator[Order]:
+        """Yield, in pieces, the first `count` arrivals, or those until a time in nanoseconds.
+
+        There are fewer if no more will ever arrive, and never more than LONGEST_SCHEDULE.
+        """
+        left = LONGEST_SCHEDULE if count is None else count
+        most = max(OWN_CHOICES, self._clients) if isinstance(self._clock, OwnClock) else 2**20
+        many = most if until is None else 2**8  # pieces grow from here: few arrivals are drawn beyond the end
+        ended = False
+        while left > 0 and not ended:
+            part, ended = self.draw(min(left, many)).until(until)
+            yield part.first(left)
+            left -= len(part)
+            many = min(2 * many, most)
+
+
+class OwnDurations(Guarded):
+    """The durations of tasks that a user's clock returns, checked."""
+
+    signatures = {  # noqa: RUF012
+        "expect": ("clients",), "init": ("clients", "streams"), "seconds": ("client", "task"),
+    }  # fmt: skip
+
+    def __call__(self, clients: Integers, numbers: Integers) -> Integers:
+        """Return how long these tasks of these clients take, int64 (n,) nanoseconds."""
+        found = []
+        for client, number in zip(clients.tolist(), numbers.tolist(), strict=True):
+            self.where = f"client {client}, task {number}"
+            seconds = self.call("seconds", client, number)
+            if not isinstance(seconds, REAL) or isinstance(seconds, bool) or not 0 < seconds <= math.inf:
+                what = (
+                    f"returned {seconds!r}; it must be a number of seconds above 0, or math.inf for a task without end"
+                )
+                raise self.error("seconds", what)
+            found.append(float(min(seconds, LAST)))  # an integer may exceed float64
+        return as_nanoseconds(found)
+
+    def of(self, client: int, number: int) -> int:
+        """Return how long one task takes, in nanoseconds."""
+        return int(self(np.array([client]), np.array([number]))[0])
+
+
+class OwnClock(Clock):
+    """A clock whose tasks take as long as a user's object says."""
+
+    def __init__(self, user_object: Any) -> None:
+        """Wrap a user's object. Raises ConfigError if its `link`, `server` or `outages` is invalid."""
+        given = {
+            key: value
+            for key in ("link", "server", "outages")
+            if (value := getattr(user_object, key, None)) is not None
+        }
+        try:
+            self.hyper = Clock.Hyper.model_validate(given)
+        except ValidationError as error:
+            ((at, text), *_) = explain(error, Clock.Hyper)
+            raise ConfigError(
+                f"dispatcher.name: {type(user_object).__name__}.{'.'.join(map(str, at))}: {text}"
+            ) from None
+        self.user_object = user_object
+        self._own = OwnDurations(user_object)
+
+    def expect(self, clients: int) -> None:
+        """Tell the clock, and the user's object, how many clients there will be."""
+        super().expect(clients)
+        if self._own.has("expect"):
+            self._own.call("expect", clients)
+
+    def init(self, clients: int, streams: Streams) -> None:
+        """Start the user's object, then the clock."""
+        if self._own.has("init"):
+            self._own.call("init", clients, streams)
+        super().init(clients, streams)
+
+    def _make_durations(self, draws: Draws) -> OwnDurations:
+        return self._own
+
+    def take_state(self) -> State:
+        """Return the clock's state and that of the user's object."""
+        own = {f"users.{name}": value for name, value in take_state(self.user_object).items()}
+        return super().take_state() | own
+
+    def put_state(self, state: State) -> None:
+        """Restore the clock's state and that of the user's object."""
+        super().put_state(state)
+        put_state(self.user_object, part_of(state, "users"))
