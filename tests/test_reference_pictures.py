@@ -1,11 +1,15 @@
 """The pictures in results/reference are those that today's code draws from the tables beside them."""
 
+import csv
+import lzma
 from pathlib import Path
 
 import pytest
 from matplotlib import __version__
 
+import fredsim
 from docs.generate.figures import REFERENCE, Picture, differing, draw, pictures
+from docs.generate.recorded import ROWS, keep_rows
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ("fasgd/fig1/error.png", "time/strategies_128/seconds.png", "fasgd/push_and_fetch.png")
@@ -50,3 +54,25 @@ def test_all_committed_pictures_are_todays(every: dict[str, Picture], tmp_path: 
         if not picture.lacks:
             draw(picture, tmp_path / "new.png")
             assert differing(tmp_path / "new.png", picture.path) == "", name
+
+
+def test_the_rows_are_of_every_run() -> None:
+    kept = sorted((ROOT / REFERENCE).rglob(ROWS))
+    assert kept
+    for path in kept:
+        with lzma.open(path, "rt", encoding="utf-8") as file:
+            rows = {row["run"] for row in csv.DictReader(file)}
+        with path.with_name("runs.csv").open(encoding="utf-8", newline="") as file:
+            assert rows == {row["run"] for row in csv.DictReader(file)}, path
+
+
+def test_rows_of_some_runs_are_not_kept(tmp_path: Path) -> None:
+    experiment = {
+        "iterations": 20, "data": {"name": "digits"}, "model": {"hidden": []}, "clients": {"count": 2, "batch_size": 2},
+        "server": {"name": "asgd", "lr": 0.1}, "sweep": {"seed": [0, 1]},
+    }  # fmt: skip
+    fredsim.sweep(experiment, out=tmp_path / "whole")
+    keep_rows(tmp_path / "whole", tmp_path / "whole")
+    fredsim.sweep(experiment | {"sweep": {"seed": [0]}}, out=tmp_path / "part")
+    with pytest.raises(ValueError, match=r"part: lacks seed=1-[0-9a-f]+; finish it with --resume"):
+        keep_rows(tmp_path / "part", tmp_path / "whole")

@@ -101,11 +101,14 @@ def chosen(folder: Path, runs: list[Recorded]) -> list[Recorded]:
 
 
 def keep_rows(results: Path, reference: Path) -> None:
-    """Write `rows.csv.xz` of a sweep beside its tables. Raises ValueError if its digests are not those of runs.csv."""
+    """Write `rows.csv.xz` of a sweep beside its tables. Raises ValueError if its runs are not those of runs.csv."""
     digests = {row["run"]: row["digest"] for row in _read(reference / "runs.csv")}
     text = io.StringIO()
     writer: Any = None
-    for run in Results(results):
+    runs = Results(results)
+    if missing := sorted(digests.keys() - {run.folder.name for run in runs}):
+        raise ValueError(f"{results}: lacks {', '.join(missing)}; finish it with --resume")
+    for run in runs:
         if digests.get(run.folder.name) != run.summary["digest"]:
             raise ValueError(f"{run.folder}: its digest is not that of {reference / 'runs.csv'}")
         columns = [name for name in KEPT if name in run.cells[0]]
