@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fredsim.compute.graph_engine import BLOCK, GraphEngine
+from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
 from fredsim.networks.linear import Linear as LinearModel
@@ -57,6 +59,21 @@ def test_least_squares_has_the_bits_of_loops(mu: int) -> None:
     grad, losses = LinearModel(9).graph.gradient(w, x, y)
     assert losses.tobytes() == (errors * errors * F(0.5)).tobytes()
     assert grad.tobytes() == (tree_sum(x * errors[:, None]) / F(mu)).tobytes()
+
+
+def test_rows_that_are_evaluated_in_blocks_are_those_of_the_whole() -> None:
+    rng, model = np.random.default_rng(6), Mlp((5, 4, 3))
+    params, count = model.initial(Streams(2)), 2 * BLOCK + 7
+    split = Split(rng.normal(size=(count, 5)).astype(F), rng.integers(0, 3, count))
+    engine = GraphEngine(model.graph, Dataset(split, split, Split(split.x[:0], split.y[:0]), 3))
+    views = list(model.layout.split(params).values())
+    logits = oracle.forward(list(zip(views[::2], views[1::2], strict=True)), split.x).logits
+    expected, _, best = oracle.softmax_cross_entropy(logits, split.y)
+    losses, wrong = engine.outcomes(params, "train")
+    assert losses.tobytes() == expected.tobytes()
+    assert wrong.tolist() == (best != split.y).tolist()
+    assert engine.evaluate(params, "train") == (oracle.mean64(expected), np.count_nonzero(best != split.y) / count)
+    assert np.isnan(engine.evaluate(params, "test")).all()
 
 
 def residual() -> Graph:

@@ -74,8 +74,9 @@ class _Norm(Operator):
             y = y.transpose(0, 3, 1, 2)
         return np.ascontiguousarray(y).reshape(shape)
 
-    def _normal(self, x: Array) -> tuple[Array, Array]:
+    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
         """Return x̂ and r."""
+        del tensors
         count = np.float32(self._count(x.shape))
         apart = x - self._sum(x) / count
         return self._over_deviation(apart, self._sum(apart * apart) / count)
@@ -90,8 +91,9 @@ class _Norm(Operator):
         """Keep x̂ and r."""
         (x,) = inputs
         with quiet():
-            normal, r = self._normal(self._last(x))
-            y = normal * tensors["weight"] + tensors["bias"] if self.affine else normal
+            normal, r = self._normal(self._last(x), tensors)
+            y = normal * tensors["weight"] if "weight" in tensors else normal
+            y = y + tensors["bias"] if "bias" in tensors else y
         return self._back(y, x.shape), Kept(normal, r, x.shape)
 
     def backward(self, error: Array, kept: Kept, tensors: Mapping[str, Array]) -> list[Array | None]:
@@ -170,18 +172,8 @@ class RmsNorm(LayerNorm):
         """Return weight γ (channels,) if it is affine."""
         return {"weight": (self._channels(*shapes),)} if self.affine else {}
 
-    def _normal(self, x: Array) -> tuple[Array, Array]:
+    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
         return self._over_deviation(x, self._sum(x * x) / np.float32(self._count(x.shape)))
-
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Kept]:
-        """Keep x̂ and r."""
-        (x,) = inputs
-        with quiet():
-            normal, r = self._normal(self._last(x))
-            y = normal * tensors["weight"] if self.affine else normal
-        return self._back(y, x.shape), Kept(normal, r, x.shape)
 
     def _input_error(self, d: Array, kept: Kept) -> Array:
         mean = self._sum(d * kept.normal) / np.float32(self._count(d.shape))
@@ -217,15 +209,8 @@ class FrozenBatchNorm(_Norm):
         each = (self._channels(*shapes),)
         return super().tensors(*shapes) | {"mean": each, "variance": each}
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Kept]:
-        """Keep x̂ and r."""
-        (x,) = inputs
-        with quiet():
-            normal, r = self._over_deviation(self._last(x) - tensors["mean"], tensors["variance"])
-            y = normal * tensors["weight"] + tensors["bias"] if self.affine else normal
-        return self._back(y, x.shape), Kept(normal, r, x.shape)
+    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
+        return self._over_deviation(x - tensors["mean"], tensors["variance"])
 
     def _input_error(self, d: Array, kept: Kept) -> Array:
         return np.asarray(kept.r * d)
