@@ -35,6 +35,7 @@ from fredsim.networks.capture.module import Captured, capture
 from tests import captured_modules as given
 from tests.captured_modules import Encoder, Own, images
 
+attend = functional.scaled_dot_product_attention
 ROWS, PLACES, IMAGE = (4,), (5, 4), (2, 8, 6)
 
 
@@ -120,7 +121,7 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
         lambda: Own(lambda own, x: own.attention(own.first.expand(x.shape[0], -1, -1), own.dense(x), x)[0]), PLACES,
     ),
     "attention with a bias": (
-        lambda: Own(lambda own, x: functional.scaled_dot_product_attention(x, own.dense(x), x, own.first[0, :, :1])), PLACES,
+        lambda: Own(lambda own, x: attend(x, own.dense(x), x, own.first[0, :, :1])), PLACES,
     ),
     "a token before the others": (
         lambda: Own(lambda own, x: torch.cat([own.first.repeat(x.shape[0], 1, 1), own.dense(x)], 1)), PLACES,
@@ -242,17 +243,20 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
     "dropout of channels": (lambda: images(nn.Dropout2d(0.1), outputs=96), IMAGE,
                             "uses feature_dropout in its layer '0' (Dropout2d), which draws random numbers; only "
                             "dropout may; the nearest that it does is dropout; give"),
-    "draws": (lambda: Own(lambda own, x: own.dense(x) + torch.randn(4)), ROWS, "uses randn in its forward, which draws"),
+    "draws": (lambda: Own(lambda own, x: own.dense(x) + torch.randn(4)), ROWS,
+              "uses randn in its forward, which draws"),
     "padding_idx": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Embedding(9, 2, padding_idx=1)), ROWS,
                     "cannot be captured by torch.export: "),
     "by data": (lambda: Own(lambda own, x: own.dense(x) if x.sum() > 0 else x), ROWS,
                 "decides by the values of its data (torch.export: data-dependent expression Eq(u0, 1)); give"),
-    "item": (lambda: Own(lambda own, x: own.dense(x) * x[0, 0].item()), ROWS, "uses select in its forward, which takes"),
+    "item": (lambda: Own(lambda own, x: own.dense(x) * x[0, 0].item()), ROWS,
+              "uses select in its forward, which takes"),
     "three samples": (lambda: Own(lambda own, x: own.dense(x).reshape(3, 4)), ROWS,
                       "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
     "pairs of samples": (lambda: Own(lambda own, x: own.dense(x).reshape(len(x) // 2, 8)), ROWS,
                          "uses reshape in its forward, which has a size of (s77//2) for s77 samples, which mixes them"),
-    "mean of samples": (lambda: Own(lambda own, x: own.dense(x) - x.mean(0)), ROWS, "which is taken over samples; give"),
+    "mean of samples": (lambda: Own(lambda own, x: own.dense(x) - x.mean(0)), ROWS,
+                        "which is taken over samples; give"),
     "samples last": (lambda: nn.TransformerEncoderLayer(4, 2, 8), PLACES,
                      "which attends from sample to sample, as layers without batch_first=True do; the nearest"),
     "two outputs": (lambda: Own(lambda own, x: (own.dense(x), x)), ROWS,
