@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
@@ -30,7 +30,14 @@ class Normalize(HyperParameters):
     """The standard deviation: a number, or a list with one per channel."""
 
 
-class Data(HyperParameters):
+class AnyData(HyperParameters):
+    """What every choice of data says."""
+
+    has_rows: ClassVar[bool] = True
+    """Whether there are rows, of which minibatches consist."""
+
+
+class Data(AnyData):
     """A data set, and how its training part is divided."""
 
     name: Annotated[Printable, Field(examples=["digits"])]
@@ -63,7 +70,7 @@ class Data(HyperParameters):
         return normalized(data, mean, std)
 
 
-class LeastSquares(HyperParameters):
+class LeastSquares(AnyData):
     """Rows a with entries U[0, 1)/√columns, and targets a·x plus noise, for an x that is drawn, too."""
 
     name: Literal["least_squares"]
@@ -90,8 +97,10 @@ class LeastSquares(HyperParameters):
         return least_squares(self.columns, self.noise, self.seed, self.train, self.validation)
 
 
-class Quadratic(HyperParameters):
+class Quadratic(AnyData):
     """½·xᵀA·x − bᵀx, with A tridiagonal (−1, 2, −1)/4 and b = (−1, 0, …)/4; each gradient has noise of its own."""
+
+    has_rows = False
 
     name: Literal["quadratic"]
     size: Annotated[int, Field(ge=2, lt=2**32)] = 1729
