@@ -127,7 +127,7 @@ class Graph:
         grad = np.zeros(self.layout.size, np.float32)
         for name, view in self.layout.split(grad).items():
             if leaves[name]:
-                _sum_up(leaves[name], view, len(x))
+                _sum_up(leaves[name], view.reshape(view.shape or (1,)), len(x))
         return grad, losses
 
 
