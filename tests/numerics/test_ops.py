@@ -399,7 +399,7 @@ def test_attention_with_dropout_is_that_of_its_parts() -> None:
 
     op, seen = Attention(scale=0.5, masked=HALF_MASK, dropout=0.25), ~np.array(HALF_MASK)
     y, kept = op.forward([q, k, v], {}, drawing)
-    sent: list[Any] = op.backward(error, kept, {})
+    sent: Any = op.backward(error, kept, {})
     dq, dk, dv = sent
     parts: tuple[Operator, ...] = (MatMul(), Scale(0.5), Softmax(), Dropout(0.25), MatMul())
     scores, first = parts[0].forward([q, np.ascontiguousarray(k.swapaxes(1, 2))], {})
