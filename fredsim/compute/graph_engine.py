@@ -12,6 +12,7 @@ from fredsim.compute.engines import Part
 from fredsim.compute.storage import Limits, Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.graph import Graph
+from fredsim.networks.network import Numerics
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.oracle import mean64
@@ -34,7 +35,19 @@ class NumpyBackendOperations(NumpyOperations):
 
 
 class Evaluation:
-    """Means of what an engine's `outcomes` says of each sample, the same for every engine."""
+    """What is the same for nearly every engine: its facts, and means of what its `outcomes` says of each sample."""
+
+    numerics: Numerics = "portable"
+    why_whole = "the engine forms whole gradients"
+    packages: Sequence[str] = ()
+
+    def facts(self) -> dict[str, Any]:
+        """Return what summary.json says about the engine's numerics."""
+        return {"numerics": self.numerics}
+
+    def fix_window(self, wanted: int | None, clients: int, usual: int) -> int:
+        """Return `wanted`, or else `usual`: the number changes no bit."""
+        return wanted or usual
 
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, float32 (n,), and whether its answer is wrong, or NaN, (n,)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
@@ -32,10 +32,17 @@ class Normalize(HyperParameters):
     """The standard deviation: a number, or a list with one per channel."""
 
 
+class AnyData(HyperParameters):
+    """What every choice of data says."""
+
+    has_rows: ClassVar[bool] = True
+    """Whether there are rows, of which minibatches consist."""
+
+
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class DataRead(HyperParameters):
+class DataRead(AnyData):
     """Data that is read, and how its training part is divided."""
 
     name: Printable
@@ -105,7 +112,7 @@ class Text(DataRead):
         return load_dataset(self.name, self.train, self.validation, root, self.sha256, self.block)
 
 
-class Modular(HyperParameters):
+class Modular(AnyData):
     """Sums modulo p as sequences: tokens a, b and "=", after which the answer is to be predicted."""
 
     name: Literal["modular"]
@@ -134,7 +141,7 @@ class Modular(HyperParameters):
         return modular(self.p, self.terms, self.seed, train, validation)
 
 
-class LeastSquares(HyperParameters):
+class LeastSquares(AnyData):
     """Rows a with entries U[0, 1)/√columns, and targets a·x plus noise, for an x that is drawn, too."""
 
     name: Literal["least_squares"]
@@ -161,8 +168,10 @@ class LeastSquares(HyperParameters):
         return least_squares(self.columns, self.noise, self.seed, self.train, self.validation)
 
 
-class Quadratic(HyperParameters):
+class Quadratic(AnyData):
     """½·xᵀA·x − bᵀx, with A tridiagonal (−1, 2, −1)/4 and b = (−1, 0, …)/4; each gradient has noise of its own."""
+
+    has_rows = False
 
     name: Literal["quadratic"]
     size: Annotated[int, Field(ge=2, lt=2**32)] = 1729

@@ -16,7 +16,7 @@ from pydantic import ByteSize, Discriminator, Field, Tag, model_validator
 from fredsim.config.choices import Backend, PathName, Unit
 from fredsim.config.data import Data, DataChoice
 from fredsim.config.figures import FigureChoice
-from fredsim.config.models import LinearChoice, MlpChoice
+from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
 from fredsim.config.partition import Iid
 from fredsim.config.sections import (
     Affects,
@@ -48,13 +48,6 @@ __all__ = [
 
 Threads = Annotated[int, Field(gt=0, le=1024)]
 Memory = Annotated[ByteSize, Field(gt=0)]
-
-
-class TorchChoice(PluginChoice):
-    """A user's PyTorch module, torch:package.module:factory; other keys are keyword arguments of the factory."""
-
-    device: Literal["cpu", "cuda"] = "cpu"
-    """The device that PyTorch computes on."""
 
 
 def _kind_of_model(value: Any) -> str:
@@ -211,7 +204,7 @@ class Experiment(HyperParameters):
     @property
     def digest(self) -> str:
         """The SHA-256 of everything in the experiment that determines the bits of its results."""
-        of_module = Affects.BITS_OF_MODULES if isinstance(self.model, TorchChoice) else Affects.NOTHING
+        of_module = Affects.BITS_OF_MODULES if self.model.native else Affects.NOTHING
         data = {key: value for key, value in self.plain().items() if key not in irrelevant_to(Affects.BITS | of_module)}
         if "average" in data:
             data["average"] = {key: value for key, value in data["average"].items() if key != "device"}

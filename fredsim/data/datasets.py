@@ -23,9 +23,12 @@ from numpy.typing import NDArray
 
 from fredsim.data.idx import read_mnist
 from fredsim.data.npz import read_npz
+from fredsim.data.sampling import Sampler, make_sampler
 from fredsim.data.sequences import IGNORED, read_text
+from fredsim.data.shards import Shards
 from fredsim.data.squares import mishchenko_rows
 from fredsim.errors import ConfigError, DataError, nearest, option
+from fredsim.numerics.streams import Streams
 from fredsim.system.files import content_digest
 
 __all__ = [
@@ -85,6 +88,10 @@ class Dataset:
     def inputs(self) -> int:
         """The number of values of a sample."""
         return int(self.train.x.shape[1])
+
+    def sampler(self, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
+        """Return the sampler of the training rows: fredsim.data.sampling.make_sampler."""
+        return make_sampler(kind, len(self.train), batch_size, streams, shards)
 
     @functools.cached_property
     def digest(self) -> str:

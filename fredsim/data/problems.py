@@ -9,14 +9,14 @@ from itertools import pairwise
 import numpy as np
 
 from fredsim.data.datasets import Dataset, Split
-from fredsim.data.sampling import Sampler, TaskSampler, make_sampler
+from fredsim.data.sampling import Sampler, TaskSampler
 from fredsim.data.sequences import IGNORED, draw_sums
 from fredsim.data.shards import Shards
 from fredsim.data.squares import draw_rows
 from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Streams
 
-__all__ = ["Quadratic", "least_squares", "modular", "quadratic", "sampler_of"]
+__all__ = ["Quadratic", "least_squares", "modular", "quadratic"]
 
 
 @functools.lru_cache(maxsize=4)
@@ -52,6 +52,10 @@ class Quadratic(Dataset):
     noise: float = 0.0
     seed: int = 0
 
+    def sampler(self, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
+        """Return the sampler of tasks, which gradients differ by, as there are no rows."""
+        return TaskSampler(1, batch_size, streams)
+
 
 def quadratic(size: int, noise: float, seed: int) -> Quadratic:
     """Return the quadratic of `size` variables; its only row, for training and for validation, is b."""
@@ -59,10 +63,3 @@ def quadratic(size: int, noise: float, seed: int) -> Quadratic:
     b[0, 0] = -0.25
     function, nothing = Split(b, np.zeros(1, np.float32)), Split(b[:0], np.zeros(0, np.float32))
     return Quadratic(function, function, nothing, 0, noise=noise, seed=seed)
-
-
-def sampler_of(dataset: Dataset, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
-    """Return the sampler of a data set's training rows (fredsim.data.sampling.make_sampler), or a quadratic's tasks."""
-    if isinstance(dataset, Quadratic):
-        return TaskSampler(1, batch_size, streams)
-    return make_sampler(kind, len(dataset.train), batch_size, streams, shards)

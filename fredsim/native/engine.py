@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
-from fredsim.compute.engines import BackendOperations, Part
+from fredsim.compute.engines import BackendOperations, Engine, Part
 from fredsim.compute.graph_engine import Evaluation
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
@@ -30,11 +30,12 @@ from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks
 from fredsim.native.model import TorchModel
 from fredsim.native.randomness import random_states
 from fredsim.native.settings import deterministic
+from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.system.processors import default_threads
 
-__all__ = ["TorchEngine"]
+__all__ = ["TorchEngine", "make_engine"]
 
 Array = NDArray[np.float32]
 Tensors = dict[str, torch.Tensor]
@@ -47,8 +48,20 @@ MAX_SAMPLES = 64
 EVALUATION_BATCH = 500
 
 
+def make_engine(
+    network: Network, dataset: Dataset, mu: int, threads: int | None, operations: BackendOperations
+) -> Engine:
+    """Return the engine of a network without a graph: PyTorch's."""
+    assert isinstance(network, TorchModel)
+    return TorchEngine(network, dataset, mu, threads, operations)
+
+
 class TorchEngine(Evaluation):
     """Computes gradients and evaluates with PyTorch; the operations on whole arrays are those of another backend."""
+
+    numerics: Numerics = "native"
+    why_whole = "a PyTorch module forms whole gradients"
+    packages: Sequence[str] = ("torch",)
 
     def __init__(
         self, model: TorchModel, dataset: Dataset, mu: int, threads: int | None, operations: BackendOperations
@@ -78,10 +91,10 @@ class TorchEngine(Evaluation):
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
 
-    def fix_window(self, window: int | None, clients: int) -> int:
+    def fix_window(self, wanted: int | None, clients: int, usual: int = 0) -> int:
         """Choose how many minibatches are computed at once, for the whole run, and return that number.
 
-        It is `window`, or as many as usually have different clients: if clients are chosen uniformly, one of them comes
+        It is `wanted`, or as many as usually have different clients: if clients are chosen uniformly, one of them comes
         again after about √clients events. On a CPU it is limited, as a convolution of many samples with the weights of
         several clients takes longer than one convolution after the other. It is 1 if vmap fails, or if a gradient's
         bits depend on its place among the others.
@@ -89,7 +102,7 @@ class TorchEngine(Evaluation):
         usual = min(MAX_MINIBATCHES, 2 ** ((clients.bit_length() - 1) // 2))
         if self._device.type == "cpu":
             usual = min(usual, max(1, MAX_SAMPLES // self._mu))
-        self._width = min(window or usual, clients)
+        self._width = min(wanted or usual, clients)
         self._no_vmap = self._why_no_vmap() if self._width > 1 else "no more are taken at once"
         if self._no_vmap:
             self._width = 1
@@ -99,7 +112,7 @@ class TorchEngine(Evaluation):
         """Return the entries of summary.json that say what the bits depend on besides experiment, threads, versions."""
         alone = self._no_vmap and f"one client after the other: {self._no_vmap}"
         files = {"model_files": self._model.files} if self._model.files else {}
-        return {"numerics": "native", "vmap": alone or f"{self._width} clients at once", **files}
+        return {"numerics": self.numerics, "vmap": alone or f"{self._width} clients at once", **files}
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute as many minibatches at once as `fix_window` chose; the last call repeats its last minibatch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,6 +71,11 @@ class Graph:
                 raise ValueError(f"node {number}: takes the tensors {wanted}, not {named}")
             shapes.append(node.operator.shape(*given))
         return shapes
+
+    @property
+    def values(self) -> int:
+        """How many numbers the values have that are computed from one sample."""
+        return sum(map(math.prod, self.shapes[1:]))
 
     @cached_property
     def _learns(self) -> list[bool]:

@@ -22,7 +22,7 @@ from fredsim.compute.objectives import Measure
 from fredsim.compute.storage import Limits, Pool
 from fredsim.config.choices import Backend, PathName
 from fredsim.data.sampling import Sampler
-from fredsim.networks.mlp import Model
+from fredsim.networks.network import Network
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.states import State, Stateful, part_of
@@ -76,7 +76,7 @@ class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
 class Parts:
     """What a run is made of; the server, the dispatcher, the gates and the compressor are not started yet."""
 
-    model: Model
+    model: Network
     params: Array
     engine: Engine
     server: GuardedServer

@@ -16,7 +16,6 @@ from operator import sub
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import NativeEngine
 from fredsim.errors import ConfigError
 from fredsim.plugins.states import Stateful
 from fredsim.simulation.clients.holdings import Holdings
@@ -88,11 +87,10 @@ class Snapshots(Simulation):
         # or a task given up changes which clients are held.
         held_differ = contract.holds and (gates or self._dispatcher.may_give_up)
         certain = not (contract.cancels or held_differ)
-        fitting = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
-        self._window = (parts.limits.window or fitting) if certain else 1
-        if isinstance(parts.engine, NativeEngine):
-            together = certain and not self._own_steps  # what is computed together matters to a module's bits
-            self._window = parts.engine.fix_window(parts.limits.window if together else 1, parts.clients)
+        if self._own_steps and parts.engine.numerics == "native":  # steps of several clients would be one minibatch
+            certain = False
+        usual = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
+        self._window = parts.engine.fix_window(parts.limits.window if certain else 1, parts.clients, usual)
 
     def _check_memory(self) -> None:
         """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
