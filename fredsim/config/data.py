@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
-from fredsim.data.datasets import Dataset, load_dataset, normalized
+from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, load_dataset, normalized
 from fredsim.data.problems import least_squares, modular, quadratic
 from fredsim.errors import ConfigError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable
 from fredsim.system.memory import refuse_beyond_memory
 
-__all__ = ["Data", "DataChoice", "LeastSquares", "Modular", "Quadratic", "Text"]
+__all__ = ["AnyData", "Data", "DataChoice", "DataRead", "LeastSquares", "Modular", "Quadratic", "Text"]
 
 #: The memory for one entry of least squares, or one variable of a quadratic: while it is drawn, for the optimum, and as
 #: kernels read it.
@@ -38,6 +38,14 @@ class AnyData(HyperParameters):
     has_rows: ClassVar[bool] = True
     """Whether there are rows, of which minibatches consist."""
 
+    def load(self, root: Path, seed: int) -> Dataset:
+        """Return the data set; `seed` is the run's. Raises ConfigError, DataError if it cannot be had."""
+        raise NotImplementedError
+
+    def resolved(self) -> Self:
+        """Return the choice with what it leaves open filled in, as far as that is known before it is loaded."""
+        return self
+
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -53,9 +61,11 @@ class DataRead(AnyData):
     validation: Annotated[int, Field(ge=0, lt=2**32)] | None = None
     """The number of rows to validate on, the last of the training part."""
 
-    def load(self, root: Path, seed: int) -> Dataset:
-        """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.load_dataset)."""
-        raise NotImplementedError
+    def resolved(self) -> Self:
+        """Fill in the usual numbers of rows, and the SHA-256 of the file."""
+        usual = dict(zip(("train", "validation"), DEFAULT_ROWS.get(self.name, ()), strict=False))
+        known = usual | {"sha256": file_digest(self.name)}
+        return type(self)(**known | self.model_dump(exclude_none=True))
 
 
 class Data(DataRead):
@@ -127,6 +137,13 @@ class Modular(AnyData):
     validation: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, Field(examples=[1000])] = None
     """The number of sums to validate on; null: half of those that are left. The others are for testing."""
 
+    def resolved(self) -> Self:
+        """Fill in the numbers of rows."""
+        count = self.p**self.terms
+        train = max(1, count // 2) if self.train is None else self.train
+        validation = max(0, count - train) // 2 if self.validation is None else self.validation
+        return self.model_copy(update={"train": train, "validation": validation})
+
     def load(self, root: Path, seed: int) -> Dataset:
         """Draw the order of the sums. Raises ConfigError if they do not fit into memory, or are too many."""
         del root, seed
@@ -136,9 +153,8 @@ class Modular(AnyData):
             raise ConfigError(f"{what}: lower one of them")
         what = f"data.p is {self.p} and data.terms {self.terms}; {count:,} sums take"
         refuse_beyond_memory(count * (BYTES_PER_SUM + BYTES_PER_TOKEN * self.terms), what, "lower one of them")
-        train = max(1, count // 2) if self.train is None else self.train
-        validation = max(0, count - train) // 2 if self.validation is None else self.validation
-        return modular(self.p, self.terms, self.seed, train, validation)
+        known = self.resolved()
+        return modular(self.p, self.terms, self.seed, known.train or 1, known.validation or 0)
 
 
 class LeastSquares(AnyData):
