@@ -68,7 +68,7 @@ class TorchModel:
     ) -> None:
         """Build the module; the run starts from the module's own initialization under `torch.manual_seed(seed)`.
 
-        Python's and NumPy's generators are seeded, too. `remarks` then says what was perhaps not meant, and `files` has
+        Python's and NumPy's generators are seeded, too. `remarks` then names probable mistakes, and `files` has
         the SHA-256 of the files that the factory reads, by name.
         Raises ConfigError if the factory fails, or does not return a module that can be trained here.
         """
