@@ -12,16 +12,20 @@ from numba import types
 from numba.extending import intrinsic, models, register_model
 
 from fredsim.jit.pointers import element_pointer, lowered
-from fredsim.jit.vector import INT32, load_at, splat, store_at
+from fredsim.jit.vector import INT32, below, load_at, splat, store_at, store_masked
 
 __all__ = [
     "TileType",
     "tile_add",
+    "tile_add_number",
     "tile_add_products",
     "tile_add_row",
     "tile_divide",
     "tile_load",
+    "tile_products",
+    "tile_scale",
     "tile_store",
+    "tile_store_part",
     "tile_zeros",
 ]
 
@@ -77,20 +81,37 @@ def tile_zeros(typingctx, rows, lanes):
 
 
 @intrinsic
+def tile_products(typingctx, like, factors, index, step, values, at):
+    """Return the tile factors[index + p·step]·values[at + j], of the size of `like`."""
+
+    def emit(builder, _, *places):
+        return like.join(builder, _products(builder, like, *places))
+
+    integer = types.intp
+    return lowered(like(like, factors, integer, integer, values, integer), emit)
+
+
+@intrinsic
 def tile_add_products(typingctx, tile, factors, index, step, values, at):
     """Return tile[p, j] + factors[index + p·step]·values[at + j], each product rounded, then each sum."""
 
-    def emit(builder, total, factors, index, step, values, at):
-        vectors = [load_at(builder, place) for place in row_places(builder, values, at, tile.columns)]
-        rows = []
-        for p, row in enumerate(tile.split(builder, total)):
-            place = builder.add(index, builder.mul(step, ir.Constant(index.type, p)))
-            factor = splat(builder, builder.load(builder.gep(factors, [place])), LANES)
-            rows.append([builder.fadd(x, builder.fmul(factor, y)) for x, y in zip(row, vectors, strict=True)])
-        return tile.join(builder, rows)
+    def emit(builder, total, *places):
+        pairs = zip(tile.split(builder, total), _products(builder, tile, *places), strict=True)
+        return tile.join(builder, [[builder.fadd(x, y) for x, y in zip(*rows, strict=True)] for rows in pairs])
 
     integer = types.intp
     return lowered(tile(tile, factors, integer, integer, values, integer), emit)
+
+
+def _products(builder, tile, factors, index, step, values, at):
+    """Return the LLVM vectors of each row of a tile of products."""
+    vectors = [load_at(builder, place) for place in row_places(builder, values, at, tile.columns)]
+    rows = []
+    for p in range(tile.rows):
+        place = builder.add(index, builder.mul(step, ir.Constant(index.type, p)))
+        factor = splat(builder, builder.load(builder.gep(factors, [place])), LANES)
+        rows.append([builder.fmul(factor, vector) for vector in vectors])
+    return rows
 
 
 @intrinsic
@@ -117,14 +138,26 @@ def tile_add_row(typingctx, tile, values, at):
 
 
 @intrinsic
+def tile_add_number(typingctx, tile, number):
+    """Return the tile with a float32 added to every element."""
+    return lowered(tile(tile, types.float32), lambda b, x, y: _by_number(b, tile, b.fadd, x, y))
+
+
+@intrinsic
 def tile_divide(typingctx, tile, number):
     """Return the tile with every element divided by a float32."""
+    return lowered(tile(tile, types.float32), lambda b, x, y: _by_number(b, tile, b.fdiv, x, y))
 
-    def emit(builder, x, number):
-        divisor = splat(builder, number, LANES)
-        return tile.join(builder, [[builder.fdiv(a, divisor) for a in row] for row in tile.split(builder, x)])
 
-    return lowered(tile(tile, types.float32), emit)
+@intrinsic
+def tile_scale(typingctx, tile, number):
+    """Return the tile with every element multiplied by a float32."""
+    return lowered(tile(tile, types.float32), lambda b, x, y: _by_number(b, tile, b.fmul, x, y))
+
+
+def _by_number(builder, tile, operation, value, number):
+    same = splat(builder, number, LANES)
+    return tile.join(builder, [[operation(a, same) for a in row] for row in tile.split(builder, value)])
 
 
 @intrinsic
@@ -149,3 +182,16 @@ def tile_store(typingctx, pointer, index, stride, tile):
                 store_at(builder, vector, place)
 
     return lowered(types.none(pointer, types.intp, types.intp, tile), emit)
+
+
+@intrinsic
+def tile_store_part(typingctx, pointer, index, stride, tile, count):
+    """Write the first `count` columns of a tile of 16 columns to rows as tile_store does; nothing else is written."""
+
+    def emit(builder, pointer, index, stride, value, count):
+        mask = below(builder, count, LANES)
+        rows = zip(tile.split(builder, value), tile.places(builder, pointer, index, stride), strict=True)
+        for (vector,), (place,) in rows:
+            store_masked(builder, vector, place, mask)
+
+    return lowered(types.none(pointer, types.intp, types.intp, tile, types.intp), emit)

@@ -26,6 +26,7 @@ from fredsim.numerics import rules
 
 __all__ = [
     "INT32",
+    "below",
     "broadcast",
     "call_llvm",
     "elementwise",
@@ -38,6 +39,7 @@ __all__ = [
     "splat",
     "store",
     "store_at",
+    "store_masked",
     "store_part",
     "zeros",
 ]
@@ -52,7 +54,7 @@ def splat(builder, value, lanes):
     return builder.shuffle_vector(one, ir.Constant(one.type, ir.Undefined), zeros)
 
 
-def _below(builder, count, lanes):
+def below(builder, count, lanes):
     """Return the mask of the lanes whose index is below `count`."""
     index = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
     return builder.icmp_signed("<", index, splat(builder, builder.trunc(count, INT32), lanes))
@@ -228,6 +230,12 @@ def store_at(builder, value, place):
     builder.store(value, place).align = 4
 
 
+def store_masked(builder, value, place, mask):
+    """Store the lanes of a vector in which a mask is true."""
+    name = f"llvm.masked.store.v{value.type.count}f32.p0"
+    call_llvm(builder, name, ir.VoidType(), value, place, INT32(4), mask)
+
+
 def _places(builder, kind, pointer, index):
     """Yield for each part of a vector its first lane, its LLVM type, and the pointer to it in pointer[index :]."""
     begin = builder.gep(pointer, [index])
@@ -264,7 +272,7 @@ def load_part(typingctx, like, pointer, index, count):
     def emit(builder, _, pointer, index, count):
         parts = []
         for lane, kind, place in _places(builder, like, pointer, index):
-            mask = _below(builder, builder.sub(count, INT64(lane)), kind.count)
+            mask = below(builder, builder.sub(count, INT64(lane)), kind.count)
             name = f"llvm.masked.load.v{kind.count}f32.p0"
             parts.append(call_llvm(builder, name, kind, place, INT32(4), mask, ir.Constant(kind, None)))
         return like.join(builder, parts)
@@ -279,7 +287,6 @@ def store_part(typingctx, pointer, index, value, count):
     def emit(builder, pointer, index, x, count):
         parts = value.split(builder, x)
         for part, (lane, kind, place) in zip(parts, _places(builder, value, pointer, index), strict=True):
-            mask = _below(builder, builder.sub(count, INT64(lane)), kind.count)
-            call_llvm(builder, f"llvm.masked.store.v{kind.count}f32.p0", ir.VoidType(), part, place, INT32(4), mask)
+            store_masked(builder, part, place, below(builder, builder.sub(count, INT64(lane)), kind.count))
 
     return lowered(types.none(pointer, types.intp, value, types.intp), emit)
