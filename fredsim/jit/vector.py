@@ -137,7 +137,9 @@ def _absolute(typingctx, x):
 @intrinsic
 def _where(typingctx, condition, x, y):
     vector = x if isinstance(x, VectorType | DoublesType) else y
-    if not isinstance(vector, VectorType | DoublesType):  # both are numbers: the result has as many lanes as the condition
+    if not isinstance(
+        vector, VectorType | DoublesType
+    ):  # both are numbers: the result has as many lanes as the condition
         vector = VectorType(condition.lanes)
     return elementwise(vector(condition, vector, vector), lambda b, *parts: b.select(*parts))
 

@@ -24,7 +24,7 @@ from fredsim.jit.tiles import (
     tile_store_part,
     tile_zeros,
 )
-from fredsim.jit.vector import load, load_part, store, zeros
+from fredsim.jit.vector import load_part, store, zeros
 from fredsim.numerics.ops.sums import BAND
 
 __all__ = [
@@ -54,7 +54,7 @@ def panels_of(columns):
 
 @subroutine
 def pack_rows(rank, size, source, rows, columns, stride, out):
-    """Write this thread's panels of a matrix (rows, columns): out[(panel·rows + r)·PANEL + c]; +0 beyond the columns."""
+    """Write this thread's panels of a matrix (rows, columns), with +0 beyond the columns: out[(panel·rows + r)·PANEL + c]."""
     panels = panels_of(columns)
     for panel in range(panels * rank // size, panels * (rank + 1) // size):
         begin = panel * PANEL
@@ -165,9 +165,7 @@ def sum_positions(like, factors, at, step, values, values_at, values_step, posit
 
 
 @subroutine
-def sum_samples(
-    like, factors, at, step, values, values_at, values_step, positions, samples, stack
-):
+def sum_samples(like, factors, at, step, values, values_at, values_step, positions, samples, stack):
     """Return the mean over samples, by the tree, of sum_positions; a sample's positions follow those of the one before.
 
     The stack has a tile for each level of the tree over a sample's bands, then one for each level of that over samples.

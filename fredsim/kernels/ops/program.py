@@ -102,6 +102,8 @@ class Steps:
         }
         self.leaves: dict[str, list[Leaves]] = {}  # of tensors that definitions compute: samples' own gradients
         self.written: set[str] = set()  # the tensors whose gradients steps write
+        self.owned: dict[str, Buffer] = {}  # by tensor of several nodes: the samples' own gradients, (µ, size)
+        self.ranges: dict[int, tuple[int, int]] = {}  # by id of a buffer of integers: the lowest and the highest
         self._used = Counter(name for node in graph.nodes for _, name in node.tensors)
         self.steps: list[Step] = []
         self.buffers: dict[int, Buffer] = {}
@@ -114,6 +116,13 @@ class Steps:
     def shared(self, name: str) -> bool:
         """Return whether several nodes have a tensor."""
         return self._used[name] > 1
+
+    def own(self, tensor: Tensor) -> tuple[Buffer, bool]:
+        """Return where a tensor's samples' own gradients, (µ, size), are added up, and whether nothing is there yet."""
+        first = tensor.name not in self.owned
+        if first:
+            self.owned[tensor.name] = self.buffer(self.mu * tensor.size)
+        return self.owned[tensor.name], first
 
     def buffer(self, floats: int, itemsize: int = 4) -> Buffer:
         """Return memory for as many floats, and MARGIN more; its content is arbitrary."""
