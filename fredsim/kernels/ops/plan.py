@@ -39,7 +39,7 @@ class Plan(Steps):
     """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
 
     def __init__(self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool) -> None:
-        super().__init__(graph, split.y, mu, threads)
+        super().__init__(graph, split.y, mu, threads, learn=learn)
         self.graph, self.samples = graph, split.x
         self._lay_out()
         values = self._forward()

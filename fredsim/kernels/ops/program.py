@@ -92,11 +92,11 @@ def run_batches(rank, size, barrier, a):
 class Steps:
     """The steps of a program as they are planned, for µ samples; kernels' arguments may be Buffers and Values.
 
-    `targets` are those of all samples, (n, …), of which BATCH's rows are chosen.
+    `learn`: whether gradients are computed. `targets` are those of all samples, (n, …), of which BATCH's rows are chosen.
     """
 
-    def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int) -> None:
-        self.mu, self.threads, self.targets = mu, threads, targets
+    def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int, *, learn: bool) -> None:
+        self.mu, self.threads, self.targets, self.learn = mu, threads, targets, learn
         self.tensors = {
             name: Tensor(name, shape, graph.layout.slices[name].start) for name, shape in graph.layout.tensors
         }
