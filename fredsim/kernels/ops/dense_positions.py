@@ -24,9 +24,9 @@ from fredsim.kernels.ops.products import (
 )
 from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Steps
 from fredsim.kernels.ops.rows import part_of
-from fredsim.kernels.ops.values import Value
+from fredsim.kernels.ops.values import Tensor, Value
 
-__all__ = ["PositionsKernels"]
+__all__ = ["PositionsKernels", "sum_products"]
 
 ROWS = 8  # of a gradient that are summed together
 
@@ -139,6 +139,19 @@ def own_tile(like, a, m, row, column, stack):
     put_tile(a.own, at, a.columns, total, a.columns - column)
 
 
+def sum_products(plan: Steps, tensor: Tensor, factors: Value | None, values: Value) -> None:
+    """Add the step for a tensor's gradient, Σ factors·values over positions; no factors: they are 1."""
+    rows = 1 if factors is None else factors.shape[-1]
+    columns = values.shape[-1]
+    own, first = plan.own(tensor) if plan.shared(tensor.name) else (0, True)
+    plan.step(
+        form_gradient if own == 0 else form_own, batch=BATCH, factors=np.ones(1, np.float32) if factors is None
+        else factors, step=0 if factors is None else rows, rows=rows, values=values, columns=columns,
+        positions=values.size // columns, samples=values.samples, stacks=plan.buffer(STACK * plan.threads),
+        begin=plan.gradient(tensor), own=own, add=not first,
+    )  # fmt: skip
+
+
 class PositionsKernels(OperatorKernels):
     """Linear over positions: at each, a product with the weight."""
 
@@ -174,19 +187,7 @@ class PositionsKernels(OperatorKernels):
         turned = self.operator.layout == "in_out"
         (x,) = self.inputs
         sent = self._multiply(plan, error, x.error(), turned=turned, bias=-1) if wanted[0] else None
-        self._sum(plan, "weight", x if turned else error, error if turned else x)
+        sum_products(plan, self.tensors["weight"], x if turned else error, error if turned else x)
         if "bias" in self.tensors:
-            self._sum(plan, "bias", None, error)
+            sum_products(plan, self.tensors["bias"], None, error)
         return [sent]
-
-    def _sum(self, plan: Steps, role: str, factors: Value | None, values: Value) -> None:
-        """Add the steps for a tensor's gradient; no factors: they are 1."""
-        tensor, rows = self.tensors[role], 1 if factors is None else factors.shape[-1]
-        columns = values.shape[-1]
-        own, first = plan.own(tensor) if plan.shared(tensor.name) else (0, True)
-        plan.step(
-            form_gradient if own == 0 else form_own, batch=BATCH, factors=np.ones(1, np.float32) if factors is None
-            else factors, step=0 if factors is None else rows, rows=rows, values=values, columns=columns,
-            positions=values.size // columns, samples=values.samples, stacks=plan.buffer(STACK * plan.threads),
-            begin=plan.gradient(tensor), own=own, add=not first,
-        )  # fmt: skip

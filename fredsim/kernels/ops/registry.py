@@ -13,6 +13,7 @@ from fredsim.kernels.ops.activations import (
 from fredsim.kernels.ops.conv2d import ConvKernels
 from fredsim.kernels.ops.dense_positions import PositionsKernels
 from fredsim.kernels.ops.embedding import EmbeddingKernels, PositionsOfPlaces
+from fredsim.kernels.ops.layer_norm import LayerNormKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import AddKernels, ReluKernels
 from fredsim.kernels.ops.views import ReshapeKernels
@@ -21,6 +22,7 @@ from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.norms import LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Relu, Sigmoid, Silu, Tanh
 from fredsim.numerics.ops.positions import Positions
@@ -33,12 +35,14 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     Conv2d: ConvKernels,
     Embedding: EmbeddingKernels,
     Gelu: GeluKernels,
+    LayerNorm: LayerNormKernels,
     LeakyRelu: LeakyReluKernels,
     Linear: PositionsKernels,
     Mul: MulKernels,
     Positions: PositionsOfPlaces,
     Relu: ReluKernels,
     Reshape: ReshapeKernels,
+    RmsNorm: LayerNormKernels,
     Sigmoid: SigmoidKernels,
     Silu: SiluKernels,
     Tanh: TanhKernels,
