@@ -19,6 +19,7 @@ __all__ = [
     "tile_add",
     "tile_add_number",
     "tile_add_products",
+    "tile_add_products_of",
     "tile_add_row",
     "tile_divide",
     "tile_load",
@@ -101,6 +102,24 @@ def tile_add_products(typingctx, tile, factors, index, step, values, at):
 
     integer = types.intp
     return lowered(tile(tile, factors, integer, integer, values, integer), emit)
+
+
+@intrinsic
+def tile_add_products_of(typingctx, tile, factors, index, step, values, at, low, high):
+    """Do what tile_add_products does in rows low ≤ p < high; the others stay as they are."""
+
+    def emit(builder, total, factors, index, step, values, at, low, high):
+        products = _products(builder, tile, factors, index, step, values, at)
+        rows = []
+        for p, (row, added) in enumerate(zip(tile.split(builder, total), products, strict=True)):
+            number = ir.Constant(low.type, p)
+            chosen = builder.and_(builder.icmp_signed("<=", low, number), builder.icmp_signed("<", number, high))
+            pairs = zip(row, added, strict=True)
+            rows.append([builder.select(chosen, builder.fadd(x, y), x) for x, y in pairs])
+        return tile.join(builder, rows)
+
+    integer = types.intp
+    return lowered(tile(tile, factors, integer, integer, values, integer, integer, integer), emit)
 
 
 def _products(builder, tile, factors, index, step, values, at):

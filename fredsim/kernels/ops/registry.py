@@ -10,6 +10,7 @@ from fredsim.kernels.ops.activations import (
     SiluKernels,
     TanhKernels,
 )
+from fredsim.kernels.ops.attention import AttentionKernels
 from fredsim.kernels.ops.conv2d import ConvKernels
 from fredsim.kernels.ops.dense_positions import PositionsKernels
 from fredsim.kernels.ops.embedding import EmbeddingKernels, PositionsOfPlaces
@@ -18,6 +19,7 @@ from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import AddKernels, ReluKernels
 from fredsim.kernels.ops.views import ReshapeKernels
 from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.linear import Linear
@@ -32,6 +34,7 @@ __all__ = ["KERNELS", "LOSSES"]
 
 KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     Add: AddKernels,
+    Attention: AttentionKernels,
     Conv2d: ConvKernels,
     Embedding: EmbeddingKernels,
     Gelu: GeluKernels,
