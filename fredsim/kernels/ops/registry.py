@@ -12,6 +12,7 @@ from fredsim.kernels.ops.activations import (
 )
 from fredsim.kernels.ops.attention import AttentionKernels
 from fredsim.kernels.ops.conv2d import ConvKernels
+from fredsim.kernels.ops.cross_entropy import CrossEntropyKernels
 from fredsim.kernels.ops.dense_positions import PositionsKernels
 from fredsim.kernels.ops.embedding import EmbeddingKernels, PositionsOfPlaces
 from fredsim.kernels.ops.layer_norm import LayerNormKernels
@@ -23,6 +24,7 @@ from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.linear import Linear
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.norms import LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator
@@ -50,4 +52,4 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     Silu: SiluKernels,
     Tanh: TanhKernels,
 }
-LOSSES: dict[type[Loss], type[LossKernels]] = {}
+LOSSES: dict[type[Loss], type[LossKernels]] = {CrossEntropy: CrossEntropyKernels}
