@@ -18,7 +18,7 @@ from fredsim.kernels.ops.layouts import ToImage, ToPlain, gather
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
-from fredsim.kernels.ops.registry import KERNELS, LOSSES
+from fredsim.kernels.ops.registry import kernels_of, loss_kernels_of
 from fredsim.kernels.ops.sharing import MOST, add_mean
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph, Node
@@ -82,8 +82,7 @@ class Plan(Steps):
         return kind(operator, shapes, tensors)
 
     def _kind(self, node: Node) -> type[OperatorKernels]:
-        kind = KERNELS.get(type(node.operator), FallbackKernels)
-        return kind if kind.takes(node.operator, [self.graph.shapes[i] for i in node.inputs]) else FallbackKernels
+        return kernels_of(node.operator, [self.graph.shapes[i] for i in node.inputs]) or FallbackKernels
 
     def _meet(self, tensor: Tensor) -> bool:
         """Return whether kernels add up the samples' own gradients of a tensor that several nodes have."""
@@ -173,5 +172,4 @@ class Plan(Steps):
 def make_loss(graph: Graph) -> LossKernels:
     """Return the kernels of a graph's loss."""
     shapes = graph.shapes[-1], graph.target
-    kind = LOSSES.get(type(graph.loss), FallbackLoss)
-    return (kind if kind.takes(graph.loss, *shapes) else FallbackLoss)(graph.loss, *shapes)
+    return (loss_kernels_of(graph.loss, *shapes) or FallbackLoss)(graph.loss, *shapes)
