@@ -70,7 +70,7 @@ def test_outputs_and_gradients_are_those_of_the_module(
 
 
 def test_what_a_network_refuses() -> None:
-    for call, text in [
+    calls: list[tuple[Callable[[], Graph], str]] = [
         (lambda: resnet(10, (1, 8, 8), depth=9), "depth is 9; it must be 6n . 2, such as 8, 14 or 20"),
         (lambda: resnet(10, (1, 8, 8), width=12), "width is 12; it must be a multiple of 8"),
         (lambda: resnet(10, (64,)), r"resnet takes images .* has the shape \(64,\)"),
@@ -79,6 +79,7 @@ def test_what_a_network_refuses() -> None:
         (lambda: gpt(10, (1, 8, 8)), r"gpt takes sequences of tokens; a sample has the shape \(1, 8, 8\)"),
         (lambda: gpt(10, (8,), heads=3), "width is 64 and heads 3; the width must be a multiple of the heads"),
         (lambda: gpt(10, (8,), layers=0), "layers is 0; it must be 1 at least"),
-    ]:  # fmt: skip
+    ]  # fmt: skip
+    for call, text in calls:
         with pytest.raises(ValueError, match=text):
             call()
