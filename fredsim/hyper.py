@@ -27,6 +27,7 @@ __all__ = [
     "Positive",
     "PositiveInt",
     "Printable",
+    "check_printable",
     "explain",
     "fields_of",
 ]
@@ -39,7 +40,8 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]  # a decay rate: 1 would never fo
 PositiveInt = Annotated[int, Field(gt=0, lt=2**32)]  # counts are 32-bit words in the counters of random draws
 
 
-def _check_printable(text: str) -> str:
+def check_printable(text: str) -> str:
+    """Return a text of 1 to 1000 printable characters. Raises ValueError for any other text."""
     if not 0 < len(text) <= 1000 or not text.isprintable():
         raise ValueError(f"is {shown(text)}; it must be of 1 to 1000 printable characters")
     return text
@@ -56,7 +58,7 @@ def _check_file_name(name: str) -> str:
     return name
 
 
-Printable = Annotated[str, AfterValidator(_check_printable)]
+Printable = Annotated[str, AfterValidator(check_printable)]
 FileName = Annotated[str, AfterValidator(_check_file_name)]
 
 

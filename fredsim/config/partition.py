@@ -182,7 +182,8 @@ def make_shards(choice: PartitionChoice, labels: Any, clients: int, seed: int) -
     Raises ConfigError if the partition needs classes that the rows do not have, or is not possible for them; DataError
     for a file.
     """
-    if choice.by_class and labels.dtype.kind not in "iu":
-        what = f"the data set's labels are {labels.dtype}, not classes"
+    if choice.by_class and (labels.dtype.kind not in "iu" or labels.ndim > 1):
+        found = f"{labels.dtype}" if labels.ndim == 1 else "one for each token of a sequence"
+        what = f"the data set's labels are {found}, not classes"
         raise ConfigError(f"clients.partition is {choice.name}; {what}: choose another data set, or iid")
     return choice.assign(labels, clients, Streams(seed))

@@ -38,6 +38,7 @@ class CudaEngine(Evaluation, CudaOperations):
 
     threads = 1
     seconds = float("nan")
+    why_whole = ""
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
         super().__init__(draw)

@@ -37,6 +37,8 @@ class NumbaEngine(Evaluation, NumbaOperations):
     `threads` None means one thread per processor.
     """
 
+    why_whole = ""
+
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> None:
         super().__init__(threads)
         self.model = model

@@ -28,7 +28,8 @@ from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.hooks import Hooks
 from fredsim.runs.single.opening import make_server, with_changes
-from fredsim.simulation.paths.live import Crew, Live, LiveDispatcher, TaskResult
+from fredsim.simulation.clients.pushes import EventObserver
+from fredsim.simulation.paths.live import Crew, LiveDispatcher, live_parts
 from fredsim.simulation.paths.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths.start import make_simulation
 from fredsim.simulation.plugins.local_work import PushKind
@@ -125,13 +126,15 @@ def _simulation(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
     """Return the simulation of a live run, which writes live.csv."""
     file, dispatcher = files["live.csv"], parts.dispatcher.inner
 
-    def note(iteration: int, done: TaskResult, params: NDArray[np.float32]) -> None:
-        if iteration == 0:
-            file.write(",".join(COLUMNS) + "\n")
-        gradient = done.fingerprint if done.size else fingerprint(done.push)
-        file.write(f"{iteration},{done.worker},{gradient:016x},{fingerprint(params):016x}\n")
+    class Noting(EventObserver):
+        def arrived(self, iteration: int, params: NDArray[np.float32]) -> None:
+            done = dispatcher.last
+            if iteration == 0:
+                file.write(",".join(COLUMNS) + "\n")
+            gradient = done.fingerprint if done.size else fingerprint(done.push)
+            file.write(f"{iteration},{done.worker},{gradient:016x},{fingerprint(np.asarray(params)):016x}\n")
 
-    return make_simulation(parts, partial(Live, dispatcher=dispatcher, note=note))
+    return make_simulation(live_parts(parts, dispatcher, Noting()))
 
 
 def _actor(cluster: Cluster, experiment: Experiment, threads: int, delay: float, address: str) -> Any:
