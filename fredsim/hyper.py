@@ -67,8 +67,8 @@ class HyperParameters(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    def meant(self, clients: int) -> dict[str, Any]:
-        """Return what null stands for, given the number of clients: a value or a text, by hyper-parameter."""
+    def resolve_defaults(self, clients: int) -> dict[str, Any]:
+        """Return what null stands for, a value or a text, by hyper-parameter, given the number of clients."""
         return {}
 
 
@@ -116,10 +116,10 @@ class Configurable(Stateful):
     def streams(self, streams: Any) -> None:
         self._given_streams = streams
 
-    def equip(self, streams: Any, operations: Any, pool: Any = None) -> None:
+    def bind_runtime(self, streams: Any, operations: Any, pool: Any = None) -> None:
         """Set the random streams, the backend's operations, and the function that returns the pool, before `init`.
 
-        A user's class gets operations that take any array, since it may hand over others than kernels can read.
+        A user's class gets operations that take any array, since it may pass arrays that kernels cannot read.
         """
         checked = self._built_in or isinstance(operations, CheckedOperations)
         self.operations = operations if checked else CheckedOperations(operations)
@@ -134,7 +134,7 @@ MANY_PROBLEMS = 100  # after so many problems the nearest known key is no longer
 def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
     """Return (location, message) for each problem that pydantic found; the message says what would be right."""
     problems: list[tuple[Location, str]] = []
-    misspelt: set[Location] = set()  # the keys that unknown ones were probably meant to be
+    misspelt: set[Location] = set()  # the keys that unknown ones probably stand for
     for item in error.errors():
         location, unknown = item["loc"], item["type"] == "extra_forbidden"  # then the last part is a key
         at: Location = tuple(part for part in location[:-1] if not _is_union_branch(part))

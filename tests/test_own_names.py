@@ -65,7 +65,9 @@ KINDS: dict[str, tuple[type, list[type], Change]] = {
     "compressor": (Compressor, [*COMPRESSORS.values()], lambda name: {"compress": {"name": name}}),
 }
 #: Attributes that instances of fredsim's classes have, and their classes have not.
-OF_INSTANCES = {"arrays", "own", "update", "compiled", "finite", "rule", "hyper", "layout", "clients", "inner", "twin"}
+OF_INSTANCES = {
+    "arrays", "own", "update", "compiled", "finite", "rule", "hyper", "layout", "clients", "inner", "shadow",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -60,11 +60,15 @@ class ConvKernels(OperatorKernels):
 
         The first output that the first tap reaches, the number of taps, `stride` apart, and the number of such places.
         """
-        kernel, stride, pad = (part[axis] for part in (self.operator.kernel, self.operator.stride, self.operator.padding))
+        kernel, stride, pad = (
+            part[axis] for part in (self.operator.kernel, self.operator.stride, self.operator.padding)
+        )
         size, found = self.shapes[0][1 + axis], []
         for p in range(stride):
             tap = (p + pad) % stride
-            found.append(((p + pad - tap) // stride, max(0, -(-(kernel - tap) // stride)), max(0, -(-(size - p) // stride))))
+            found.append(
+                ((p + pad - tap) // stride, max(0, -(-(kernel - tap) // stride)), max(0, -(-(size - p) // stride)))
+            )
         return found
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
@@ -88,7 +92,7 @@ class ConvKernels(OperatorKernels):
             correlate(*tile), **self._input(x, self.each_in), samples=out.samples, rows=rows, columns=columns,
             scale=op.stride[0], scale_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
             direction=1, taps=op.kernel[0], tap_columns=op.kernel[1], merged=op.groups == 1,
-            w=self.packed, w_begin=0, w_group=row * self.out_lanes, w_tap=op.kernel[1] * w_column, w_column=w_column,
+            batch=BATCH, direct=0, bias_begin=-1, w=self.packed, w_begin=0, w_group=row * self.out_lanes, w_tap=op.kernel[1] * w_column, w_column=w_column,
             w_input=self.out_lanes, bias=bias,
             **self._output(out, self.each_out, tile[2]), row=out.row, row_at=0, column=op.outputs, column_at=0,
             gap=out.halo * op.outputs, out=out,
@@ -138,7 +142,7 @@ class ConvKernels(OperatorKernels):
                     correlate(*tile), **self._input(error, self.each_out), samples=sent.samples, rows=rows,
                     columns=columns, scale=1, scale_columns=1, first=first, first_column=first_column, direction=-1,
                     taps=taps, tap_columns=tap_columns, merged=0,
-                    w=turned, w_begin=(tap * op.kernel[1] + tap_column) * w_column,
+                    batch=BATCH, direct=0, bias_begin=-1, w=turned, w_begin=(tap * op.kernel[1] + tap_column) * w_column,
                     w_group=self.taps * w_column, w_tap=down * op.kernel[1] * w_column, w_column=across * w_column,
                     w_input=self.in_lanes, bias=nothing, **self._output(sent, self.each_in, tile[2]),
                     row=down * sent.row, row_at=p * sent.row, column=across * channels, column_at=q * channels,
@@ -179,4 +183,3 @@ class ConvKernels(OperatorKernels):
             tap_column=self.each_in if merged else heights * height, lanes=self.out_lanes, block=block[0],
             block_stride=block[1], x=total,
         )  # fmt: skip
-

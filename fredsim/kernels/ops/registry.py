@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 from fredsim.kernels.ops.conv2d import ConvKernels
+from fredsim.kernels.ops.linear import LinearKernels
+from fredsim.kernels.ops.losses import CrossEntropyKernels, SquaredErrorKernels
+from fredsim.kernels.ops.norms import NormKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import AddKernels, ReluKernels
+from fredsim.kernels.ops.pooling import PoolKernels
 from fredsim.kernels.ops.views import ReshapeKernels
 from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.linear import Linear
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
+from fredsim.numerics.ops.norms import BatchNorm, GroupNorm
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import Relu
+from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.views import Reshape
 
 __all__ = ["KERNELS", "LOSSES"]
 
 KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     Add: AddKernels,
+    AdaptiveAvgPool2d: PoolKernels,
+    AvgPool2d: PoolKernels,
+    BatchNorm: NormKernels,
     Conv2d: ConvKernels,
+    GroupNorm: NormKernels,
+    Linear: LinearKernels,
+    MaxPool2d: PoolKernels,
     Relu: ReluKernels,
     Reshape: ReshapeKernels,
 }
-LOSSES: dict[type[Loss], type[LossKernels]] = {}
+LOSSES: dict[type[Loss], type[LossKernels]] = {
+    CrossEntropy: CrossEntropyKernels,
+    MeanSquaredError: SquaredErrorKernels,
+}

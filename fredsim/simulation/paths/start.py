@@ -20,8 +20,8 @@ from fredsim.simulation.schedule.guarded_clock import GuardedClock
 __all__ = ["arrivals_react", "make_simulation"]
 
 
-def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots] = Snapshots) -> Simulation:
-    """Start the parts and return the run's simulation; `snapshots` is the class that computes the path of that name.
+def make_simulation(parts: Parts) -> Simulation:
+    """Start the parts and return the run's simulation.
 
     Raises ConfigError if the parts do not fit together, SimulationError if a user's part breaks its contract.
     """
@@ -48,7 +48,8 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
         "hand": HandWholeGradients if choice.whole else HandByRule,
         "fused": Fused,
         "queued": Queued,
-        "snapshots": snapshots,
+        "snapshots": Snapshots,
+        "live": Snapshots,
     }
     return paths[choice.path](parts, choice)
 
