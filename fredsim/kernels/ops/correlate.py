@@ -8,7 +8,8 @@ changes no sum. `correlate` computes, for output pixel (y, x) of a sample and ev
 
 where taps outside of the input's rows are left out: their product would be ±0, as parameters are finite, and a sum from
 +0 is never −0. Beside its columns the input has a halo of +0. It stands for the forward pass (+) as well as for the
-error of the input (−), there with the weights transposed.
+error of the input (−), there with the weights transposed. If `direct`, weights are read from the parameters as they
+are, as are biases from bias_begin on.
 """
 
 from __future__ import annotations
@@ -29,19 +30,23 @@ SMALL_WORK = 200_000  # multiply-adds below which a tile's size does not matter,
 
 SOURCE = '''
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import floats, item, shift
+from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.vector import broadcast, load, store, store_part, zeros
+from fredsim.kernels.ops.program import PARAMS
 from fredsim.kernels.ops.rows import clear_halo, part_of
 
 
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, x_columns=int, channels=int, samples=int, rows=int, columns=int,
         scale=int, scale_columns=int, first=int, first_column=int, direction=int, taps=int, tap_columns=int, merged=int,
-        group=int, inputs=int, w=floats, w_begin=int, w_group=int, w_tap=int, w_column=int, w_input=int, bias=floats,
+        group=int, inputs=int, batch=int64s, direct=int, bias_begin=int, w=floats, w_begin=int, w_group=int, w_tap=int, w_column=int, w_input=int, bias=floats,
         blocks=int, outputs=int, lanes=int, sample=int, row=int, row_at=int, column=int, column_at=int, width=int,
         gap=int, out=floats)
 def correlate(rank, size, barrier, a):
     """Compute all output pixels; see fredsim.kernels.ops.correlate."""
     like = zeros(16)
+    params = floats(item(a.batch, PARAMS))
+    weights = params if a.direct else a.w
+    biases = a.bias if a.bias_begin < 0 else shift(params, a.bias_begin)
     whole = a.samples // {S}
     sets = whole + a.samples % {S}
     begin, end = part_of(rank, size, sets * a.rows * a.blocks)
@@ -55,8 +60,8 @@ def correlate(rank, size, barrier, a):
         else:
             t0, t1 = max(0, r - a.x_rows + 1), min(a.taps, r + 1)
         x = shift(a.x, i * a.x_sample + (r + a.direction * t0) * a.x_row + g * a.inputs)
-        w = shift(a.w, a.w_begin + g * a.w_group + c0 + t0 * a.w_tap)
-        bias = shift(a.bias, g * a.lanes + c0)
+        w = shift(weights, a.w_begin + g * a.w_group + c0 + t0 * a.w_tap)
+        bias = shift(biases, g * a.lanes + c0)
         line = shift(a.out, i * a.sample + y * a.row + a.row_at)
         out = shift(line, a.column_at + g * a.outputs + c0)
         left = a.outputs - c0

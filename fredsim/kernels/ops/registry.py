@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fredsim.kernels.ops.conv2d import ConvKernels
+from fredsim.kernels.ops.linear import LinearKernels
+from fredsim.kernels.ops.losses import CrossEntropyKernels, SquaredErrorKernels
 from fredsim.kernels.ops.norms import NormKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import AddKernels, ReluKernels
@@ -13,7 +15,10 @@ from fredsim.kernels.ops.sequences import LOSSES_OF_SEQUENCES, SEQUENCES
 from fredsim.kernels.ops.views import ReshapeKernels
 from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.linear import Linear
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, GroupNorm
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.pointwise import Relu
@@ -29,11 +34,15 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     BatchNorm: NormKernels,
     Conv2d: ConvKernels,
     GroupNorm: NormKernels,
+    Linear: LinearKernels,
     MaxPool2d: PoolKernels,
     Relu: ReluKernels,
     Reshape: ReshapeKernels,
 }
-LOSSES: dict[type[Loss], type[LossKernels]] = {}
+LOSSES: dict[type[Loss], type[LossKernels]] = {
+    CrossEntropy: CrossEntropyKernels,
+    MeanSquaredError: SquaredErrorKernels,
+}
 
 
 def kernels_of(operator: Operator, shapes: Sequence[Shape]) -> type[OperatorKernels] | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import floats, int64s, item, put, shift
+from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.subroutine import subroutine
-from fredsim.jit.vector import load, store, zeros
+from fredsim.jit.vector import broadcast, load, store, zeros
 from fredsim.kernels.ops.program import BATCH, GRADS, Steps
-from fredsim.kernels.ops.rows import part_of
+from fredsim.kernels.ops.rows import part_of, put_lanes
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 
 __all__ = ["BAND", "channel_sums", "mean_of_samples", "tree_of_vectors"]
@@ -50,18 +50,20 @@ def sum_channels(rank, size, barrier, a):
         store(a.out, i * a.lanes + c0, tree_of_vectors(like, stack, 16, bands))
 
 
-@kernel(batch=int64s, x=floats, x_begin=int, samples=int, stride=int, count=int, begin=int)
+@kernel(batch=int64s, x=floats, x_begin=int, samples=int, stride=int, count=int, scratch=floats, scratch_stride=int,
+        begin=int)  # fmt: skip
 def mean_samples(rank, size, barrier, a):
     """Write the tree over samples of `count` numbers of x, divided by the number of samples, to the gradient.
 
-    x is overwritten; a sample's numbers begin `stride` floats after those of the one before.
+    A sample's numbers begin `stride` floats after those of the one before.
     """
     grads, x = floats(item(a.batch, GRADS)), shift(a.x, a.x_begin)
+    like, scratch = zeros(16), shift(a.scratch, rank * a.scratch_stride)
     for c0 in range(16 * rank, a.count, 16 * size):
-        mean = tree_of_vectors(zeros(16), shift(x, c0), a.stride, a.samples) / float(a.samples)
-        store(x, c0, mean)
-        for c in range(c0, min(c0 + 16, a.count)):
-            put(grads, a.begin + c, item(x, c))
+        for i in range(a.samples):
+            store(scratch, 16 * i, load(like, x, i * a.stride + c0))
+        mean = tree_of_vectors(like, scratch, 16, a.samples) / broadcast(16, a.samples)
+        put_lanes(grads, a.begin + c0, mean, a.count - c0)
 
 
 def channel_sums(plan: Steps, value: Value, out: Buffer) -> None:
@@ -74,12 +76,13 @@ def channel_sums(plan: Steps, value: Value, out: Buffer) -> None:
     )  # fmt: skip
 
 
-def mean_of_samples(plan: Steps, x: Buffer, stride: int, tensor: Tensor, begin: int = 0) -> None:
-    """Add the step that writes a tensor's gradient from the samples' own ones, which are overwritten.
+def mean_of_samples(plan: Steps, x: Buffer | Value, stride: int, tensor: Tensor, begin: int = 0) -> None:
+    """Add the step that writes a tensor's gradient from the samples' own ones.
 
     Those of the first sample begin at x[begin], the next sample's `stride` floats later; whole vectors are read.
     """
+    scratch, scratch_stride = plan.each_thread(16 * plan.mu)
     plan.step(
         mean_samples, batch=BATCH, x=x, x_begin=begin, samples=plan.mu, stride=stride, count=tensor.size,
-        begin=plan.gradient(tensor),
+        scratch=scratch, scratch_stride=scratch_stride, begin=plan.gradient(tensor),
     )  # fmt: skip
