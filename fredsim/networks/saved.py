@@ -173,10 +173,14 @@ def _compact(value: Any) -> str:
 
 def _fields(made: Operator | Loss) -> dict[str, Any]:
     """Return the fields of an operator or a loss as JSON has them."""
-    found: dict[str, Any] = {}
+    found, hints = dict[str, Any](), get_type_hints(type(made))
     for field in fields(made):  # type: ignore[arg-type]  # all are dataclasses
         value = getattr(made, field.name)
-        found[field.name] = base64.b64encode(value).decode() if isinstance(value, bytes) else value
+        if isinstance(value, bytes):
+            value = base64.b64encode(value).decode()
+        elif isinstance(value, int) and not isinstance(value, bool) and hints[field.name] in {float, float | None}:
+            value = float(value)
+        found[field.name] = value
     return found
 
 
