@@ -80,8 +80,13 @@ class GraphEngine(Evaluation, NumpyBackendOperations):
         losses = np.empty(rows.shape, np.float32)
         train = self._dataset.train
         for b, samples in enumerate(rows):
-            grads[b], losses[b] = self._graph.gradient(held[b], train.x[samples], train.y[samples])
+            grads[b], losses[b] = self._graph.gradient(held[b], self._samples(train, samples), train.y[samples])
         return grads, losses
+
+    def _samples(self, split: Split, rows: Any) -> NDArray[Any]:
+        """Return rows of a split in the shape that the graph takes."""
+        x: NDArray[Any] = split.x[rows]
+        return x.reshape(len(x), *self._graph.sample)
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""
@@ -89,7 +94,7 @@ class GraphEngine(Evaluation, NumpyBackendOperations):
         losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
         for begin in range(0, len(split), BLOCK):
             rows = slice(begin, begin + BLOCK)
-            output, y = self._graph.forward(params, split.x[rows]).output, split.y[rows]
+            output, y = self._graph.forward(params, self._samples(split, rows)).output, split.y[rows]
             losses[rows] = self._graph.loss.losses(output, y).each
             if (answers := self._graph.loss.wrong(output, y)) is not None:
                 wrong[rows] = answers

@@ -11,6 +11,7 @@ from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
 from fredsim.config.sections import PluginChoice
 from fredsim.data.datasets import Dataset
+from fredsim.errors import ConfigError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
 from fredsim.native.model import TorchModel, data_arguments, find_factory
 from fredsim.networks.linear import Linear
@@ -69,12 +70,15 @@ class MlpChoice(NetworkChoice):
     def check(cls, name: Any) -> Any:
         """Refuse any other name, with a message that says which names are known."""
         if name != "mlp":
-            known = "mlp, linear, or a PyTorch module as torch:package.module:factory"
+            known = "mlp, linear, lenet, resnet, vgg, gpt, or a PyTorch module as torch:package.module:factory"
             raise ValueError(f"is {name!r}; it must be {known}")
         return name
 
     def network(self, dataset: Dataset, seed: int) -> Mlp:
         """Return it, of the data set's inputs and classes."""
+        if dataset.sequences:
+            remedy = "give model: {name: gpt}, or a PyTorch module"
+            raise ConfigError(f"model.name is mlp; the data are sequences, with a label a token: {remedy}")
         init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
         return Mlp((dataset.inputs, *self.hidden, dataset.classes), init, std)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fredsim.config.data import Data
+from fredsim.config.data import DataRead
 from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at
 from fredsim.config.experiment import Experiment, PluginChoice, Published
 from fredsim.config.partition import with_file_digest
 from fredsim.config.registry import Kind, required_keys, resolve_hyper
-from fredsim.data.datasets import DEFAULT_ROWS, check_dataset, file_digest
+from fredsim.data.datasets import check_dataset
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import explain, fields_of
@@ -51,16 +51,13 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     if problems:
         raise problems_at([(("model", *at), text) for at, text in problems], place)
     chosen = experiment.data
-    if isinstance(chosen, Data):
-        default_rows = dict(zip(("train", "validation"), DEFAULT_ROWS.get(chosen.name, ()), strict=False))
-        known = default_rows | {"sha256": file_digest(chosen.name)}
-        update["data"] = Data(**known | chosen.model_dump(exclude_none=True))
+    update["data"] = chosen.resolved()
     partition = with_file_digest(experiment.clients.partition)
     update["clients"] = experiment.clients.model_copy(update={"partition": partition})
     experiment = experiment.model_copy(update=update)
     experiment = experiment.model_copy(update={"published": _published_of(experiment)})
     with placed(place):
-        if isinstance(chosen, Data):
+        if isinstance(chosen, DataRead):
             check_dataset(chosen.name)
         check_model(experiment)
         check_batch(experiment, getattr(experiment.data, "train", None))

@@ -16,7 +16,7 @@ from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
 from fredsim.numerics.oracle import tree_sum
 
-__all__ = ["Graph", "Node", "Passed"]
+__all__ = ["Graph", "Node", "Passed", "sum_up"]
 
 MAX_LEAVES = 2**18  # the most numbers of samples' own gradients that are in memory at once: a megabyte
 
@@ -127,11 +127,11 @@ class Graph:
         grad = np.zeros(self.layout.size, np.float32)
         for name, view in self.layout.split(grad).items():
             if leaves[name]:
-                _sum_up(leaves[name], view, len(x))
+                sum_up(leaves[name], view.reshape(view.shape or (1,)), len(x))
         return grad, losses
 
 
-def _sum_up(leaves: Sequence[Leaves], view: Array, count: int) -> None:
+def sum_up(leaves: Sequence[Leaves], view: Array, count: int) -> None:
     """Write to a tensor the tree over samples of their own gradients, divided by their number, some rows at a time."""
     step = max(1, MAX_LEAVES // (count * view[0].size))
     with quiet():

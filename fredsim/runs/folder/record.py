@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from fredsim.config.choices import Backend
+from fredsim.config.data import DataRead
 from fredsim.config.document import read_document
-from fredsim.config.experiment import Data, Experiment
+from fredsim.config.experiment import Experiment
 from fredsim.config.resolution import resolve
 from fredsim.numerics import CONTRACT
 from fredsim.runs.folder.result import Result
@@ -93,7 +94,7 @@ def _digests(experiment: Experiment) -> list[str]:
     The configuration has the numbers of rows that the run found, even where the experiment did not give them.
     """
     data = experiment.data
-    if not isinstance(data, Data):
+    if not isinstance(data, DataRead):
         return [experiment.digest]
     some = ((), ("train",), ("validation",), ("train", "validation"))
     given = (data.model_copy(update=dict.fromkeys(keys)) for keys in some)

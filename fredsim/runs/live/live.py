@@ -62,7 +62,7 @@ def run_live(
         delay: mean of an exponentially distributed time, in seconds, that is slept before each computation.
         policy: when to write checkpoints.
         monitor: shows the progress.
-        remarks: warn of what was perhaps not meant (fredsim.runs.many.remarks).
+        remarks: warn of probable mistakes (fredsim.runs.many.remarks).
 
     Raises ConfigError, DataError, OutputError, SimulationError as `fredsim.run` does; ClusterError if there are no
     workers, if none can compute, or if the scheduler is lost.

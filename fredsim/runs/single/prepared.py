@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fredsim.config.data import Data
+from fredsim.config.data import DataRead
 from fredsim.config.each_run import for_each_run
 from fredsim.config.expansion import ResolvedRun
 from fredsim.config.experiment import Evaluation, Experiment
@@ -56,7 +56,7 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     data = experiment.data
     dataset = data.load(data_root(root), experiment.seed)
     rows = {}
-    if isinstance(data, Data):
+    if isinstance(data, DataRead):
         rows = {"train": len(dataset.train), "validation": len(dataset.validation)}
     experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
     check_batch(experiment, len(dataset.train))

@@ -1,0 +1,82 @@
+"""The engine of the numba backend for every network: plans a minibatch's computation once, and runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import Part
+from fredsim.compute.graph_engine import BLOCK, Evaluation
+from fredsim.data.datasets import Dataset, Split
+from fredsim.kernels.arrays.operations import NumbaOperations
+from fredsim.kernels.ops.plan import Plan
+from fredsim.kernels.ops.program import Batch, Program
+from fredsim.networks.graph import Graph
+from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.ops.norms import BatchNorm
+
+__all__ = ["NumbaGraphEngine"]
+
+Array = NDArray[np.float32]
+AT_ONCE = 64  # samples that are evaluated together, if samples do not meet
+
+
+class NumbaGraphEngine(Evaluation, NumbaOperations):
+    """Computes gradients of minibatches of µ samples, and evaluates, by kernels: fredsim.compute.engines.Engine.
+
+    The bits are those of fredsim.compute.graph_engine.GraphEngine. `threads` None means one thread per processor.
+    """
+
+    def __init__(self, graph: Graph, dataset: Dataset, mu: int, threads: int | None) -> None:
+        super().__init__(threads)
+        self._graph, self._dataset, self._mu = graph, dataset, mu
+        self._work = mu * graph.layout.size
+        self._program = Program(Plan(graph, dataset.train, mu, self.threads, learn=True))
+        self._grads, self._losses = aligned(0, graph.layout.size), aligned(0, mu)
+        # Samples meet in a batch norm: there, blocks are those of GraphEngine.
+        meet = any(isinstance(node.operator, BatchNorm) for node in graph.nodes)
+        self._block = BLOCK if meet else AT_ONCE
+        self._evaluations: dict[tuple[int, int], Program] = {}
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The bytes of what one minibatch's computation needs beside parameters and gradients."""
+        return self._program.bytes
+
+    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Compute the gradients of one minibatch after the other; see Engine."""
+        batches = len(rows)
+        if batches > len(self._grads):
+            size = self._graph.layout.size
+            self._grads = aligned(batches * size + MARGIN)[: batches * size].reshape(batches, size)
+            self._losses = aligned(batches, self._mu)
+        for b in range(batches):
+            samples = np.ascontiguousarray(rows[b], np.int64)
+            arena = self._program.arena
+            batch = Batch(held[b], samples, self._grads[b], self._losses[b], None, arena)
+            self._program.run(self._team, batch, self._work)
+        return self._grads[:batches], self._losses[:batches]
+
+    def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
+        """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""
+        split: Split = getattr(self._dataset, part)
+        losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
+        given = aligned(len(params) + MARGIN)
+        given[: len(params)] = params
+        for begin in range(0, len(split), self._block):
+            rows = np.arange(begin, min(begin + self._block, len(split)))
+            program = self._evaluation(split, len(rows))
+            own = slice(begin, begin + len(rows))
+            batch = Batch(given, rows, None, losses[own], wrong[own], program.arena)
+            program.run(self._team, batch, len(rows) * len(params))
+        return losses, wrong
+
+    def _evaluation(self, split: Split, count: int) -> Program:
+        """Return the program that evaluates `count` rows of a split."""
+        key = id(split), count
+        if key not in self._evaluations:
+            self._evaluations[key] = Program(Plan(self._graph, split, count, self.threads, learn=False))
+        return self._evaluations[key]

@@ -1,0 +1,175 @@
+"""Plans the computation of a minibatch: which steps, in which order, on which values.
+
+The walk is that of Graph.gradient: forwards, the loss, then backwards, the last node first. The errors that nodes send
+to one value are added in that order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fredsim.data.datasets import Split
+from fredsim.kernels.ops.fallback import FallbackKernels, FallbackLoss, finish
+from fredsim.kernels.ops.layouts import ToImage, ToPlain, gather
+from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
+from fredsim.kernels.ops.pointwise import add_values, copy_value
+from fredsim.kernels.ops.program import Batch, Steps
+from fredsim.kernels.ops.registry import kernels_of, loss_kernels_of
+from fredsim.kernels.ops.sharing import MOST, add_mean
+from fredsim.kernels.ops.values import Buffer, Tensor, Value
+from fredsim.networks.graph import Graph, Node
+
+__all__ = ["Plan"]
+
+
+@dataclass
+class Place:
+    """A node of the plan: kernels, and the numbers of the values that they take and make."""
+
+    kernels: OperatorKernels
+    inputs: list[int]
+    number: int
+
+
+class Plan(Steps):
+    """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
+
+    def __init__(self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool) -> None:
+        super().__init__(graph, split.y, mu, threads, learn=learn)
+        self.graph, self.samples = graph, split.x
+        self._lay_out()
+        values = self._forward()
+        last = self._places[-1].number if self._places else 0
+        loss = make_loss(graph)
+        error = values[last].error() if learn and self._learns[last] else None
+        loss.losses(self, values[last], error, wrong=not learn)
+        if learn:
+            self._backward(values, last, error)
+            self._clear_others()
+
+    def _lay_out(self) -> None:
+        """Make the nodes' kernels; decide which values are images, with which halos, and where one is converted."""
+        graph, shapes = self.graph, self.graph.shapes
+        made = [self._make(node) for node in graph.nodes]
+        image = len(graph.sample) == 3 and any(
+            kernels.images([i == 0 for i in node.inputs])[0][node.inputs.index(0)]
+            for kernels, node in zip(made, graph.nodes, strict=True)
+            if 0 in node.inputs
+        )
+        image = image and self.samples.dtype == np.float32
+        self._shapes, self._images, self._learns = [shapes[0]], [image], [False]
+        self._places: list[Place] = []
+        numbers = [0]  # of the graph's values in the plan
+        for node, kernels, shape in zip(graph.nodes, made, shapes[1:], strict=True):
+            inputs = [numbers[i] for i in node.inputs]
+            wanted, gives = kernels.images([self._images[i] for i in inputs])
+            inputs = [self._converted(i, form) for i, form in zip(inputs, wanted, strict=True)]
+            numbers.append(self._add(kernels, inputs, shape, gives))
+        if self._images[-1]:  # the loss takes plain outputs
+            self._converted(len(self._shapes) - 1, False)
+        self._find_halos()
+
+    def _make(self, node: Node) -> OperatorKernels:
+        """Return a node's kernels; the fallback's if samples' own gradients of a tensor meet and one of its nodes'."""
+        shapes, operator = [self.graph.shapes[i] for i in node.inputs], node.operator
+        tensors = {role: self.tensors[name] for role, name in node.tensors}
+        shared = [self.tensors[name] for _, name in node.tensors if self.shared(name)]
+        kind = self._kind(node) if all(self._meet(tensor) for tensor in shared) else FallbackKernels
+        return kind(operator, shapes, tensors)
+
+    def _kind(self, node: Node) -> type[OperatorKernels]:
+        return kernels_of(node.operator, [self.graph.shapes[i] for i in node.inputs]) or FallbackKernels
+
+    def _meet(self, tensor: Tensor) -> bool:
+        """Return whether kernels add up the samples' own gradients of a tensor that several nodes have."""
+        nodes = [node for node in self.graph.nodes if tensor.name in dict(node.tensors).values()]
+        return self.mu * tensor.size <= MOST and all(self._kind(node).shares for node in nodes)
+
+    def _converted(self, number: int, image: bool) -> int:
+        if self._images[number] == image:
+            return number
+        shape = self._shapes[number]
+        kernels = (ToImage if image else ToPlain)(None, [shape], {})
+        return self._add(kernels, [number], shape, image)
+
+    def _add(self, kernels: OperatorKernels, inputs: list[int], shape: tuple[int, ...], image: bool) -> int:
+        number = len(self._shapes)
+        self._shapes.append(shape)
+        self._images.append(image)
+        self._learns.append(bool(kernels.tensors) or any(self._learns[i] for i in inputs))
+        self._places.append(Place(kernels, inputs, number))
+        return number
+
+    def _find_halos(self) -> None:
+        """Find the widest halo that is wanted of each value and of its error."""
+        self._halos, self._error_halos = [0] * len(self._shapes), [0] * len(self._shapes)
+        for place in reversed(self._places):
+            kernels = place.kernels
+            wanted = self._halos[place.number] if kernels.passes_values else kernels.halo()
+            for i in place.inputs:
+                self._halos[i] = max(self._halos[i], wanted)
+        for place in self._places:
+            kernels = place.kernels
+            passed = max((self._error_halos[i] for i in place.inputs), default=0)
+            self._error_halos[place.number] = passed if kernels.passes_errors else kernels.error_halo()
+
+    def _value(self, number: int, **changes: Any) -> Value:
+        value = Value(
+            Buffer(0), self.mu, self._shapes[number], self._images[number],
+            self._halos[number] if self._images[number] else 0,
+            self._error_halos[number] if self._images[number] else 0,
+        )  # fmt: skip
+        return value.like(**changes)
+
+    def _forward(self) -> list[Value]:
+        values = [self._value(0, dtype=self.samples.dtype.newbyteorder("="))]
+        gather(self, self.samples, values[0])
+        if values[0].dtype.kind in "iu" and self.samples.size:
+            self.ranges[id(values[0].buffer)] = int(self.samples.min()), int(self.samples.max())
+        for place in self._places:
+            kernels = place.kernels
+            kernels.inputs = [values[i] for i in place.inputs]
+            out = self._value(place.number)
+            value = kernels.forward(self, kernels.inputs, out)
+            if value.halo < out.halo:
+                value = copy_value(self, value, out)
+            values.append(replace(value, error_halo=out.error_halo))
+        return values
+
+    def _backward(self, values: list[Value], last: int, error: Value | None) -> None:
+        errors = {last: error}
+        for place in reversed(self._places):
+            error = errors.pop(place.number, None)
+            if error is None or not self._learns[place.number]:
+                continue
+            wanted = [self._learns[i] for i in place.inputs]
+            for i, sent in zip(place.inputs, place.kernels.backward(self, error, wanted), strict=True):
+                if sent is None or not self._learns[i]:
+                    continue
+                if (before := errors.get(i)) is not None:
+                    errors[i] = add_values(self, before, sent, values[i].error())
+                elif sent.halo < values[i].error_halo:
+                    errors[i] = copy_value(self, sent, values[i].error())
+                else:
+                    errors[i] = sent
+
+    def _clear_others(self) -> None:
+        """Sum up what several nodes have collected; let the gradients of tensors that have none be +0."""
+        for name, tensor in self.tensors.items():
+            if name in self.owned:
+                add_mean(self, tensor, self.owned[name])
+            elif self.shared(name) or name not in self.written:
+                self.call(partial(self._finish, tensor))
+
+    def _finish(self, tensor: Tensor, batch: Batch) -> None:
+        finish(self.leaves.pop(tensor.name, []), batch, tensor)
+
+
+def make_loss(graph: Graph) -> LossKernels:
+    """Return the kernels of a graph's loss."""
+    shapes = graph.shapes[-1], graph.target
+    return (loss_kernels_of(graph.loss, *shapes) or FallbackLoss)(graph.loss, *shapes)

@@ -1,0 +1,185 @@
+"""Products of matrices, and sums over positions, with their sums in registers; used by layers over positions.
+
+The rows of a matrix begin `stride` floats apart. What a pointer's element is that is meant stands in the argument after
+it: (factors, at). Access to a row's last vector may go beyond the row, but nothing is written there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fredsim.jit.pointers import item, put, shift
+from fredsim.jit.shuffles import transpose16
+from fredsim.jit.subroutine import subroutine
+from fredsim.jit.tiles import (
+    tile_add,
+    tile_add_number,
+    tile_add_products,
+    tile_add_row,
+    tile_divide,
+    tile_load,
+    tile_products,
+    tile_scale,
+    tile_store,
+    tile_store_part,
+    tile_zeros,
+)
+from fredsim.jit.vector import load_part, store, zeros
+from fredsim.numerics.ops.sums import BAND
+
+__all__ = [
+    "PANEL",
+    "STACK",
+    "merge",
+    "multiply",
+    "pack_columns",
+    "pack_rows",
+    "panels_of",
+    "sum_positions",
+    "sum_samples",
+]
+
+PANEL = 16  # columns that are stored together
+TILE = 16 * PANEL  # the floats of the largest tile
+LEVELS = 32  # the most levels of a tree
+STACK = 2 * LEVELS * TILE  # the floats of a stack of tiles for a tree over bands and one over samples
+ZERO, ONE = np.int64(0), np.int64(1)
+
+
+@subroutine
+def panels_of(columns):
+    """Return how many panels so many columns fill."""
+    return (columns + PANEL - 1) // PANEL
+
+
+@subroutine
+def pack_rows(rank, size, source, rows, columns, stride, out):
+    """Write this thread's panels of a matrix (rows, columns), with +0 beyond the columns: out[(panel·rows + r)·PANEL + c]."""
+    panels = panels_of(columns)
+    for panel in range(panels * rank // size, panels * (rank + 1) // size):
+        begin = panel * PANEL
+        for row in range(rows):
+            values = load_part(zeros(16), source, row * stride + begin, columns - begin)
+            store(out, (panel * rows + row) * PANEL, values)
+
+
+@subroutine
+def pack_columns(rank, size, source, rows, columns, stride, out):
+    """Write this thread's panels of the transpose of a matrix (columns, rows), as pack_rows would."""
+    panels = panels_of(columns)
+    for panel in range(panels * rank // size, panels * (rank + 1) // size):
+        begin, at = panel * PANEL, panel * rows * PANEL
+        row = ZERO
+        if begin + PANEL <= columns:
+            while row + PANEL <= rows:
+                transpose16(source, begin * stride + row, stride, out, at + row * PANEL, PANEL)
+                row += PANEL
+        while row < rows:
+            for j in range(PANEL):
+                inside = begin + j < columns
+                value = item(source, (begin + j) * stride + row) if inside else np.float32(0.0)
+                put(out, at + row * PANEL + j, value)
+            row += 1
+
+
+@subroutine
+def multiply_tile(like, factors, at, stride, depth, panel, panel_at, bias, bias_at, out, out_at, out_stride, width):
+    """Write as many rows of one panel's product as the tile `like`, of +0, has; see multiply."""
+    total = like
+    for k in range(depth):
+        total = tile_add_products(total, factors, at + k, stride, panel, panel_at + k * PANEL)
+    total = tile_add_row(total, bias, bias_at)
+    if width >= PANEL:
+        tile_store(out, out_at, out_stride, total)
+    else:
+        tile_store_part(out, out_at, out_stride, total, width)
+
+
+@subroutine
+def multiply(factors, at, stride, rows, depth, panels, width, bias, bias_at, out, out_at, out_stride):
+    """Write out[i, j] = (Σ_k factors[i, k]·w[k, j], k ascending from +0) + bias[j] for so many rows i.
+
+    `panels` are those of w (depth, width), as pack_rows writes them.
+    """
+    for j in range(0, width, PANEL):
+        w, b, to, left = j * depth, bias_at + j, out_at + j, width - j
+        i = ZERO
+        while i + 8 <= rows:
+            multiply_tile(
+                tile_zeros(8, 16), factors, at + i * stride, stride, depth, panels, w, bias, b, out,
+                to + i * out_stride, out_stride, left,
+            )  # fmt: skip
+            i += 8
+        while i < rows:
+            multiply_tile(
+                tile_zeros(1, 16), factors, at + i * stride, stride, depth, panels, w, bias, b, out,
+                to + i * out_stride, out_stride, left,
+            )  # fmt: skip
+            i += 1
+
+
+@subroutine
+def merge(total, stack, index, count):
+    """Return the sum of the tiles that a tree of `count` leaves joins to leaf `index`, and keep it on the stack.
+
+    Leaves come in ascending order. The stack has one tile for each level of the tree; the last leaf's sum is the
+    tree's.
+    """
+    last, rest, level = index == count - 1, index, ZERO
+    while rest > 0 and (last or rest & 1):
+        if rest & 1:
+            total = tile_add(tile_load(total, stack, level * TILE, PANEL), total)
+        rest >>= 1
+        level += 1
+    if not last:
+        tile_store(stack, level * TILE, PANEL, total)
+    return total
+
+
+@subroutine
+def sum_positions(like, factors, at, step, values, values_at, values_step, positions, stack):
+    """Return tile[p, j] = Σ factors[at + p]·values[values_at + j] over positions, in bands, the bands by the tree.
+
+    From one position to the next, `at` grows by `step`, `values_at` by `values_step`. The stack has a tile for each
+    level. `like` is a tile of +0.
+    """
+    pairs = (positions + 2 * BAND - 1) // (2 * BAND)
+    total = like
+    for pair in range(pairs):
+        begin, end = pair * 2 * BAND, min(pair * 2 * BAND + BAND, positions)
+        total, other = like, like
+        if end + BAND <= positions:  # two whole bands at once: each step waits less for the one before
+            total = tile_products(total, factors, at + begin * step, ONE, values, values_at + begin * values_step)
+            other = tile_products(other, factors, at + end * step, ONE, values, values_at + end * values_step)
+            for p in range(begin + 1, end):
+                total = tile_add_products(total, factors, at + p * step, ONE, values, values_at + p * values_step)
+                q = p + BAND
+                other = tile_add_products(other, factors, at + q * step, ONE, values, values_at + q * values_step)
+        else:
+            for p in range(begin, end):
+                total = tile_add_products(total, factors, at + p * step, ONE, values, values_at + p * values_step)
+            for p in range(end, positions):
+                other = tile_add_products(other, factors, at + p * step, ONE, values, values_at + p * values_step)
+        total = merge(tile_add(total, other), stack, pair, pairs)
+    return total
+
+
+@subroutine
+def sum_samples(like, factors, at, step, values, values_at, values_step, positions, samples, stack):
+    """Return the mean over samples, by the tree, of sum_positions; a sample's positions follow those of the one before.
+
+    The stack has a tile for each level of the tree over a sample's bands, then one for each level of that over samples.
+    """
+    above = shift(stack, LEVELS * TILE)
+    total = like
+    for m in range(samples):
+        first = m * positions
+        total = sum_positions(
+            like, factors, at + first * step, step, values, values_at + first * values_step, values_step, positions,
+            stack,
+        )  # fmt: skip
+        total = merge(total, above, m, samples)
+    total = tile_add_number(total, np.float32(0.0))  # so that no result is −0
+    if samples & (samples - 1):
+        return tile_divide(total, np.float32(samples))
+    return tile_scale(total, np.float32(1.0) / np.float32(samples))  # exact

@@ -1,0 +1,224 @@
+"""The steps of one minibatch's computation: kernels, run one after the other without Python between them.
+
+A program is made once for a network and a batch size. Its buffers have places in one block of memory, the arena: two
+buffers share a place if no step needs both. What changes from minibatch to minibatch stands in BATCH.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from ctypes import Structure, addressof
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.jit.kernel import Kernel, kernel
+from fredsim.jit.pointers import call, int64s, item, put
+from fredsim.jit.team import Team, address
+from fredsim.kernels.ops.values import Buffer, Tensor, Value
+from fredsim.networks.graph import Graph
+from fredsim.numerics.arrays import LINE, MARGIN, aligned
+from fredsim.numerics.ops.operator import Leaves
+
+__all__ = [
+    "BATCH",
+    "GRADS",
+    "LOSSES",
+    "PARAMS",
+    "ROWS",
+    "WRONG",
+    "Batch",
+    "Program",
+    "Steps",
+    "run_batches",
+    "run_steps",
+]
+
+#: What BATCH has, int64 (5,): the addresses of the parameters, float32 (P,), of the samples' rows, int64 (µ,), of the
+#: gradient to be written, float32 (P,), of the losses, float32 (µ,), and of the shares of wrong answers, float64 (µ,).
+PARAMS, ROWS, GRADS, LOSSES, WRONG = range(5)
+BATCH_WORDS = 8
+BATCH = object()  # as an argument of a step: the program's BATCH
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A minibatch's arrays, for steps that are Python functions; `arena` has the program's buffers."""
+
+    params: NDArray[np.float32]
+    rows: NDArray[np.int64]
+    grads: NDArray[np.float32] | None
+    losses: NDArray[np.float32]
+    wrong: NDArray[np.float64] | None
+    arena: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A kernel with its arguments, or a Python function of a Batch."""
+
+    kernel: Kernel | None
+    fields: dict[str, Any]
+    function: Callable[[Batch], None] | None = None
+
+
+@kernel(steps=int64s, count=int)
+def run_steps(rank, size, barrier, a):
+    """Run `count` steps on a team; `steps` has the address of each kernel and of its arguments."""
+    for i in range(a.count):
+        call(item(a.steps, 2 * i), (rank, size, barrier, item(a.steps, 2 * i + 1)))
+
+
+@kernel(steps=int64s, count=int, batches=int, stride=int, words=int64s, own=int64s, changing=int)
+def run_batches(rank, size, barrier, a):
+    """Run whole minibatches, each on one thread; thread `rank` has its own steps, from steps[rank·2·count] on.
+
+    own[rank] is the address of the thread's BATCH, to which the first `changing` of the `stride` words of each
+    minibatch, words[batch·stride :], are copied.
+    """
+    for batch in range(rank, a.batches, size):
+        given = int64s(item(a.own, rank))
+        for i in range(a.changing):
+            put(given, i, item(a.words, batch * a.stride + i))
+        for i in range(a.count):
+            at = 2 * (rank * a.count + i)
+            call(item(a.steps, at), (np.int64(0), np.int64(1), barrier, item(a.steps, at + 1)))
+
+
+class Steps:
+    """The steps of a program as they are planned, for µ samples; kernels' arguments may be Buffers and Values.
+
+    `learn`: whether gradients are computed. `targets` are those of all samples, (n, …), of which BATCH's rows are chosen.
+    """
+
+    def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int, *, learn: bool) -> None:
+        self.mu, self.threads, self.targets, self.learn = mu, threads, targets, learn
+        self.tensors = {
+            name: Tensor(name, shape, graph.layout.slices[name].start) for name, shape in graph.layout.tensors
+        }
+        self.leaves: dict[str, list[Leaves]] = {}  # of tensors that definitions compute: samples' own gradients
+        self.written: set[str] = set()  # the tensors whose gradients steps write
+        self.owned: dict[str, Buffer] = {}  # by tensor of several nodes: the samples' own gradients, (µ, size)
+        self.ranges: dict[int, tuple[int, int]] = {}  # by id of a buffer of integers: the lowest and the highest
+        self._used = Counter(name for node in graph.nodes for _, name in node.tensors)
+        self.steps: list[Step] = []
+        self.buffers: dict[int, Buffer] = {}
+
+    def gradient(self, tensor: Tensor) -> int:
+        """Return where a tensor's gradient begins in the flat vector at GRADS; the caller must write it."""
+        self.written.add(tensor.name)
+        return tensor.begin
+
+    def shared(self, name: str) -> bool:
+        """Return whether several nodes have a tensor."""
+        return self._used[name] > 1
+
+    def own(self, tensor: Tensor) -> tuple[Buffer, bool]:
+        """Return where a tensor's samples' own gradients, (µ, size), are added up, and whether nothing is there yet."""
+        first = tensor.name not in self.owned
+        if first:
+            self.owned[tensor.name] = self.buffer(self.mu * tensor.size)
+        return self.owned[tensor.name], first
+
+    def buffer(self, floats: int, itemsize: int = 4) -> Buffer:
+        """Return memory for as many floats, and MARGIN more; its content is arbitrary."""
+        return Buffer(itemsize * floats)
+
+    def each_thread(self, floats: int) -> tuple[Buffer, int]:
+        """Return memory for as many floats for each thread, and how many floats each thread's begins apart."""
+        stride = -(-floats // 16) * 16 + 16
+        return Buffer(4 * stride * self.threads), stride
+
+    def step(self, kernel: Kernel, **fields: Any) -> None:
+        """Add a kernel with its arguments; buffers among them live at least from their first to their last step."""
+        self._touch(fields.values())
+        self.steps.append(Step(kernel, fields))
+
+    def call(self, function: Callable[[Batch], None], *values: Value | Buffer) -> None:
+        """Add a Python function that reads or writes these values; see Value.view."""
+        self._touch(values)
+        self.steps.append(Step(None, {}, function))
+
+    def _touch(self, fields: Any) -> None:
+        now = len(self.steps)
+        for one in fields:
+            buffer = one.buffer if isinstance(one, Value) else one
+            if isinstance(buffer, Buffer):
+                self.buffers[id(buffer)] = buffer
+                buffer.first = now if buffer.first < 0 else buffer.first
+                buffer.last = now
+
+    def place_buffers(self) -> int:
+        """Give every buffer its place; return the bytes of the arena. The largest ones come first."""
+        placed: list[Buffer] = []
+        end = 0
+        for buffer in sorted(self.buffers.values(), key=lambda one: (-one.bytes, one.first)):
+            size, at = _whole_lines(buffer.bytes), 0
+            together = [one for one in placed if one.first <= buffer.last and buffer.first <= one.last]
+            for one in sorted(together, key=lambda one: one.place):
+                if at + size <= one.place:
+                    break
+                at = max(at, one.place + _whole_lines(one.bytes))
+            buffer.place = at
+            placed.append(buffer)
+            end = max(end, at + size)
+        return end
+
+
+def _whole_lines(size: int) -> int:
+    return -(-(size + 4 * MARGIN) // LINE) * LINE
+
+
+class Program:
+    """Planned steps with an arena and a BATCH of their own."""
+
+    def __init__(self, planned: Steps) -> None:
+        self.steps = planned.steps
+        self.arena = aligned(planned.place_buffers() + LINE, dtype=np.uint8)
+        self.batch = np.zeros(BATCH_WORDS, np.int64)
+        self._kept: list[Structure] = []
+        self.parts: list[Callable[[Batch], None] | tuple[NDArray[np.int64], Structure]] = []
+        for is_kernel, steps in groupby(planned.steps, lambda step: step.kernel is not None):
+            if is_kernel:
+                words = np.array([self._words(step) for step in steps], np.int64)
+                self.parts.append((words, run_steps.pack(steps=words, count=len(words))))
+            else:
+                self.parts += [step.function for step in steps if step.function is not None]
+        run_steps.address  # noqa: B018  compiles it now
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of its memory."""
+        return self.arena.nbytes
+
+    @property
+    def kernels_only(self) -> bool:
+        """Whether no step is a Python function."""
+        return all(isinstance(part, tuple) for part in self.parts)
+
+    def _words(self, step: Step) -> tuple[int, int]:
+        assert step.kernel is not None
+        packed = step.kernel.pack(**{name: self._argument(value) for name, value in step.fields.items()})
+        self._kept.append(packed)
+        return step.kernel.address, addressof(packed)
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, Value):
+            return address(self.arena) + value.buffer.place + value.begin
+        if isinstance(value, Buffer):
+            return address(self.arena) + value.place
+        return self.batch if value is BATCH else value
+
+    def run(self, team: Team, batch: Batch, work: int) -> None:
+        """Compute one minibatch on a team; `work` is about how many multiply-adds it takes."""
+        arrays = (batch.params, batch.rows, batch.grads, batch.losses, batch.wrong)
+        self.batch[: len(arrays)] = [0 if array is None else address(array) for array in arrays]
+        for part in self.parts:
+            if isinstance(part, tuple):
+                team.run(run_steps, part[1], work)
+            else:
+                part(batch)

@@ -1,0 +1,54 @@
+"""Parts that kernels of values share: the division of work, halos, and rows of images."""
+
+from __future__ import annotations
+
+from fredsim.jit.subroutine import subroutine
+from fredsim.jit.vector import load, load_part, store, store_part, zeros
+
+__all__ = ["clear", "clear_halo", "copy_row", "part_of", "put_lanes"]
+
+
+@subroutine
+def part_of(rank, size, count):
+    """Return the begin and the end of a thread's share of `count` tasks."""
+    return count * rank // size, count * (rank + 1) // size
+
+
+@subroutine
+def clear(out, at, count):
+    """Set out[at : at + count] to +0."""
+    i = 0
+    while i + 16 <= count:
+        store(out, at + i, zeros(16))
+        i += 16
+    if i < count:
+        store_part(out, at + i, zeros(16), count - i)
+
+
+@subroutine
+def clear_halo(image, first, width, gap):
+    """Set the halo beside a row of `width` floats to +0: `gap` floats behind it, and before it if it is the first."""
+    if gap > 0:
+        clear(image, width, gap)
+        if first:
+            clear(image, -gap, gap)
+
+
+@subroutine
+def copy_row(source, count, out):
+    """Copy `count` floats."""
+    i = 0
+    while i + 16 <= count:
+        store(out, i, load(zeros(16), source, i))
+        i += 16
+    if i < count:
+        store_part(out, i, load_part(zeros(16), source, i, count - i), count - i)
+
+
+@subroutine
+def put_lanes(out, at, value, left):
+    """Store the first `left` lanes of a vector of 16, all if there are more."""
+    if left >= 16:
+        store(out, at, value)
+    else:
+        store_part(out, at, value, left)
