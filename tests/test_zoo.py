@@ -75,7 +75,7 @@ def test_what_a_network_refuses() -> None:
         (lambda: resnet(10, (1, 8, 8), width=12), "width is 12; it must be a multiple of 8"),
         (lambda: resnet(10, (64,)), r"resnet takes images .* has the shape \(64,\)"),
         (lambda: lenet(10, (1, 8, 8)), "lenet needs images of 16×16 at least, .* these are 8×8"),
-        (lambda: vgg(10, (1, 7, 8)), "widths has 3 stages; .* of 7×8"),
+        (lambda: vgg(10, (1, 7, 8)), "vgg halves an image for each of its 3 widths; these are 7×8"),
         (lambda: gpt(10, (1, 8, 8)), r"gpt takes sequences of tokens; a sample has the shape \(1, 8, 8\)"),
         (lambda: gpt(10, (8,), heads=3), "width is 64 and heads 3; the width must be a multiple of the heads"),
         (lambda: gpt(10, (8,), layers=0), "layers is 0; it must be 1 at least"),
