@@ -71,6 +71,16 @@ class HyperParameters(BaseModel):
         """Return what null stands for, a value or a text, by hyper-parameter, given the number of clients."""
         return {}
 
+    def meant(self, clients: int) -> dict[str, Any]:
+        """Return what `resolve_defaults` returns: its earlier name, which a user's class may still define."""
+        return self.resolve_defaults(clients)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if "meant" in vars(cls) and "resolve_defaults" not in vars(cls):
+            cls.resolve_defaults = cls.meant  # type: ignore[method-assign]
+
 
 class Configurable(Stateful):
     """Base of classes whose keyword arguments are the fields of their nested `Hyper`, kept in `self.hyper`."""

@@ -16,7 +16,7 @@ from fredsim.kernels.ops.conv_weights import (
     unpack_gradient,
     weight_gradient,
 )
-from fredsim.kernels.ops.correlate import LANES, correlate, padded, tile_of
+from fredsim.kernels.ops.correlate import LANES, correlate, padded, spans, tile_of
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, Steps
 from fredsim.kernels.ops.sums import channel_sums, mean_of_samples
@@ -86,15 +86,16 @@ class ConvKernels(OperatorKernels):
             out=self.packed, bias=bias,
         )  # fmt: skip
         _, rows, columns = self.outer
-        tile = tile_of(out.samples, columns, self.each_out, self.work * out.samples)
+        reached = spans(1, op.stride[1], -op.padding[1], op.kernel[1], x.shape[2], columns)
+        tile = tile_of(out.samples, reached, self.each_out, self.work * out.samples)
         w_column = self.each_in * self.out_lanes
         plan.step(
-            correlate(*tile), **self._input(x, self.each_in), samples=out.samples, rows=rows, columns=columns,
+            correlate(tile), **self._input(x, self.each_in), samples=out.samples, rows=rows, columns=columns,
             scale=op.stride[0], scale_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
             direction=1, taps=op.kernel[0], tap_columns=op.kernel[1], merged=op.groups == 1,
             batch=BATCH, direct=0, bias_begin=-1, w=self.packed, w_begin=0, w_group=row * self.out_lanes, w_tap=op.kernel[1] * w_column, w_column=w_column,
             w_input=self.out_lanes, bias=bias,
-            **self._output(out, self.each_out, tile[2]), row=out.row, row_at=0, column=op.outputs, column_at=0,
+            **self._output(out, self.each_out, tile.vectors), row=out.row, row_at=0, column=op.outputs, column_at=0,
             gap=out.halo * op.outputs, out=out,
         )  # fmt: skip
         return out
@@ -136,15 +137,16 @@ class ConvKernels(OperatorKernels):
             for q, (first_column, tap_columns, columns) in enumerate(self._places(1)):
                 if not (rows and columns):
                     continue
-                tile = tile_of(sent.samples, columns, self.each_in, self.work * sent.samples)
+                reached = spans(-1, 1, first_column, tap_columns, error.shape[2], columns)
+                tile = tile_of(sent.samples, reached, self.each_in, self.work * sent.samples)
                 tap, tap_column = (p + op.padding[0]) % down, (q + op.padding[1]) % across
                 plan.step(
-                    correlate(*tile), **self._input(error, self.each_out), samples=sent.samples, rows=rows,
+                    correlate(tile), **self._input(error, self.each_out), samples=sent.samples, rows=rows,
                     columns=columns, scale=1, scale_columns=1, first=first, first_column=first_column, direction=-1,
                     taps=taps, tap_columns=tap_columns, merged=0,
                     batch=BATCH, direct=0, bias_begin=-1, w=turned, w_begin=(tap * op.kernel[1] + tap_column) * w_column,
                     w_group=self.taps * w_column, w_tap=down * op.kernel[1] * w_column, w_column=across * w_column,
-                    w_input=self.in_lanes, bias=nothing, **self._output(sent, self.each_in, tile[2]),
+                    w_input=self.in_lanes, bias=nothing, **self._output(sent, self.each_in, tile.vectors),
                     row=down * sent.row, row_at=p * sent.row, column=across * channels, column_at=q * channels,
                     gap=0 if q else sent.halo * channels, out=sent,
                 )  # fmt: skip

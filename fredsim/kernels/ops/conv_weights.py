@@ -17,14 +17,14 @@ from fredsim.jit.kernel import Kernel, kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.shuffles import transpose16
 from fredsim.jit.vector import load, store, zeros
-from fredsim.kernels.ops.correlate import LANES, MOST_SUMS
+from fredsim.kernels.ops.correlate import LANES, MOST_SUMS, instructions
 from fredsim.kernels.ops.program import GRADS, PARAMS
 from fredsim.kernels.ops.rows import part_of
 
 __all__ = ["gradient_tile", "pack_forward", "pack_transposed", "unpack_gradient", "weight_gradient"]
 
 ZERO = np.float32(0)
-HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16)  # how many inputs a tile may have
+HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 18, 20, 21, 24)  # how many inputs a tile may have
 
 SOURCE = '''
 from fredsim.jit.kernel import kernel
@@ -134,6 +134,7 @@ def weight_gradient(height: int, vectors: int) -> Kernel:
     )  # fmt: skip
     module = make_module(source, f"gradients of weights in tiles of {height} × {vectors}")
     found: Kernel = module.weights
+    found.tile = (height, vectors)
     return found
 
 
@@ -145,7 +146,7 @@ def gradient_tile(run: int, outputs: int, work: int) -> tuple[int, int]:
 
     def cost(tile: tuple[int, int]) -> float:
         height, q = tile
-        return -(-run // height) * (vectors / q) * (max(height * q, height + q, 6) + 0.5)
+        return -(-run // height) * (vectors / q) * instructions(height, q)
 
     fitting = [
         (height, q) for height in HEIGHTS for q in (1, 2, 3)

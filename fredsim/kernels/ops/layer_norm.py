@@ -32,7 +32,7 @@ ONES = np.ones(1, np.float32)
 
 #: x (rows, channels), and what is kept of it: x̂ (rows, channels), and r (rows,), if `learn`. `gamma` and `beta` are
 #: where γ and β begin among the parameters, or −1; `centred` is 0 for RmsNorm. `work` is each thread's workspace, of
-#: `work_stride` floats, zero where no channel is. Backwards, `x` is the error, and `out` gets the input's error and
+#: `work_stride` floats. Backwards, `x` is the error, and `out` gets the input's error and
 #: `scaled` δ·x̂.
 NORM = Fields(
     batch=int64s, x=floats, rows=int, channels=int, eps=floats, gamma=int, beta=int, centred=int, learn=int,
@@ -84,6 +84,7 @@ def normalise(rank, size, barrier, a):
     squares = shift(apart, TOGETHER * width)
     work = shift(squares, TOGETHER * width)
     moments = shift(work, BESIDE - 3 * TOGETHER)
+    clear_beside(squares, width)
     begin, end = part_of(rank, size, (a.rows + TOGETHER - 1) // TOGETHER)
     for group in range(begin, end):
         first = group * TOGETHER
@@ -102,6 +103,13 @@ def normalise(rank, size, barrier, a):
             finish_row(a, apart, i * width, item(moments, 16 + i), (first + i) * a.channels)
             if a.learn:
                 store_part(a.r, first + i, zeros(16) + item(moments, 16 + i), 1)
+
+
+@subroutine
+def clear_beside(rows, width):
+    """Write +0 to the last vector of each of 16 rows, of which only the channels are written later."""
+    for i in range(TOGETHER):
+        store(rows, i * width + width - 16, zeros(16))
 
 
 @subroutine
@@ -146,6 +154,8 @@ def normalise_backward(rank, size, barrier, a):
     products = shift(d, TOGETHER * width)
     work = shift(products, TOGETHER * width)
     moments = shift(work, BESIDE - 3 * TOGETHER)
+    clear_beside(d, width)
+    clear_beside(products, width)
     begin, end = part_of(rank, size, (a.rows + TOGETHER - 1) // TOGETHER)
     for group in range(begin, end):
         first = group * TOGETHER
@@ -193,12 +203,12 @@ class LayerNormKernels(OperatorKernels):
     def _fields(self, plan: Steps, x: Value) -> dict[str, object]:
         channels = self.shapes[0][-1]
         width = -(-channels // 16) * 16
-        floats_of_one = 2 * TOGETHER * width + BESIDE
+        floats_of_one = 2 * TOGETHER * width + BESIDE  # for one thread
         return {
             "batch": BATCH, "x": x, "rows": x.samples * x.size // channels, "channels": channels,
             "eps": np.float32([self.operator.eps]), "gamma": self._place("weight"), "beta": self._place("bias"),
             "centred": not isinstance(self.operator, RmsNorm), "learn": plan.learn,
-            "work": np.zeros(plan.threads * floats_of_one, np.float32), "work_stride": floats_of_one,
+            "work": plan.buffer(plan.threads * floats_of_one), "work_stride": floats_of_one,
         }  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:

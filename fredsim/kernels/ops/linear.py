@@ -141,10 +141,10 @@ class LinearKernels(OperatorKernels):
                 pack_forward, batch=BATCH, begin=weight.begin, bias_begin=-1, groups=1, outputs=rows, inputs=columns,
                 taps=1, lanes=w_input, block=block, block_stride=stride, out=w, bias=spare,
             )  # fmt: skip
-        tile = tile_of(1, x.samples, outputs, x.samples * inputs * outputs)
-        blocks = padded(outputs) // (LANES * tile[2])
+        tile = tile_of(1, [(0, 1)] * x.samples, outputs, x.samples * inputs * outputs)
+        blocks = padded(outputs) // (LANES * tile.vectors)
         plan.step(
-            correlate(*tile), x=x, x_sample=0, x_row=0, x_rows=1, x_columns=x.samples, channels=inputs, samples=1,
+            correlate(tile), x=x, x_sample=0, x_row=0, x_rows=1, x_columns=x.samples, channels=inputs, samples=1,
             rows=1, columns=x.samples, scale=1, scale_columns=1, first=0, first_column=0, direction=1, taps=1,
             tap_columns=1, merged=1, group=blocks, inputs=inputs, batch=BATCH, direct=direct, bias_begin=bias_begin,
             w=w, w_begin=weight.begin if direct else 0, w_group=0, w_tap=0, w_column=0, w_input=w_input, bias=bias,
