@@ -46,7 +46,14 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_refused(what: str, small_yaml: Path, refused: Refused) -> None:
     name, says = BAD[what]
-    words = ("run", small_yaml, f"model={{name: 'torch:own_modules:{name}'}}", "--quiet", "--out", "out")
+    words = (
+        "run",
+        small_yaml,
+        f"model={{name: 'torch:own_modules:{name}', numerics: native}}",
+        "--quiet",
+        "--out",
+        "out",
+    )
     refused(*words, says=("override 'model=", "model.name", *says))
     assert not Path("out/summary.json").exists()
 

@@ -128,7 +128,7 @@ def execute_here(
         opened.callback(engine.close)
         part = length if most_iterations is None else Length(most_iterations, None, length.until)
         run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks)
-        found = _own_code(experiment, code)  # the user's modules have been imported by now
+        found = _own_code(experiment, code) | dict(prepared.model.code)  # the user's modules have been imported by now
         opened.enter_context(locked(folder))
         claim(folder, "config.yaml", heading + dump_yaml(prepared.experiment.plain()), experiment.digest)
         note_code(folder / "config.yaml", [experiment])
@@ -146,6 +146,7 @@ def execute_here(
             "config": config_digest(read_document(folder / "config.yaml").data),
             "code": found,
             **provenance(backend, engine, outcome.choice, prepared.dataset),
+            **({"model_files": files} if (files := prepared.model_files) else {}),
             **hooks.facts(),
         }
         with write_errors(folder):
@@ -185,6 +186,8 @@ def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, r
     (folder / "params_raw.safetensors").unlink(missing_ok=True)
     if outcome.raw_params is not None:
         write_atomic(folder / "params_raw.safetensors", save(split(outcome.raw_params)))
+    for name, content in prepared.model.saved().items():
+        write_atomic(folder / name, content)
     write_atomic(folder / "staleness.csv", histogram_text(recorder.histogram))
     if recorder.by_client is not None:
         rows = len(prepared.dataset.train)
