@@ -261,7 +261,7 @@ class AttentionKernels(OperatorKernels):
         scale = 1 / math.sqrt(width) if op.scale is None else op.scale
         return {
             "samples": plan.mu, "heads": heads, "queries": queries, "keys": keys, "width": width, "values": values,
-            "causal": op.causal, "seen": seen, "masked": op.masked is not None, "scale": np.float32([scale]),
+            "causal": op.causal, "seen": seen, "masked": op.masked is not None, "scale": np.array([scale], np.float32),
             "lanes": LANES, "nothing": np.zeros(PANEL, np.float32), **self._strides(),
             "work": plan.buffer(work * plan.threads), "work_stride": work,
         }  # fmt: skip
