@@ -51,6 +51,7 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
     _check_parameters(module, refused)
     layout = Layout(tuple((name, tuple(value.shape)) for name, value in module.named_parameters()))
     samples = torch.from_numpy(np.array(x))
+    samples = samples if samples.is_floating_point() else samples.long()
     with _kept(module):
         exported = _exported(module.train(), samples, refused)
         try:
