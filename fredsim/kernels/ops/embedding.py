@@ -179,7 +179,7 @@ class PositionsOfPlaces(OperatorKernels):
         return list(given), False
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Number the places."""
+        """Write the places' numbers."""
         out = out.like(dtype=np.int32)
         plan.step(number_places, samples=out.samples, count=out.size, out=out)
         plan.ranges[id(out.buffer)] = (0, out.size - 1)

@@ -14,6 +14,7 @@ import numpy as np
 
 from fredsim.data.datasets import Split
 from fredsim.kernels.ops.fallback import FallbackKernels, FallbackLoss, finish
+from fredsim.kernels.ops.heads import fuse_heads
 from fredsim.kernels.ops.layouts import ToImage, ToPlain, gather
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
@@ -39,6 +40,7 @@ class Plan(Steps):
     """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
 
     def __init__(self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool) -> None:
+        graph = fuse_heads(graph)
         super().__init__(graph, split.y, mu, threads, learn=learn)
         self.graph, self.samples = graph, split.x
         self._lay_out()

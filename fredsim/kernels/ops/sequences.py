@@ -15,6 +15,7 @@ from fredsim.kernels.ops.copies import CatKernels, PermuteKernels, SliceKernels
 from fredsim.kernels.ops.cross_entropy import CrossEntropyKernels
 from fredsim.kernels.ops.dense_positions import PositionsKernels
 from fredsim.kernels.ops.embedding import EmbeddingKernels, PositionsOfPlaces
+from fredsim.kernels.ops.heads import HeadsAttention, HeadsKernels
 from fredsim.kernels.ops.layer_norm import LayerNormKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.numerics.ops.arithmetic import Mul
@@ -36,6 +37,7 @@ SEQUENCES: dict[type[Operator], type[OperatorKernels]] = {
     Cat: CatKernels,
     Embedding: EmbeddingKernels,
     Gelu: GeluKernels,
+    HeadsAttention: HeadsKernels,
     LayerNorm: LayerNormKernels,
     LeakyRelu: LeakyReluKernels,
     Linear: PositionsKernels,

@@ -1,4 +1,4 @@
-"""Tensors that several nodes have: what the nodes' own gradients of each sample add up to, and the mean over samples."""
+"""Tensors that several nodes have: the mean over samples of what the nodes' own gradients of each add up to."""
 
 from __future__ import annotations
 
