@@ -101,19 +101,19 @@ def _fuse(graph: Graph, number: int) -> Graph | None:
     node, shapes, users = graph.nodes[number - 1], graph.shapes, _users(graph)
     attention = node.operator
     assert isinstance(attention, Attention)
-    found = [_source(graph, users, i) for i in node.inputs]
     last, places = number, np.arange(math.prod(shapes[number])).reshape(1, *shapes[number])
     while len(users[last]) == 1 and isinstance(graph.nodes[users[last][0] - 1].operator, Permute | Reshape):
         last = users[last][0]
         places = graph.nodes[last - 1].operator.forward([places], {})[0]
-    sources = sorted({source for source, _, _ in found})
-    lies = [_lie(sources.index(source), indices) for source, indices, _ in found]
+    gone = {number, *_after(users, number, last)}
+    found = _sources(graph, users, node.inputs, gone)
+    sources = sorted({source for source, _ in found})
+    lies = [_lie(sources.index(source), indices) for source, indices in found]
     output = _lie(0, np.argsort(places, axis=None).reshape(shapes[number]))
     if output is None or output.begin or None in lies or len(set(node.inputs)) < len(node.inputs):
         return None
-    gone = {number, *(user for _, _, chain in found for user in chain), *_after(users, number, last)}
     for source in sources:  # every element must belong to one of q, k and v, and to nothing else
-        own = np.concatenate([indices.reshape(-1) for one, indices, _ in found if one == source])
+        own = np.concatenate([indices.reshape(-1) for one, indices in found if one == source])
         whole = np.array_equal(np.sort(own), np.arange(math.prod(shapes[source])))
         if not (whole and set(users[source]) <= gone):
             return None
@@ -140,18 +140,25 @@ def _after(users: list[list[int]], number: int, last: int) -> list[int]:
     return nodes
 
 
-def _source(graph: Graph, users: list[list[int]], number: int) -> tuple[int, Indices, list[int]]:
-    """Return the value that value `number` is a view of, which elements of that it has, and the nodes between them."""
-    chain: list[int] = []
-    while number > 0 and len(users[number]) == 1:
-        if not isinstance(graph.nodes[number - 1].operator, Slice | Permute | Reshape):
-            break
-        chain.insert(0, number)
-        (number,) = graph.nodes[number - 1].inputs
-    indices = np.arange(math.prod(graph.shapes[number])).reshape(1, *graph.shapes[number])
-    for view in chain:
-        indices = graph.nodes[view - 1].operator.forward([indices], {})[0]
-    return number, indices[0], chain
+def _sources(graph: Graph, users: list[list[int]], numbers: Sequence[int], gone: set[int]) -> list[tuple[int, Indices]]:
+    """Return for each value which value it is a view of, and which elements it has of that.
+
+    Add the nodes between them to `gone`; only nodes in `gone` take their values.
+    """
+    found = [(i, np.arange(math.prod(graph.shapes[i])).reshape(graph.shapes[i])) for i in numbers]
+    views = [i for i in numbers if i]
+    while views:
+        view = views.pop()
+        node = graph.nodes[view - 1]
+        if not isinstance(node.operator, Slice | Permute | Reshape) or view in gone or not set(users[view]) <= gone:
+            continue
+        (above,) = node.inputs
+        whole = np.arange(math.prod(graph.shapes[above])).reshape(1, *graph.shapes[above])
+        elements = node.operator.forward([whole], {})[0].reshape(-1)
+        found = [(above, elements[indices]) if i == view else (i, indices) for i, indices in found]
+        gone.add(view)
+        views += [above] if above else []
+    return found
 
 
 def _three(shape: Shape) -> Shape:
