@@ -15,7 +15,7 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import make_module
 from fredsim.jit.team import Team
 from fredsim.kernels.ops.engine import NumbaGraphEngine
-from fredsim.kernels.ops.heads import fuse_heads
+from fredsim.kernels.ops.sequences.heads import fuse_heads
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
 from fredsim.networks.zoo.gpt import gpt

@@ -14,13 +14,13 @@ import numpy as np
 
 from fredsim.data.datasets import Split
 from fredsim.kernels.ops.fallback import FallbackKernels, FallbackLoss, finish
-from fredsim.kernels.ops.heads import fuse_heads
 from fredsim.kernels.ops.layouts import ToImage, ToPlain, gather
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.kernels.ops.registry import kernels_of, loss_kernels_of
-from fredsim.kernels.ops.sharing import MOST, add_mean
+from fredsim.kernels.ops.sequences.heads import fuse_heads
+from fredsim.kernels.ops.sequences.sharing import MOST, add_mean
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph, Node
 

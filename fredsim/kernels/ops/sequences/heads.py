@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.kernels.ops.attention import AttentionKernels
+from fredsim.kernels.ops.sequences.attention import AttentionKernels
 from fredsim.networks.graph import Graph, Node
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape

@@ -18,11 +18,11 @@ from fredsim.jit.subroutine import subroutine
 from fredsim.jit.tiles import tile_add_products, tile_add_products_of, tile_zeros
 from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.arrays.functions import exp_vector
-from fredsim.kernels.ops.dense_positions import put_tile
 from fredsim.kernels.ops.operator import OperatorKernels
-from fredsim.kernels.ops.products import PANEL, TILE_ROWS, multiply, pack_columns
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.rows import part_of
+from fredsim.kernels.ops.sequences.dense_positions import put_tile
+from fredsim.kernels.ops.sequences.products import PANEL, TILE_ROWS, multiply, pack_columns
 from fredsim.kernels.ops.values import Buffer, Value
 from fredsim.numerics.rules import where
 
@@ -34,11 +34,11 @@ LANES = np.arange(16, dtype=np.float32)
 #: Which terms a row's sum has: all, those up to the row's own number, or those from it on.
 ALL, UP_TO, FROM = 0, 1, 2
 
-#: Heads of samples: q (queries, width), k (keys, width), v (keys, values), and `out` like q with values; each with where
-#: it begins, and how many floats samples, heads and rows are apart. `weights` are p of all heads, (keys, padded queries)
-#: each. If `masked`, `seen`, of that shape, has 1 where a query sees a key; else queries see all keys, or, if `causal`,
-#: those up to their own place. Backwards, `out` is the error, and dq, dk and dv get those of q, k and v. `nothing` is +0
-#: for each column of a panel; `work` is each thread's workspace, of `work_stride` floats.
+#: Heads of samples: q (queries, width), k (keys, width), v (keys, values), and `out` like q with values; each with
+#: where it begins, and how many floats samples, heads and rows are apart. `weights` are p of all heads, (keys, padded
+#: queries) each. If `masked`, `seen`, of that shape, has 1 where a query sees a key; else queries see all keys, or, if
+#: `causal`, those up to their own place. Backwards, `out` is the error, and dq, dk and dv get those of q, k and v.
+#: `nothing` is +0 for each column of a panel; `work` is each thread's workspace, of `work_stride` floats.
 HEADS = Fields(
     samples=int, heads=int, queries=int, keys=int, width=int, values=int, causal=int, seen=floats, masked=int,
     scale=floats, lanes=floats, nothing=floats,

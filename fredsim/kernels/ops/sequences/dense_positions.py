@@ -12,7 +12,9 @@ from fredsim.jit.subroutine import subroutine
 from fredsim.jit.tiles import tile_add, tile_load, tile_store, tile_store_part, tile_zeros
 from fredsim.jit.vector import load, load_part, store, zeros
 from fredsim.kernels.ops.operator import OperatorKernels
-from fredsim.kernels.ops.products import (
+from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Steps
+from fredsim.kernels.ops.rows import part_of
+from fredsim.kernels.ops.sequences.products import (
     PANEL,
     STACK,
     TILE,
@@ -27,8 +29,6 @@ from fredsim.kernels.ops.products import (
     sum_positions,
     sum_rows,
 )
-from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Steps
-from fredsim.kernels.ops.rows import part_of
 from fredsim.kernels.ops.values import Tensor, Value
 
 __all__ = ["PositionsKernels", "sum_products"]

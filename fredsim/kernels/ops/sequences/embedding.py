@@ -20,9 +20,9 @@ from fredsim.jit.tiles import (
     tile_zeros,
 )
 from fredsim.kernels.ops.operator import OperatorKernels
-from fredsim.kernels.ops.products import PANEL, ZERO
 from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Batch, Steps
 from fredsim.kernels.ops.rows import clear, copy_row, part_of
+from fredsim.kernels.ops.sequences.products import PANEL, ZERO
 from fredsim.kernels.ops.values import Value
 
 __all__ = ["INTEGERS", "EmbeddingKernels", "PositionsOfPlaces"]
