@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
+from fredsim.networks.saved import text_of_graph
 from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.lenet import lenet
 from fredsim.networks.zoo.resnet import resnet
@@ -21,6 +23,7 @@ with warnings.catch_warnings():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
 from fredsim import zoo
+from fredsim.networks.capture.module import capture
 
 F = np.float32
 GRAPHS: dict[str, Callable[..., Graph]] = {"gpt": gpt, "lenet": lenet, "resnet": resnet, "vgg": vgg}
@@ -67,6 +70,18 @@ def test_outputs_and_gradients_are_those_of_the_module(
     for key, found in graph.layout.split(grad).items():
         wanted = tensors[key].grad.numpy()
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max(), err_msg=key)
+
+
+@pytest.mark.parametrize(("name", "classes", "shape", "options"), NETWORKS, ids=lambda value: str(value))
+def test_the_module_is_captured_as_the_same_graph(
+    name: str, classes: int, shape: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    graph, rng = GRAPHS[name](classes, shape, **options), np.random.default_rng(2)
+    x: Any = rng.normal(size=(3, *shape)).astype(F) if name != "gpt" else rng.integers(0, classes, (3, *shape))
+    captured = capture(getattr(zoo, name)(classes, shape, **options), x, graph.target, ConfigError)
+    assert text_of_graph(captured.graph) == text_of_graph(graph)
+    assert captured.graph == graph
+    assert captured.remarks == ()
 
 
 def test_what_a_network_refuses() -> None:
