@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.compute.graph_engine import GraphEngine, NumpyBackendOperations
+from fredsim.data.problems import modular
 from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 from fredsim.networks.saved import text_of_graph
@@ -16,6 +18,7 @@ from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.lenet import lenet
 from fredsim.networks.zoo.resnet import resnet
 from fredsim.networks.zoo.vgg import vgg
+from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 
 with warnings.catch_warnings():
@@ -23,6 +26,8 @@ with warnings.catch_warnings():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
 from fredsim import zoo
+from fredsim.native.engine import TorchEngine
+from fredsim.native.model import TorchModel
 from fredsim.networks.capture.module import capture
 
 F = np.float32
@@ -98,3 +103,18 @@ def test_what_a_network_refuses() -> None:
     for call, text in calls:
         with pytest.raises(ValueError, match=text):
             call()
+
+
+def test_pytorch_computes_sequences_as_the_graph_does() -> None:
+    data = modular(5, 2, 0, 14, 8)
+    model = TorchModel("torch:fredsim.zoo:gpt", {"width": 8, "layers": 1, "heads": 2}, "cpu", (3,), 6, 0)
+    native = TorchEngine(model, data, 4, 1, NumpyBackendOperations())
+    portable = GraphEngine(gpt(6, (3,), width=8, layers=1, heads=2, loss=CrossEntropy(ignored=-1)), data)
+    params, rows = aligned(model.layout.size), np.arange(8).reshape(2, 4)
+    params[...] = model.initial_params * F(20)
+    for ours, theirs in zip(portable.gradients([params] * 2, rows), native.gradients([params] * 2, rows), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
+    losses, wrong = native.outcomes(params, "validation")
+    expected = portable.outcomes(params, "validation")
+    np.testing.assert_allclose(losses, expected[0], rtol=1e-4)
+    assert wrong.tolist() == expected[1].tolist()
