@@ -126,7 +126,7 @@ def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
     guarded.set_event(None, t)
     if not built_in:
         shadow.timestamp = t
-    found = guarded.call(stage, t, staleness)
+    found = guarded.guard(stage, lambda: shadow.coefficients(t, staleness))
     if not isinstance(found, tuple | list) or len(found) != len(names):
         what = f"returned {found!r}; the rule takes a tuple of {len(names)} ({', '.join(names)})"
         raise guarded.error(stage, what)

@@ -27,13 +27,11 @@ from fredsim.numerics.rules import Rule
 __all__ = [
     "BackendOperations",
     "Engine",
-    "FusedEngine",
     "FusedExecutor",
     "GradientExecutor",
     "HandExecutor",
     "Part",
     "QueueExecutor",
-    "QueueingEngine",
 ]
 
 Array = NDArray[np.float32]
@@ -104,6 +102,29 @@ class Engine(BackendOperations, Protocol):
         """
         ...
 
+    # An engine whose `why_whole` is '' has those of the paths that its backend can take.
+
+    def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
+        """Return an executor that applies a rule in place to θ and state, `arrays`, (P,) each; `window` events at most.
+
+        `watched` names the array of the state whose mean decides on fetches; it is empty if there is none.
+        """
+        ...
+
+    def hand_executor(
+        self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
+    ) -> HandExecutor:
+        """Return an executor with this many slots and its own copies of parameters and state, (P,) each."""
+        ...
+
+    def gradient_executor(self, slots: int, limits: Limits) -> GradientExecutor:
+        """Return an executor with this many slots, for servers that get whole gradients."""
+        ...
+
+    def queue_executor(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueExecutor:
+        """Return an executor that applies a rule in place to θ and state, with `places` for what clients hold."""
+        ...
+
 
 class HandExecutor(Protocol):
     """Processes events of the path `hand`, where clients hold pending passes instead of parameters.
@@ -172,27 +193,6 @@ class GradientExecutor(Protocol):
         ...
 
 
-class FusedEngine(Engine, Protocol):
-    """An engine that can apply an elementwise rule to a gradient while it is formed, and can keep pending passes."""
-
-    def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
-        """Return an executor that applies a rule in place to θ and state, `arrays`, (P,) each; `window` events at most.
-
-        `watched` names the array of the state whose mean decides on fetches; it is empty if there is none.
-        """
-        ...
-
-    def hand_executor(
-        self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
-    ) -> HandExecutor:
-        """Return an executor with this many slots and its own copies of parameters and state, (P,) each."""
-        ...
-
-    def gradient_executor(self, slots: int, limits: Limits) -> GradientExecutor:
-        """Return an executor with this many slots, for servers that get whole gradients."""
-        ...
-
-
 class FusedExecutor(Protocol):
     """Applies a rule to gradients in the order of their arrival, and copies θ for clients whose fetch passes."""
 
@@ -223,14 +223,6 @@ class FusedExecutor(Protocol):
 
     def mean(self, b: int) -> float:
         """Return the approximate mean of the watched array after arrival b; NaN if none is watched."""
-        ...
-
-
-class QueueingEngine(Engine, Protocol):
-    """An engine on a device to which whole windows of events can be queued."""
-
-    def queue_executor(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueExecutor:
-        """Return an executor that applies a rule in place to θ and state, with `places` for what clients hold."""
         ...
 
 

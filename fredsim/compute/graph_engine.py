@@ -49,6 +49,11 @@ class Evaluation:
         """Return `wanted`, or else `usual`: the number changes no bit."""
         return wanted or usual
 
+    def _no_executor(self, *arguments: Any) -> Any:
+        raise NotImplementedError(self.why_whole)
+
+    fused_executor = hand_executor = gradient_executor = queue_executor = _no_executor
+
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, float32 (n,), and whether its answer is wrong, or NaN, (n,)."""
         raise NotImplementedError

@@ -34,7 +34,7 @@ EVALUATED = 2**16
 
 
 class CudaEngine(Evaluation, CudaOperations):
-    """Computes gradients of minibatches of µ samples, many in a few launches, and evaluates: see QueueingEngine."""
+    """Computes gradients of minibatches of µ samples, many in a few launches, and evaluates: see Engine."""
 
     threads = 1
     seconds = float("nan")
@@ -160,7 +160,7 @@ class CudaEngine(Evaluation, CudaOperations):
         return losses.cpu().numpy(), wrong.cpu().numpy()
 
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
-        """Return an executor that applies the rule in place to the server's arrays; see QueueingEngine."""
+        """Return an executor that applies the rule in place to the server's arrays; see Engine."""
         return CudaQueueExecutor(self, rule, params, arrays, places)
 
 

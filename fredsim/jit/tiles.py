@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from fredsim.jit.pointers import element_pointer, lowered
+from fredsim.jit.pointers import INT64, element_pointer, lowered
 from fredsim.jit.vector import INT32, below, load_at, splat, store_at, store_masked
 
 __all__ = [
@@ -205,12 +205,13 @@ def tile_store(typingctx, pointer, index, stride, tile):
 
 @intrinsic
 def tile_store_part(typingctx, pointer, index, stride, tile, count):
-    """Write the first `count` columns of a tile of 16 columns to rows as tile_store does; nothing else is written."""
+    """Write the first `count` columns of a tile to rows as tile_store does; nothing else is written."""
 
     def emit(builder, pointer, index, stride, value, count):
-        mask = below(builder, count, LANES)
+        masks = [below(builder, builder.sub(count, INT64(LANES * i)), LANES) for i in range(tile.columns)]
         rows = zip(tile.split(builder, value), tile.places(builder, pointer, index, stride), strict=True)
-        for (vector,), (place,) in rows:
-            store_masked(builder, vector, place, mask)
+        for vectors, places in rows:
+            for vector, place, mask in zip(vectors, places, masks, strict=True):
+                store_masked(builder, vector, place, mask)
 
     return lowered(types.none(pointer, types.intp, types.intp, tile, types.intp), emit)

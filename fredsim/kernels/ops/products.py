@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.jit.pointers import item, put, shift
+from fredsim.jit.pointers import item, put
 from fredsim.jit.shuffles import transpose16
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.tiles import (
@@ -30,19 +30,23 @@ from fredsim.numerics.ops.sums import BAND
 __all__ = [
     "PANEL",
     "STACK",
+    "TILE",
+    "TILE_ROWS",
+    "mean_of",
     "merge",
     "multiply",
     "pack_columns",
     "pack_rows",
     "panels_of",
     "sum_positions",
-    "sum_samples",
+    "sum_rows",
 ]
 
 PANEL = 16  # columns that are stored together
-TILE = 16 * PANEL  # the floats of the largest tile
-LEVELS = 32  # the most levels of a tree
-STACK = 2 * LEVELS * TILE  # the floats of a stack of tiles for a tree over bands and one over samples
+TILE_ROWS = 8
+TILE = TILE_ROWS * PANEL  # the floats of the largest tile
+STACK = 32 * TILE  # the floats of a stack of tiles for a tree of any height
+ROWS_TOGETHER = 64  # rows that are multiplied by all panels before the next: they should stay in the cache
 ZERO, ONE = np.int64(0), np.int64(1)
 
 
@@ -101,21 +105,23 @@ def multiply(factors, at, stride, rows, depth, panels, width, bias, bias_at, out
 
     `panels` are those of w (depth, width), as pack_rows writes them.
     """
-    for j in range(0, width, PANEL):
-        w, b, to, left = j * depth, bias_at + j, out_at + j, width - j
-        i = ZERO
-        while i + 8 <= rows:
-            multiply_tile(
-                tile_zeros(8, 16), factors, at + i * stride, stride, depth, panels, w, bias, b, out,
-                to + i * out_stride, out_stride, left,
-            )  # fmt: skip
-            i += 8
-        while i < rows:
-            multiply_tile(
-                tile_zeros(1, 16), factors, at + i * stride, stride, depth, panels, w, bias, b, out,
-                to + i * out_stride, out_stride, left,
-            )  # fmt: skip
-            i += 1
+    for first in range(0, rows, ROWS_TOGETHER):
+        end = min(first + ROWS_TOGETHER, rows)
+        for j in range(0, width, PANEL):
+            w, b, to, left = j * depth, bias_at + j, out_at + j, width - j
+            i = first
+            while i + TILE_ROWS <= end:
+                multiply_tile(
+                    tile_zeros(TILE_ROWS, 16), factors, at + i * stride, stride, depth, panels, w, bias, b, out,
+                    to + i * out_stride, out_stride, left,
+                )  # fmt: skip
+                i += TILE_ROWS
+            while i < end:
+                multiply_tile(
+                    tile_zeros(1, 16), factors, at + i * stride, stride, depth, panels, w, bias, b, out,
+                    to + i * out_stride, out_stride, left,
+                )  # fmt: skip
+                i += 1
 
 
 @subroutine
@@ -165,21 +171,22 @@ def sum_positions(like, factors, at, step, values, values_at, values_step, posit
 
 
 @subroutine
-def sum_samples(like, factors, at, step, values, values_at, values_step, positions, samples, stack):
-    """Return the mean over samples, by the tree, of sum_positions; a sample's positions follow those of the one before.
-
-    The stack has a tile for each level of the tree over a sample's bands, then one for each level of that over samples.
-    """
-    above = shift(stack, LEVELS * TILE)
+def sum_rows(like, values, at, stride, positions, stack):
+    """Return Σ values[at + position·stride + j] over positions, in bands, the bands by the tree; see sum_positions."""
+    bands = (positions + BAND - 1) // BAND
     total = like
-    for m in range(samples):
-        first = m * positions
-        total = sum_positions(
-            like, factors, at + first * step, step, values, values_at + first * values_step, values_step, positions,
-            stack,
-        )  # fmt: skip
-        total = merge(total, above, m, samples)
-    total = tile_add_number(total, np.float32(0.0))  # so that no result is −0
+    for band in range(bands):
+        total = like
+        for p in range(band * BAND, min(band * BAND + BAND, positions)):
+            total = tile_add_row(total, values, at + p * stride)
+        total = merge(total, stack, band, bands)
+    return total
+
+
+@subroutine
+def mean_of(total, samples):
+    """Return the mean that a tree's sum over samples makes; +0 is added first, so that none is −0."""
+    total = tile_add_number(total, np.float32(0.0))
     if samples & (samples - 1):
         return tile_divide(total, np.float32(samples))
     return tile_scale(total, np.float32(1.0) / np.float32(samples))  # exact

@@ -23,12 +23,14 @@ from fredsim.runs.folder.per_client import clients_text
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import FILES, file_digests, summary_text
 from fredsim.runs.processes.apart import do_apart, must_be_apart, note_code, note_run, surroundings_kept
+from fredsim.runs.processes.forking import start_early
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.opening import check
 from fredsim.runs.single.prepared import Prepared, prepare
 from fredsim.runs.single.provenance import provenance
 from fredsim.runs.single.run import Run
+from fredsim.runs.single.warming import OneRun
 from fredsim.simulation.paths.engines import make_engine, resolve_backend
 from fredsim.simulation.paths.loop import Outcome, evaluate
 from fredsim.simulation.record.recorder import Recorder, Row, histogram_text
@@ -37,13 +39,14 @@ from fredsim.system.files import write_atomic, write_errors
 from fredsim.system.memory import memory_errors, peak_memory, release_free_memory
 from fredsim.system.notices import on_notices
 
-__all__ = ["execute"]
+__all__ = ["execute", "load_early"]
 
 
 def execute(
     experiment: Experiment,
     folder: Path,
     *,
+    root: str | os.PathLike[str] | None = None,
     observer: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
     hooks: Hooks = SIMULATED_RUN,
@@ -59,24 +62,31 @@ def execute(
         if note_run(experiment):
             check(experiment, Document(experiment.plain()).place)
         with surroundings_kept():
-            execute_here(experiment, folder, observer=observer, stop=stop, hooks=hooks, **how)
-    elif failure := do_apart(Execution(experiment, folder, how), observer, stop):
+            execute_here(experiment, folder, root=root, observer=observer, stop=stop, hooks=hooks, **how)
+    elif failure := do_apart(Execution(experiment, folder, root, how), observer, stop):
         raise failure
 
 
+def load_early(experiment: Experiment, root: str | os.PathLike[str] | None, *, jobs: int) -> None:
+    """If the next run, this one, will be in another process, let that be prepared while this process checks it."""
+    if jobs > 1 or must_be_apart(experiment):
+        start_early(Execution(experiment, Path(), root, {}))
+
+
 @dataclass(frozen=True)
-class Execution:
+class Execution(OneRun):
     """A run as a task for a process of its own: the arguments of `execute_here`."""
 
     experiment: Experiment
     folder: Path
+    root: str | os.PathLike[str] | None
     how: Mapping[str, Any]
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
         """Do the run; return why it failed, or None."""
         del threads  # given in `how`, if at all
         try:
-            execute(self.experiment, self.folder, observer=observer, stop=stop, **self.how)
+            execute(self.experiment, self.folder, root=self.root, observer=observer, stop=stop, **self.how)
         except FredsimError as error:
             return error
         return None

@@ -30,10 +30,12 @@ from fredsim.runs.folder.results import Result, load
 from fredsim.runs.folder.run_files import first_line, read_recorded
 from fredsim.runs.many.runner import stop_on_interrupt
 from fredsim.runs.processes.observer import Monitor, Observer
-from fredsim.runs.processes.processes import Processes, ProcessTask
+from fredsim.runs.processes.process import ProcessTask
+from fredsim.runs.processes.processes import Processes
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_experiment
 from fredsim.runs.single.prepared import prepare
+from fredsim.runs.single.warming import OneRun
 from fredsim.runs.verify.differences import check, difference
 from fredsim.system.files import read_bytes
 
@@ -135,8 +137,9 @@ def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: M
     It is a single piece if this code can continue from none of them, or if another backend than the recorded one is to
     be used. Damaged checkpoints are reported to the monitor.
     """
+    experiment = recorded_experiment(result, backend)
     if backend is not None:
-        return [Piece(result.folder, None, None, root, backend)]
+        return [Piece(result.folder, experiment, None, None, root, backend)]
     checkpoints, identity = Checkpoints(result.folder), identity_of(result, root)
     whole: list[int | None] = []
     for iteration in checkpoints.iterations:
@@ -146,17 +149,18 @@ def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: M
             whole.append(checkpoints.read(iteration, identity).iteration)
         except OutputError as error:
             monitor.note(str(error))
-    return [Piece(result.folder, begin, end, root) for begin, end in pairwise([None, *whole, None])]
+    return [Piece(result.folder, experiment, begin, end, root) for begin, end in pairwise([None, *whole, None])]
 
 
-@dataclass(frozen=True)
-class Piece:
+@dataclass(frozen=True, eq=False)
+class Piece(OneRun):
     """A part of a recorded run that is to be repeated, from the checkpoint at iteration `begin` to that at `end`.
 
     `begin` None is the beginning of the run, `end` None its end.
     """
 
     folder: Path
+    experiment: Experiment
     begin: int | None
     end: int | None
     root: str | os.PathLike[str] | None

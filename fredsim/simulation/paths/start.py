@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -10,7 +11,8 @@ from fredsim.simulation.paths.choice import Choice, choose_path
 from fredsim.simulation.paths.fused import Fused
 from fredsim.simulation.paths.hand import HandByRule, HandWholeGradients
 from fredsim.simulation.paths.loop import Parts, Simulation
-from fredsim.simulation.paths.scheduled import Queued
+from fredsim.simulation.paths.queued import Queued
+from fredsim.simulation.paths.scheduled import Scheduled
 from fredsim.simulation.paths.snapshots import Snapshots, pushes_may_be_cancelled
 from fredsim.simulation.plugins.contract import Contract
 from fredsim.simulation.plugins.protocol import Protocol, check
@@ -45,9 +47,9 @@ def make_simulation(parts: Parts) -> Simulation:
     )  # fmt: skip
     paths: dict[str, Callable[[Parts, Choice], Simulation]]
     paths = {
-        "hand": HandWholeGradients if choice.whole else HandByRule,
+        "hand": partial(Scheduled, stretches=HandWholeGradients if choice.whole else HandByRule),
         "fused": Fused,
-        "queued": Queued,
+        "queued": partial(Scheduled, stretches=Queued),
         "snapshots": Snapshots,
         "live": Snapshots,
     }

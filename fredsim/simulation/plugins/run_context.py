@@ -44,5 +44,6 @@ class RunContext:
         """
         if isinstance(plugin.inner, Configurable):
             plugin.inner.bind_runtime(self.streams, self.operations, self.pool)
-        plugin.call("init", *(own[name] if name in own else getattr(self, name) for name in plugin.signatures["init"]))
+        given = [own[name] if name in own else getattr(self, name) for name in plugin.signatures["init"]]
+        plugin.guard("init", lambda: plugin.inner.init(*given))
         plugin.note_start()
