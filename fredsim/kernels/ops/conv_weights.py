@@ -134,7 +134,6 @@ def weight_gradient(height: int, vectors: int) -> Kernel:
     )  # fmt: skip
     module = make_module(source, f"gradients of weights in tiles of {height} × {vectors}")
     found: Kernel = module.weights
-    found.tile = (height, vectors)
     return found
 
 
