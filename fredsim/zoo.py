@@ -1,13 +1,18 @@
-"""Networks to start from, as models: torch:fredsim.zoo:lenet and torch:fredsim.zoo:resnet."""
+"""Networks to start from, as PyTorch modules: torch:fredsim.zoo:lenet, resnet, vgg and gpt.
+
+fredsim.networks.zoo has the same ones as graphs, which need no PyTorch (model: {name: resnet}).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn import functional
 
-__all__ = ["lenet", "resnet"]
+__all__ = ["gpt", "lenet", "resnet", "vgg"]
 
 
 def lenet(classes: int, shape: tuple[int, ...]) -> nn.Module:
@@ -89,3 +94,83 @@ class Mean(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (n, channels, height, width) to (n, channels)."""
         return x.mean(dim=(2, 3))
+
+
+def vgg(classes: int, shape: tuple[int, ...], widths: Sequence[int] = (16, 32, 64)) -> nn.Module:
+    """Return a small VGG (Simonyan and Zisserman 2015) with batch normalisation by the minibatch's own statistics.
+
+    At each of `widths` it has two convolutions 3×3, each with BatchNorm and ReLU, and max pooling, which halves the
+    image; then a dense layer. Raises ValueError for images that are too small to be halved so often.
+    """
+    inputs, height, width = shape
+    if not widths or min(height, width) < 2 ** len(widths):
+        raise ValueError(f"an image is halved for each of the {len(widths)} widths; these are {height}×{width}")
+    layers: list[nn.Module] = []
+    for outputs in widths:
+        for _ in range(2):
+            layers.append(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False))
+            layers += [nn.BatchNorm2d(outputs, track_running_stats=False), nn.ReLU()]
+            inputs = outputs
+        layers.append(nn.MaxPool2d(2))
+    inside = inputs * (height >> len(widths)) * (width >> len(widths))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(inside, classes))
+
+
+def gpt(classes: int, shape: tuple[int, ...], width: int = 64, layers: int = 2, heads: int = 4) -> nn.Module:
+    """Return a transformer that predicts at each of `shape` = (block,) places the token that comes next.
+
+    `classes` is the number of tokens. Each layer has causal attention with `heads` heads and a dense part of 4·`width`
+    units, both after layer normalisation (Radford et al. 2019, GPT-2). The table of tokens is the output layer, too.
+    Weights N(0, 0.02²), biases 0. Raises ValueError if `width` is no multiple of `heads`.
+    """
+    if heads < 1 or width < 1 or width % heads:
+        raise ValueError(f"width is {width} and heads {heads}; the width must be a multiple of the heads")
+    module = Gpt(classes, shape[0], width, layers, heads)
+    for name, tensor in module.named_parameters():
+        if tensor.dim() == 2:
+            nn.init.normal_(tensor, std=0.02)
+        elif name.endswith("bias"):
+            nn.init.zeros_(tensor)
+    return module
+
+
+class Gpt(nn.Module):
+    """Tables of tokens and positions, layers, a norm, and the table of tokens once more."""
+
+    def __init__(self, tokens: int, block: int, width: int, layers: int, heads: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(tokens, width)
+        self.positions = nn.Embedding(block, width)
+        self.layers = nn.Sequential(*(Layer(width, heads) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, tokens, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map tokens (n, block) to logits (n, block, tokens)."""
+        places = torch.arange(x.shape[1], device=x.device)
+        logits: torch.Tensor = self.head(self.norm(self.layers(self.tokens(x) + self.positions(places))))
+        return logits
+
+
+class Layer(nn.Module):
+    """Causal attention and a dense part, each added to what it is computed from."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.attention_norm = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.attended = nn.Linear(width, width)
+        self.dense_norm = nn.LayerNorm(width)
+        self.hidden = nn.Linear(width, 4 * width)
+        self.output = nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (n, block, width) to the same shape."""
+        n, block, width = x.shape
+        parts = self.query_key_value(self.attention_norm(x)).split(width, dim=2)
+        q, k, v = (part.view(n, block, self.heads, width // self.heads).transpose(1, 2) for part in parts)
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attended(y.transpose(1, 2).reshape(n, block, width))
+        return x + self.output(functional.gelu(self.hidden(self.dense_norm(x))))

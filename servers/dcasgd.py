@@ -88,7 +88,7 @@ class DCASGD(ElementwiseServer):
         mean_square: Literal["shared", "client"] = "shared"
         """Whether there is one MS for all clients, `shared`, or one for each, `client`."""
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Return the λ₀ that null stands for."""
             return {"lambda0": 2.0 if self.adaptive else 0.04}
 
@@ -98,7 +98,7 @@ class DCASGD(ElementwiseServer):
         self.rule = RULES[h.adaptive, h.backup]
         self.corrects = h.backup == "pull"
         self.per_client = ("backup", "ms") if h.adaptive and h.mean_square == "client" else ("backup",)
-        lambda0 = h.meant(0)["lambda0"] if h.lambda0 is None else h.lambda0
+        lambda0 = h.resolve_defaults(0)["lambda0"] if h.lambda0 is None else h.lambda0
         values = (lambda0, h.momentum, 1 - h.momentum, h.eps) if h.adaptive else (lambda0,)
         self._fixed = tuple(np.float32(x) for x in values)
 

@@ -106,7 +106,8 @@ class Pool:
 
     def give_back(self, array: Array) -> None:
         """Return an array that is no longer used to the pool."""
-        (self._free_in_file if array.ctypes.data in self._in_file else self._free).append(array)
+        in_file = self._in_file and array.ctypes.data in self._in_file
+        (self._free_in_file if in_file else self._free).append(array)
 
     def page_out(self, array: Array) -> None:
         """Free the memory of an array that will not be used for a while, if it is in a file."""

@@ -34,10 +34,11 @@ EVALUATED = 2**16
 
 
 class CudaEngine(Evaluation, CudaOperations):
-    """Computes gradients of minibatches of µ samples, many in a few launches, and evaluates: see QueueingEngine."""
+    """Computes gradients of minibatches of µ samples, many in a few launches, and evaluates: see Engine."""
 
     threads = 1
     seconds = float("nan")
+    why_whole = ""
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
         super().__init__(draw)
@@ -159,7 +160,7 @@ class CudaEngine(Evaluation, CudaOperations):
         return losses.cpu().numpy(), wrong.cpu().numpy()
 
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
-        """Return an executor that applies the rule in place to the server's arrays; see QueueingEngine."""
+        """Return an executor that applies the rule in place to the server's arrays; see Engine."""
         return CudaQueueExecutor(self, rule, params, arrays, places)
 
 

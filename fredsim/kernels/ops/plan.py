@@ -20,7 +20,8 @@ from fredsim.kernels.ops.norms import NormKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
-from fredsim.kernels.ops.registry import KERNELS, LOSSES
+from fredsim.kernels.ops.registry import kernels_of, loss_kernels_of
+from fredsim.kernels.ops.sharing import MOST, add_mean
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph, Node
 from fredsim.numerics.ops.pointwise import Relu
@@ -41,7 +42,7 @@ class Plan(Steps):
     """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
 
     def __init__(self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool) -> None:
-        super().__init__(graph, split.y, mu, threads)
+        super().__init__(graph, split.y, mu, threads, learn=learn)
         self.graph, self.samples = graph, split.x
         self._lay_out()
         values = self._forward()
@@ -80,7 +81,7 @@ class Plan(Steps):
         self._find_halos()
 
     def _make(self, node: Node, norm: Node | None = None) -> OperatorKernels:
-        """Return a node's kernels; the fallback's for a tensor of several nodes, whose samples' own gradients meet.
+        """Return a node's kernels; the fallback's if samples' own gradients of a tensor meet and one of its nodes'.
 
         A node that ends what is computed together with a norm has the norm's kernels.
         """
@@ -91,11 +92,17 @@ class Plan(Steps):
             return kernels
         shapes, operator = [self.graph.shapes[i] for i in node.inputs], node.operator
         tensors = {role: self.tensors[name] for role, name in node.tensors}
-        kind = KERNELS.get(type(operator), FallbackKernels)
-        shared = any(self.shared(name) for _, name in node.tensors)
-        if shared or not kind.takes(operator, shapes):
-            kind = FallbackKernels
+        shared = [self.tensors[name] for _, name in node.tensors if self.shared(name)]
+        kind = self._kind(node) if all(self._meet(tensor) for tensor in shared) else FallbackKernels
         return kind(operator, shapes, tensors)
+
+    def _kind(self, node: Node) -> type[OperatorKernels]:
+        return kernels_of(node.operator, [self.graph.shapes[i] for i in node.inputs]) or FallbackKernels
+
+    def _meet(self, tensor: Tensor) -> bool:
+        """Return whether kernels add up the samples' own gradients of a tensor that several nodes have."""
+        nodes = [node for node in self.graph.nodes if tensor.name in dict(node.tensors).values()]
+        return self.mu * tensor.size <= MOST and all(self._kind(node).shares for node in nodes)
 
     def _converted(self, number: int, image: bool) -> int:
         if self._images[number] == image:
@@ -136,6 +143,8 @@ class Plan(Steps):
     def _forward(self) -> list[Value]:
         values = [self._value(0, dtype=self.samples.dtype.newbyteorder("="))]
         gather(self, self.samples, values[0])
+        if values[0].dtype.kind in "iu" and self.samples.size:
+            self.ranges[id(values[0].buffer)] = int(self.samples.min()), int(self.samples.max())
         for place in self._places:
             kernels = place.kernels
             kernels.inputs = [values[i] for i in place.inputs]
@@ -166,7 +175,9 @@ class Plan(Steps):
     def _clear_others(self) -> None:
         """Sum up what several nodes have collected; let the gradients of tensors that have none be +0."""
         for name, tensor in self.tensors.items():
-            if self.shared(name) or name not in self.written:
+            if name in self.owned:
+                add_mean(self, tensor, self.owned[name])
+            elif self.shared(name) or name not in self.written:
                 self.call(partial(self._finish, tensor))
 
     def _finish(self, tensor: Tensor, batch: Batch) -> None:
@@ -176,5 +187,4 @@ class Plan(Steps):
 def make_loss(graph: Graph) -> LossKernels:
     """Return the kernels of a graph's loss."""
     shapes = graph.shapes[-1], graph.target
-    kind = LOSSES.get(type(graph.loss), FallbackLoss)
-    return (kind if kind.takes(graph.loss, *shapes) else FallbackLoss)(graph.loss, *shapes)
+    return (loss_kernels_of(graph.loss, *shapes) or FallbackLoss)(graph.loss, *shapes)

@@ -92,16 +92,18 @@ def run_batches(rank, size, barrier, a):
 class Steps:
     """The steps of a program as they are planned, for µ samples; kernels' arguments may be Buffers and Values.
 
-    `targets` are those of all samples, (n, …), of which BATCH's rows are chosen.
+    `learn`: whether gradients are computed. `targets` are those of all samples, (n, …), of which BATCH's rows are chosen.
     """
 
-    def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int) -> None:
-        self.mu, self.threads, self.targets = mu, threads, targets
+    def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int, *, learn: bool) -> None:
+        self.mu, self.threads, self.targets, self.learn = mu, threads, targets, learn
         self.tensors = {
             name: Tensor(name, shape, graph.layout.slices[name].start) for name, shape in graph.layout.tensors
         }
         self.leaves: dict[str, list[Leaves]] = {}  # of tensors that definitions compute: samples' own gradients
         self.written: set[str] = set()  # the tensors whose gradients steps write
+        self.owned: dict[str, Buffer] = {}  # by tensor of several nodes: the samples' own gradients, (µ, size)
+        self.ranges: dict[int, tuple[int, int]] = {}  # by id of a buffer of integers: the lowest and the highest
         self._used = Counter(name for node in graph.nodes for _, name in node.tensors)
         self.steps: list[Step] = []
         self.buffers: dict[int, Buffer] = {}
@@ -114,6 +116,13 @@ class Steps:
     def shared(self, name: str) -> bool:
         """Return whether several nodes have a tensor."""
         return self._used[name] > 1
+
+    def own(self, tensor: Tensor) -> tuple[Buffer, bool]:
+        """Return where a tensor's samples' own gradients, (µ, size), are added up, and whether nothing is there yet."""
+        first = tensor.name not in self.owned
+        if first:
+            self.owned[tensor.name] = self.buffer(self.mu * tensor.size)
+        return self.owned[tensor.name], first
 
     def buffer(self, floats: int, itemsize: int = 4) -> Buffer:
         """Return memory for as many floats, and MARGIN more; its content is arbitrary."""

@@ -37,7 +37,7 @@ class Choice:
 
 
 def choose_path(
-    wanted: PathName,
+    wanted: PathName | Literal["live"],
     backend: Backend,
     contract: Contract,
     protocol: Protocol,
@@ -56,6 +56,8 @@ def choose_path(
     be given up. `in_updates`: the run's length is given in updates. Raises ConfigError if the path `wanted` cannot
     compute the run.
     """
+    if wanted == "live":
+        return Choice("live", "clients are real")
     why_snapshots = _first(
         why_whole,
         _why_snapshots(contract, protocol),

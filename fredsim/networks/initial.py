@@ -1,0 +1,105 @@
+"""Initial parameters of a network, drawn portably: what each tensor starts from follows from the node that takes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.networks.graph import Graph
+from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.embedding import Embedding
+from fredsim.numerics.ops.linear import Linear
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
+from fredsim.numerics.ops.operator import Operator, Shape
+from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, uniform24
+
+__all__ = ["INITS", "initial_parameters"]
+
+Array = NDArray[np.float32]
+
+#: The ways to draw weights.
+INITS = ("he", "glorot", "torch", "zeros", "normal")
+NORMS = (GroupNorm, LayerNorm, RmsNorm, BatchNorm, FrozenBatchNorm)
+
+
+class Weight(NamedTuple):
+    """A weight that is drawn, its fans (inputs and outputs of a unit; 0 of a table), and the bias beside it, if any."""
+
+    name: str
+    inputs: int
+    outputs: int
+    bias: str | None
+
+
+def initial_parameters(graph: Graph, streams: Streams, init: str = "he", std: float = 1.0) -> Array:
+    """Return the initial parameters of a graph, float32 (P,), weights drawn by `init`.
+
+    he: N(0, 2/inputs) (He et al. 2015); glorot: U(±√(6/(inputs + outputs))) (Glorot and Bengio 2010); torch:
+    U(±1/√inputs), also for the biases, as in PyTorch's Linear and Conv2d; normal: N(0, std²); zeros. A convolution's
+    inputs and outputs count once for each place of the kernel, and its inputs are those of one group. The table of an
+    embedding is N(0, 1), with normal N(0, std²); one that a dense layer shares is drawn as that layer's weight. Norms
+    start from γ = 1 and β = 0, frozen statistics from mean 0 and variance 1; all other tensors from 0.
+
+    Element i of the weight that is number k of the drawn ones, in the layout's order, has the draw (element i, step k)
+    of the stream of parameters; with `torch`, a bias has the elements after its weight's. Raises ValueError for another
+    `init`.
+    """
+    if init not in INITS:
+        raise ValueError(f"init is {init!r}; it must be {', '.join(INITS[:-1])} or {INITS[-1]}")
+    params = np.zeros(graph.layout.size, np.float32)
+    views = graph.layout.split(params)
+    for node in graph.nodes:
+        for role, name in node.tensors:
+            if isinstance(node.operator, NORMS) and role in {"weight", "variance"}:
+                views[name].fill(1)
+    for step, weight in enumerate(_weights(graph)) if init != "zeros" else ():
+        names = [weight.name, weight.bias] if init == "torch" and weight.bias else [weight.name]
+        drawn = np.empty(sum(views[name].size for name in names), np.float32)
+        for part, words in streams.parts_of_words(Stream.PARAMETERS, len(drawn), step):
+            drawn[part] = _drawn(words, weight, init, std)
+        begin = 0
+        for view in (views[name] for name in names):
+            view[...] = drawn[begin : begin + view.size].reshape(view.shape)
+            begin += view.size
+    return params
+
+
+def _weights(graph: Graph) -> Iterator[Weight]:
+    """Yield the weights that are drawn, in the layout's order."""
+    found: dict[str, Weight] = {}
+    for node in graph.nodes:
+        tensors = dict(node.tensors)
+        name = tensors.get("weight")
+        if name is None or not isinstance(node.operator, Linear | Conv2d | Embedding):
+            continue
+        if name not in found or not found[name].inputs:  # a dense layer comes before an embedding
+            shape = dict(graph.layout.tensors)[name]
+            found[name] = Weight(name, *_fans(node.operator, shape), tensors.get("bias"))
+    return (found[name] for name, _ in graph.layout.tensors if name in found)
+
+
+def _fans(operator: Operator, weight: Shape) -> tuple[int, int]:
+    """Return how many inputs a unit has, and how many units an input reaches; (0, 0) for a table."""
+    if isinstance(operator, Embedding):
+        return 0, 0
+    if isinstance(operator, Linear) and operator.layout == "in_out":
+        return weight[0], weight[1]
+    places = math.prod(weight[2:])
+    return weight[1] * places, weight[0] * places
+
+
+def _drawn(words: Words, weight: Weight, init: str, std: float) -> Array:
+    """Return elements of a weight, float32 (n,), one for each random word (n,)."""
+    inputs, outputs = weight.inputs, weight.outputs
+    if inputs and init in {"glorot", "torch"}:
+        limit = np.float32(math.sqrt(6 / (inputs + outputs) if init == "glorot" else 1 / inputs))
+        uniform = uniform24(words).astype(np.float32)  # exact
+        return limit * (np.float32(2) * uniform - np.float32(1))
+    if init != "normal":
+        std = math.sqrt(2 / inputs) if inputs else 1.0
+    with np.errstate(over="ignore"):  # a run refuses initial parameters that are not finite, and names the key
+        return (normal_quantile(words) * std).astype(np.float32)

@@ -1,0 +1,34 @@
+"""The numbers of a sequence's places, from which an embedding of positions chooses its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape
+
+__all__ = ["Positions"]
+
+
+@dataclass(frozen=True)
+class Positions(Operator):
+    """0, 1, …, `count` − 1 for every sample, as torch.arange gives them; of the input only its samples are counted."""
+
+    count: int
+
+    def shape(self, *shapes: Shape) -> Shape:
+        """Return (count,)."""
+        del shapes
+        return (self.count,)
+
+    def forward(
+        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
+    ) -> tuple[Array, None]:
+        """Return integers (µ, count); keep nothing."""
+        return np.tile(np.arange(self.count), (len(inputs[0]), 1)), None
+
+    def backward(self, error: Array, kept: None, tensors: Mapping[str, Array]) -> list[Array | None]:
+        """Return that the input has no error."""
+        return [None]
