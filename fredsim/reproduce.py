@@ -102,9 +102,7 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
         papers = sorted({name.partition("/")[0] for name in shipped() if "/" in name})
         if paper not in papers:
             known = f"known: {', '.join(papers)}; or name a folder of YAML files"
-            raise ConfigError(
-                f"'{paper}' is no paper of which experiments come with fredsim{nearest(paper, papers)} ({known})"
-            )
+            raise ConfigError(f"'{paper}' is no paper with built-in experiments{nearest(paper, papers)} ({known})")
         files = [path for path in shipped().values() if path.parent.name == paper]
     names = [file.stem for file in files]
     for name in only:

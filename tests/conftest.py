@@ -2,11 +2,11 @@
 
 import importlib.util
 import os
-import shutil
 import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from matplotlib.figure import Figure
 
 import fredsim
+from docs.generate.browser import chromium
 from fredsim import cli
 from fredsim.config.document import dump_yaml
 from fredsim.plugins.modules import look_in
@@ -260,14 +261,11 @@ def checkpoints_every(seconds: float, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A headless Chromium: the one that FREDSIM_BROWSER names, else one of the system's or of playwright's."""
+    """A headless Chromium; see docs.generate.browser."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    names = ("chromium", "chromium-browser", "google-chrome")
-    path = os.environ.get("FREDSIM_BROWSER") or next(filter(None, map(shutil.which, names)), None)
-    with playwright.sync_playwright() as started:
+    with ExitStack() as stack:
         try:
-            opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+            opened = stack.enter_context(chromium())
         except playwright.Error as error:
             pytest.skip(f"no browser: {str(error).partition(chr(10))[0]}; FREDSIM_BROWSER may name a Chromium")
         yield opened
-        opened.close()

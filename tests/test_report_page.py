@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,22 +14,36 @@ from fredsim.config.document import dump_yaml
 from fredsim.runs.folder.result import Result
 from fredsim.show.colours import DARK_GROUND, DARK_PALETTE, DARK_SEQUENCE, PALETTE, SEQUENCE
 from fredsim.show.plots.groups import Line, Panel
-from fredsim.show.report import winner
+from fredsim.show.report import report, winner
 from fredsim.show.report.packing import MOST_POINTS, Pool, packed, thinned
 from tests.many_runs import many_runs
-from tests.reports import data_in, rows_in, unpacked
+from tests.reports import data_in, opened, rows_in, unpacked, until
 
 Command = Callable[..., tuple[int, str, str]]
 MOST_BYTES = 3_000_000
 
 
-def test_three_hundred_runs_fit(small_yaml: Path, command: Command) -> None:
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
+    """The folders of 300 runs of 51 rows each, and their report."""
     pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
-    assert command("run", small_yaml, "evaluation.every=1", "--quiet", "--out", "one")[0] == 0  # 51 rows
-    folders = list(many_runs(Path("one"), Path("many"), 300))
-    assert command("report", *folders, "-o", "report.html")[0] == 0
-    assert Path("report.html").stat().st_size <= MOST_BYTES
-    data = data_in(Path("report.html").read_text(encoding="utf-8"))
+    folder = tmp_path_factory.mktemp("many")
+    run = fredsim.run(
+        {
+            "name": "one", "iterations": 50, "data": {"name": "digits"}, "model": {"hidden": [8]}, "backend": "numpy",
+            "clients": {"count": 4, "batch_size": 4}, "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 1},
+        },
+        out=folder / "one",
+    )  # fmt: skip
+    folders = list(many_runs(Path(run.folder), folder / "many", 300))
+    report(folders, folder / "report.html")
+    return folders, folder / "report.html"
+
+
+def test_three_hundred_runs_fit(many: tuple[list[Path], Path]) -> None:
+    folders, path = many
+    assert path.stat().st_size <= MOST_BYTES
+    data = data_in(path.read_text(encoding="utf-8"))
     assert (len(data["runs"]), len(data["lines"]), len(data["texts"])) == (300, 60, 300)
     for number in (0, 123, 299):
         rows = fredsim.load(folders[number])
@@ -37,6 +52,41 @@ def test_three_hundred_runs_fit(small_yaml: Path, command: Command) -> None:
         for y in ("validation_error", "train_loss"):
             wanted = [None if math.isnan(value) else value for value in rows.metrics[y].tolist()]
             assert curve["y"][y] == [value and pytest.approx(value, rel=1e-5) for value in wanted]
+
+
+#: Uses every control that is shown, and draws after each; returns their kinds.
+USE_ALL = """async () => {
+  const used = [];
+  const tell = (one, name, value) => {
+    one.value = value;
+    one.dispatchEvent(new Event(name, { bubbles: true }));
+  };
+  const all = (names) => [...document.querySelectorAll(names)].filter((one) => one.checkVisibility() && !one.disabled);
+  const use = async (one) => {
+    const kind = one.type || one.localName;
+    used.push(kind);
+    if (kind == "select-one") for (const option of [...one.options]) tell(one, "change", option.value);
+    else if (kind == "range") for (const end of [one.max, one.min]) tell(one, "input", end);
+    else if (kind == "text" || kind == "search") for (const text of ["fasgd", ""]) tell(one, "input", text);
+    else for (const time of [1, 2]) one.click();
+    await new Promise(requestAnimationFrame);
+  };
+  const box = "#runs tbody input";  // one in ten; a row is made anew when it is selected
+  for (let at = 0; at < all(box).length; at += 10) await use(all(box)[at]);
+  for (const one of all(`button, input:not(${box}), select, summary`)) await use(one);
+  return used;
+}"""
+
+
+def test_every_control_of_three_hundred_runs(many: tuple[list[Path], Path], browser: Any) -> None:
+    page, said, asked = opened(browser, many[1], 1280)
+    used = Counter(page.evaluate(USE_ALL))
+    until(page, "waiting === null")
+    assert said == []
+    assert used["checkbox"] >= 30, used  # for runs
+    assert used["button"] > 60, used  # one for each line
+    assert {"range", "search", "select-one", "summary"} < set(used), used
+    assert [one for one in asked if not one.startswith("blob:")] == [page.url]
 
 
 def test_columns_are_kept_once_and_rounded() -> None:

@@ -54,7 +54,7 @@ def by_backward(module: Any, x: Any, y: Any) -> NDArray[np.float32]:
 def test_a_gradient_is_that_of_backward(digits: Dataset, factory: Callable[[], Any], window: int) -> None:
     model = TorchModel(f"torch:odd_modules:{factory.__name__}", {}, "cpu", digits.shape, digits.classes, 1)
     engine: Any = make_engine("numpy", model, digits, MU, 1)
-    engine.fix_window(window, CLIENTS)
+    engine.fix_window(window, CLIENTS, 1)
     rng = np.random.default_rng(0)
     held = [model.initial_params + rng.normal(0, 0.1, model.layout.size).astype(np.float32) for _ in range(CLIENTS)]
     rows = rng.integers(0, len(digits.train), (CLIENTS, MU))

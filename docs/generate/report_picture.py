@@ -6,12 +6,11 @@ It needs plotly, playwright and a Chromium (the system's, or the one that FREDSI
 from __future__ import annotations
 
 import io
-import os
-import shutil
 import tempfile
 from pathlib import Path
 
 import fredsim
+from docs.generate.browser import chromium
 from docs.generate.links import ROOT
 
 __all__ = ["PICTURE", "SWEEP", "save"]
@@ -29,13 +28,10 @@ COLOURS = 96  # enough for text and lines, in a fraction of the bytes
 def save(path: Path = PICTURE) -> None:
     """Save a picture of who won and of the curves, with the pointer on a line."""
     from PIL import Image
-    from playwright.sync_api import sync_playwright
 
-    browser = os.environ.get("FREDSIM_BROWSER") or shutil.which("chromium") or shutil.which("chromium-browser")
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as started:
+    with tempfile.TemporaryDirectory() as folder, chromium() as opened:
         results = fredsim.sweep(SWEEP, out=Path(folder, "out"))
         results.report(Path(folder, "report.html"))
-        opened = started.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         page = opened.new_page(viewport=SIZE)
         page.goto(Path(folder, "report.html").as_uri())
         page.wait_for_selector("html[data-drawn]")
@@ -47,7 +43,6 @@ def save(path: Path = PICTURE) -> None:
         page.mouse.move(area["x"] + 0.62 * area["width"], area["y"] + 0.7 * area["height"])
         page.locator("#curves .hover").wait_for()
         content = page.screenshot(clip={"x": 0, "y": 0} | SIZE)
-        opened.close()
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.open(io.BytesIO(content)).convert("RGB").quantize(COLOURS).save(path, optimize=True)
 

@@ -1,7 +1,7 @@
 """The interfaces of engines and executors.
 
 An engine computes gradients and evaluates, for one model on one data set on one backend. It knows neither clients nor
-servers. All engines give the same bits (but see NativeEngine).
+servers. All portable engines give the same bits.
 
 An executor processes the events of one path (fredsim.simulation.paths.choice), many per call. Executors of the paths
 `hand` and `fused` keep pending passes in numbered slots: the losses, activations and back-propagated errors that the
@@ -14,26 +14,24 @@ Letters in shapes: B minibatches, µ samples per minibatch, P parameters, C coef
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.storage import Limits, Pool
+from fredsim.networks.network import Numerics
 from fredsim.numerics.operations import Operations
 from fredsim.numerics.rules import Rule
 
 __all__ = [
     "BackendOperations",
     "Engine",
-    "FusedEngine",
     "FusedExecutor",
     "GradientExecutor",
     "HandExecutor",
-    "NativeEngine",
     "Part",
     "QueueExecutor",
-    "QueueingEngine",
 ]
 
 Array = NDArray[np.float32]
@@ -58,10 +56,29 @@ class Engine(BackendOperations, Protocol):
     threads: int
     #: The name of the device that kernels run on; None for the processor.
     device_name: str | None
+    #: Whether bits are those of the contract; native ones hold on one machine, for `threads` and the window alone.
+    numerics: Numerics
+    #: Why it can only form whole gradients; '' if it can also apply a rule while it forms them.
+    why_whole: str
+    #: Whether whole windows of events can be queued (`queue_executor`).
+    queues: bool
+    #: The packages whose versions native bits depend on, besides NumPy and numba.
+    packages: Sequence[str]
 
     @property
     def seconds(self) -> float:
         """The seconds spent in kernels so far; NaN if the backend has no kernels."""
+        ...
+
+    def facts(self) -> dict[str, Any]:
+        """Return what summary.json says about the engine's numerics, by key."""
+        ...
+
+    def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
+        """Return how many minibatches are to be computed at once in a run, which native bits depend on.
+
+        `wanted`: what the run asks for; None: as many as are efficient for parameters of `nbytes` bytes.
+        """
         ...
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
@@ -84,6 +101,29 @@ class Engine(BackendOperations, Protocol):
 
         If samples have targets instead of labels, the second array is NaN.
         """
+        ...
+
+    # Which of these an engine has, `why_whole` and `queues` say, and which paths its backend takes.
+
+    def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
+        """Return an executor that applies a rule in place to θ and state, `arrays`, (P,) each; `window` events at most.
+
+        `watched` names the array of the state whose mean decides on fetches; it is empty if there is none.
+        """
+        ...
+
+    def hand_executor(
+        self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
+    ) -> HandExecutor:
+        """Return an executor with this many slots and its own copies of parameters and state, (P,) each."""
+        ...
+
+    def gradient_executor(self, slots: int, limits: Limits) -> GradientExecutor:
+        """Return an executor with this many slots, for servers that get whole gradients."""
+        ...
+
+    def queue_executor(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueExecutor:
+        """Return an executor that applies a rule in place to θ and state, with `places` for what clients hold."""
         ...
 
 
@@ -154,27 +194,6 @@ class GradientExecutor(Protocol):
         ...
 
 
-class FusedEngine(Engine, Protocol):
-    """An engine that can apply an elementwise rule to a gradient while it is formed, and can keep pending passes."""
-
-    def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
-        """Return an executor that applies a rule in place to θ and state, `arrays`, (P,) each; `window` events at most.
-
-        `watched` names the array of the state whose mean decides on fetches; it is empty if there is none.
-        """
-        ...
-
-    def hand_executor(
-        self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
-    ) -> HandExecutor:
-        """Return an executor with this many slots and its own copies of parameters and state, (P,) each."""
-        ...
-
-    def gradient_executor(self, slots: int, limits: Limits) -> GradientExecutor:
-        """Return an executor with this many slots, for servers that get whole gradients."""
-        ...
-
-
 class FusedExecutor(Protocol):
     """Applies a rule to gradients in the order of their arrival, and copies θ for clients whose fetch passes."""
 
@@ -205,14 +224,6 @@ class FusedExecutor(Protocol):
 
     def mean(self, b: int) -> float:
         """Return the approximate mean of the watched array after arrival b; NaN if none is watched."""
-        ...
-
-
-class QueueingEngine(Engine, Protocol):
-    """An engine on a device to which whole windows of events can be queued."""
-
-    def queue_executor(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueExecutor:
-        """Return an executor that applies a rule in place to θ and state, with `places` for what clients hold."""
         ...
 
 
@@ -247,17 +258,4 @@ class QueueExecutor(Protocol):
 
         `held` and `kept` are (n,); `rows` (n, µ) are training samples; `coefficients` (n, C).
         """
-        ...
-
-
-@runtime_checkable
-class NativeEngine(Engine, Protocol):
-    """An engine that gives the same bits only on one machine, with the same number of threads and the same window."""
-
-    def fix_window(self, window: int | None, clients: int) -> int:
-        """Fix how many minibatches are computed at once, to `window` or the usual number; return that number."""
-        ...
-
-    def facts(self) -> dict[str, Any]:
-        """Return what summary.json says about the engine's numerics, by key."""
         ...

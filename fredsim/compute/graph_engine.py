@@ -12,6 +12,7 @@ from fredsim.compute.engines import Part
 from fredsim.compute.storage import Limits, Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.graph import Graph
+from fredsim.networks.network import Numerics
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.oracle import mean64
@@ -34,7 +35,27 @@ class NumpyBackendOperations(NumpyOperations):
 
 
 class Evaluation:
-    """Means of what an engine's `outcomes` says of each sample, the same for every engine."""
+    """What is the same for nearly every engine: its facts, and means of what its `outcomes` says of each sample."""
+
+    numerics: Numerics = "portable"
+    why_whole = "the engine forms whole gradients"
+    queues = False
+    packages: Sequence[str] = ()
+    #: The most bytes of the gradients of one window, so that they stay in the cache.
+    window_bytes = 4 * 2**20
+
+    def facts(self) -> dict[str, Any]:
+        """Return what summary.json says about the engine's numerics."""
+        return {"numerics": self.numerics}
+
+    def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
+        """Return `wanted`, or as many as `window_bytes` allow: the number changes no bit."""
+        return wanted or max(1, min(clients, self.window_bytes // nbytes))
+
+    def _no_executor(self, *arguments: Any) -> Any:
+        raise NotImplementedError(self.why_whole)
+
+    fused_executor = hand_executor = gradient_executor = queue_executor = _no_executor
 
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, float32 (n,), and whether its answer is wrong, or NaN, (n,)."""
@@ -62,8 +83,13 @@ class GraphEngine(Evaluation, NumpyBackendOperations):
         losses = np.empty(rows.shape, np.float32)
         train = self._dataset.train
         for b, samples in enumerate(rows):
-            grads[b], losses[b] = self._graph.gradient(held[b], train.x[samples], train.y[samples])
+            grads[b], losses[b] = self._graph.gradient(held[b], self._samples(train, samples), train.y[samples])
         return grads, losses
+
+    def _samples(self, split: Split, rows: Any) -> NDArray[Any]:
+        """Return rows of a split in the shape that the graph takes."""
+        x: NDArray[Any] = split.x[rows]
+        return x.reshape(len(x), *self._graph.sample)
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""
@@ -71,7 +97,7 @@ class GraphEngine(Evaluation, NumpyBackendOperations):
         losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
         for begin in range(0, len(split), BLOCK):
             rows = slice(begin, begin + BLOCK)
-            output, y = self._graph.forward(params, split.x[rows]).output, split.y[rows]
+            output, y = self._graph.forward(params, self._samples(split, rows)).output, split.y[rows]
             losses[rows] = self._graph.loss.losses(output, y).each
             if (answers := self._graph.loss.wrong(output, y)) is not None:
                 wrong[rows] = answers

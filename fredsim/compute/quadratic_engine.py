@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.graph_engine import NumpyBackendOperations
+from fredsim.compute.graph_engine import Evaluation, NumpyBackendOperations
 from fredsim.data.problems import Quadratic
 from fredsim.data.sampling import decode_task
 from fredsim.numerics import squares
@@ -22,9 +22,10 @@ __all__ = ["NumpyQuadratic", "QuadraticEvaluation"]
 Array = NDArray[np.float32]
 
 
-class QuadraticEvaluation:
+class QuadraticEvaluation(Evaluation):
     """The evaluation of a quadratic, on the host, shared by the engines of all backends."""
 
+    why_whole = "a linear model forms whole gradients"
     _dataset: Quadratic
 
     def evaluate(self, params: Any, part: str) -> tuple[float, float]:

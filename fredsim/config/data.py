@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
+from pydantic import AfterValidator, Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
-from fredsim.data.datasets import Dataset, load_dataset, normalized
-from fredsim.data.problems import least_squares, quadratic
+from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, load_dataset, normalized
+from fredsim.data.problems import least_squares, modular, quadratic
 from fredsim.errors import ConfigError
-from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable
+from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable, check_printable
 from fredsim.system.memory import refuse_beyond_memory
 
-__all__ = ["Data", "DataChoice", "LeastSquares", "Quadratic"]
+__all__ = ["AnyData", "Data", "DataChoice", "DataRead", "LeastSquares", "Modular", "Quadratic", "Text"]
 
 #: The memory for one entry of least squares, or one variable of a quadratic: while it is drawn, for the optimum, and as
 #: kernels read it.
 BYTES_PER_ENTRY = 28
+#: The memory for one sum modulo p while it is drawn: its words, its key, its place; and for one of its tokens.
+BYTES_PER_SUM, BYTES_PER_TOKEN = 100, 24
 
 
 class Normalize(HyperParameters):
@@ -30,11 +32,47 @@ class Normalize(HyperParameters):
     """The standard deviation: a number, or a list with one per channel."""
 
 
-class Data(HyperParameters):
+class AnyData(HyperParameters):
+    """What every choice of data says."""
+
+    has_rows: ClassVar[bool] = True
+    """Whether there are rows, of which minibatches consist."""
+
+    def load(self, root: Path, seed: int) -> Dataset:
+        """Return the data set; `seed` is the run's. Raises ConfigError, DataError if it cannot be had."""
+        raise NotImplementedError
+
+    def resolved(self) -> Self:
+        """Return the choice with what it leaves open filled in, as far as that is known before it is loaded."""
+        return self
+
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class DataRead(AnyData):
+    """Data that is read, and how its training part is divided."""
+
+    name: Printable
+    sha256: Sha256 | None = None
+    """The SHA-256 of the file: filled in if it is null, otherwise checked."""
+    train: PositiveInt | None = None
+    """The number of rows to train on, the first of the training part."""
+    validation: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    """The number of rows to validate on, the last of the training part."""
+
+    def resolved(self) -> Self:
+        """Fill in the usual numbers of rows, and the SHA-256 of the file."""
+        usual = dict(zip(("train", "validation"), DEFAULT_ROWS.get(self.name, ()), strict=False))
+        known = usual | {"sha256": file_digest(self.name)}
+        return type(self)(**known | self.model_dump(exclude_none=True))
+
+
+class Data(DataRead):
     """A data set, and how its training part is divided."""
 
     name: Annotated[Printable, Field(examples=["digits"])]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    sha256: Sha256 | None = None
     """The SHA-256 of an NPZ file: filled in if it is null, otherwise checked."""
     train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
     """The number of rows to train on, the first of the training part; null: 1,200 of digits, 50,000 of mnist, 10,000 of
@@ -63,7 +101,63 @@ class Data(HyperParameters):
         return normalized(data, mean, std)
 
 
-class LeastSquares(HyperParameters):
+class Text(DataRead):
+    """The characters of a text file in UTF-8, in rows; the target of a character is the one that follows."""
+
+    name: Annotated[str, Field(pattern="^text:", examples=["text:book.txt"]), AfterValidator(check_printable)]
+    sha256: Sha256 | None = None
+    """The SHA-256 of the file: filled in if it is null, otherwise checked."""
+    block: PositiveInt = 64
+    """The number of characters of a row."""
+    train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
+    """The number of rows to train on, the first of the text; null: all but the last tenth, and of these the last
+    sixth."""
+    validation: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, Field(examples=[200])] = None
+    """The number of rows to validate on, the last before the last tenth, which is for testing; null: a sixth of the
+    rows up to there."""
+
+    def load(self, root: Path, seed: int) -> Dataset:
+        """Read the text. Raises ConfigError, DataError (fredsim.data.datasets.load_dataset)."""
+        del seed
+        return load_dataset(self.name, self.train, self.validation, root, self.sha256, self.block)
+
+
+class Modular(AnyData):
+    """Sums modulo p as sequences: tokens a, b and "=", after which the answer is to be predicted."""
+
+    name: Literal["modular"]
+    p: Annotated[int, Field(ge=2, le=65536)] = 97
+    """What the sums are taken modulo; the tokens are 0 … p − 1 and p, which stands for "="."""
+    terms: Annotated[int, Field(ge=1, le=32)] = 2
+    """The number of terms of a sum; a row has one token more."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """The seed of the order of the sums, which does not depend on the experiment's seed."""
+    train: Annotated[PositiveInt | None, Field(examples=[4000])] = None
+    """The number of sums to train on; null: half of them."""
+    validation: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, Field(examples=[1000])] = None
+    """The number of sums to validate on; null: half of those that are left. The others are for testing."""
+
+    def resolved(self) -> Self:
+        """Fill in the numbers of rows."""
+        count = self.p**self.terms
+        train = max(1, count // 2) if self.train is None else self.train
+        validation = max(0, count - train) // 2 if self.validation is None else self.validation
+        return self.model_copy(update={"train": train, "validation": validation})
+
+    def load(self, root: Path, seed: int) -> Dataset:
+        """Draw the order of the sums. Raises ConfigError if they do not fit into memory, or are too many."""
+        del root, seed
+        count = self.p**self.terms
+        if count >= 2**31:
+            what = f"data.p is {self.p} and data.terms {self.terms}; {count:,} sums are too many"
+            raise ConfigError(f"{what}: lower one of them")
+        what = f"data.p is {self.p} and data.terms {self.terms}; {count:,} sums take"
+        refuse_beyond_memory(count * (BYTES_PER_SUM + BYTES_PER_TOKEN * self.terms), what, "lower one of them")
+        known = self.resolved()
+        return modular(self.p, self.terms, self.seed, known.train or 1, known.validation or 0)
+
+
+class LeastSquares(AnyData):
     """Rows a with entries U[0, 1)/√columns, and targets a·x plus noise, for an x that is drawn, too."""
 
     name: Literal["least_squares"]
@@ -90,8 +184,10 @@ class LeastSquares(HyperParameters):
         return least_squares(self.columns, self.noise, self.seed, self.train, self.validation)
 
 
-class Quadratic(HyperParameters):
+class Quadratic(AnyData):
     """½·xᵀA·x − bᵀx, with A tridiagonal (−1, 2, −1)/4 and b = (−1, 0, …)/4; each gradient has noise of its own."""
+
+    has_rows = False
 
     name: Literal["quadratic"]
     size: Annotated[int, Field(ge=2, lt=2**32)] = 1729
@@ -108,12 +204,15 @@ class Quadratic(HyperParameters):
 
 def _kind(value: Any) -> str:
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
-    return {"least_squares": "LeastSquares", "quadratic": "Quadratic"}.get(str(name), "Data")
+    known = {"least_squares": "LeastSquares", "modular": "Modular", "quadratic": "Quadratic"}
+    return "Text" if str(name).startswith("text:") else known.get(str(name), "Data")
 
 
 DataChoice = Annotated[
     Annotated[Data, Tag("Data")]
     | Annotated[LeastSquares, Tag("LeastSquares")]
-    | Annotated[Quadratic, Tag("Quadratic")],
+    | Annotated[Modular, Tag("Modular")]
+    | Annotated[Quadratic, Tag("Quadratic")]
+    | Annotated[Text, Tag("Text")],
     Discriminator(_kind),
 ]

@@ -26,7 +26,7 @@ from fredsim.config.document import (
     read_document,
 )
 from fredsim.config.each_run import for_each_run
-from fredsim.config.experiment import Experiment, LinearChoice, Published, config_digest
+from fredsim.config.experiment import Experiment, Published, config_digest
 from fredsim.config.figure_checks import check_figures
 from fredsim.config.figures import FigureChoice, read_figures
 from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
@@ -266,7 +266,7 @@ def _check_selection(selection: Selection, expansion: Expansion, document: Docum
             timed=all(has_clock(experiment.dispatcher.name) for experiment in experiments),
             normed=all(experiment.evaluation.gradient_norm for experiment in experiments),
             validated=all(getattr(experiment.data, "validation", None) != 0 for experiment in experiments),
-            linear=[isinstance(experiment.model, LinearChoice) for experiment in experiments],
+            measured_by={experiment.model.measured_by for experiment in experiments},
         )
 
 

@@ -16,7 +16,8 @@ from pydantic import ByteSize, Discriminator, Field, Tag, model_validator
 from fredsim.config.choices import Backend, PathName, Unit
 from fredsim.config.data import Data, DataChoice
 from fredsim.config.figures import FigureChoice
-from fredsim.config.models import LinearChoice, MlpChoice
+from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
+from fredsim.config.networks import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.config.partition import Iid
 from fredsim.config.sections import (
     Affects,
@@ -50,22 +51,21 @@ Threads = Annotated[int, Field(gt=0, le=1024)]
 Memory = Annotated[ByteSize, Field(gt=0)]
 
 
-class TorchChoice(PluginChoice):
-    """A user's PyTorch module, torch:package.module:factory; other keys are keyword arguments of the factory."""
-
-    device: Literal["cpu", "cuda"] = "cpu"
-    """The device that PyTorch computes on."""
-
-
 def _kind_of_model(value: Any) -> str:
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
-    if name == "linear":
-        return "Linear"
-    return "Torch" if isinstance(name, str) and name.startswith("torch:") else "Mlp"
+    if name in {"linear", "lenet", "resnet", "vgg", "gpt"}:
+        return f"{str(name).capitalize()}Choice"
+    return "TorchChoice" if isinstance(name, str) and name.startswith("torch:") else "MlpChoice"
 
 
 ModelChoice = Annotated[
-    Annotated[MlpChoice, Tag("Mlp")] | Annotated[LinearChoice, Tag("Linear")] | Annotated[TorchChoice, Tag("Torch")],
+    Annotated[MlpChoice, Tag("MlpChoice")]
+    | Annotated[LinearChoice, Tag("LinearChoice")]
+    | Annotated[LenetChoice, Tag("LenetChoice")]
+    | Annotated[ResnetChoice, Tag("ResnetChoice")]
+    | Annotated[VggChoice, Tag("VggChoice")]
+    | Annotated[GptChoice, Tag("GptChoice")]
+    | Annotated[TorchChoice, Tag("TorchChoice")],
     Discriminator(_kind_of_model),
 ]
 
@@ -135,11 +135,11 @@ class Experiment(HyperParameters):
     """The run ends early, at the first row of metrics.csv with `{validation_error: 0.05}` or less, or
     `{validation_loss: …}` or, for a linear model, `{gap: …}`; it is checked only when a row is due (`evaluation`)."""
     data: Annotated[DataChoice, Field(examples=[{"name": "mnist"}])]
-    """A data set that is read (docs/own_data.md), or drawn: least squares and quadratics, which need `model: {name:
-    linear}` (docs/models.md)."""
+    """A data set that is read (docs/own_data.md), or drawn: `modular`, sums modulo p, for `model: {name: gpt}`; least
+    squares and quadratics, which need `model: {name: linear}` (docs/models.md)."""
     model: Annotated[ModelChoice, Field(examples=[{"name": "mlp", "hidden": [100]}])] = MlpChoice()
-    """`{name: mlp, …}`, a multilayer perceptron: ReLU, softmax cross-entropy; `{name: linear, …}`; or a PyTorch module
-    `{name: "torch:package.module:factory", …}` (docs/models.md)."""
+    """`{name: mlp, …}`, a multilayer perceptron: ReLU, softmax cross-entropy; `{name: linear, …}`; `lenet`, `resnet`,
+    `vgg` or `gpt`; or a PyTorch module `{name: "torch:package.module:factory", …}` (docs/models.md)."""
     clients: Clients
     """The clients, which compute gradients: how many there are, and which rows they use."""
     dispatcher: Annotated[DispatcherChoice, Field(examples=[{"name": "round_robin"}])] = DispatcherChoice()
@@ -202,6 +202,8 @@ class Experiment(HyperParameters):
         for key in ("test", "per_client", "gradient_norm"):
             if not data["evaluation"][key]:
                 del data["evaluation"][key]
+        if data["model"].get("numerics", "") is None:
+            del data["model"]["numerics"]
         if self.clients.partition == Iid():
             del data["clients"]["partition"]
         if not self.events:
@@ -211,7 +213,7 @@ class Experiment(HyperParameters):
     @property
     def digest(self) -> str:
         """The SHA-256 of everything in the experiment that determines the bits of its results."""
-        of_module = Affects.BITS_OF_MODULES if isinstance(self.model, TorchChoice) else Affects.NOTHING
+        of_module = Affects.BITS_OF_MODULES if self.model.native else Affects.NOTHING
         data = {key: value for key, value in self.plain().items() if key not in irrelevant_to(Affects.BITS | of_module)}
         if "average" in data:
             data["average"] = {key: value for key, value in data["average"].items() if key != "device"}

@@ -1,15 +1,103 @@
-"""The key `model`: models that fredsim computes itself; a user's PyTorch module is a TorchChoice (.experiment)."""
+"""The key `model`: the choice of a network."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from fredsim.config.choices import Init
+from fredsim.config.document import Problems
+from fredsim.config.registry import argument_problems
+from fredsim.config.sections import PluginChoice
+from fredsim.data.datasets import Dataset
+from fredsim.errors import ConfigError, OutputError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
+from fredsim.native.model import TorchModel, data_arguments, find_factory
+from fredsim.native.portable import captured, check_fit
+from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE, CapturedNetwork
+from fredsim.networks.linear import Linear
+from fredsim.networks.mlp import Mlp
+from fredsim.networks.network import MeasuredBy, Network, Numerics
+from fredsim.networks.saved import MOST_BYTES
+from fredsim.system.files import read_bytes
 
-__all__ = ["First", "LinearChoice", "MlpChoice", "Normal"]
+__all__ = [
+    "First",
+    "LinearChoice",
+    "MlpChoice",
+    "NetworkChoice",
+    "Normal",
+    "Recorded",
+    "TorchChoice",
+    "recorded",
+]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a folder of results says about a PyTorch module: what computed it, and which code and files it was of."""
+
+    folder: Path
+    numerics: str
+    code: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+
+    def network(self) -> CapturedNetwork:
+        """Return the network of a portable run, from its folder. Raises OutputError if a file is gone or damaged."""
+        try:
+            graph = read_bytes(self.folder / GRAPH_FILE, most=MOST_BYTES)
+            initial = read_bytes(self.folder / INITIAL_FILE)
+            return CapturedNetwork.of_files(graph, initial, self.files, self.code)
+        except OSError as error:
+            name = Path(error.filename or self.folder).name
+            raise OutputError(f"{self.folder}/{name}: cannot be read ({error.strerror}); run it again") from None
+        except ValueError as error:
+            raise OutputError(f"{self.folder}/{error}; run the experiment again") from None
+
+
+_recorded: ContextVar[Recorded | None] = ContextVar("recorded", default=None)
+
+
+@contextmanager
+def recorded(found: Recorded | None) -> Iterator[None]:
+    """Let PyTorch modules of experiments that are opened in a `with` block be those that a folder of results has."""
+    before = _recorded.set(found)
+    try:
+        yield
+    finally:
+        _recorded.reset(before)
+
+
+class NetworkChoice(HyperParameters):
+    """What every choice of a network says."""
+
+    #: What tells how good its parameters are: fredsim.networks.network.Network.
+    measured_by: ClassVar[MeasuredBy] = "error"
+    #: Whether it comes from a user's code, of which fredsim knows only what it builds.
+    user_code: ClassVar[bool] = False
+    #: Whether samples are best of about the size of 1.
+    wants_small_samples: ClassVar[bool] = False
+    #: The key to lower if the network is larger than the machine's memory; '' if none of its own.
+    sized_by: ClassVar[str] = ""
+
+    @property
+    def native(self) -> bool:
+        """Whether the bits may be those of a library, which depend on the machine, on `threads` and on `window`."""
+        return False
+
+    def network(self, dataset: Dataset, seed: int) -> Network:
+        """Return the network for a data set and a run's seed. Raises ConfigError."""
+        raise NotImplementedError
+
+    def problems(self) -> Problems:
+        """Return what is wrong with the choice that its keys alone do not say. Raises ConfigError."""
+        return []
 
 
 class Normal(HyperParameters):
@@ -20,8 +108,11 @@ class Normal(HyperParameters):
     """The standard deviation."""
 
 
-class MlpChoice(HyperParameters):
+class MlpChoice(NetworkChoice):
     """A multilayer perceptron; `hidden: []` is softmax regression."""
+
+    wants_small_samples = True
+    sized_by = "hidden"
 
     name: Literal["mlp"] = "mlp"
     hidden: list[PositiveInt] = Field(default_factory=lambda: [200], examples=[[64, 32]])
@@ -35,9 +126,17 @@ class MlpChoice(HyperParameters):
     def check(cls, name: Any) -> Any:
         """Refuse any other name, with a message that says which names are known."""
         if name != "mlp":
-            known = "mlp, linear, or a PyTorch module as torch:package.module:factory"
+            known = "mlp, linear, lenet, resnet, vgg, gpt, or a PyTorch module as torch:package.module:factory"
             raise ValueError(f"is {name!r}; it must be {known}")
         return name
+
+    def network(self, dataset: Dataset, seed: int) -> Mlp:
+        """Return it, of the data set's inputs and classes."""
+        if dataset.sequences:
+            remedy = "give model: {name: gpt}, or a PyTorch module"
+            raise ConfigError(f"model.name is mlp; the data are sequences, with a label a token: {remedy}")
+        init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
+        return Mlp((dataset.inputs, *self.hidden, dataset.classes), init, std)
 
 
 class First(HyperParameters):
@@ -48,8 +147,10 @@ class First(HyperParameters):
     """The first weight; null: √P of P weights."""
 
 
-class LinearChoice(HyperParameters):
+class LinearChoice(NetworkChoice):
     """A linear model without a bias, for least squares and quadratics."""
+
+    measured_by = "gap"
 
     name: Literal["linear"]
     loss: Literal["squared"] = "squared"
@@ -57,3 +158,69 @@ class LinearChoice(HyperParameters):
     init: Literal["zeros", "normal", "first"] | Normal | First = "zeros"
     """The initial weights: `zeros`, `normal`, `{name: normal, std: 0.1}`, `first` or `{name: first, value: 1.0}`; with
     `first` the first of P weights is √P, or the value, and the others are 0."""
+
+    def network(self, dataset: Dataset, seed: int) -> Linear:
+        """Return it, of the data set's inputs."""
+        options = {} if isinstance(self.init, str) else self.init.model_dump()
+        return Linear(dataset.inputs, options.pop("name", self.init), **options)
+
+
+class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may have keys of any name
+    """A user's PyTorch module, torch:package.module:factory; other keys are keyword arguments of the factory."""
+
+    user_code = True
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    """The device that PyTorch computes on, with `numerics: native`."""
+    numerics: Numerics | None = None
+    """`portable`: fredsim computes the module's operators itself, with the same bits everywhere, on any backend;
+    `native`: PyTorch computes the module, with bits that hold on one machine; null: portable if all of its operators
+    are known and `device` is cpu, else native, and a note says which (docs/models.md)."""
+
+    _recorded: Recorded | None = PrivateAttr(None)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Note the folder of results that the choice is read from, if it is."""
+        del context
+        self._recorded = _recorded.get()
+
+    @model_validator(mode="after")
+    def check_device(self) -> Self:
+        """Refuse a device of PyTorch's for what PyTorch does not compute."""
+        if self.numerics == "portable" and self.device != "cpu":
+            raise ValueError(
+                f"device is {self.device}, on which PyTorch would compute; with numerics: portable leave it out, and "
+                "give backend: cuda"
+            )
+        return self
+
+    @property
+    def native(self) -> bool:
+        """Whether PyTorch may compute it: what `numerics: null` takes is known when the module is built."""
+        return self.numerics != "portable"
+
+    def network(self, dataset: Dataset, seed: int) -> Network:
+        """Build the module and, unless it is native, capture it; or read what a folder of results has of it."""
+        if self._recorded and self._recorded.numerics == "portable":
+            return check_fit(self._recorded.network(), dataset, self._refused)
+        shape = dataset.shape or (dataset.inputs,)
+        model = TorchModel(self.name, self.hyper, self.device, shape, dataset.classes, seed)
+        if self.numerics == "native" or self.device != "cpu" or self._recorded:
+            return model
+        try:
+            return check_fit(captured(model, dataset, chosen=self.numerics is not None), dataset, self._refused)
+        except ConfigError as error:
+            if self.numerics == "portable":
+                raise
+            model.why_native = str(error)
+            return model
+
+    def problems(self) -> Problems:
+        """Import the factory; return what is wrong with its arguments; nothing if a folder of results has the graph."""
+        if self._recorded and self._recorded.numerics == "portable":
+            return []
+        found = find_factory(self.name)
+        return argument_problems(found, self.hyper, data_arguments(found))
+
+    def _refused(self, what: str) -> ConfigError:
+        return ConfigError(f"model.name: {self.name} {what}")

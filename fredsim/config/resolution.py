@@ -8,16 +8,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fredsim.config.data import Data, Quadratic
+from fredsim.config.data import DataRead
 from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at
-from fredsim.config.experiment import Experiment, PluginChoice, Published, TorchChoice
+from fredsim.config.experiment import Experiment, PluginChoice, Published
 from fredsim.config.partition import with_file_digest
-from fredsim.config.registry import Kind, argument_problems, required_keys, resolve_hyper
-from fredsim.data.datasets import DEFAULT_ROWS, check_dataset, file_digest
+from fredsim.config.registry import Kind, required_keys, resolve_hyper
+from fredsim.data.datasets import check_dataset
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import explain, fields_of
-from fredsim.native.model import data_arguments, find_factory
 
 __all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "placed", "resolve", "with_place"]
 
@@ -47,19 +46,18 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     }
     gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), place) for key in ("push", "fetch")}
     update["dispatcher"] = update["dispatcher"].model_copy(update=gates)
-    if isinstance(experiment.model, TorchChoice):
-        _check_factory(experiment.model, place)
+    with placed(place):
+        problems = experiment.model.problems()
+    if problems:
+        raise problems_at([(("model", *at), text) for at, text in problems], place)
     chosen = experiment.data
-    if isinstance(chosen, Data):
-        default_rows = dict(zip(("train", "validation"), DEFAULT_ROWS.get(chosen.name, ()), strict=False))
-        known = default_rows | {"sha256": file_digest(chosen.name)}
-        update["data"] = Data(**known | chosen.model_dump(exclude_none=True))
+    update["data"] = chosen.resolved()
     partition = with_file_digest(experiment.clients.partition)
     update["clients"] = experiment.clients.model_copy(update={"partition": partition})
     experiment = experiment.model_copy(update=update)
     experiment = experiment.model_copy(update={"published": _published_of(experiment)})
     with placed(place):
-        if isinstance(chosen, Data):
+        if isinstance(chosen, DataRead):
             check_dataset(chosen.name)
         check_model(experiment)
         check_batch(experiment, getattr(experiment.data, "train", None))
@@ -130,14 +128,6 @@ def _blame_override(key: str, name: str, problems: Problems, place: PlaceOf) -> 
     return found
 
 
-def _check_factory(choice: TorchChoice, place: PlaceOf) -> None:
-    with placed(place):
-        found = find_factory(choice.name)
-    problems = argument_problems(found, choice.hyper, data_arguments(found))
-    if problems:
-        raise problems_at([(("model", *at), text) for at, text in problems], place)
-
-
 def _resolve_gate(key: str, spec: str | dict[str, Any], place: PlaceOf) -> str | dict[str, Any]:
     """Return a gate's name, or {name: hyper-parameters} with every default filled in."""
     at = ("dispatcher", key)
@@ -186,9 +176,9 @@ def check_model(experiment: Experiment) -> None:
     if data not in DATA_WITH_TARGETS and model == "linear":
         known = ", ".join(DATA_WITH_TARGETS)
         raise ConfigError(f"model.name is linear; data {data} has classes: give mlp, or data that has none ({known})")
-    goal = experiment.until.goal[0] if experiment.until else ""
-    if goal == ("validation_error" if model == "linear" else "gap"):
-        has = "no error, but a gap" if model == "linear" else "no gap, but an error"
+    goal, measured_by = experiment.until.goal[0] if experiment.until else "", experiment.model.measured_by
+    if goal in {"validation_error", "gap"} and goal.removeprefix("validation_") != measured_by:
+        has = "no error, but a gap" if measured_by == "gap" else "no gap, but an error"
         raise ConfigError(f"until is of {goal}; runs of model {model} have {has}: give that, or validation_loss")
     if goal.startswith("validation") and getattr(experiment.data, "validation", None) == 0:
         raise ConfigError(f"until is of {goal}, and data.validation is 0: give the data rows to validate")
@@ -197,7 +187,7 @@ def check_model(experiment: Experiment) -> None:
 def check_batch(experiment: Experiment, rows: int | None) -> None:
     """Raise ConfigError if a minibatch is larger than the training set, or not 1 for a quadratic."""
     size = experiment.clients.batch_size
-    if isinstance(experiment.data, Quadratic) and size != 1:
+    if not experiment.data.has_rows and size != 1:
         what = "a quadratic has no rows, and its gradients one draw of noise each"
         raise ConfigError(f"clients.batch_size is {size}; {what}: give 1, and for the mean of k draws data.noise ÷ √k")
     if rows is not None and size > rows:

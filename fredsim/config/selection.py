@@ -11,13 +11,14 @@ row with at most this validation error; a run that never has such a row counts a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters
+from fredsim.networks.network import MeasuredBy
 
 __all__ = ["Selection", "best_rows", "check_selection"]
 
@@ -52,12 +53,18 @@ class Selection(HyperParameters):
 
 
 def check_selection(
-    selection: Selection, columns: Sequence[str], *, timed: bool, normed: bool, validated: bool, linear: Sequence[bool]
+    selection: Selection,
+    columns: Sequence[str],
+    *,
+    timed: bool,
+    normed: bool,
+    validated: bool,
+    measured_by: Set[MeasuredBy],
 ) -> None:
     """Raise ConfigError if `over` names something that is not an axis, or if a run does not have what `best` names.
 
     `columns` are the axes. `timed`: all runs have a clock; `normed`: all have the gradient's norm; `validated`: all
-    have rows to validate on; `linear`: for each run, whether its model is linear, so that it has a gap but no error.
+    have rows to validate on; `measured_by`: what tells how good a run's parameters are, of all runs.
     """
     if selection.best == "seconds_to" and not timed:
         what = "is 'seconds_to', and not every run has a clock"
@@ -69,10 +76,10 @@ def check_selection(
         raise ConfigError(
             f"select.best: is {selection.best!r}, and data.validation is 0; give the data rows to validate"
         )
-    lacking = {"validation_error": any(linear), "seconds_to": any(linear), "gap": not all(linear)}
-    if lacking.get(selection.best):
-        what = f"which runs of a {'linear model' if any(linear) else 'classifier'} have not"
-        remedy = "validation_loss" + (", or gap" if all(linear) else "")
+    needed = {"validation_error": "error", "seconds_to": "error", "gap": "gap"}.get(selection.best)
+    if needed and measured_by != {needed}:
+        what = f"which runs of a {'linear model' if 'gap' in measured_by else 'classifier'} have not"
+        remedy = "validation_loss" + (", or gap" if measured_by == {"gap"} else "")
         raise ConfigError(f"select.best: is {selection.best!r}, {what}; give {remedy}")
     for axis in selection.axes:
         if axis not in columns:

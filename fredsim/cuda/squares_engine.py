@@ -34,6 +34,8 @@ class CudaLeastSquares(CudaEngine):
     The linear model is computed as a layer with one output; the gradient of its bias is left out at the end.
     """
 
+    why_whole = "a linear model forms whole gradients"
+
     def __init__(self, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
         super().__init__(Mlp((dataset.inputs, 1)), dataset, mu, draw)
 

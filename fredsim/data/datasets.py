@@ -1,7 +1,7 @@
 """Loads data sets by name, and divides them into training, validation and test samples.
 
-They are `digits` (which comes with fredsim), `mnist` (IDX files, read or downloaded), `npz:PATH`, `torchvision:CLASS`,
-and `mishchenko` (fredsim.data.squares). Least squares and quadratics are in fredsim.data.problems.
+They are `digits` (which comes with fredsim), `mnist` (IDX files, read or downloaded), `npz:PATH`, `text:PATH`,
+`torchvision:CLASS`, and `mishchenko` (fredsim.data.squares). Those that are drawn are in fredsim.data.problems.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ from numpy.typing import NDArray
 
 from fredsim.data.idx import read_mnist
 from fredsim.data.npz import read_npz
+from fredsim.data.sampling import Sampler, make_sampler
+from fredsim.data.sequences import IGNORED, read_text
+from fredsim.data.shards import Shards
 from fredsim.data.squares import mishchenko_rows
 from fredsim.errors import ConfigError, DataError, nearest, option
+from fredsim.numerics.streams import Streams
 from fredsim.system.files import content_digest
 
 __all__ = [
@@ -44,11 +48,12 @@ __all__ = [
 class Split:
     """Samples `x`, float32 (n, inputs), and their labels `y`, int64 (n,), or targets, float32 (n,).
 
+    Or sequences: tokens `x`, int32 (n, T), and what follows each of them, `y`, int32 (n, T).
     `integers` says of which integers a user's samples were that are used as they are, such as `uint16 up to 4095`;
     `divisor` is what integers were divided by, 0 if they were not.
     """
 
-    x: NDArray[np.float32]
+    x: NDArray[Any]
     y: NDArray[Any]
     integers: str = ""
     divisor: int = 0
@@ -62,7 +67,8 @@ class Dataset:
     """Three splits: `train` and `validation`, the first and the last samples of the training part, and `test`.
 
     `shape` is that of one sample, such as (1, 28, 28), of which a row of `x` is the C order; () if only rows are known.
-    `classes` is 0 if samples have targets instead of labels. `unused` are the labels below it that no sample has.
+    `classes` is 0 if samples have targets instead of labels; of sequences it is the number of tokens. `unused` are the
+    labels below it that no sample has. A label `ignored` of a sequence does not count.
     """
 
     train: Split
@@ -71,11 +77,21 @@ class Dataset:
     classes: int
     shape: tuple[int, ...] = ()
     unused: tuple[int, ...] = ()
+    ignored: int | None = None
+
+    @property
+    def sequences(self) -> bool:
+        """Whether samples are sequences of tokens, with a label for each."""
+        return self.train.y.ndim == 2
 
     @property
     def inputs(self) -> int:
         """The number of values of a sample."""
         return int(self.train.x.shape[1])
+
+    def sampler(self, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
+        """Return the sampler of the training rows: fredsim.data.sampling.make_sampler."""
+        return make_sampler(kind, len(self.train), batch_size, streams, shards)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -102,18 +118,19 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
 
 
 def load_dataset(
-    name: str, train: int | None, validation: int | None, root: Path, sha256: str | None = None
+    name: str, train: int | None, validation: int | None, root: Path, sha256: str | None = None, block: int = 0
 ) -> Dataset:
     """Return a data set with its first `train` and last `validation` training rows; None means the usual number.
 
-    Raises ConfigError for an unknown name or numbers that do not fit, DataError for missing or damaged files.
+    `block` is the length of a row of text. Raises ConfigError for an unknown name or numbers that do not fit, DataError
+    for missing or damaged files.
     """
     check_dataset(name)
     kind, _, path = name.partition(":")
     digest = file_digest(name)
     if sha256 is not None and digest is not None and digest != sha256:
         raise DataError(f"{path}: SHA-256 {digest} is not data.sha256, {sha256}; put the file back, or change the key")
-    return _load(kind, path, digest, train, validation, root)
+    return _load(kind, path, digest, train, validation, root, block)
 
 
 @functools.lru_cache(maxsize=4)
@@ -122,6 +139,8 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
 
     Raises ConfigError if there are neither 1 nor as many numbers as channels, or if a result is not finite.
     """
+    if data.sequences:
+        raise ConfigError("data.normalize is given, and the samples are tokens; leave it out")
     for key, numbers in (("mean", mean), ("std", std)):
         channels = data.shape[0] if data.shape else 1
         if len(numbers) not in {1, channels}:
@@ -145,29 +164,31 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
 def check_dataset(name: str) -> None:
     """Raise ConfigError if there is no data set of this name."""
     kind = name.partition(":")[0]
-    if kind not in DATASETS or (kind in {"npz", "torchvision"}) != (":" in name) or name.endswith(":"):
-        near = "" if kind in DATASETS else nearest(kind, [*DATASETS, "least_squares", "quadratic"])
+    if kind not in DATASETS or (kind in {"npz", "text", "torchvision"}) != (":" in name) or name.endswith(":"):
+        near = "" if kind in DATASETS else nearest(kind, [*DATASETS, *DRAWN])
         raise ConfigError(
             f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:PATH, torchvision:CLASS, "
-            "least_squares, quadratic, mishchenko)"
+            f"text:PATH, {', '.join(DRAWN)}, mishchenko)"
         )
 
 
 def file_digest(name: str) -> str | None:
-    """Return the SHA-256 of the file that npz:PATH names; None for any other name, or if the file cannot be read."""
+    """Return the SHA-256 of the file of npz:PATH or text:PATH; None for another name, or if it cannot be read."""
     kind, _, path = name.partition(":")
-    return content_digest(path) if kind == "npz" else None
+    return content_digest(path) if kind in {"npz", "text"} else None
 
 
 @functools.lru_cache(maxsize=2)
-def _read(kind: str, path: str, digest: str | None, root: Path) -> Parts:
+def _read(kind: str, path: str, digest: str | None, root: Path, block: int) -> Parts:
     del digest  # only part of the cache's key, so that a file that has changed is read again
-    return DATASETS[kind](root, path)
+    return _text(path, block) if kind == "text" else DATASETS[kind](root, path)
 
 
 @functools.lru_cache(maxsize=4)
-def _load(kind: str, path: str, digest: str | None, train: int | None, validation: int | None, root: Path) -> Dataset:
-    part, test, shape = _read(kind, path, digest, root)  # rows are views: different numbers of them share memory
+def _load(
+    kind: str, path: str, digest: str | None, train: int | None, validation: int | None, root: Path, block: int
+) -> Dataset:
+    part, test, shape = _read(kind, path, digest, root, block)  # rows are views: other numbers of them share memory
     total = len(part)
     default_train, default_validation = DEFAULT_ROWS.get(kind, (total - total // 6, total // 6))
     train = default_train if train is None else train
@@ -178,12 +199,17 @@ def _load(kind: str, path: str, digest: str | None, train: int | None, validatio
             "lower one of them"
         )
     tail = slice(total - validation, total)
-    classes, unused = 0, ()
-    if part.y.dtype.kind == "i":
-        labels = np.union1d(part.y, test.y)
-        classes = int(labels[-1]) + 1
-        unused = tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
     first, last = replace(part, x=part.x[:train], y=part.y[:train]), replace(part, x=part.x[tail], y=part.y[tail])
+    if part.y.dtype.kind != "i":
+        return Dataset(first, last, test, 0, shape)
+    labels = np.union1d(part.y, test.y)
+    if part.y.ndim == 2:
+        ignored = IGNORED if labels[0] == IGNORED else None
+        return Dataset(
+            first, last, test, int(max(labels[-1], part.x.max(), test.x.max(initial=0))) + 1, shape, (), ignored
+        )
+    classes = int(labels[-1]) + 1
+    unused = tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
     return Dataset(first, last, test, classes, shape, unused)
 
 
@@ -232,41 +258,70 @@ MOST_CLASSES = 2**20  # a greater label is damage, or not a class number; the ou
 
 
 def _npz(root: Path, path: str) -> Parts:
-    """Return the arrays x_train, y_train, x_test, y_test of an NPZ file; bytes become float32(byte)/255."""
+    """Return the arrays x_train, y_train, x_test, y_test of an NPZ file; bytes become float32(byte)/255.
+
+    If each sample has as many labels as values, both are tokens, and are kept as they are.
+    """
     del root
     arrays = read_npz(path)
     splits = []
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
-        if x.ndim < 2 or y.shape != (len(x),) or 0 in x.shape[1:]:
-            raise DataError(f"{path}: x_{part} has shape {x.shape} and y_{part} {y.shape}; expected (n, …) and (n,)")
-        if y.dtype.kind not in "iu" or (len(y) and not 0 <= y.min() <= y.max() < MOST_CLASSES):
-            found = f"{y.dtype}" + (f" from {y.min()} to {y.max()}" if len(y) and y.dtype.kind in "iuf" else "")
-            raise DataError(f"{path}: y_{part} holds {found}; it must hold integers from 0 to {MOST_CLASSES - 1}")
-        if x.dtype.kind not in "biuf":
-            raise DataError(f"{path}: x_{part} holds {x.dtype}; it must hold real numbers")
-        with np.errstate(over="ignore"):
-            flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float32)
-        if not np.isfinite(flat).all():
-            raise DataError(f"{path}: x_{part} holds a value that is not finite in float32; remove or replace it")
-        if x.dtype == np.uint8:
-            flat, integers = flat / np.float32(255), ""
-        else:
-            large = x.dtype.kind in "iu" and x.size > 0 and x.max() > 1
-            integers = f"{x.dtype} up to {x.max()}" if large else ""
-        splits.append(Split(flat, y.astype(np.int64), integers, 255 if x.dtype == np.uint8 else 0))
+        if x.ndim < 2 or y.shape not in {x.shape[:1], x.shape[:2]} or 0 in x.shape[1:] or (y.ndim > 1 and x.ndim > 2):
+            expected = "expected (n, …) and (n,), or (n, T) and (n, T) of tokens"
+            raise DataError(f"{path}: x_{part} has shape {x.shape} and y_{part} {y.shape}; {expected}")
+        _check_integers(path, f"y_{part}", y, IGNORED if y.ndim > 1 else 0)
+        splits.append(_split_of_tokens(path, part, x, y) if y.ndim > 1 else _split_of_numbers(path, part, x, y))
     train, test = splits
     shape = arrays["x_train"].shape[1:]
     if len(train) == 0:
         raise DataError(f"{path}: x_train has no rows; training needs one at least")
+    if train.y.ndim != test.y.ndim:
+        found = f"y_train has shape {train.y.shape} and y_test {test.y.shape}"
+        raise DataError(f"{path}: {found}; give both parts one label a row, or both one a token")
     if train.x.shape[1] != test.x.shape[1]:
         lengths = f"{train.x.shape[1]} values in x_train and {test.x.shape[1]} in x_test"
         raise DataError(f"{path}: a sample has {lengths}; they must agree")
     types = {x.dtype for x in (arrays["x_train"], arrays["x_test"]) if len(x)}
-    if np.dtype(np.uint8) in types and len(types) > 1:  # only bytes are divided by 255, so the parts would differ
+    if np.dtype(np.uint8) in types and len(types) > 1 and train.y.ndim == 1:  # only bytes are divided by 255
         found = f"x_train holds {arrays['x_train'].dtype} and x_test {arrays['x_test'].dtype}"
         raise DataError(f"{path}: {found}; save both as bytes (uint8), or both as other numbers")
     return train, test, shape
+
+
+def _check_integers(path: str, name: str, values: NDArray[Any], least: int) -> None:
+    """Raise DataError unless values are integers from `least` to the greatest that a class may have."""
+    if values.dtype.kind in "iu" and (not values.size or least <= values.min() <= values.max() < MOST_CLASSES):
+        return
+    known = f" from {values.min()} to {values.max()}" if values.size and values.dtype.kind in "iuf" else ""
+    what = f"it must hold integers from {least} to {MOST_CLASSES - 1}"
+    raise DataError(f"{path}: {name} holds {values.dtype}{known}; {what}")
+
+
+def _split_of_tokens(path: str, part: str, x: NDArray[Any], y: NDArray[Any]) -> Split:
+    _check_integers(path, f"x_{part}", x, 0)
+    return Split(x.astype(np.int32), y.astype(np.int32))
+
+
+def _split_of_numbers(path: str, part: str, x: NDArray[Any], y: NDArray[Any]) -> Split:
+    """Return samples, one in a row, as float32. Raises DataError if they are no finite numbers."""
+    if x.dtype.kind not in "biuf":
+        raise DataError(f"{path}: x_{part} holds {x.dtype}; it must hold real numbers")
+    with np.errstate(over="ignore"):
+        flat = x.reshape(len(x), math.prod(x.shape[1:])).astype(np.float32)
+    if not np.isfinite(flat).all():
+        raise DataError(f"{path}: x_{part} holds a value that is not finite in float32; remove or replace it")
+    if x.dtype == np.uint8:
+        return Split(flat / np.float32(255), y.astype(np.int64), divisor=255)
+    large = x.dtype.kind in "iu" and x.size > 0 and x.max() > 1
+    return Split(flat, y.astype(np.int64), f"{x.dtype} up to {x.max()}" if large else "")
+
+
+def _text(path: str, block: int) -> Parts:
+    """Return rows of `block` characters of a text; the last tenth is for testing."""
+    x, y = read_text(path, block)
+    cut = len(x) - len(x) // 10
+    return Split(x[:cut], y[:cut]), Split(x[cut:], y[cut:]), (block,)
 
 
 def _mishchenko(root: Path, path: str) -> Parts:
@@ -276,13 +331,17 @@ def _mishchenko(root: Path, path: str) -> Parts:
     return Split(x[:11000], y[:11000]), Split(x[11000:], y[11000:]), ()
 
 
-DATASETS: dict[str, Callable[[Path, str], Parts]] = {
+#: Those that are read; of a text also the length of a row is known.
+DATASETS: dict[str, Callable[..., Parts]] = {
     "digits": _digits,
     "mnist": _mnist,
     "npz": _npz,
+    "text": _text,
     "torchvision": _torchvision,
     "mishchenko": _mishchenko,
 }
+
+DRAWN = ("modular", "least_squares", "quadratic")  # fredsim.data.problems
 
 #: The default numbers of training and validation rows; for other data sets, the last sixth is for validation.
 DEFAULT_ROWS = {"digits": (1200, 297), "mnist": (50000, 10000), "mishchenko": (10000, 1000)}

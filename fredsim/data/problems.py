@@ -1,19 +1,37 @@
-"""Data sets that are drawn, not read: least squares, and a quadratic whose gradients each have their own noise."""
+"""Data sets that are drawn, not read: sums, least squares, and a quadratic, whose gradients have noise of their own."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from fredsim.data.datasets import Dataset, Split
-from fredsim.data.sampling import Sampler, TaskSampler, make_sampler
+from fredsim.data.sampling import Sampler, TaskSampler
+from fredsim.data.sequences import IGNORED, draw_sums
 from fredsim.data.shards import Shards
 from fredsim.data.squares import draw_rows
+from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Streams
 
-__all__ = ["Quadratic", "least_squares", "quadratic", "sampler_of"]
+__all__ = ["Quadratic", "least_squares", "modular", "quadratic"]
+
+
+@functools.lru_cache(maxsize=4)
+def modular(p: int, terms: int, seed: int, train: int, validation: int) -> Dataset:
+    """Return sums modulo p as sequences: `train` to train on, then `validation` to validate on, the rest to test on.
+
+    Raises ConfigError if there are not so many.
+    """
+    if train + validation > p**terms:
+        what = f"data.train {train} and data.validation {validation} are more than the {p**terms:,} sums"
+        raise ConfigError(f"{what} of data.p {p} and data.terms {terms}; lower one of them")
+    x, y = draw_sums(p, terms, seed)
+    ends = (0, train, train + validation, len(x))
+    first, second, rest = (Split(x[begin:end], y[begin:end]) for begin, end in pairwise(ends))
+    return Dataset(first, second, rest, p + 1, (terms + 1,), ignored=IGNORED)
 
 
 @functools.lru_cache(maxsize=4)
@@ -34,6 +52,10 @@ class Quadratic(Dataset):
     noise: float = 0.0
     seed: int = 0
 
+    def sampler(self, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
+        """Return the sampler of tasks, which gradients differ by, as there are no rows."""
+        return TaskSampler(1, batch_size, streams)
+
 
 def quadratic(size: int, noise: float, seed: int) -> Quadratic:
     """Return the quadratic of `size` variables; its only row, for training and for validation, is b."""
@@ -41,10 +63,3 @@ def quadratic(size: int, noise: float, seed: int) -> Quadratic:
     b[0, 0] = -0.25
     function, nothing = Split(b, np.zeros(1, np.float32)), Split(b[:0], np.zeros(0, np.float32))
     return Quadratic(function, function, nothing, 0, noise=noise, seed=seed)
-
-
-def sampler_of(dataset: Dataset, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
-    """Return the sampler of a data set's training rows (fredsim.data.sampling.make_sampler), or a quadratic's tasks."""
-    if isinstance(dataset, Quadratic):
-        return TaskSampler(1, batch_size, streams)
-    return make_sampler(kind, len(dataset.train), batch_size, streams, shards)

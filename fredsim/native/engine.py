@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 
-from fredsim.compute.engines import BackendOperations, Part
+from fredsim.compute.engines import BackendOperations, Engine, Part
 from fredsim.compute.graph_engine import Evaluation
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
@@ -30,10 +30,12 @@ from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks
 from fredsim.native.model import TorchModel
 from fredsim.native.randomness import random_states
 from fredsim.native.settings import deterministic
+from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.system.processors import default_threads
 
-__all__ = ["TorchEngine"]
+__all__ = ["TorchEngine", "make_engine"]
 
 Array = NDArray[np.float32]
 Tensors = dict[str, torch.Tensor]
@@ -46,8 +48,20 @@ MAX_SAMPLES = 64
 EVALUATION_BATCH = 500
 
 
+def make_engine(
+    network: Network, dataset: Dataset, mu: int, threads: int | None, operations: BackendOperations
+) -> Engine:
+    """Return the engine of a network without a graph: PyTorch's."""
+    assert isinstance(network, TorchModel)
+    return TorchEngine(network, dataset, mu, threads, operations)
+
+
 class TorchEngine(Evaluation):
     """Computes gradients and evaluates with PyTorch; the operations on whole arrays are those of another backend."""
+
+    numerics: Numerics = "native"
+    why_whole = "a PyTorch module forms whole gradients"
+    packages: Sequence[str] = ("torch",)
 
     def __init__(
         self, model: TorchModel, dataset: Dataset, mu: int, threads: int | None, operations: BackendOperations
@@ -68,6 +82,7 @@ class TorchEngine(Evaluation):
         self.device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
         if self._device.type == "cuda":  # cuBLAS reads this when it starts, and is not deterministic without it
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        self._counted = CrossEntropy(ignored=dataset.ignored)
         self._x, self._y = self._samples(dataset.train)
         self._sizes = model.layout.sizes
         self._grads = np.empty((0, model.layout.size), np.float32)
@@ -76,10 +91,10 @@ class TorchEngine(Evaluation):
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
 
-    def fix_window(self, window: int | None, clients: int) -> int:
+    def fix_window(self, wanted: int | None, clients: int, nbytes: int = 0) -> int:
         """Choose how many minibatches are computed at once, for the whole run, and return that number.
 
-        It is `window`, or as many as usually have different clients: if clients are chosen uniformly, one of them comes
+        It is `wanted`, or as many as usually have different clients: if clients are chosen uniformly, one of them comes
         again after about √clients events. On a CPU it is limited, as a convolution of many samples with the weights of
         several clients takes longer than one convolution after the other. It is 1 if vmap fails, or if a gradient's
         bits depend on its place among the others.
@@ -87,7 +102,7 @@ class TorchEngine(Evaluation):
         usual = min(MAX_MINIBATCHES, 2 ** ((clients.bit_length() - 1) // 2))
         if self._device.type == "cpu":
             usual = min(usual, max(1, MAX_SAMPLES // self._mu))
-        self._width = min(window or usual, clients)
+        self._width = min(wanted or usual, clients)
         self._no_vmap = self._why_no_vmap() if self._width > 1 else "no more are taken at once"
         if self._no_vmap:
             self._width = 1
@@ -97,7 +112,7 @@ class TorchEngine(Evaluation):
         """Return the entries of summary.json that say what the bits depend on besides experiment, threads, versions."""
         alone = self._no_vmap and f"one client after the other: {self._no_vmap}"
         files = {"model_files": self._model.files} if self._model.files else {}
-        return {"numerics": "native", "vmap": alone or f"{self._width} clients at once", **files}
+        return {"numerics": self.numerics, "vmap": alone or f"{self._width} clients at once", **files}
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute as many minibatches at once as `fix_window` chose; the last call repeats its last minibatch."""
@@ -113,10 +128,10 @@ class TorchEngine(Evaluation):
                 losses[begin:end] = its_losses[: end - begin]
         return self._grads[: len(rows)], losses
 
-    def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.bool_]]:
+    def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.float64]]:
         """Evaluate in the module's evaluation mode."""
         split: Split = getattr(self._dataset, part)
-        losses, wrong = np.empty(len(split), np.float32), np.empty(len(split), np.bool_)
+        losses, wrong = np.empty(len(split), np.float32), np.empty(len(split))
         if len(split) == 0:
             return losses, wrong
         x, y = self._samples(split)
@@ -126,8 +141,8 @@ class TorchEngine(Evaluation):
             try:
                 for some in self._evaluation_batches(tensors, x):
                     logits = self._logits(tensors, x[some])
-                    losses[some] = cross_entropy(logits, y[some], reduction="none").cpu().numpy()
-                    wrong[some] = logits.cpu().numpy().argmax(axis=1) != split.y[some]
+                    losses[some] = self._losses_of(logits, y[some]).cpu().numpy()
+                    wrong[some] = self._wrong(logits.cpu().numpy(), split.y[some])
             finally:
                 self._module.train()
         if changed := self._buffers.changed():
@@ -155,17 +170,28 @@ class TorchEngine(Evaluation):
         self._operations.close()
 
     def _samples(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
-        x = torch.from_numpy(split.x).reshape(len(split), *self._model.shape)
-        return x.to(self._device), torch.from_numpy(split.y).to(self._device)
+        x, y = torch.from_numpy(split.x).reshape(len(split), *self._model.shape), torch.from_numpy(split.y).long()
+        return (x if x.is_floating_point() else x.long()).to(self._device), y.to(self._device)
 
     def _logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
         # With its tie_weights, PyTorch would not put back the parameters of a module that is used under two names.
         placed = {place: tensors[name] for place, name in self._places.items()}
         return functional_call(self._module, placed, (x,), tie_weights=False)
 
+    def _losses_of(self, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Return each sample's loss (n,); of a sequence the mean over the places that count."""
+        if y.dim() == 1:
+            return cross_entropy(logits, y, reduction="none")
+        ignored = -1 if self._counted.ignored is None else self._counted.ignored
+        each = cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none", ignore_index=ignored)
+        return each.view(y.shape).sum(dim=1) / (y != ignored).sum(dim=1).clamp(min=1)
+
+    def _wrong(self, logits: Array, y: NDArray[Any]) -> NDArray[Any]:
+        """Return whether each sample's answer is wrong; of a sequence the share of places that count."""
+        return logits.argmax(axis=1) != y if y.ndim == 1 else self._counted.wrong(logits, y)
+
     def _loss(self, tensors: Tensors, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = self._logits(tensors, x)
-        losses = cross_entropy(logits, y, reduction="none")
+        losses = self._losses_of(self._logits(tensors, x), y)
         return losses.mean(), losses
 
     def _tensors(self, held: Sequence[Array]) -> Tensors:
@@ -218,7 +244,7 @@ class TorchEngine(Evaluation):
             if found.tobytes() != self._compute([params], rows)[0].tobytes():
                 raise model.refused("gives two gradients for one minibatch; it must compute the same every time")
             x, y = self._x[: self._mu], self._y[: self._mu]
-            check_gradient(module, lambda: cross_entropy(module(x), y), found[0], model.refused)
+            check_gradient(module, lambda: self._losses_of(module(x), y).mean(), found[0], model.refused)
 
     def _try_forward(self, x: torch.Tensor, mode: str) -> None:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""
@@ -229,7 +255,7 @@ class TorchEngine(Evaluation):
                 logits = module(x)
         finally:
             self._check_casts(casts)  # this says more than an error that follows from it
-        expected = (self._mu, model.classes)
+        expected = (self._mu, *self._y.shape[1:], model.classes)
         if not isinstance(logits, torch.Tensor) or logits.shape != expected or logits.dtype != torch.float32:
             is_tensor = isinstance(logits, torch.Tensor)
             found = f"{logits.dtype} {tuple(logits.shape)}" if is_tensor else type(logits).__name__

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError, how_to_install
 from fredsim.networks.layout import Layout
+from fredsim.networks.network import Network
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import import_named
 
@@ -51,7 +53,7 @@ def data_arguments(factory: Factory) -> set[str]:
     return {"classes", "shape"} & inspect.signature(factory).parameters.keys()
 
 
-class TorchModel:
+class TorchModel(Network):
     """A module that maps a minibatch of samples, float32 (n, *shape), to logits (n, classes).
 
     The flat vector holds its parameters in the order of `named_parameters`, under these names.
@@ -68,9 +70,8 @@ class TorchModel:
     ) -> None:
         """Build the module; the run starts from the module's own initialization under `torch.manual_seed(seed)`.
 
-        Python's and NumPy's generators are seeded, too. `remarks` then says what was perhaps not meant, and `files` has
-        the SHA-256 of the files that the factory reads, by name.
-        Raises ConfigError if the factory fails, or does not return a module that can be trained here.
+        Python's and NumPy's generators are seeded, too. Raises ConfigError if the factory fails, or does not return a
+        module that can be trained here.
         """
         factory = find_factory(name)
         import torch
@@ -84,17 +85,53 @@ class TorchModel:
         known = {"classes": classes, "shape": shape}
         arguments = {key: known[key] for key in data_arguments(factory)} | dict(hyper)
         module, built = build(factory, arguments, device, seed, self.refused)
-        self.remarks = [f"model.name: {name} {remark}" for remark in built.remarks]
-        self.files = built.files
-        self.layout = Layout(tuple((key, tuple(value.shape)) for key, value in module.named_parameters()))
+        self._built, self._files = built, built.files
         parts = [value.detach().cpu().reshape(-1) for value in module.parameters()]
         self.initial_params: Array = torch.cat(parts).numpy()
         self.module = module.to(self.device)
+        #: Equal for modules of the same factory, arguments and seed, which compute the same.
+        self.identity = (id(factory), repr(sorted(arguments.items())), seed)
+        self.why_native = ""
+        """Why fredsim does not compute it itself, if it has tried."""
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The parameters' own names and shapes."""
+        return Layout(tuple((key, tuple(value.shape)) for key, value in self.module.named_parameters()))
+
+    @property
+    def graph(self) -> None:
+        """None: only PyTorch can compute it."""
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The SHA-256 of the files that the factory has read, by name."""
+        return self._files
+
+    @property
+    def built_remarks(self) -> list[str]:
+        """What was perhaps not meant about the modules that the factory builds; the module's name precedes it."""
+        return self._built.remarks
 
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,)."""
         del streams  # the module has initialized its parameters already
         return self.initial_params.copy()
+
+    def remarks(self, x: Array) -> Iterator[str]:
+        """Yield what about the module, and about its outputs for the samples `x`, was perhaps not meant."""
+        import torch
+
+        from fredsim.native.outputs import are_probabilities
+
+        yield from (f"model.name: {self.name} {remark}" for remark in self.built_remarks)
+        if self.why_native:
+            reason = self.why_native.partition("; give numerics: native")[0]
+            yield f"{reason}; so PyTorch computes it (numerics: native)"
+        if are_probabilities(self.module, torch.from_numpy(x).reshape(-1, *self.shape).to(self.device)):
+            found = "for each sample of the first minibatch they are not negative, and their sum is 1"
+            remedy = "the loss is softmax cross-entropy, which takes logits; leave softmax out"
+            yield f"model.name: {self.name} gives probabilities: {found}; {remedy}"
 
     def refused(self, what: str) -> ConfigError:
         """Return the error that says what is wrong with the module: `what` follows the module's name."""

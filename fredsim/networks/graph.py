@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,6 +72,11 @@ class Graph:
             shapes.append(node.operator.shape(*given))
         return shapes
 
+    @property
+    def values(self) -> int:
+        """How many numbers the values have that are computed from one sample."""
+        return sum(map(math.prod, self.shapes[1:]))
+
     @cached_property
     def _learns(self) -> list[bool]:
         """Whether each value depends on a tensor, so that its error is needed."""
@@ -121,7 +127,7 @@ class Graph:
         grad = np.zeros(self.layout.size, np.float32)
         for name, view in self.layout.split(grad).items():
             if leaves[name]:
-                sum_up(leaves[name], view, len(x))
+                sum_up(leaves[name], view.reshape(view.shape or (1,)), len(x))
         return grad, losses
 
 

@@ -1,10 +1,10 @@
-"""The interface of a model, and the multilayer perceptron with its initial parameters."""
+"""The multilayer perceptron and its initial parameters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,31 +12,19 @@ from numpy.typing import NDArray
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.initial import initial_parameters
 from fredsim.networks.layout import Layout
+from fredsim.networks.network import Network
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.pointwise import Relu
 from fredsim.numerics.streams import Streams
 
-__all__ = ["Mlp", "Model"]
+__all__ = ["Mlp", "as_mlp"]
 
 Array = NDArray[np.float32]
 
 
-class Model(Protocol):
-    """The interface of a model. Its gradients are computed by an engine (fredsim.compute.engines)."""
-
-    @property
-    def layout(self) -> Layout:
-        """The names and shapes of its parameters, in the order of the flat vector."""
-        ...
-
-    def initial(self, streams: Streams) -> Array:
-        """Return the initial parameters, float32 (P,)."""
-        ...
-
-
 @dataclass(frozen=True)
-class Mlp:
+class Mlp(Network):
     """A multilayer perceptron with ReLU and softmax cross-entropy; without hidden layers it is softmax regression.
 
     `sizes` are the widths: inputs, hidden …, classes. `init` is he, glorot, torch, zeros or normal, with standard
@@ -55,7 +43,7 @@ class Mlp:
             tensors += [(f"W{layer}", (inputs, outputs)), (f"b{layer}", (outputs,))]
         return Layout(tuple(tensors))
 
-    @property
+    @cached_property
     def graph(self) -> Graph:
         """Dense layers with ReLU between them."""
         nodes: list[Node] = []
@@ -68,3 +56,12 @@ class Mlp:
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,): weights drawn by `init` on every layer (initial_parameters)."""
         return initial_parameters(self.graph, streams, self.init, self.std)
+
+
+def as_mlp(graph: Graph) -> Mlp | None:
+    """Return the multilayer perceptron that a graph is, None if it is another network; its initial weights differ."""
+    widths = [node.operator.outputs for node in graph.nodes if isinstance(node.operator, Linear)]
+    if not widths or len(graph.sample) != 1:
+        return None
+    found = Mlp((*graph.sample, *widths))
+    return found if found.graph == graph else None

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fredsim.config.expansion import Expansion
-from fredsim.config.experiment import TorchChoice
 from fredsim.errors import option
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result
@@ -110,7 +109,7 @@ def _verify_rows(
 ) -> None:
     """Tell what differs from the rows of a sweep of which only runs.csv and sweep.yaml are kept."""
     for row, found in verify_rows(folder, expansion, jobs, tell.monitor, root, backend):
-        if tell.compared(str(folder / row.name), found) and isinstance(row.experiment.model, TorchChoice):
+        if tell.compared(str(folder / row.name), found) and row.experiment.model.native:
             tell.more(MODULE_NOTE)
 
 

@@ -190,6 +190,6 @@ def _null_meanings(experiment: Experiment) -> Mapping[str, Mapping[str, Any]]:
     for key, kind in KIND_OF_KEY.items():
         choice = getattr(experiment, key)
         cls = find_class(kind, choice.name) if choice is not None else None
-        if cls is not None and issubclass(cls, Configurable) and hasattr(cls.Hyper, "meant"):
-            found[key] = cls.Hyper(**choice.hyper).meant(experiment.clients.count)
+        if cls is not None and issubclass(cls, Configurable) and hasattr(cls.Hyper, "resolve_defaults"):
+            found[key] = cls.Hyper(**choice.hyper).resolve_defaults(experiment.clients.count)
     return found

@@ -13,9 +13,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fredsim.compressors import COMPRESSORS
-from fredsim.config.data import Data, LeastSquares, Quadratic
+from fredsim.config.data import Data, LeastSquares, Modular, Quadratic, Text
 from fredsim.config.document import heading_of
 from fredsim.config.experiment import LinearChoice, MlpChoice, TorchChoice
+from fredsim.config.networks import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.config.partition import PARTITIONS
 from fredsim.config.registry import KNOWN
 from fredsim.config.shipped import shipped
@@ -85,10 +86,15 @@ def default_of(field: FieldInfo) -> str:
     """Return the default of a hyper-parameter as it is written in YAML, or `required`."""
     if field.is_required():
         return "required"
-    default = field.get_default(call_default_factory=True)
-    if default is None:
+    return _written(field.get_default(call_default_factory=True))
+
+
+def _written(value: Any) -> str:
+    if value is None:
         return "null"
-    return str(default).lower() if isinstance(default, bool) else str(default)
+    if isinstance(value, BaseModel):
+        return f"{{{', '.join(f'{key}: {_written(getattr(value, key))}' for key in type(value).model_fields)}}}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 MODELS = {
@@ -96,6 +102,10 @@ MODELS = {
     "linear": Entry(
         "a linear model without a bias and its squared error, for least squares and quadratics", LinearChoice
     ),
+    "lenet": Entry("Caffe's LeNet, for images of at least 16x16", LenetChoice, LenetChoice.citation),
+    "resnet": Entry("a residual network for small images, with GroupNorm", ResnetChoice, ResnetChoice.citation),
+    "vgg": Entry("convolutions with batch norm and max pooling, for small images", VggChoice, VggChoice.citation),
+    "gpt": Entry("a decoder-only transformer, for sequences of tokens", GptChoice, GptChoice.citation),
     "torch:PACKAGE.MODULE:FACTORY": Entry("your own PyTorch module: docs/models.md", TorchChoice, takes="device=cpu"),
     "torch:fredsim.zoo:lenet": Entry(
         "Caffe's LeNet", TorchChoice, "Wen et al. 2017, TernGrad, arXiv:1705.07878", "device=cpu"
@@ -105,6 +115,10 @@ MODELS = {
         TorchChoice,
         "He et al. 2016, arXiv:1512.03385; Wu and He 2018, arXiv:1803.08494",
         "depth=8, width=16, device=cpu",
+    ),
+    "torch:fredsim.zoo:vgg": Entry("vgg as a PyTorch module", TorchChoice, VggChoice.citation, "widths, device=cpu"),
+    "torch:fredsim.zoo:gpt": Entry(
+        "gpt as a PyTorch module", TorchChoice, GptChoice.citation, "width=64, layers=2, heads=4, device=cpu"
     ),
 }
 DATASETS = {
@@ -125,7 +139,15 @@ PUBLISHED_DATA = {
     "torchvision:CIFAR100": "Krizhevsky 2009",
     "torchvision:SVHN": "Netzer et al. 2011",
 }
-SQUARES = {
+OTHER_DATA = {
+    "text:PATH": Entry(
+        "the characters of your text file, in rows of `block`; of each the next is predicted", Text, takes="block=64"
+    ),
+    "modular": Entry(
+        "sums modulo p that are drawn, as sequences: a, b, =, and the answer is predicted",
+        Modular,
+        "Power et al. 2022, Grokking, arXiv:2201.02177",
+    ),
     "least_squares": Entry("rows and targets that are drawn: U[0, 1)/√columns, a·x and noise", LeastSquares),
     "mishchenko": Entry(
         "least squares as published: 10,000 rows of 400, drawn by NumPy's generator",
@@ -162,7 +184,8 @@ LISTINGS: dict[str, Callable[[], Entries]] = {
     },
     "models": lambda: MODELS,
     "datasets": lambda: (
-        {name: Entry(idea, Data, PUBLISHED_DATA.get(name, ""), takes="") for name, idea in DATASETS.items()} | SQUARES
+        {name: Entry(idea, Data, PUBLISHED_DATA.get(name, ""), takes="") for name, idea in DATASETS.items()}
+        | OTHER_DATA
     ),
     "experiments": experiments,
 }

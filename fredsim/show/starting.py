@@ -12,11 +12,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fredsim.config.data import Data, LeastSquares, Quadratic
+from fredsim.config.data import Data, LeastSquares, Modular, Quadratic, Text
 from fredsim.config.document import Document, dump_yaml
 from fredsim.config.expansion import expand
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.models import LinearChoice, MlpChoice
+from fredsim.config.networks import GptChoice
 from fredsim.config.registry import find_class
 from fredsim.config.sections import Clients, DispatcherChoice
 from fredsim.config.yaml_reader import parse_yaml
@@ -38,7 +39,7 @@ RATES = {
 USUAL_RATE = 0.1
 #: Values of the other hyper-parameters that have no default.
 VALUES: dict[str, Any] = {"kappa": 0.2, "staleness": 8.0, "batch": 4, "threshold": 8, "n": 4, "q": 1.5}
-SQUARES: dict[str, type[BaseModel]] = {"least_squares": LeastSquares, "quadratic": Quadratic}
+OTHER_DATA: dict[str, type[BaseModel]] = {"least_squares": LeastSquares, "modular": Modular, "quadratic": Quadratic}
 COMMANDS = {
     "fredsim run {file}": "runs it, into results/{name}",
     "fredsim run {file} server.lr={twice} seed=1": "runs it with other values",
@@ -90,13 +91,15 @@ def _heading(words: Mapping[str, Any]) -> str:
 def _sections(server: str, data: str, rate: float) -> Iterator[str]:
     """Yield the parts of the file."""
     yield _keys(Experiment, {"iterations": 2000, "seed": 0}, only=("iterations", "seed"))
-    source: type[BaseModel] = SQUARES.get(data, Data)
-    linear = data == "mishchenko" or source is not Data
+    source: type[BaseModel] = Text if data.startswith("text:") else OTHER_DATA.get(data, Data)
     said = {"name": "Which data set: `fredsim list datasets`."}
     yield _section("data", "What is learned.", _keys(source, {"name": data}, said, indent=2, but=("sha256",)))
-    model = _keys(LinearChoice, {"name": "linear"}, {"name": "The model."}, indent=2)
-    if not linear:
-        said = {"name": "Which model: `fredsim list models`."}
+    said = {"name": "Which model: `fredsim list models`."}
+    if data == "mishchenko" or source in {LeastSquares, Quadratic}:
+        model = _keys(LinearChoice, {"name": "linear"}, {"name": "The model."}, indent=2)
+    elif source in {Modular, Text}:
+        model = _keys(GptChoice, {"name": "gpt", "width": 32, "layers": 1}, said, indent=2)
+    else:
         model = _keys(MlpChoice, {"name": "mlp", "hidden": [32]}, said, indent=2)
     yield _section("model", "The model that is trained.", model)
     clients = _keys(Clients, {"count": 8, "batch_size": 1 if source is Quadratic else 4}, indent=2)

@@ -21,8 +21,10 @@ from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Array, Operator, Shape
-from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Relu, Sigmoid, Silu, Tanh
+from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Relu, Scale, Shift, Sigmoid, Silu, Tanh
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from fredsim.numerics.ops.products import MatMul, Softmax
+from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 from fredsim.numerics.oracle import tree_sum
 
@@ -62,6 +64,10 @@ CASES: dict[str, tuple[Operator, tuple[Shape, ...], Call | None]] = {
     "silu": (Silu(), ((7,),), lambda t, x, w: t.nn.functional.silu(x[0])),
     "gelu": (Gelu(), ((7,),), lambda t, x, w: t.nn.functional.gelu(x[0])),
     "gelu by tanh": (Gelu("tanh"), ((7,),), lambda t, x, w: t.nn.functional.gelu(x[0], approximate="tanh")),
+    "scale": (Scale(0.375), ((7,),), lambda t, x, w: x[0] * 0.375),
+    "shift": (Shift(-1.5), ((7,),), lambda t, x, w: x[0] - 1.5),
+    "softmax": (Softmax(), ((3, 5),), lambda t, x, w: t.softmax(x[0], -1)),
+    "matmul": (MatMul(), ((2, 4, 3), (2, 3, 5)), lambda t, x, w: x[0] @ x[1]),
     "max pool": (
         MaxPool2d((3, 2), (2, 1), (1, 0)), ((2, 5, 4),),
         lambda t, x, w: t.nn.functional.max_pool2d(x[0], (3, 2), (2, 1), (1, 0)),
@@ -357,6 +363,7 @@ def test_an_embedding_adds_a_samples_own_places() -> None:
     table = drawn(rng, 4, 3)
     y, kept = op.forward([x], {"weight": table})
     assert y.tobytes() == table[x].tobytes()
+    assert op.forward([x.astype(F)], {"weight": table})[0].tobytes() == y.tobytes()
     leaves = op.gradients(error, kept, {"weight": table})
     assert op.backward(error, kept, {"weight": table}) == [None]
     expected = np.zeros((5, 4, 3), F)
@@ -380,6 +387,61 @@ def test_dropout_keeps_the_mean_and_the_places() -> None:
     assert op.forward([x], {})[0] is x
     with pytest.raises(ValueError, match=r"p is 1; it must be at least 0 and below 1"):
         Dropout(1)
+
+
+def test_attention_with_dropout_is_that_of_its_parts() -> None:
+    rng = np.random.default_rng(8)
+    q, k, v, error = (drawn(rng, 3, *shape) for shape in ((4, 3), (5, 3), (5, 2), (4, 2)))
+    u = rng.random((3, 4, 5))
+
+    def drawing(shape: Shape) -> Array:
+        return u.reshape(shape)
+
+    op, seen = Attention(scale=0.5, masked=HALF_MASK, dropout=0.25), ~np.array(HALF_MASK)
+    y, kept = op.forward([q, k, v], {}, drawing)
+
+    def back(op: Operator, error: Array, kept: Any) -> Any:
+        return op.backward(error, kept, {})
+
+    dq, dk, dv = back(op, error, kept)
+    parts: tuple[Operator, ...] = (MatMul(), Scale(0.5), Softmax(), Dropout(0.25), MatMul())
+    scores, first = parts[0].forward([q, np.ascontiguousarray(k.swapaxes(1, 2))], {})
+    scaled, second = parts[1].forward([scores], {})
+    p, third = parts[2].forward([np.where(seen, scaled, F(-np.inf))], {})
+    weights, fourth = parts[3].forward([p], {}, drawing)
+    combined, fifth = parts[4].forward([weights, v], {})
+    np.testing.assert_allclose(y, combined, rtol=1e-6)
+    assert not (op.forward([q, k, v], {})[0] == y).any()
+    sent = back(parts[4], error, fifth)
+    np.testing.assert_allclose(dv, sent[1], rtol=1e-5, atol=1e-6)
+    for part, keeps in zip(parts[3:0:-1], [fourth, third, second], strict=True):
+        sent = back(part, sent[0], keeps)
+    sent = back(parts[0], sent[0], first)
+    np.testing.assert_allclose(dq, sent[0], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(dk, sent[1].swapaxes(1, 2), rtol=1e-4, atol=1e-6)
+    with pytest.raises(ValueError, match=r"attention: dropout is 1; it must be at least 0 and below 1"):
+        Attention(dropout=1)
+
+
+def test_sources_are_the_same_for_every_sample() -> None:
+    x, values, table = np.zeros((3, 2), F), np.array([[1, 2], [3, 4]]), np.arange(6, dtype=F).reshape(3, 2)
+    for given in (values, values.astype(F)):
+        constant = Constant.of(given)
+        y, kept = constant.forward([x], {})
+        assert y.dtype == given.dtype
+        assert y.tolist() == [given.tolist()] * 3
+        assert constant.shape((2,)) == (2, 2)
+        assert constant.backward(y, kept, {}) == [None]
+    assert Constant.of(values) == Constant.of(values.copy())
+    with pytest.raises(ValueError, match=r"constant: 8 bytes are no float32 of shape \(3,\)"):
+        Constant((3,), bytes(8))
+    op, error = Parameter((3, 2)), np.random.default_rng(4).normal(size=(3, 3, 2)).astype(F)
+    y, kept = op.forward([x], {"weight": table})
+    assert y.tolist() == [table.tolist()] * 3
+    assert op.backward(error, kept, {}) == [None]
+    assert op.gradients(error, kept, {})["weight"](slice(1, 3)).tobytes() == error[:, 1:].tobytes()
+    alone = Parameter(()).gradients(error[:, 0, 0], None, {})["weight"](slice(None))
+    assert alone.tolist() == error[:, 0, :1].tolist()
 
 
 def test_the_largest_of_a_window_with_a_nan_is_it() -> None:
@@ -454,6 +516,8 @@ def test_wrong_answers() -> None:
         (Permute((0, 2)), ((3, 4),), "permute: (0, 2) is no order of the 2 axes of (3, 4)"),
         (Slice(0, 2, 5), ((4,),), "slice: (4,) has no elements 2 … 4 of axis 0"),
         (Cat(0), ((2, 3), (2, 4)), "cat: (2, 3), (2, 4) differ elsewhere than on axis 0"),
+        (MatMul(), ((2, 3), (2, 3)), "matmul: takes a (…, rows, k) and b (…, k, columns), not (2, 3) and (2, 3)"),
+        (Softmax(), ((),), "softmax: takes samples of shape (…, classes), not ()"),
         (Attention(), ((4, 3), (5, 2), (5, 2)), "not (4, 3), (5, 2), (5, 2)"),
         (Attention(masked=HALF_MASK), ((3, 3), (5, 3), (5, 2)), "the mask is (4, 5), not (queries, keys) = (3, 5)"),
     ],

@@ -16,7 +16,7 @@ from fredsim.kernels.ops.conv_weights import (
     unpack_gradient,
     weight_gradient,
 )
-from fredsim.kernels.ops.correlate import LANES, correlate, padded, tile_of
+from fredsim.kernels.ops.correlate import LANES, correlate, padded, spans, tile_of
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, Steps
 from fredsim.kernels.ops.sums import channel_sums, mean_of_samples
@@ -86,15 +86,16 @@ class ConvKernels(OperatorKernels):
             out=self.packed, bias=bias,
         )  # fmt: skip
         _, rows, columns = self.outer
-        tile = tile_of(out.samples, columns, self.each_out, self.work * out.samples)
-        w_column = self.each_in * self.out_lanes
+        reached = spans(1, op.stride[1], -op.padding[1], op.kernel[1], x.shape[2], columns)
+        tile = tile_of(out.samples, reached, self.each_out, self.work * out.samples)
+        w_column = self.each_in * LANES
         plan.step(
-            correlate(*tile), **self._input(x, self.each_in), samples=out.samples, rows=rows, columns=columns,
+            correlate(tile), **self._input(x, self.each_in), samples=out.samples, rows=rows, columns=columns,
             scale=op.stride[0], scale_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
             direction=1, taps=op.kernel[0], tap_columns=op.kernel[1], merged=op.groups == 1,
             batch=BATCH, direct=0, bias_begin=-1, w=self.packed, w_begin=0, w_group=row * self.out_lanes, w_tap=op.kernel[1] * w_column, w_column=w_column,
-            w_input=self.out_lanes, bias=bias,
-            **self._output(out, self.each_out, tile[2]), row=out.row, row_at=0, column=op.outputs, column_at=0,
+            w_input=LANES, w_panel=row * LANES, bias=bias,
+            **self._output(out, self.each_out, tile.vectors), row=out.row, row_at=0, column=op.outputs, column_at=0,
             gap=out.halo * op.outputs, out=out,
         )  # fmt: skip
         return out
@@ -126,25 +127,26 @@ class ConvKernels(OperatorKernels):
         op, sent = self.operator, self.inputs[0].error()
         turned = plan.buffer(op.groups * self.taps * self.out_lanes * self.in_lanes)
         plan.step(
-            pack_transposed, packed=self.packed, blocks=op.groups * self.taps, inputs=self.each_in,
+            pack_transposed, packed=self.packed, groups=op.groups, taps=self.taps, inputs=self.each_in,
             in_lanes=self.in_lanes, out_lanes=self.out_lanes, out=turned,
         )  # fmt: skip
         nothing = np.zeros(op.groups * self.in_lanes + LANES, np.float32)
-        w_column, (down, across) = self.out_lanes * self.in_lanes, op.stride
+        w_column, (down, across) = self.out_lanes * LANES, op.stride
         channels = sent.shape[0]
         for p, (first, taps, rows) in enumerate(self._places(0)):
             for q, (first_column, tap_columns, columns) in enumerate(self._places(1)):
                 if not (rows and columns):
                     continue
-                tile = tile_of(sent.samples, columns, self.each_in, self.work * sent.samples)
+                reached = spans(-1, 1, first_column, tap_columns, error.shape[2], columns)
+                tile = tile_of(sent.samples, reached, self.each_in, self.work * sent.samples)
                 tap, tap_column = (p + op.padding[0]) % down, (q + op.padding[1]) % across
                 plan.step(
-                    correlate(*tile), **self._input(error, self.each_out), samples=sent.samples, rows=rows,
+                    correlate(tile), **self._input(error, self.each_out), samples=sent.samples, rows=rows,
                     columns=columns, scale=1, scale_columns=1, first=first, first_column=first_column, direction=-1,
                     taps=taps, tap_columns=tap_columns, merged=0,
                     batch=BATCH, direct=0, bias_begin=-1, w=turned, w_begin=(tap * op.kernel[1] + tap_column) * w_column,
-                    w_group=self.taps * w_column, w_tap=down * op.kernel[1] * w_column, w_column=across * w_column,
-                    w_input=self.in_lanes, bias=nothing, **self._output(sent, self.each_in, tile[2]),
+                    w_group=self.taps * self.out_lanes * self.in_lanes, w_tap=down * op.kernel[1] * w_column, w_column=across * w_column,
+                    w_input=LANES, w_panel=self.taps * w_column, bias=nothing, **self._output(sent, self.each_in, tile.vectors),
                     row=down * sent.row, row_at=p * sent.row, column=across * channels, column_at=q * channels,
                     gap=0 if q else sent.halo * channels, out=sent,
                 )  # fmt: skip
@@ -163,7 +165,7 @@ class ConvKernels(OperatorKernels):
         blocks = -(-plan.mu // at_once)
         level = (blocks - 1).bit_length()
         total, levels = plan.buffer(size), plan.buffer(size * level)
-        stack, stack_stride = plan.each_thread((BAND_LEVELS + at_once.bit_length()) * height * vectors * LANES)
+        stack, stack_stride = plan.each_thread((1 + BAND_LEVELS + at_once.bit_length()) * height * vectors * LANES)
         _, rows, columns = self.outer
         plan.step(
             weight_gradient(height, vectors), x=x, x_sample=x.sample, x_row=x.row, x_rows=x.shape[1],
@@ -173,7 +175,7 @@ class ConvKernels(OperatorKernels):
             taps=op.kernel[0], runs=runs, heights=heights, widths=self.out_lanes // (LANES * vectors),
             groups=op.groups, inputs=self.each_in, group_outputs=self.each_out, lanes=self.out_lanes,
             samples=plan.mu, at_once=at_once, stack=stack, stack_stride=stack_stride, levels=levels, level=size,
-            scale=int(plan.mu & (plan.mu - 1) == 0), out=total,
+            out=total,
         )  # fmt: skip
         block = plan.each_thread(256)
         weight = self.tensors["weight"]

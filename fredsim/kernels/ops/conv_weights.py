@@ -16,31 +16,36 @@ from fredsim.jit.cache import make_module
 from fredsim.jit.kernel import Kernel, kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.shuffles import transpose16
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, store, zeros
-from fredsim.kernels.ops.correlate import LANES, MOST_SUMS
+from fredsim.kernels.ops.correlate import LANES, MOST_SUMS, instructions
 from fredsim.kernels.ops.program import GRADS, PARAMS
 from fredsim.kernels.ops.rows import part_of
 
 __all__ = ["gradient_tile", "pack_forward", "pack_transposed", "unpack_gradient", "weight_gradient"]
 
-ZERO = np.float32(0)
-HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16)  # how many inputs a tile may have
+ZERO, ZERO_PLACE = np.float32(0), np.int64(0)
+HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 18, 20, 21, 24)  # how many inputs a tile may have
 
 SOURCE = '''
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, item, shift
 from fredsim.jit.vector import broadcast, load, store, zeros
+from fredsim.kernels.ops.conv_weights import merge
 from fredsim.kernels.ops.rows import part_of
 
 
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, channels=int, nothing=floats, e=floats, e_sample=int, e_row=int,
         outputs=int, rows=int, columns=int, stride=int, stride_columns=int, first=int, first_column=int, taps=int,
         runs=int, heights=int, widths=int, groups=int, inputs=int, group_outputs=int, lanes=int, samples=int, at_once=int,
-        stack=floats, stack_stride=int, levels=floats, level=int, scale=int, out=floats)
+        stack=floats, stack_stride=int, levels=floats, level=int, out=floats)
 def weights(rank, size, barrier, a):
     """Compute all tiles; see fredsim.kernels.ops.conv_weights."""
     like = zeros(16)
-    stack = shift(a.stack, rank * a.stack_stride)
+    count = broadcast(16, a.samples)
+    sums = shift(a.stack, rank * a.stack_stride)
+    bands_stack = shift(sums, {floats})
+    samples_stack = shift(bands_stack, {bands} * {floats})
     begin, end = part_of(rank, size, a.groups * a.taps * a.runs * a.heights * a.widths)
     bands = (a.rows + 7) // 8
     blocks = (a.samples + a.at_once - 1) // a.at_once
@@ -67,70 +72,59 @@ def weights(rank, size, barrier, a):
 {products}
                             x = shift(x, step)
                             e = shift(e, a.outputs)
-                    height = 0
-                    while (band >> height) & 1 or (band == bands - 1 and band >> height):
-                        if (band >> height) & 1:
-                            {add_band}
-                        height += 1
-                    if band < bands - 1:
-                        {keep_band}
-                j = i - i0
-                own = shift(stack, {bands} * {floats})
-                height = 0
-                while (j >> height) & 1 or (i == i1 - 1 and j >> height):
-                    if (j >> height) & 1:
-                        {add_sample}
-                    height += 1
-                if i < i1 - 1:
-                    {keep_sample}
-            height = 0
-            while (block >> height) & 1 or (block == blocks - 1 and block >> height):
-                if (block >> height) & 1:
-                    {add_block}
-                height += 1
-            if block < blocks - 1:
-                {keep_block}
-            elif a.scale == 1:
-                inverse = broadcast(16, 1.0 / a.samples)
-                {multiply}
-            else:
-                count = broadcast(16, a.samples)
-                {divide}
-    return
+                    {end}
+                    merge(sums, {A}, {lanes}, bands_stack, {lanes}, {floats}, band, band == bands - 1)
+                merge(sums, {A}, {lanes}, samples_stack, {lanes}, {floats}, i - i0, i == i1 - 1)
+            last = block == blocks - 1
+            place = (line * a.heights * {A} + k0) * a.lanes + q0
+            merge(sums, {A}, {lanes}, shift(a.levels, place), a.lanes, a.level, block, last)
+            if last:
+                out = shift(a.out, place)
+                for k in range({A}):
+                    for c in range(0, {lanes}, 16):
+                        store(out, k * a.lanes + c, load(like, sums, k * {lanes} + c) / count)
 '''
 BAND_LEVELS = 16  # of a tree of bands: enough for 2^16 of them
+
+
+@subroutine
+def merge(sums, rows, width, stack, pitch, level, index, last):
+    """Merge a tile's sums, the `index`-th of a tree, with those that wait on the stack; leave the result in `sums`.
+
+    The tile has `rows` rows of `width` floats, which on the stack are `pitch` apart; a level of the stack is `level`
+    floats. Each trailing 1 bit of the index is one merge; the last sums of the tree are merged with all that wait.
+    Others are put on the stack.
+    """
+    height = ZERO_PLACE
+    while (index >> height) & 1 or (last and index >> height):
+        if (index >> height) & 1:
+            for k in range(rows):
+                for c in range(0, width, 16):
+                    before = load(zeros(16), stack, height * level + k * pitch + c)
+                    store(sums, k * width + c, before + load(zeros(16), sums, k * width + c))
+        height += 1
+    if not last:
+        for k in range(rows):
+            for c in range(0, width, 16):
+                store(stack, height * level + k * pitch + c, load(zeros(16), sums, k * width + c))
 
 
 @cache
 def weight_gradient(height: int, vectors: int) -> Kernel:
     """Return the kernel for tiles of this size."""
     sums = [(k, q) for k in range(height) for q in range(vectors)]
-    size = height * vectors * LANES
-
-    def lines(form: str, indent: int) -> str:
-        made = [
-            form.format(s=f"s{k}_{q}", at=(k * vectors + q) * LANES, place=f"{k} * a.lanes + {q * LANES}")
-            for k, q in sums
-        ]
-        return ("\n" + " " * indent).join(made)
+    def lines(form: str) -> str:
+        made = [form.format(s=f"s{k}_{q}", at=(k * vectors + q) * LANES) for k, q in sums]
+        return ("\n" + " " * 20).join(made)
 
     products = [f"e{q} = load(like, e, {LANES * q})" for q in range(vectors)]
     for k in range(height):
         products.append(f"b = broadcast({LANES}, item(x, {k}))")
         products += [f"s{k}_{q} = s{k}_{q} + b * e{q}" for q in range(vectors)]
-    level = "shift(a.levels, height * a.level + place)"
     source = SOURCE.format(
-        A=height, lanes=LANES * vectors, bands=BAND_LEVELS, floats=size,
-        begin=lines("{s} = like", 20),
+        A=height, lanes=LANES * vectors, bands=BAND_LEVELS, floats=height * vectors * LANES,
+        begin=lines("{s} = like"), end=lines("store(sums, {at}, {s})"),
         products="\n".join(" " * 28 + line for line in products),
-        add_band=lines(f"{{s}} = load(like, stack, height * {size} + {{at}}) + {{s}}", 28),
-        keep_band=lines(f"store(stack, height * {size} + {{at}}, {{s}})", 24),
-        add_sample=lines(f"{{s}} = load(like, own, height * {size} + {{at}}) + {{s}}", 24),
-        keep_sample=lines(f"store(own, height * {size} + {{at}}, {{s}})", 20),
-        add_block=lines(f"{{s}} = load(like, {level}, {{place}}) + {{s}}", 20),
-        keep_block=lines(f"store({level}, {{place}}, {{s}})", 16),
-        multiply=lines("store(a.out, place + {place}, {s} * inverse)", 16),
-        divide=lines("store(a.out, place + {place}, {s} / count)", 16),
     )  # fmt: skip
     module = make_module(source, f"gradients of weights in tiles of {height} × {vectors}")
     found: Kernel = module.weights
@@ -145,7 +139,7 @@ def gradient_tile(run: int, outputs: int, work: int) -> tuple[int, int]:
 
     def cost(tile: tuple[int, int]) -> float:
         height, q = tile
-        return -(-run // height) * (vectors / q) * (max(height * q, height + q, 6) + 0.5)
+        return -(-run // height) * (vectors / q) * instructions(height, q)
 
     fitting = [
         (height, q) for height in HEIGHTS for q in (1, 2, 3)
@@ -157,9 +151,9 @@ def gradient_tile(run: int, outputs: int, work: int) -> tuple[int, int]:
 @kernel(batch=int64s, begin=int, bias_begin=int, groups=int, outputs=int, inputs=int, taps=int, lanes=int,
         block=floats, block_stride=int, out=floats, bias=floats)  # fmt: skip
 def pack_forward(rank, size, barrier, a):
-    """Write weights (groups·outputs, inputs, taps) as (groups, taps, inputs, lanes), and the bias as (groups, lanes).
+    """Write weights (groups·outputs, inputs, taps) as (groups, panels, taps, inputs, 16), and the bias as (groups, lanes).
 
-    Lanes from `outputs` on are +0, as is the bias if bias_begin is negative.
+    A panel is 16 outputs. Lanes from `outputs` on are +0, as is the bias if bias_begin is negative.
     """
     params = floats(item(a.batch, PARAMS))
     block = shift(a.block, rank * a.block_stride)
@@ -169,32 +163,45 @@ def pack_forward(rank, size, barrier, a):
         g, o0 = t // vectors, t % vectors * 16
         own = min(16, a.outputs - o0)
         source = shift(params, a.begin + (g * a.outputs + o0) * row)
-        out = shift(a.out, g * row * a.lanes + o0)
+        out = shift(a.out, g * row * a.lanes + o0 * row)
         for o in range(16):
             known = o < own and a.bias_begin >= 0
             put(a.bias, g * a.lanes + o0 + o, item(params, a.bias_begin + g * a.outputs + o0 + o) if known else ZERO)
+        k, tap = ZERO_PLACE, ZERO_PLACE
         for m0 in range(0, row, 16):
             count = min(16, row - m0)
             if own == 16 and count == 16:
+                if a.taps == 1:
+                    transpose16(source, m0, row, out, m0 * 16, 16)
+                    continue
                 transpose16(source, m0, row, block, 0, 16)
             else:
                 for m in range(count):
                     for o in range(16):
                         put(block, m * 16 + o, item(source, o * row + m0 + m) if o < own else ZERO)
+            if a.taps == 1:
+                k = m0
             for m in range(count):
-                k, tap = (m0 + m) // a.taps, (m0 + m) % a.taps
-                store(out, (tap * a.inputs + k) * a.lanes, load(zeros(16), block, m * 16))
+                store(out, (tap * a.inputs + k) * 16, load(zeros(16), block, m * 16))
+                tap += 1
+                if tap == a.taps:
+                    tap, k = ZERO_PLACE, k + 1
 
 
-@kernel(packed=floats, blocks=int, inputs=int, in_lanes=int, out_lanes=int, out=floats)
+@kernel(packed=floats, groups=int, taps=int, inputs=int, in_lanes=int, out_lanes=int, out=floats)
 def pack_transposed(rank, size, barrier, a):
-    """Write blocks (inputs, out_lanes) as blocks (out_lanes, in_lanes). Lanes from `inputs` on are arbitrary."""
+    """Write weights as pack_forward writes them as (groups, panels of inputs, taps, outputs, 16).
+
+    The number of outputs is a whole number of vectors. Lanes from `inputs` on are arbitrary.
+    """
     across, down = a.out_lanes // 16, a.in_lanes // 16
-    begin, end = part_of(rank, size, a.blocks * across * down)
+    begin, end = part_of(rank, size, a.groups * across * down * a.taps)
     for t in range(begin, end):
-        o0, k0, block = t % across * 16, t // across % down * 16, t // across // down
-        source = (block * a.inputs + k0) * a.out_lanes + o0
-        transpose16(a.packed, source, a.out_lanes, a.out, (block * a.out_lanes + o0) * a.in_lanes + k0, a.in_lanes)
+        tap, line = t % a.taps, t // a.taps
+        o, k, g = line % across, line // across % down, line // across // down
+        source = ((g * across + o) * a.taps + tap) * a.inputs + k * 16
+        out = ((g * down + k) * a.taps + tap) * a.out_lanes + o * 16
+        transpose16(a.packed, source * 16, 16, a.out, out * 16, 16)
 
 
 @kernel(batch=int64s, begin=int, groups=int, outputs=int, inputs=int, taps=int, tap_columns=int, tap_row=int,
@@ -213,11 +220,18 @@ def unpack_gradient(rank, size, barrier, a):
         m0, o0, g = t % blocks * 16, t // blocks % vectors * 16, t // blocks // vectors
         count, own = min(16, row - m0), min(16, a.outputs - o0)
         out = shift(grads, a.begin + (g * a.outputs + o0) * row + m0)
+        tap_rows = a.taps // a.tap_columns
+        first = g * tap_rows
+        k, tap = m0 // a.taps, m0 % a.taps
+        tap_row, tap_column = tap // a.tap_columns, tap % a.tap_columns
         for m in range(count):
-            k, tap = (m0 + m) // a.taps, (m0 + m) % a.taps
-            line = (g * (a.taps // a.tap_columns) + tap // a.tap_columns) * a.tap_row
-            line += tap % a.tap_columns * a.tap_column + k
+            line = (first + tap_row) * a.tap_row + tap_column * a.tap_column + k
             store(block, m * 16, load(zeros(16), a.x, line * a.lanes + o0))
+            tap_column += 1
+            if tap_column == a.tap_columns:
+                tap_row, tap_column = tap_row + 1, ZERO_PLACE
+                if tap_row == tap_rows:
+                    tap_row, k = ZERO_PLACE, k + 1
         if own == 16 and count == 16:
             transpose16(block, 0, 16, out, 0, row)
         else:

@@ -177,6 +177,7 @@ class Program:
     """Planned steps with an arena and a BATCH of their own."""
 
     def __init__(self, planned: Steps) -> None:
+        self.steps = planned.steps
         self.arena = aligned(planned.place_buffers() + LINE, dtype=np.uint8)
         self.batch = np.zeros(BATCH_WORDS, np.int64)
         self._kept: list[Structure] = []

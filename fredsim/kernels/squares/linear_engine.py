@@ -34,6 +34,8 @@ def _padded(split: Split) -> tuple[Array, Array]:
 class NumbaLeastSquares(Evaluation, NumbaOperations):
     """Computes gradients of minibatches of µ samples, many at once, on a team of threads; see Engine."""
 
+    why_whole = "a linear model forms whole gradients"
+
     def __init__(self, dataset: Dataset, mu: int, threads: int | None) -> None:
         super().__init__(threads)
         self._dataset, self._mu = dataset, mu

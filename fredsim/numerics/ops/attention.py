@@ -17,12 +17,13 @@ __all__ = ["Attention"]
 
 
 class Kept(NamedTuple):
-    """q, k, v, and the weights p (µ, …, queries, keys), +0 at masked places."""
+    """q, k, v, the weights p (µ, …, queries, keys), +0 at masked places, and which of them dropout leaves, or None."""
 
     q: Array
     k: Array
     v: Array
     p: Array
+    stays: Array | None
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,19 @@ class Attention(Operator):
     those over queries i ascending, from +0, without masked places; a query whose keys are all masked gets +0.
 
     `causal` masks the keys after the query's own place; `masked` masks keys by a fixed pattern, (queries, keys).
-    `scale` is 1/√width, rounded to float32, if it is None.
+    `scale` is 1/√width, rounded to float32, if it is None. With `dropout` the weights p go through it as in Dropout;
+    there is a draw for each of them, also at masked places.
     """
 
     causal: bool = False
     scale: float | None = None
     masked: tuple[tuple[bool, ...], ...] | None = None
+    dropout: float = 0.0
     inputs = 3
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"attention: dropout is {self.dropout}; it must be at least 0 and below 1")
 
     def shape(self, *shapes: Shape) -> Shape:
         """Return (…, queries, values)."""
@@ -64,7 +71,7 @@ class Attention(Operator):
     def forward(
         self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
     ) -> tuple[Array, Kept]:
-        """Keep q, k, v and p."""
+        """Keep q, k, v, p and what dropout leaves."""
         q, k, v = inputs
         seen = self._seen(q.shape[-2], k.shape[-2])
         zero = np.zeros((*q.shape[:-1], k.shape[-2]), np.float32)
@@ -77,8 +84,12 @@ class Attention(Operator):
             parts = np.where(seen, exp32(scores - best[..., None]), np.float32(0))
             total = add_up((parts[..., j] for j in range(parts.shape[-1])), np.zeros_like(best))
             p = np.where(seen, parts / total[..., None], np.float32(0))
-            y = self._combine(p, v, seen)
-        return y, Kept(q, k, v, p)
+            stays = draw(p.shape) >= self.dropout if draw and self.dropout else None
+            y = self._combine(self._dropped(p, stays), v, seen)
+        return y, Kept(q, k, v, p, stays)
+
+    def _dropped(self, values: Array, stays: Array | None) -> Array:
+        return values if stays is None else np.where(stays, values * np.float32(1 / (1 - self.dropout)), np.float32(0))
 
     def _combine(self, weights: Array, rows: Array, seen: Array) -> Array:
         """Return Σ_j weights[…, i, j]·rows[…, j, :], j ascending from +0, over the places that are seen."""
@@ -92,12 +103,13 @@ class Attention(Operator):
         """Return the errors of q, k and v.
 
         e_ij = Σ_d δ_id·v_jd, d ascending; t_ij = (p_ij·(e_ij − Σ_j p_ij·e_ij))·scale; then δ_q = Σ_j t_ij·k_j,
-        δ_k = Σ_i t_ij·q_i, δ_v = Σ_i p_ij·δ_i.
+        δ_k = Σ_i t_ij·q_i, δ_v = Σ_i p_ij·δ_i. With dropout, e and the last p go through it.
         """
-        q, k, v, p = kept
+        q, k, v, p, stays = kept
         seen = self._seen(q.shape[-2], k.shape[-2])
         with quiet():
             e = add_up((error[..., :, None, d] * v[..., None, :, d] for d in range(v.shape[-1])), np.zeros_like(p))
+            e = self._dropped(e, stays)
             mean = np.zeros(p.shape[:-1], np.float32)
             for j in range(p.shape[-1]):
                 mean = np.where(seen[:, j], mean + p[..., j] * e[..., j], mean)
@@ -105,5 +117,5 @@ class Attention(Operator):
             turned = seen.T
             dq = self._combine(t, k, seen)
             dk = self._combine(np.swapaxes(t, -1, -2), q, turned)
-            dv = self._combine(np.swapaxes(p, -1, -2), error, turned)
+            dv = self._combine(np.swapaxes(self._dropped(p, stays), -1, -2), error, turned)
         return [dq, dk, dv]

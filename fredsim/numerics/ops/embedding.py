@@ -14,7 +14,7 @@ __all__ = ["Embedding"]
 
 @dataclass(frozen=True)
 class Embedding(Operator):
-    """From integers (…) to (…, width): row x of the table (rows, width).
+    """From integers (…) to (…, width): row x of the table (rows, width). Floats are cut off to integers.
 
     A sample's own gradient of a row is the sum of δ at the places where the row occurs, in row-major order, from +0.
     """
@@ -35,7 +35,7 @@ class Embedding(Operator):
         self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
     ) -> tuple[Array, Array]:
         """Keep x. Raises ValueError for an integer that is no row's."""
-        (x,) = inputs
+        x = inputs[0].astype(np.int64, copy=False)
         if x.size and not 0 <= x.min() <= x.max() < self.rows:
             raise ValueError(f"embedding: {x.min()} … {x.max()} are no rows of 0 … {self.rows - 1}")
         return tensors["weight"][x], x

@@ -16,7 +16,7 @@ import numpy as np
 from fredsim.numerics.elementary import erfc64, exp64, tanh64
 from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
 
-__all__ = ["Gelu", "LeakyRelu", "Pointwise", "Relu", "Sigmoid", "Silu", "Tanh", "sigmoid64"]
+__all__ = ["Gelu", "LeakyRelu", "Pointwise", "Relu", "Scale", "Shift", "Sigmoid", "Silu", "Tanh", "sigmoid64"]
 
 ZERO, ONE = np.float32(0), np.float32(1)
 ROOT_HALF = 0.70710678118654752440
@@ -83,6 +83,36 @@ class LeakyRelu(Pointwise):
     def slope(self, x: Array) -> Array:
         """Return 1 or the slope."""
         return np.where(x > 0, ONE, np.float32(self.slope_below))
+
+
+@dataclass(frozen=True)
+class Scale(Pointwise):
+    """x·`by`, which is rounded to float32."""
+
+    by: float
+
+    def value(self, x: Array) -> Array:
+        """Return x·by."""
+        return x * np.float32(self.by)
+
+    def slope(self, x: Array) -> Array:
+        """Return by."""
+        return np.full_like(x, self.by)
+
+
+@dataclass(frozen=True)
+class Shift(Pointwise):
+    """x + `by`, which is rounded to float32."""
+
+    by: float
+
+    def value(self, x: Array) -> Array:
+        """Return x + by."""
+        return x + np.float32(self.by)
+
+    def slope(self, x: Array) -> Array:
+        """Return 1."""
+        return np.ones_like(x)
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from fredsim.config.choices import Backend
+from fredsim.config.data import DataRead
 from fredsim.config.document import read_document
-from fredsim.config.experiment import Data, Experiment
+from fredsim.config.experiment import Experiment
+from fredsim.config.models import Recorded, recorded
 from fredsim.config.resolution import resolve
 from fredsim.numerics import CONTRACT
+from fredsim.plugins.user_code import named_modules
 from fredsim.runs.folder.result import Result
 from fredsim.simulation.paths.choice import PathTaken
 
-__all__ = ["CIRCUMSTANCES", "file_changes", "record_difference"]
+__all__ = ["CIRCUMSTANCES", "file_changes", "record_difference", "recorded_module"]
 
 #: Entries that were added after fredsim 1.0.0, with the version that added each: records of earlier ones lack them.
 ADDED: dict[str, tuple[int, ...]] = {"model_files": (1, 1)}
@@ -42,7 +45,8 @@ def record_difference(one: Result, other: Result) -> str | None:
     """
     record, now = one.summary, dict(other.summary)
     config = read_document(one.folder / "config.yaml")
-    experiments = _digests(resolve(config.data, config.place))
+    with recorded(recorded_module(one, config.data)):
+        experiments = _digests(resolve(config.data, config.place))
     now["experiment"] = record.get("experiment") if record.get("experiment") in experiments else experiments[0]
     made = [(said.get("backend"), said.get("config"), said["versions"].get("fredsim")) for said in (record, now)]
     free = CIRCUMSTANCES.keys() - (TAKEN if made[0] == made[1] else set())
@@ -71,6 +75,16 @@ def record_difference(one: Result, other: Result) -> str | None:
     return None
 
 
+def recorded_module(result: Result, config: Mapping[str, Any]) -> Recorded | None:
+    """Return what a folder has of a PyTorch module; None if the run has not ended, or its model is another."""
+    model = config.get("model")
+    if not (result.has_ended and isinstance(model, dict) and str(model.get("name")).startswith("torch:")):
+        return None
+    summary = result.summary
+    code = {name: digest for name, digest in summary.get("code", {}).items() if name in named_modules({"model": model})}
+    return Recorded(result.folder, str(summary.get("numerics")), code, summary.get("model_files", {}))
+
+
 def file_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return a text for each file that a PyTorch module was built from, and that differs from the one it has now."""
     found = []
@@ -93,7 +107,7 @@ def _digests(experiment: Experiment) -> list[str]:
     The configuration has the numbers of rows that the run found, even where the experiment did not give them.
     """
     data = experiment.data
-    if not isinstance(data, Data):
+    if not isinstance(data, DataRead):
         return [experiment.digest]
     some = ((), ("train",), ("validation",), ("train", "validation"))
     given = (data.model_copy(update=dict.fromkeys(keys)) for keys in some)
@@ -141,7 +155,8 @@ def _backend(value: Any, _: object, config: Mapping[str, Any]) -> bool:
 
 def _device(value: Any, record: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     model = config["model"]
-    on_device = (model["device"] if str(model["name"]).startswith("torch:") else record["backend"]) == "cuda"
+    by_torch = record.get("numerics") == "native"
+    on_device = (model["device"] if by_torch else record["backend"]) == "cuda"
     return _text(value) if on_device else value is None
 
 

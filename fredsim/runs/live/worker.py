@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.config.experiment import Experiment
-from fredsim.data.problems import sampler_of
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
@@ -68,7 +67,7 @@ class LiveWorker:
             experiment.threads or threads,
         )
         sampling, streams = experiment.clients.sampling, Streams(experiment.seed)
-        self._sampler = sampler_of(prepared.dataset, sampling, size, streams, prepared.shards)
+        self._sampler = prepared.dataset.sampler(sampling, size, streams, prepared.shards)
         self._steps = local_steps
         self._layout = layout = prepared.model.layout
         self._work = LocalWork(self._engine, layout.size, pushes, local_steps)

@@ -1,4 +1,4 @@
-"""Tells the user, once per command, what an experiment, its data and its results have that was perhaps not meant.
+"""Tells the user, once per command, what is probably a mistake in an experiment, its data or its results.
 
 Nothing here is an error, changes a bit, or is recorded: each remark is a FredsimWarning (fredsim.system.notices).
 """
@@ -15,18 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.config.data import Data
+from fredsim.config.data import AnyData, Data
 from fredsim.config.document import flatten
 from fredsim.config.expansion import Expansion, ResolvedRun
-from fredsim.config.experiment import Experiment, MlpChoice, TorchChoice
+from fredsim.config.experiment import Experiment
 from fredsim.data.datasets import data_root
 from fredsim.data.remarks import about_channels, about_labels, about_samples
 from fredsim.dispatchers.trace_file import COLUMNS, recorded_staleness, survey
 from fredsim.errors import FredsimError, nearest, shown
-from fredsim.native.model import TorchModel
 from fredsim.runs.folder.result import Result
 from fredsim.runs.folder.results import Results
-from fredsim.runs.single.prepared import Prepared, prepare
+from fredsim.runs.single.prepared import prepare
 from fredsim.simulation.schedule.event_log import CLOCK, DONE, EVENTS
 from fredsim.system.notices import warn
 
@@ -41,7 +40,7 @@ MOST_NAMED = 3  # the most runs that a remark names
 
 
 def remark_before(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:
-    """Warn of what experiments and their data have that was perhaps not meant."""
+    """Warn of what is probably a mistake in experiments and their data."""
     seen = set()
     for run in runs:
         for text in (*_about_numbers(run.experiment.plain()), *_about_trace(run.experiment)):
@@ -57,10 +56,11 @@ def remark_before(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | No
                     warn(text)
         model = run.experiment.model
         key = json.dumps([model.model_dump(), data.model_dump(), run.experiment.clients.batch_size], sort_keys=True)
-        if isinstance(model, TorchChoice) and key not in seen:
+        if model.user_code and key not in seen:
             seen.add(key)
             with suppress(FredsimError, MemoryError):
-                for text in _about_module(prepare(run.experiment, root)):
+                prepared = prepare(run.experiment, root)
+                for text in prepared.model.remarks(prepared.dataset.train.x[: run.experiment.clients.batch_size]):
                     warn(text)
 
 
@@ -93,22 +93,12 @@ def _about_trace(experiment: Experiment) -> Iterator[str]:
             yield f"{file}: a trace has no column {named}{more}, which is not used{hint} (known: {', '.join(COLUMNS)})"
 
 
-def _about_module(prepared: Prepared) -> Iterator[str]:
-    """Yield remarks on a PyTorch module."""
-    from fredsim.native.outputs import about_outputs
-
-    model = prepared.model
-    assert isinstance(model, TorchModel)
-    yield from model.remarks
-    yield from about_outputs(model, prepared.dataset, prepared.experiment.clients.batch_size)
-
-
 def _about_data(experiment: Experiment, data: Data, root: str | os.PathLike[str] | None) -> Iterator[str]:
     """Yield remarks on a data set that is read; those on its samples only if it is the user's."""
     found = data.model_copy(update={"normalize": None}).load(data_root(root), experiment.seed)
     yield from about_labels(data.name, found)
     if data.name.startswith("npz:"):
-        scaled = data.normalize is not None or not isinstance(experiment.model, MlpChoice)
+        scaled = data.normalize is not None or not experiment.model.wants_small_samples
         yield from about_samples(data.name, found, scaled=scaled)
     if data.normalize is not None:
         numbers = max(np.size(data.normalize.mean), np.size(data.normalize.std))
@@ -116,7 +106,7 @@ def _about_data(experiment: Experiment, data: Data, root: str | os.PathLike[str]
 
 
 def remark_after(expansion: Expansion, loaded: Result | Results, root: str | os.PathLike[str] | None) -> None:
-    """Warn of runs that ended as they should, but with results that were perhaps not meant.
+    """Warn of runs that ended as they should, but with results that show a probable mistake.
 
     If data or files are gone or damaged, which is no matter of remarks, there are none.
     """
@@ -158,15 +148,17 @@ def runs_at_chance(
 def _is_at_chance(result: Result, experiment: Experiment, root: str | os.PathLike[str] | None) -> bool:
     """Return whether the final error is no less than that of always giving the most frequent label."""
     error = result.summary["validation_error"]
-    if error is None or not isinstance(experiment.data, Data):
+    if error is None:
         return False
-    return bool(error >= CHANCE * _error_of_one_label(experiment.data.model_dump_json(), data_root(root)) > 0)
+    data = experiment.data
+    return bool(error >= CHANCE * _error_of_one_label(type(data), data.model_dump_json(), data_root(root)) > 0)
 
 
 @lru_cache(4)
-def _error_of_one_label(data: str, root: Path) -> float:
+def _error_of_one_label(kind: type[AnyData], data: str, root: Path) -> float:
     """Return the validation error of always giving the most frequent label; 0 without validation rows."""
-    labels = Data.model_validate_json(data).load(root, 0).validation.y
+    found = kind.model_validate_json(data).load(root, 0)
+    labels = found.validation.y[found.validation.y != found.ignored]
     return float(1 - np.bincount(labels).max() / len(labels)) if len(labels) else 0.0
 
 

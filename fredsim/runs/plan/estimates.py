@@ -16,13 +16,10 @@ import numpy as np
 
 from fredsim.config.document import flatten
 from fredsim.config.expansion import ResolvedRun
-from fredsim.config.experiment import Affects, Experiment, MlpChoice, irrelevant_to
+from fredsim.config.experiment import Affects, Experiment, irrelevant_to
 from fredsim.config.resolution import placed
 from fredsim.errors import ConfigError
-from fredsim.native.model import TorchModel
 from fredsim.networks.layout import Layout
-from fredsim.networks.linear import Linear
-from fredsim.networks.mlp import Mlp
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
@@ -109,7 +106,7 @@ def _could_be_a_rule(experiment: Experiment) -> bool:
     more = ("holds", "cancels", "begins", "fetch", "metrics", "proxies")
     own = not contract.built_in and not isinstance(guarded.inner, ElementwiseServer) and experiment.average is None
     plain = contract.pushes == "gradient" and not any(getattr(contract, name) for name in more)
-    return own and plain and isinstance(experiment.model, MlpChoice)
+    return own and plain and not experiment.model.native
 
 
 def _estimate_of(
@@ -242,7 +239,7 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
         guarded.start(np.zeros(1, np.float32), context)
         together = guarded.pushes_until_release() == experiment.clients.count
     if summary["path"] == "hand":
-        most_held, each = tasks, _task_bytes(prepared)
+        most_held, each = tasks, _pending_bytes(prepared)
     else:
         most_held, each = 2 if together else tasks + 1, size
     held = most_held * each
@@ -258,18 +255,16 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     own *= clients * size
-    if isinstance(model, TorchModel) and summary["peak"]:  # that of the clients that had arrived is in it
+    if model.numerics == "native" and summary["peak"]:  # that of the clients that had arrived is in it
         missing = (1 - 1 / max(1, clients)) ** summary["iterations"]  # about the share of the clients that had not
         return most_held, int(summary["peak"] + missing * (own + (0 if together else held)))
-    data *= 4 if isinstance(model, Linear) else 2  # as loaded, and as kernels read it; a gap needs float64, too
+    data *= 4 if model.measured_by == "gap" else 2  # as loaded, and as kernels read it; a gap needs float64, too
     return most_held, held + arrays * size + own + data
 
 
-def _task_bytes(prepared: Prepared) -> int:
-    """Return the bytes of one task's pending passes: samples, losses, errors, activations."""
-    from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
+def _pending_bytes(prepared: Prepared) -> int:
+    """Return the bytes of one task's pending passes, which clients hold on the path `hand`."""
+    from fredsim.kernels.engines import pending_bytes
 
-    mu, model = prepared.experiment.clients.batch_size, prepared.model
-    assert isinstance(model, Mlp)  # no other takes path hand
-    layout = WorkspaceLayout(model.sizes, mu, block_size(mu), 1)
-    return 4 * (2 * mu + int(layout.error_offsets[-1]) + int(layout.activation_offsets[-1]))
+    assert prepared.model.graph is not None  # no other network takes this path
+    return pending_bytes(prepared.model.graph, prepared.experiment.clients.batch_size)

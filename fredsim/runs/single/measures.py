@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fredsim.compute.objectives import Measure, engine_gradient_norm, gap, gradient_norm
 from fredsim.config.choices import Backend
-from fredsim.networks.linear import Linear
 from fredsim.runs.single.prepared import Prepared
 from fredsim.simulation.paths.engines import make_engine
 
@@ -15,10 +14,10 @@ def measures_of(prepared: Prepared, backend: Backend, threads: int) -> dict[str,
     """Return, by column name, the functions that measure the parameters at each row of metrics.csv."""
     found: dict[str, Measure] = {}
     model, dataset = prepared.model, prepared.dataset
-    if isinstance(model, Linear):
+    if model.measured_by == "gap":
         found["gap"] = gap(dataset)
     if prepared.experiment.evaluation.gradient_norm:
-        if isinstance(model, Linear):
+        if model.measured_by == "gap":
             found["gradient_norm"] = gradient_norm(dataset)
         else:
             found["gradient_norm"] = engine_gradient_norm(

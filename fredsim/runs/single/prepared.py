@@ -7,25 +7,23 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fredsim.config.data import Data
+from fredsim.config.data import DataRead
 from fredsim.config.each_run import for_each_run
 from fredsim.config.expansion import ResolvedRun
-from fredsim.config.experiment import Evaluation, Experiment, LinearChoice, TorchChoice
+from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.partition import Lists, PartitionChoice, make_shards
 from fredsim.config.resolution import check_batch, placed
 from fredsim.data.datasets import Dataset, data_root
 from fredsim.data.shards import Shards
 from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError
-from fredsim.native.model import TorchModel
-from fredsim.networks.linear import Linear
-from fredsim.networks.mlp import Mlp
+from fredsim.networks.network import Network
 from fredsim.runs.single.opening import make_server
 from fredsim.runs.single.sizes import check_sizes
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors
 
-__all__ = ["Prepared", "check_data", "model_files", "prepare"]
+__all__ = ["Prepared", "check_data", "deal_shards", "model_files", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Prepared:
 
     experiment: Experiment
     dataset: Dataset
-    model: Mlp | Linear | TorchModel
+    model: Network
     length: Length
     interval: Interval
     shards: Shards | None = None
@@ -45,7 +43,7 @@ class Prepared:
     @property
     def model_files(self) -> dict[str, str]:
         """The SHA-256 of the files that a PyTorch module is built from, by name; {} for other models."""
-        return self.model.files if isinstance(self.model, TorchModel) else {}
+        return dict(self.model.files)
 
 
 @memory_errors()
@@ -58,11 +56,11 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     data = experiment.data
     dataset = data.load(data_root(root), experiment.seed)
     rows = {}
-    if isinstance(data, Data):
+    if isinstance(data, DataRead):
         rows = {"train": len(dataset.train), "validation": len(dataset.validation)}
     experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
     check_batch(experiment, len(dataset.train))
-    model = _make_model(experiment, dataset)
+    model = experiment.model.network(dataset, experiment.seed)
     batches, steps = len(dataset.train) // experiment.clients.batch_size, 1
     if experiment.epochs or experiment.evaluation.unit == "epochs":
         steps = local_steps or make_server(experiment)[1].local_steps
@@ -71,17 +69,15 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
         raise ConfigError(f"epochs is {experiment.epochs}; that is {iterations:,} iterations, and 2³² are too many")
     until = None if experiment.seconds is None else nanoseconds(experiment.seconds, "seconds")
     length = Length(iterations, experiment.updates, until)
-    if not isinstance(model, TorchModel):
-        check_sizes(experiment, model, length)
-    clients = experiment.clients
-    deal = _deal if isinstance(clients.partition, Lists) else _deal_once  # a file may have changed
-    shards = deal(clients.partition, dataset, clients.count, experiment.seed)
-    return Prepared(experiment, dataset, model, length, _interval(experiment.evaluation, batches, steps), shards)
+    if model.graph is not None:
+        check_sizes(experiment, model.graph, length)
+    interval = _interval(experiment.evaluation, batches, steps)
+    return Prepared(experiment, dataset, model, length, interval, deal_shards(experiment, dataset))
 
 
 def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
     """Return the SHA-256 of the files that a PyTorch module is built from now, by name; raise as `prepare` does."""
-    return prepare(experiment, root).model_files if isinstance(experiment.model, TorchChoice) else {}
+    return prepare(experiment, root).model_files if experiment.model.user_code else {}
 
 
 def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:
@@ -92,6 +88,13 @@ def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None)
             prepare(run.experiment, root)
 
     for_each_run(runs, check, lambda run: run.label)
+
+
+def deal_shards(experiment: Experiment, dataset: Dataset) -> Shards | None:
+    """Return which training rows each client has; None if all share them. Raises ConfigError, DataError."""
+    clients = experiment.clients
+    deal = _deal if isinstance(clients.partition, Lists) else _deal_once  # a file may have changed
+    return deal(clients.partition, dataset, clients.count, experiment.seed)
 
 
 def _deal(partition: PartitionChoice, dataset: Dataset, clients: int, seed: int) -> Shards | None:
@@ -118,20 +121,3 @@ def nanoseconds(seconds: float, key: str) -> int:
     if not 0 < found < LAST:
         raise ConfigError(f"{key} is {seconds:g} seconds; the clock counts from 1e-9 to {LAST / 1e9:.0f}")
     return found
-
-
-def _make_model(experiment: Experiment, dataset: Dataset) -> Mlp | Linear | TorchModel:
-    choice = experiment.model
-    if isinstance(choice, LinearChoice):
-        options = {} if isinstance(choice.init, str) else choice.init.model_dump()
-        name = options.pop("name", choice.init)
-        return Linear(dataset.inputs, name, **options)
-    if isinstance(choice, TorchChoice):
-        shape = dataset.shape or (dataset.inputs,)
-        return TorchModel(choice.name, choice.hyper, choice.device, shape, dataset.classes, experiment.seed)
-    init = choice.init
-    return Mlp(
-        sizes=(dataset.inputs, *choice.hidden, dataset.classes),
-        init=init if isinstance(init, str) else init.name,
-        std=1.0 if isinstance(init, str) else init.std,
-    )

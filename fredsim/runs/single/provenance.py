@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fredsim.compute.engines import Engine, NativeEngine
+from fredsim.compute.engines import Engine
 from fredsim.config.choices import Backend
 from fredsim.data.datasets import Dataset
 from fredsim.numerics import CONTRACT
@@ -21,7 +21,7 @@ __all__ = ["changed_provenance", "provenance"]
 
 def provenance(backend: Backend, engine: Engine, choice: Choice, dataset: Dataset) -> dict[str, Any]:
     """Return the part of summary.json that says how and where a run was computed."""
-    packages = ("fredsim", "numpy", "numba", *(("torch",) if isinstance(engine, NativeEngine) else ()))
+    packages = ("fredsim", "numpy", "numba", *engine.packages)
     return {
         "backend": backend,
         "device": engine.device_name,
@@ -30,7 +30,7 @@ def provenance(backend: Backend, engine: Engine, choice: Choice, dataset: Datase
         "path_why": choice.why,
         "machine": platform.machine(),
         "processor": processor_name(),
-        **(engine.facts() if isinstance(engine, NativeEngine) else {"numerics": "portable"}),
+        **engine.facts(),
         "contract": CONTRACT,
         "data": dataset.digest,
         "git": git_commit(Path.cwd()),

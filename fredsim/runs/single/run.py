@@ -14,7 +14,6 @@ import numpy as np
 from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
-from fredsim.data.problems import sampler_of
 from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import imported_anew
@@ -270,7 +269,7 @@ class Run:
             server=server,
             dispatcher=dispatcher,
             protocol=protocol,
-            sampler=sampler_of(prepared.dataset, experiment.clients.sampling, size, streams, prepared.shards),
+            sampler=prepared.dataset.sampler(experiment.clients.sampling, size, streams, prepared.shards),
             streams=streams,
             clients=experiment.clients.count,
             length=prepared.length,  # of the whole run, even if only a part is done now: the path depends on it

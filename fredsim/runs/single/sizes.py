@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from fredsim.config.experiment import Experiment, MlpChoice
+import math
+
+from fredsim.config.experiment import Experiment
 from fredsim.errors import shown
-from fredsim.networks.linear import Linear
-from fredsim.networks.mlp import Mlp
+from fredsim.networks.graph import Graph
 from fredsim.simulation.schedule.length import Length
 from fredsim.system.memory import refuse_beyond_memory
 
@@ -15,18 +16,17 @@ COPIES = 4  # of the parameters: the initial ones, the server's, the engine's, a
 ROW = 32  # temporary bytes for the choice of one sample
 
 
-def check_sizes(experiment: Experiment, model: Mlp | Linear, length: Length) -> None:
+def check_sizes(experiment: Experiment, graph: Graph, length: Length) -> None:
     """Raise ConfigError, naming the key to lower, if a run needs more memory than the machine has.
 
     The parameters, and the minibatches that are computed together, are counted.
     """
-    clients, size = experiment.clients, model.layout.size
-    inputs, *widths = model.sizes if isinstance(model, Mlp) else (size, 1)
-    if isinstance(experiment.model, MlpChoice):  # a linear one is smaller than its data
-        of = f"{size:,} parameters, of {inputs:,} inputs and {widths[-1]:,} classes, take"
-        what = f"model.hidden is {shown(experiment.model.hidden)}; {of}"
+    clients, size, inputs = experiment.clients, graph.layout.size, math.prod(graph.sample)
+    if key := experiment.model.sized_by:
+        of = f"{size:,} parameters, of {inputs:,} inputs and {math.prod(graph.shapes[-1]):,} classes, take"
+        what = f"model.{key} is {shown(getattr(experiment.model, key))}; {of}"
         refuse_beyond_memory(COPIES * 4 * size, what, "make the model smaller")
-    minibatch = 4 * (clients.batch_size * (inputs + 2 * sum(widths)) + size)
+    minibatch = 4 * (clients.batch_size * (inputs + graph.values) + size)
     of = "the samples, activations and gradient of one minibatch take"
     refuse_beyond_memory(minibatch, f"clients.batch_size is {clients.batch_size}; {of}", "lower it")
     together = min(experiment.window or 1, clients.count, length.events or clients.count)

@@ -29,7 +29,7 @@ def recorded_expansion(folder: Path) -> Expansion:
     if not os.path.lexists(folder / "sweep.yaml"):
         raise OutputError(f"{folder / 'sweep.yaml'}: is gone; put it back, or run the sweep again")
     if os.path.lexists(folder / "config.yaml"):
-        raise OutputError(f"{folder / 'config.yaml'}: is none that a sweep writes; take it away")
+        raise OutputError(f"{folder / 'config.yaml'}: is not written by a sweep; remove it")
     return open_expansion(str(folder))
 
 

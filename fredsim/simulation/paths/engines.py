@@ -18,9 +18,7 @@ from fredsim.config.choices import Backend
 from fredsim.data.datasets import Dataset
 from fredsim.data.problems import Quadratic
 from fredsim.errors import ConfigError
-from fredsim.native.model import TorchModel
-from fredsim.networks.linear import Linear
-from fredsim.networks.mlp import Mlp
+from fredsim.networks.network import Network
 from fredsim.numerics.distributions import Draw
 
 __all__ = ["make_engine", "make_operations", "resolve_backend"]
@@ -54,44 +52,25 @@ class HostDraws:
         return self._draw(*counter, **named)
 
 
-def make_engine(
-    backend: Backend, model: Mlp | Linear | TorchModel, dataset: Dataset, mu: int, threads: int | None
-) -> Engine:
+def make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, threads: int | None) -> Engine:
     """Return a backend's engine for minibatches of µ samples; `threads` None means one thread per processor.
 
-    A PyTorch module has an engine of its own, which takes the servers' operations from the backend. Raises ConfigError
-    if something that the backend needs is missing.
+    A network without a graph has an engine of its own, which takes the servers' operations from the backend. Raises
+    ConfigError if something that the backend needs is missing, or if it cannot compute the network.
     """
-    if backend == "numpy" and isinstance(model, Mlp | Linear):
-        return NumpyQuadratic(dataset) if isinstance(dataset, Quadratic) else GraphEngine(model.graph, dataset)
-    if isinstance(model, Linear):
-        return _make_linear_engine(backend, dataset, mu, threads)
-    if not isinstance(model, Mlp):
-        from fredsim.native.engine import TorchEngine
+    if network.graph is None:
+        from fredsim.native.engine import make_engine as native
 
-        return TorchEngine(model, dataset, mu, threads, make_operations(backend, threads))
+        return native(network, dataset, mu, threads, make_operations(backend, threads))
+    if backend == "numpy":
+        return NumpyQuadratic(dataset) if isinstance(dataset, Quadratic) else GraphEngine(network.graph, dataset)
     if backend == "cuda":
-        from fredsim.cuda.engine import CudaEngine
+        from fredsim.cuda.engines import make_engine as cuda
 
-        return CudaEngine(model, dataset, mu, HostDraws())
-    from fredsim.kernels.mlp.engine import NumbaEngine
+        return cuda(network.graph, dataset, mu, HostDraws())
+    from fredsim.kernels.engines import make_engine as numba
 
-    return NumbaEngine(model, dataset, mu, threads)
-
-
-def _make_linear_engine(backend: Backend, dataset: Dataset, mu: int, threads: int | None) -> Engine:
-    """Return the engine of a linear model: for least squares on rows with targets, or for a quadratic."""
-    if backend == "cuda":
-        from fredsim.cuda.squares_engine import CudaLeastSquares, CudaQuadratic
-
-        draws = HostDraws()
-        return CudaQuadratic(dataset, draws) if isinstance(dataset, Quadratic) else CudaLeastSquares(dataset, mu, draws)
-    from fredsim.kernels.squares.linear_engine import NumbaLeastSquares
-    from fredsim.kernels.squares.quadratic_engine import NumbaQuadratic
-
-    if isinstance(dataset, Quadratic):
-        return NumbaQuadratic(dataset, threads)
-    return NumbaLeastSquares(dataset, mu, threads)
+    return numba(network.graph, dataset, mu, threads)
 
 
 def make_operations(backend: Backend, threads: int | None) -> BackendOperations:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class BinaryCrossEntropy(Loss):
     It is computed in float64 and rounded once for each element; elements are added in row-major order from +0 and
     divided by n once. The error is (σ(z) − y)/n, with σ(z) − y in float64, rounded once.
     """
+
+    measured_by: ClassVar[Literal["error", "loss"]] = "error"
 
     def check(self, output: Shape, target: Shape) -> None:
         """Take two equal shapes; a target () stands for (1,)."""

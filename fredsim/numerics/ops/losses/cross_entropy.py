@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -28,6 +29,8 @@ class CrossEntropy(Loss):
     With label smoothing ε the loss of a place is (1 − ε)·(loss) + ε·(the mean over classes of log Σ exp(z − max) −
     (z_j − max)), j ascending, and the label's 1 becomes (1 − ε) + ε/classes, the others' 0 becomes ε/classes.
     """
+
+    measured_by: ClassVar[Literal["error", "loss"]] = "error"
 
     smoothing: float = 0.0
     ignored: int | None = None

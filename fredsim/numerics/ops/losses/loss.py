@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from fredsim.numerics.ops.operator import Array, Shape
 
@@ -20,6 +20,9 @@ class Losses(NamedTuple):
 class Loss(ABC):
     """A loss of one output and one target a sample. A minibatch's loss is the mean of its samples'."""
 
+    #: What tells how good outputs are: the rate of wrong answers, or nothing but the loss.
+    measured_by: ClassVar[Literal["error", "loss"]] = "loss"
+
     @abstractmethod
     def check(self, output: Shape, target: Shape) -> None:
         """Raise ValueError, which names the shapes, if outputs and targets of these shapes have no such loss."""
@@ -29,6 +32,9 @@ class Loss(ABC):
         """Return the losses of samples, and their errors."""
 
     def wrong(self, output: Array, target: Array) -> Array | None:
-        """Return the share of wrong answers of each sample, float64 (µ,); None if no answer is right or wrong."""
+        """Return the share of wrong answers of each sample, float64 (µ,); None if no answer is right or wrong.
+
+        None is for losses that are not `measured_by` the error.
+        """
         del output, target
         return None

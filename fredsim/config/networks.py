@@ -1,0 +1,140 @@
+"""The key `model`: networks that come with fredsim as graphs (fredsim.networks.zoo)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from fredsim.config.choices import Init
+from fredsim.config.models import NetworkChoice, Normal
+from fredsim.data.datasets import Dataset
+from fredsim.errors import ConfigError
+from fredsim.hyper import PositiveInt
+from fredsim.networks.drawn import DrawnNetwork
+from fredsim.networks.graph import Graph
+from fredsim.networks.zoo.gpt import gpt
+from fredsim.networks.zoo.lenet import lenet
+from fredsim.networks.zoo.resnet import resnet
+from fredsim.networks.zoo.vgg import vgg
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
+from fredsim.numerics.ops.losses.loss import Loss
+
+__all__ = ["GptChoice", "LenetChoice", "ResnetChoice", "VggChoice", "ZooChoice"]
+
+REMEDY = "give other data, or another model"
+
+
+class ZooChoice(NetworkChoice):
+    """A network that comes with fredsim; it is for images, unless it is for sequences of tokens."""
+
+    citation: ClassVar[str] = ""
+    of_sequences: ClassVar[bool] = False
+
+    name: str
+    init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = "he"
+    """The initial weights: `he`, `glorot`, `zeros`, `normal`, or `{name: normal, std: 0.1}`, with biases of 0; or
+    `torch`: weights and biases uniform between ±1/√inputs. Norms start from γ = 1 and β = 0."""
+
+    @abstractmethod
+    def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
+        """Return the graph. Raises ValueError for samples that it does not take."""
+
+    def network(self, dataset: Dataset, seed: int) -> DrawnNetwork:
+        """Return it, for the data set's samples and classes."""
+        del seed
+        shape = dataset.shape or (dataset.inputs,)
+        if self.of_sequences != dataset.sequences:
+            kinds = f"samples of shape {shape}, with one label each", "sequences, with a label for each token"
+            wants, has = kinds[1] if self.of_sequences else "images", kinds[dataset.sequences]
+            raise ConfigError(f"model.name is {self.name}, which takes {wants}; the data are {has}: {REMEDY}")
+        try:
+            graph = self.of(dataset.classes, shape, CrossEntropy(ignored=dataset.ignored))
+        except ValueError as error:
+            raise ConfigError(f"model.name: {error}; {REMEDY}") from None
+        init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
+        return DrawnNetwork(graph, init, std)
+
+
+class LenetChoice(ZooChoice):
+    """Caffe's LeNet: two convolutions 5×5, each followed by max pooling, then 500 units; for images from 16×16 on."""
+
+    citation = "Wen et al. 2017, TernGrad, arXiv:1705.07878"
+
+    name: Literal["lenet"]
+
+    def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
+        """Return the graph."""
+        return lenet(classes, shape, loss)
+
+
+class ResnetChoice(ZooChoice):
+    """A residual network for small images, with GroupNorm for BatchNorm."""
+
+    citation = "He et al. 2016, arXiv:1512.03385; Wu and He 2018, arXiv:1803.08494"
+    sized_by = "width"
+
+    name: Literal["resnet"]
+    depth: PositiveInt = 8
+    """The number of layers, 6n + 2: three stages of n blocks, each of two convolutions 3×3."""
+    width: Annotated[PositiveInt, Field(multiple_of=8)] = 16
+    """The channels of the first stage, a multiple of 8; each of the others has twice as many as the one before."""
+
+    @field_validator("depth")
+    @classmethod
+    def check(cls, depth: int) -> int:
+        """Refuse another depth."""
+        if depth < 8 or depth % 6 != 2:
+            raise ValueError(f"is {depth}; it must be 6n + 2, such as 8, 14 or 20")
+        return depth
+
+    def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
+        """Return the graph."""
+        return resnet(classes, shape, self.depth, self.width, loss)
+
+
+class VggChoice(ZooChoice):
+    """A small VGG: at each width two convolutions 3×3 with batch norm, then max pooling; last a dense layer."""
+
+    citation = "Simonyan and Zisserman 2015, arXiv:1409.1556; Ioffe and Szegedy 2015, arXiv:1502.03167"
+    sized_by = "widths"
+
+    name: Literal["vgg"]
+    widths: Annotated[list[PositiveInt], Field(min_length=1, examples=[[32, 64]])] = Field(
+        default_factory=lambda: [16, 32, 64]
+    )
+    """The channels of each stage, after which the image is halved."""
+
+    def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
+        """Return the graph."""
+        return vgg(classes, shape, self.widths, loss)
+
+
+class GptChoice(ZooChoice):
+    """A decoder-only transformer for sequences of tokens, with layer norm before each part, GELU, and a tied head."""
+
+    citation = "Radford et al. 2019, Language models are unsupervised multitask learners (GPT-2)"
+    of_sequences = True
+    sized_by = "width"
+
+    name: Literal["gpt"]
+    init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = Normal(name="normal", std=0.02)
+    """The initial weights and tables: as of the other networks; by default N(0, 0.02²), as of GPT-2."""
+    width: PositiveInt = 64
+    """The numbers by which a token is represented; a multiple of `heads`."""
+    layers: PositiveInt = 2
+    """The number of layers, each of attention and a dense part of four times the width."""
+    heads: PositiveInt = 4
+    """The number of heads of each layer's attention."""
+
+    @model_validator(mode="after")
+    def check_heads(self) -> Self:
+        """Refuse heads that do not divide the width."""
+        if self.width % self.heads:
+            raise ValueError(f"width is {self.width} and heads {self.heads}; the width must be a multiple of the heads")
+        return self
+
+    def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
+        """Return the graph."""
+        return gpt(classes, shape, self.width, self.layers, self.heads, loss)

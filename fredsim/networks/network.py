@@ -1,0 +1,70 @@
+"""The interface of a network: what the program asks of it, whatever it consists of."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.networks.graph import Graph
+from fredsim.networks.layout import Layout
+from fredsim.numerics.streams import Streams
+
+__all__ = ["MeasuredBy", "Network", "Numerics"]
+
+Numerics = Literal["portable", "native"]
+MeasuredBy = Literal["error", "gap", "loss"]
+
+
+class Network(ABC):
+    """A network. Its gradients are computed by an engine (fredsim.compute.engines).
+
+    `portable` networks have a graph, and the same bits on every machine; `native` ones have none, and the arithmetic of
+    the library that they are written in.
+    """
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """The names and shapes of its parameters, in the order of the flat vector."""
+
+    @property
+    @abstractmethod
+    def graph(self) -> Graph | None:
+        """The operators that it consists of, and its loss; None if only a library of its own can compute it."""
+
+    @abstractmethod
+    def initial(self, streams: Streams) -> NDArray[np.float32]:
+        """Return the initial parameters, float32 (P,)."""
+
+    @property
+    def numerics(self) -> Numerics:
+        """Whether its bits are those of the contract (docs/numerics.md), or those of a library on one machine."""
+        return "native" if self.graph is None else "portable"
+
+    @property
+    def measured_by(self) -> MeasuredBy:
+        """What tells how good its parameters are: the rate of wrong answers; f − f*; or nothing but the loss."""
+        return "error" if self.graph is None else self.graph.loss.measured_by
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The SHA-256 of the files that it was made from, by name."""
+        return {}
+
+    @property
+    def code(self) -> Mapping[str, str]:
+        """The SHA-256 of the modules that a network read from a folder of results was made from; {} of others."""
+        return {}
+
+    def saved(self) -> dict[str, bytes]:
+        """Return the contents, by name, of files for a run's folder, if its configuration alone does not say it all."""
+        return {}
+
+    def remarks(self, x: NDArray[Any]) -> Iterator[str]:
+        """Yield what about it was perhaps not meant; `x` (µ, …) are the samples of a minibatch."""
+        del x
+        yield from ()

@@ -1,0 +1,80 @@
+"""Products of matrices that both depend on the sample, and softmax: what attention consists of, for other uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
+from fredsim.numerics.ops.sums import add_up
+from fredsim.numerics.oracle import softmax
+
+__all__ = ["MatMul", "Softmax"]
+
+
+@dataclass(frozen=True)
+class MatMul(Operator):
+    """From a (…, rows, k) and b (…, k, columns) to Σ_k a·b, (…, rows, columns): k ascending, from +0.
+
+    The errors are Σ δ·b over columns and Σ a·δ over rows, ascending from +0.
+    """
+
+    inputs: ClassVar[int | None] = 2
+
+    def shape(self, *shapes: Shape) -> Shape:
+        """Return (…, rows, columns)."""
+        a, b = shapes
+        if min(len(a), len(b)) < 2 or a[:-2] != b[:-2] or a[-1] != b[-2]:
+            raise ValueError(f"matmul: takes a (…, rows, k) and b (…, k, columns), not {a} and {b}")
+        return (*a[:-1], b[-1])
+
+    def forward(
+        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
+    ) -> tuple[Array, tuple[Array, Array]]:
+        """Keep both inputs."""
+        a, b = inputs
+        return _product(a, b), (a, b)
+
+    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Mapping[str, Array]) -> list[Array | None]:
+        """Return both errors."""
+        a, b = kept
+        return [_product(error, np.swapaxes(b, -1, -2)), _product(np.swapaxes(a, -1, -2), error)]
+
+
+def _product(a: Array, b: Array) -> Array:
+    zero = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
+    with quiet():
+        return add_up((a[..., :, k, None] * b[..., None, k, :] for k in range(a.shape[-1])), zero)
+
+
+@dataclass(frozen=True)
+class Softmax(Operator):
+    """p = exp(x − max)/Σ exp(x − max) over the last axis, summed ascending from +0, as in cross-entropy.
+
+    The input error is p·(δ − Σ p·δ), the sum ascending from +0.
+    """
+
+    def shape(self, *shapes: Shape) -> Shape:
+        """Return the input's shape."""
+        (x,) = shapes
+        if not x:
+            raise ValueError("softmax: takes samples of shape (…, classes), not ()")
+        return x
+
+    def forward(
+        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
+    ) -> tuple[Array, Array]:
+        """Keep p."""
+        (x,) = inputs
+        p = softmax(x.reshape(-1, x.shape[-1]))[0].reshape(x.shape)
+        return p, p
+
+    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+        """Return the input error."""
+        p = kept
+        with quiet():
+            mean = add_up((p[..., j] * error[..., j] for j in range(p.shape[-1])), np.zeros(p.shape[:-1], np.float32))
+            return [p * (error - mean[..., None])]
