@@ -113,6 +113,7 @@ def merge(sums, rows, width, stack, pitch, level, index, last):
 def weight_gradient(height: int, vectors: int) -> Kernel:
     """Return the kernel for tiles of this size."""
     sums = [(k, q) for k in range(height) for q in range(vectors)]
+
     def lines(form: str) -> str:
         made = [form.format(s=f"s{k}_{q}", at=(k * vectors + q) * LANES) for k, q in sums]
         return ("\n" + " " * 20).join(made)

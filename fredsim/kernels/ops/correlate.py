@@ -41,7 +41,7 @@ SAMPLES = (1, 2, 4)
 PIXELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24)
 SMALL_WORK = 200_000  # multiply-adds below which a tile's size does not matter, so that less is compiled
 
-HEAD = '''
+HEAD = """
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.vector import broadcast, load, zeros
@@ -59,9 +59,9 @@ def correlate(rank, size, barrier, a):
     params = floats(item(a.batch, PARAMS))
     weights = params if a.direct else a.w
     biases = a.bias if a.bias_begin < 0 else shift(params, a.bias_begin)
-'''
+"""
 #: The pixels of a tile are neighbours in a row.
-ALONG = '''
+ALONG = """
     whole = a.samples // {S}
     sets = whole + a.samples % {S}
     begin, end = part_of(rank, size, sets * a.rows * a.blocks)
@@ -101,9 +101,9 @@ ALONG = '''
         if block == 0:
             for s in range({S} if chosen < whole else 1):
                 clear_halo(shift(line, s * a.sample), y == 0, a.width, a.gap)
-'''
+"""
 #: The pixels of a tile are the same place of several samples, so that no tap outside of the input's columns is added.
-ACROSS = '''
+ACROSS = """
     begin, end = part_of(rank, size, a.rows * a.columns * a.blocks)
     step, x_run, o_step = a.x_sample, a.direction * a.channels, a.sample
     for t in range(begin, end):
@@ -134,7 +134,7 @@ ACROSS = '''
         if block == 0 and column == 0:
             for s in range(a.samples):
                 clear_halo(shift(line, s * a.sample), y == 0, a.width, a.gap)
-'''
+"""
 
 
 def _tile(samples: int, pixels: int, vectors: int) -> str:
@@ -181,7 +181,9 @@ def spans(direction: int, scale: int, first: int, taps: int, size: int, count: i
     found = []
     for x in range(count):
         at = scale * x + first
-        begin, end = (max(0, -at), min(taps, size - at)) if direction > 0 else (max(0, at - size + 1), min(taps, at + 1))
+        begin, end = (
+            (max(0, -at), min(taps, size - at)) if direction > 0 else (max(0, at - size + 1), min(taps, at + 1))
+        )
         found.append((begin, max(begin, end)))
     return found
 
@@ -194,9 +196,7 @@ def instructions(inputs: int, vectors: int) -> int:
     return max(2 * inputs * vectors + vectors + (inputs if vectors > 1 else 0), 16) + 1
 
 
-def tile_of(
-    samples: int, reached: Sequence[tuple[int, int]], outputs: int, work: int, *, direct: bool = False
-) -> Tile:
+def tile_of(samples: int, reached: Sequence[tuple[int, int]], outputs: int, work: int, *, direct: bool = False) -> Tile:
     """Return the size of tile that takes least time for rows of pixels that reach so many taps; see `spans`.
 
     If weights are read `direct`ly, in rows that are far apart, several vectors of a row are read at once.
@@ -212,7 +212,9 @@ def tile_of(
             steps = -(-samples // p) * sum(end - begin for begin, end in reached)
         else:
             starts = [min(j, columns - p) for j in range(0, columns, p)]
-            taps = [max(reached[j + p - 1][1], reached[j][1]) - min(reached[j + p - 1][0], reached[j][0]) for j in starts]
+            taps = [
+                max(reached[j + p - 1][1], reached[j][1]) - min(reached[j + p - 1][0], reached[j][0]) for j in starts
+            ]
             steps = sum(taps) * (samples // s + samples % s)
         return steps * -(-vectors // q) * instructions(s * p, q)
 

@@ -39,7 +39,9 @@ def find_joined(graph: Graph) -> Joined:
     for number, node in enumerate(graph.nodes, start=1):
         shapes = [graph.shapes[i] for i in node.inputs]
         alone = all(tensors[name] == 1 for _, name in node.tensors)
-        if not (isinstance(node.operator, BatchNorm | GroupNorm) and NormKernels.takes(node.operator, shapes) and alone):
+        if not (
+            isinstance(node.operator, BatchNorm | GroupNorm) and NormKernels.takes(node.operator, shapes) and alone
+        ):
             continue
         # If others take the norm's input, too, errors must be added to its error in the nodes' order.
         if used[node.inputs[0]] == 1:
