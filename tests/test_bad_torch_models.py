@@ -76,7 +76,14 @@ def test_a_choice_that_is_refused(override: str, says: tuple[str, ...], small_ya
 
 @pytest.mark.parametrize("path", ["hand", "fused"])
 def test_a_path_is_refused(path: str, small_yaml: Path, refused: Refused) -> None:
-    words = ("run", small_yaml, "model={name: 'torch:own_modules:dense'}", f"path={path}", "--out", "out")
+    words = (
+        "run",
+        small_yaml,
+        "model={name: 'torch:own_modules:dense', numerics: native}",
+        f"path={path}",
+        "--out",
+        "out",
+    )
     refused(*words, says=(f"path is {path}", "a PyTorch module forms whole gradients"))
 
 

@@ -255,7 +255,7 @@ def test_commands(small_yaml: Path, command: Command) -> None:
     assert command("run", small_yaml, model, "iterations=10", "--quiet", "--out", "out")[0] == 0
     assert command("verify", "out")[:2] == (0, "out: same bits\n")
     assert command("verify", "out", "--backend", "numpy")[:2] == (0, "out: same bits\n")
-    assert "torch:own_modules:images, device: cpu, channels: 2" in command("show", "out")[1]
+    assert "torch:own_modules:images, device: cpu, numerics: native, channels: 2" in command("show", "out")[1]
     code, output, _ = command("plan", small_yaml, model, "iterations=10")
     assert code == 0
     assert "snapshots: a PyTorch module forms whole gradients" in output

@@ -8,7 +8,7 @@ from typing import Any
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.native.model import TorchModel
-from fredsim.networks.captured import CapturedNetwork, draws_numbers, rows_of_samples
+from fredsim.networks.captured import CapturedNetwork, draws_numbers, lacking_rows
 from fredsim.networks.graph import Graph
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 
@@ -53,11 +53,8 @@ def check_fit(network: CapturedNetwork, dataset: Dataset, refused: Refusal) -> C
         raise refused(f"takes samples of shape {graph.sample}; those of the data have {shape}")
     if found != wanted or graph.target != y.shape[1:] or graph.loss != CrossEntropy(ignored=dataset.ignored):
         raise refused(f"maps a sample to {found}; it must give logits, {wanted}")
-    if (rows := rows_of_samples(graph)) is not None:
-        for part in (dataset.train, dataset.validation, dataset.test):
-            low, high = (part.x.min(), part.x.max()) if len(part) else (0, 0)
-            if low < 0 or high >= rows:
-                raise refused(f"has a table of {rows} rows; the data have tokens from {low:g} to {high:g}")
+    if lacks := lacking_rows(graph, *(part.x for part in (dataset.train, dataset.validation, dataset.test))):
+        raise refused(lacks)
     if draws_numbers(graph):
         raise refused("draws random numbers in training (dropout); leave dropout out, or set its p to 0")
     return network

@@ -5,7 +5,6 @@ Both are kept in a run's folder, so that the run can be verified without PyTorch
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +22,7 @@ from fredsim.numerics.ops.views import Permute, Reshape, Slice
 from fredsim.numerics.streams import Streams
 from fredsim.system.tensor_files import parse_tensors
 
-__all__ = ["GRAPH_FILE", "INITIAL_FILE", "CapturedNetwork", "draws_numbers", "rows_of_samples"]
+__all__ = ["GRAPH_FILE", "INITIAL_FILE", "CapturedNetwork", "draws_numbers", "lacking_rows"]
 
 GRAPH_FILE, INITIAL_FILE = "graph.json", "initial.safetensors"
 
@@ -117,13 +116,15 @@ def draws_numbers(graph: Graph) -> bool:
     return any(share > 0 for share in shares)
 
 
-def rows_of_samples(graph: Graph) -> int | None:
-    """Return how many rows the smallest table has whose rows samples choose; None if samples choose none."""
-    of_samples, rows = {0}, math.inf
+def lacking_rows(graph: Graph, *samples: NDArray[Any]) -> str:
+    """Return what is wrong if a sample chooses a row that a table lacks; "" if none does."""
+    of_samples, rows = {0}, list[int]()
     for value, node in enumerate(graph.nodes, start=1):
-        if isinstance(node.operator, Embedding):
-            if node.inputs[0] in of_samples:
-                rows = min(rows, node.operator.rows)
+        if isinstance(node.operator, Embedding) and node.inputs[0] in of_samples:
+            rows.append(node.operator.rows)
         elif isinstance(node.operator, Reshape | Permute | Slice) and node.inputs[0] in of_samples:
             of_samples.add(value)
-    return None if rows == math.inf else int(rows)
+    for x in samples if rows else ():
+        if x.size and not 0 <= x.min() <= x.max() < min(rows):
+            return f"has a table of {min(rows)} rows; samples choose the rows {x.min():g} … {x.max():g}"
+    return ""

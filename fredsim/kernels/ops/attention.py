@@ -115,7 +115,7 @@ def products_by_query(a, rows, row_stride, depth, panels, out):
         )  # fmt: skip
 
 
-@subroutine
+@subroutine(forceinline=True)
 def combine_tile(like, height, terms, factors, row_step, step, depth, row, values, at, value_stride):
     """Return the sums of `height` rows of a panel; see combine."""
     total = like

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fredsim.jit.kernel import Fields, kernel
-from fredsim.jit.pointers import floats, int64s, item, put, shift
+from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.tiles import tile_add, tile_load, tile_store, tile_store_part, tile_zeros
-from fredsim.jit.vector import load_part, store, zeros
+from fredsim.jit.vector import load, load_part, store, zeros
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.products import (
     PANEL,
@@ -48,7 +48,7 @@ def pack_weight_transposed(rank, size, barrier, a):
     pack_columns(rank, size, weight, a.rows, a.columns, a.rows, a.out)
 
 
-@subroutine
+@subroutine(forceinline=True)
 def put_tile(out, at, stride, tile, left, width):
     """Write a tile of `width` columns, of which so many are left."""
     if left >= width:
@@ -88,7 +88,7 @@ def form_gradient(rank, size, barrier, a):
     stack = shift(a.work, rank * a.work_stride)
     waiting = shift(stack, STACK)
     factors = shift(waiting, a.levels * TILE * a.blocks * a.panels)
-    values = shift(factors, a.blocks * a.positions * TILE_ROWS)
+    values = shift(factors, a.blocks * (a.positions + 1) * TILE_ROWS)
     strips = (down + a.blocks - 1) // a.blocks
     begin, end = part_of(rank, size, strips * ((across + a.panels - 1) // a.panels))
     for task in range(begin, end):
@@ -100,7 +100,7 @@ def form_gradient(rank, size, barrier, a):
             for p in range(panel, end_panel):
                 for b in range(block, end_block):
                     place = shift(waiting, ((p - panel) * a.blocks + b - block) * a.levels * TILE)
-                    f = shift(factors, (b - block) * a.positions * TILE_ROWS)
+                    f = shift(factors, (b - block) * (a.positions + 1) * TILE_ROWS)
                     v = shift(values, (p - panel) * a.positions * PANEL)
                     if (b + 1) * TILE_ROWS <= a.rows:
                         gradient_tile(tile_zeros(TILE_ROWS, 16), a, m, f, 0, v, b * TILE_ROWS, p, stack, place)
@@ -112,13 +112,15 @@ def form_gradient(rank, size, barrier, a):
 
 @subroutine
 def pack_factors(a, m, block, end, out):
-    """Write a sample's factors of some blocks: out[(block·positions + position)·TILE_ROWS + row]."""
+    """Write a sample's factors of some blocks: out[(block·(positions + 1) + position)·TILE_ROWS + row].
+
+    Whole vectors are copied: what they have beyond a position's rows, the next position's overwrite.
+    """
     for position in range(a.positions):
-        factors = shift(a.factors, (m * a.positions + position) * a.rows)
+        at, to = (m * a.positions + position) * a.rows, position * TILE_ROWS
         for b in range(block, end):
-            to = ((b - block) * a.positions + position) * TILE_ROWS
-            for row in range(min(TILE_ROWS, a.rows - b * TILE_ROWS)):
-                put(out, to + row, item(factors, b * TILE_ROWS + row))
+            store(out, to, load(zeros(16), a.factors, at + b * TILE_ROWS))
+            to += (a.positions + 1) * TILE_ROWS
 
 
 @subroutine
@@ -131,14 +133,14 @@ def pack_values(a, m, panel, end, out):
             store(out, ((p - panel) * a.positions + position) * PANEL, values)
 
 
-@subroutine
+@subroutine(forceinline=True)
 def gradient_tile(like, a, m, factors, at, values, row, panel, stack, waiting):
     """Sum sample m's part of as many rows of a panel as the tile `like` has, from `row` on, and write what is done."""
     total = sum_positions(like, factors, at, TILE_ROWS, values, 0, PANEL, a.positions, stack)
     write_tile(a, m, total, row, panel * PANEL, PANEL, waiting)
 
 
-@subroutine
+@subroutine(forceinline=True)
 def write_tile(a, m, total, row, column, width, waiting):
     """Write a tile of sample m's own gradient; or add it to those of other samples, and write the mean at the end."""
     place, left = row * a.columns + column, a.columns - column
@@ -176,7 +178,7 @@ def sum_products(plan: Steps, tensor: Tensor, factors: Value | None, values: Val
     panels = min(max(1, 256 // blocks), max(1, 4096 // positions), -(-across // plan.threads))
     if across < plan.threads:
         blocks = min(blocks, -(-down * across // plan.threads))
-    work = STACK + levels * TILE * blocks * panels + (blocks * TILE_ROWS + panels * PANEL) * positions + PANEL
+    work = STACK + levels * TILE * blocks * panels + (blocks * TILE_ROWS + panels * PANEL) * (positions + 1) + PANEL
     apart = plan.shared(tensor.name)
     own, first = plan.own(tensor) if apart else (0, True)
     plan.step(

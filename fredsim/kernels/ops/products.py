@@ -18,10 +18,10 @@ from fredsim.jit.tiles import (
     tile_add_row,
     tile_divide,
     tile_load,
-    tile_products,
     tile_scale,
     tile_store,
     tile_store_part,
+    tile_sum_products,
     tile_zeros,
 )
 from fredsim.jit.vector import load_part, store, zeros
@@ -86,7 +86,7 @@ def pack_columns(rank, size, source, rows, columns, stride, out):
             row += 1
 
 
-@subroutine
+@subroutine(forceinline=True)
 def multiply_tile(like, factors, at, stride, depth, panel, panel_at, bias, bias_at, out, out_at, out_stride, width):
     """Write as many rows of one panel's product as the tile `like`, of +0, has; see multiply."""
     total = like
@@ -124,7 +124,7 @@ def multiply(factors, at, stride, rows, depth, panels, width, bias, bias_at, out
                 i += 1
 
 
-@subroutine
+@subroutine(forceinline=True)
 def merge(total, stack, index, count):
     """Return the sum of the tiles that a tree of `count` leaves joins to leaf `index`, and keep it on the stack.
 
@@ -142,7 +142,7 @@ def merge(total, stack, index, count):
     return total
 
 
-@subroutine
+@subroutine(forceinline=True)
 def sum_positions(like, factors, at, step, values, values_at, values_step, positions, stack):
     """Return tile[p, j] = Σ factors[at + p]·values[values_at + j] over positions, in bands, the bands by the tree.
 
@@ -154,13 +154,11 @@ def sum_positions(like, factors, at, step, values, values_at, values_step, posit
     for pair in range(pairs):
         begin, end = pair * 2 * BAND, min(pair * 2 * BAND + BAND, positions)
         total, other = like, like
-        if end + BAND <= positions:  # two whole bands at once: each step waits less for the one before
-            total = tile_products(total, factors, at + begin * step, ONE, values, values_at + begin * values_step)
-            other = tile_products(other, factors, at + end * step, ONE, values, values_at + end * values_step)
-            for p in range(begin + 1, end):
-                total = tile_add_products(total, factors, at + p * step, ONE, values, values_at + p * values_step)
-                q = p + BAND
-                other = tile_add_products(other, factors, at + q * step, ONE, values, values_at + q * values_step)
+        if end + BAND <= positions:
+            f, v = at + begin * step, values_at + begin * values_step
+            total = tile_sum_products(total, 8, factors, f, step, values, v, values_step)
+            f, v = f + BAND * step, v + BAND * values_step
+            other = tile_sum_products(other, 8, factors, f, step, values, v, values_step)
         else:
             for p in range(begin, end):
                 total = tile_add_products(total, factors, at + p * step, ONE, values, values_at + p * values_step)
@@ -170,7 +168,7 @@ def sum_positions(like, factors, at, step, values, values_at, values_step, posit
     return total
 
 
-@subroutine
+@subroutine(forceinline=True)
 def sum_rows(like, values, at, stride, positions, stack):
     """Return Σ values[at + position·stride + j] over positions, in bands, the bands by the tree; see sum_positions."""
     bands = (positions + BAND - 1) // BAND
@@ -183,7 +181,7 @@ def sum_rows(like, values, at, stride, positions, stack):
     return total
 
 
-@subroutine
+@subroutine(forceinline=True)
 def mean_of(total, samples):
     """Return the mean that a tree's sum over samples makes; +0 is added first, so that none is −0."""
     total = tile_add_number(total, np.float32(0.0))
