@@ -202,6 +202,8 @@ class Experiment(HyperParameters):
         for key in ("test", "per_client", "gradient_norm"):
             if not data["evaluation"][key]:
                 del data["evaluation"][key]
+        if data["model"].get("numerics", "") is None:
+            del data["model"]["numerics"]
         if self.clients.partition == Iid():
             del data["clients"]["partition"]
         if not self.events:

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from fredsim.jit.pointers import element_pointer, lowered
+from fredsim.jit.pointers import INT64, element_pointer, lowered
 from fredsim.jit.vector import INT32, below, load_at, splat, store_at, store_masked
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "tile_scale",
     "tile_store",
     "tile_store_part",
+    "tile_sum_products",
     "tile_zeros",
 ]
 
@@ -122,6 +123,29 @@ def tile_add_products_of(typingctx, tile, factors, index, step, values, at, low,
     return lowered(tile(tile, factors, integer, integer, values, integer, integer, integer), emit)
 
 
+@intrinsic(prefer_literal=True)
+def tile_sum_products(typingctx, like, count, factors, index, factors_step, values, at, values_step):
+    """Return the sum of `count` tiles, one after the other: factors[index + p]·values[at + j] of rows p and columns j.
+
+    From one to the next, `index` grows by `factors_step`, `at` by `values_step`. `count` is a literal; a loop would
+    take longer than so few products.
+    """
+
+    def emit(builder, _, count_value, factors, index, factors_step, values, at, values_step):
+        total = None
+        one = ir.Constant(index.type, 1)
+        for _ in range(count.literal_value):
+            products = _products(builder, like, factors, index, one, values, at)
+            if total is not None:
+                pairs = zip(total, products, strict=True)
+                products = [[builder.fadd(x, y) for x, y in zip(*rows, strict=True)] for rows in pairs]
+            total, index, at = products, builder.add(index, factors_step), builder.add(at, values_step)
+        return like.join(builder, total)
+
+    integer = types.intp
+    return lowered(like(like, count, factors, integer, integer, values, integer, integer), emit)
+
+
 def _products(builder, tile, factors, index, step, values, at):
     """Return the LLVM vectors of each row of a tile of products."""
     vectors = [load_at(builder, place) for place in row_places(builder, values, at, tile.columns)]
@@ -205,12 +229,13 @@ def tile_store(typingctx, pointer, index, stride, tile):
 
 @intrinsic
 def tile_store_part(typingctx, pointer, index, stride, tile, count):
-    """Write the first `count` columns of a tile of 16 columns to rows as tile_store does; nothing else is written."""
+    """Write the first `count` columns of a tile to rows as tile_store does; nothing else is written."""
 
     def emit(builder, pointer, index, stride, value, count):
-        mask = below(builder, count, LANES)
+        masks = [below(builder, builder.sub(count, INT64(LANES * i)), LANES) for i in range(tile.columns)]
         rows = zip(tile.split(builder, value), tile.places(builder, pointer, index, stride), strict=True)
-        for (vector,), (place,) in rows:
-            store_masked(builder, vector, place, mask)
+        for vectors, places in rows:
+            for vector, place, mask in zip(vectors, places, masks, strict=True):
+                store_masked(builder, vector, place, mask)
 
     return lowered(types.none(pointer, types.intp, types.intp, tile, types.intp), emit)

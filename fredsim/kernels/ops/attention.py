@@ -115,7 +115,7 @@ def products_by_query(a, rows, row_stride, depth, panels, out):
         )  # fmt: skip
 
 
-@subroutine
+@subroutine(forceinline=True)
 def combine_tile(like, height, terms, factors, row_step, step, depth, row, values, at, value_stride):
     """Return the sums of `height` rows of a panel; see combine."""
     total = like
@@ -149,13 +149,13 @@ def combine(terms, factors, row_step, step, rows, depth, values, value_stride, c
         while row + HEIGHT <= rows:
             like, height = tile_zeros(HEIGHT, 16), ZERO + HEIGHT
             total = combine_tile(like, height, terms, factors, row_step, step, depth, row, values, column, value_stride)
-            put_tile(out, row * out_stride + column, out_stride, total, left)
+            put_tile(out, row * out_stride + column, out_stride, total, left, PANEL)
             row += HEIGHT
         while row < rows:
             total = combine_tile(
                 tile_zeros(1, 16), ONE, terms, factors, row_step, step, depth, row, values, column, value_stride
             )
-            put_tile(out, row * out_stride + column, out_stride, total, left)
+            put_tile(out, row * out_stride + column, out_stride, total, left, PANEL)
             row += 1
 
 
@@ -169,7 +169,7 @@ def combine_seen(a, factors, row_step, step, rows, depth, values, value_stride, 
                 place = row * row_step + k * step
                 if item(a.seen, place) > 0.0:
                     total = tile_add_products(total, factors, place, ONE, values, k * value_stride + column)
-            put_tile(out, row * out_stride + column, out_stride, total, columns - column)
+            put_tile(out, row * out_stride + column, out_stride, total, columns - column, PANEL)
 
 
 @subroutine
@@ -261,7 +261,7 @@ class AttentionKernels(OperatorKernels):
         scale = 1 / math.sqrt(width) if op.scale is None else op.scale
         return {
             "samples": plan.mu, "heads": heads, "queries": queries, "keys": keys, "width": width, "values": values,
-            "causal": op.causal, "seen": seen, "masked": op.masked is not None, "scale": np.float32([scale]),
+            "causal": op.causal, "seen": seen, "masked": op.masked is not None, "scale": np.array([scale], np.float32),
             "lanes": LANES, "nothing": np.zeros(PANEL, np.float32), **self._strides(),
             "work": plan.buffer(work * plan.threads), "work_stride": work,
         }  # fmt: skip

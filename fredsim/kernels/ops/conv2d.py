@@ -88,13 +88,13 @@ class ConvKernels(OperatorKernels):
         _, rows, columns = self.outer
         reached = spans(1, op.stride[1], -op.padding[1], op.kernel[1], x.shape[2], columns)
         tile = tile_of(out.samples, reached, self.each_out, self.work * out.samples)
-        w_column = self.each_in * self.out_lanes
+        w_column = self.each_in * LANES
         plan.step(
             correlate(tile), **self._input(x, self.each_in), samples=out.samples, rows=rows, columns=columns,
             scale=op.stride[0], scale_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
             direction=1, taps=op.kernel[0], tap_columns=op.kernel[1], merged=op.groups == 1,
             batch=BATCH, direct=0, bias_begin=-1, w=self.packed, w_begin=0, w_group=row * self.out_lanes, w_tap=op.kernel[1] * w_column, w_column=w_column,
-            w_input=self.out_lanes, bias=bias,
+            w_input=LANES, w_panel=row * LANES, bias=bias,
             **self._output(out, self.each_out, tile.vectors), row=out.row, row_at=0, column=op.outputs, column_at=0,
             gap=out.halo * op.outputs, out=out,
         )  # fmt: skip
@@ -127,11 +127,11 @@ class ConvKernels(OperatorKernels):
         op, sent = self.operator, self.inputs[0].error()
         turned = plan.buffer(op.groups * self.taps * self.out_lanes * self.in_lanes)
         plan.step(
-            pack_transposed, packed=self.packed, blocks=op.groups * self.taps, inputs=self.each_in,
+            pack_transposed, packed=self.packed, groups=op.groups, taps=self.taps, inputs=self.each_in,
             in_lanes=self.in_lanes, out_lanes=self.out_lanes, out=turned,
         )  # fmt: skip
         nothing = np.zeros(op.groups * self.in_lanes + LANES, np.float32)
-        w_column, (down, across) = self.out_lanes * self.in_lanes, op.stride
+        w_column, (down, across) = self.out_lanes * LANES, op.stride
         channels = sent.shape[0]
         for p, (first, taps, rows) in enumerate(self._places(0)):
             for q, (first_column, tap_columns, columns) in enumerate(self._places(1)):
@@ -145,8 +145,8 @@ class ConvKernels(OperatorKernels):
                     columns=columns, scale=1, scale_columns=1, first=first, first_column=first_column, direction=-1,
                     taps=taps, tap_columns=tap_columns, merged=0,
                     batch=BATCH, direct=0, bias_begin=-1, w=turned, w_begin=(tap * op.kernel[1] + tap_column) * w_column,
-                    w_group=self.taps * w_column, w_tap=down * op.kernel[1] * w_column, w_column=across * w_column,
-                    w_input=self.in_lanes, bias=nothing, **self._output(sent, self.each_in, tile.vectors),
+                    w_group=self.taps * self.out_lanes * self.in_lanes, w_tap=down * op.kernel[1] * w_column, w_column=across * w_column,
+                    w_input=LANES, w_panel=self.taps * w_column, bias=nothing, **self._output(sent, self.each_in, tile.vectors),
                     row=down * sent.row, row_at=p * sent.row, column=across * channels, column_at=q * channels,
                     gap=0 if q else sent.halo * channels, out=sent,
                 )  # fmt: skip

@@ -23,7 +23,7 @@ from fredsim.kernels.ops.rows import part_of
 
 __all__ = ["gradient_tile", "pack_forward", "pack_transposed", "unpack_gradient", "weight_gradient"]
 
-ZERO = np.float32(0)
+ZERO, ZERO_PLACE = np.float32(0), np.int64(0)
 HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 18, 20, 21, 24)  # how many inputs a tile may have
 
 SOURCE = '''
@@ -134,7 +134,6 @@ def weight_gradient(height: int, vectors: int) -> Kernel:
     )  # fmt: skip
     module = make_module(source, f"gradients of weights in tiles of {height} × {vectors}")
     found: Kernel = module.weights
-    found.tile = (height, vectors)
     return found
 
 
@@ -158,9 +157,9 @@ def gradient_tile(run: int, outputs: int, work: int) -> tuple[int, int]:
 @kernel(batch=int64s, begin=int, bias_begin=int, groups=int, outputs=int, inputs=int, taps=int, lanes=int,
         block=floats, block_stride=int, out=floats, bias=floats)  # fmt: skip
 def pack_forward(rank, size, barrier, a):
-    """Write weights (groups·outputs, inputs, taps) as (groups, taps, inputs, lanes), and the bias as (groups, lanes).
+    """Write weights (groups·outputs, inputs, taps) as (groups, panels, taps, inputs, 16), and the bias as (groups, lanes).
 
-    Lanes from `outputs` on are +0, as is the bias if bias_begin is negative.
+    A panel is 16 outputs. Lanes from `outputs` on are +0, as is the bias if bias_begin is negative.
     """
     params = floats(item(a.batch, PARAMS))
     block = shift(a.block, rank * a.block_stride)
@@ -170,32 +169,45 @@ def pack_forward(rank, size, barrier, a):
         g, o0 = t // vectors, t % vectors * 16
         own = min(16, a.outputs - o0)
         source = shift(params, a.begin + (g * a.outputs + o0) * row)
-        out = shift(a.out, g * row * a.lanes + o0)
+        out = shift(a.out, g * row * a.lanes + o0 * row)
         for o in range(16):
             known = o < own and a.bias_begin >= 0
             put(a.bias, g * a.lanes + o0 + o, item(params, a.bias_begin + g * a.outputs + o0 + o) if known else ZERO)
+        k, tap = ZERO_PLACE, ZERO_PLACE
         for m0 in range(0, row, 16):
             count = min(16, row - m0)
             if own == 16 and count == 16:
+                if a.taps == 1:
+                    transpose16(source, m0, row, out, m0 * 16, 16)
+                    continue
                 transpose16(source, m0, row, block, 0, 16)
             else:
                 for m in range(count):
                     for o in range(16):
                         put(block, m * 16 + o, item(source, o * row + m0 + m) if o < own else ZERO)
+            if a.taps == 1:
+                k = m0
             for m in range(count):
-                k, tap = (m0 + m) // a.taps, (m0 + m) % a.taps
-                store(out, (tap * a.inputs + k) * a.lanes, load(zeros(16), block, m * 16))
+                store(out, (tap * a.inputs + k) * 16, load(zeros(16), block, m * 16))
+                tap += 1
+                if tap == a.taps:
+                    tap, k = ZERO_PLACE, k + 1
 
 
-@kernel(packed=floats, blocks=int, inputs=int, in_lanes=int, out_lanes=int, out=floats)
+@kernel(packed=floats, groups=int, taps=int, inputs=int, in_lanes=int, out_lanes=int, out=floats)
 def pack_transposed(rank, size, barrier, a):
-    """Write blocks (inputs, out_lanes) as blocks (out_lanes, in_lanes). Lanes from `inputs` on are arbitrary."""
+    """Write weights as pack_forward writes them as (groups, panels of inputs, taps, outputs, 16).
+
+    The number of outputs is a whole number of vectors. Lanes from `inputs` on are arbitrary.
+    """
     across, down = a.out_lanes // 16, a.in_lanes // 16
-    begin, end = part_of(rank, size, a.blocks * across * down)
+    begin, end = part_of(rank, size, a.groups * across * down * a.taps)
     for t in range(begin, end):
-        o0, k0, block = t % across * 16, t // across % down * 16, t // across // down
-        source = (block * a.inputs + k0) * a.out_lanes + o0
-        transpose16(a.packed, source, a.out_lanes, a.out, (block * a.out_lanes + o0) * a.in_lanes + k0, a.in_lanes)
+        tap, line = t % a.taps, t // a.taps
+        o, k, g = line % across, line // across % down, line // across // down
+        source = ((g * across + o) * a.taps + tap) * a.inputs + k * 16
+        out = ((g * down + k) * a.taps + tap) * a.out_lanes + o * 16
+        transpose16(a.packed, source * 16, 16, a.out, out * 16, 16)
 
 
 @kernel(batch=int64s, begin=int, groups=int, outputs=int, inputs=int, taps=int, tap_columns=int, tap_row=int,
@@ -214,11 +226,18 @@ def unpack_gradient(rank, size, barrier, a):
         m0, o0, g = t % blocks * 16, t // blocks % vectors * 16, t // blocks // vectors
         count, own = min(16, row - m0), min(16, a.outputs - o0)
         out = shift(grads, a.begin + (g * a.outputs + o0) * row + m0)
+        tap_rows = a.taps // a.tap_columns
+        first = g * tap_rows
+        k, tap = m0 // a.taps, m0 % a.taps
+        tap_row, tap_column = tap // a.tap_columns, tap % a.tap_columns
         for m in range(count):
-            k, tap = (m0 + m) // a.taps, (m0 + m) % a.taps
-            line = (g * (a.taps // a.tap_columns) + tap // a.tap_columns) * a.tap_row
-            line += tap % a.tap_columns * a.tap_column + k
+            line = (first + tap_row) * a.tap_row + tap_column * a.tap_column + k
             store(block, m * 16, load(zeros(16), a.x, line * a.lanes + o0))
+            tap_column += 1
+            if tap_column == a.tap_columns:
+                tap_row, tap_column = tap_row + 1, ZERO_PLACE
+                if tap_row == tap_rows:
+                    tap_row, k = ZERO_PLACE, k + 1
         if own == 16 and count == 16:
             transpose16(block, 0, 16, out, 0, row)
         else:

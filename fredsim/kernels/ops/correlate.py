@@ -52,7 +52,7 @@ from fredsim.kernels.ops.rows import clear_halo, part_of
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, x_columns=int, channels=int, samples=int, rows=int, columns=int,
         scale=int, scale_columns=int, first=int, first_column=int, direction=int, taps=int, tap_columns=int, merged=int,
         group=int, inputs=int, batch=int64s, direct=int, bias_begin=int, w=floats, w_begin=int, w_group=int, w_tap=int,
-        w_column=int, w_input=int, bias=floats, blocks=int, outputs=int, lanes=int, sample=int, row=int, row_at=int,
+        w_column=int, w_input=int, w_panel=int, bias=floats, blocks=int, outputs=int, lanes=int, sample=int, row=int, row_at=int,
         column=int, column_at=int, width=int, gap=int, out=floats)
 def correlate(rank, size, barrier, a):
     like = zeros(16)
@@ -76,7 +76,7 @@ ALONG = '''
         else:
             t0, t1 = max(0, r - a.x_rows + 1), min(a.taps, r + 1)
         x = shift(a.x, i * a.x_sample + (r + a.direction * t0) * a.x_row + g * a.inputs)
-        w = shift(weights, a.w_begin + g * a.w_group + c0 + t0 * a.w_tap)
+        w = shift(weights, a.w_begin + g * a.w_group + c0 // 16 * a.w_panel + t0 * a.w_tap)
         bias = shift(biases, g * a.lanes + c0)
         line = shift(a.out, i * a.sample + y * a.row + a.row_at)
         out = shift(line, a.column_at + g * a.outputs + c0)
@@ -119,7 +119,7 @@ ACROSS = '''
             u0, u1 = max(0, first - a.x_columns + 1), min(a.tap_columns, first + 1)
         u1 = max(u0, u1)
         x = shift(a.x, (r + a.direction * t0) * a.x_row + (first + a.direction * u0) * a.channels + g * a.inputs)
-        pw = shift(weights, a.w_begin + g * a.w_group + c0 + t0 * a.w_tap + u0 * a.w_column)
+        pw = shift(weights, a.w_begin + g * a.w_group + c0 // 16 * a.w_panel + t0 * a.w_tap + u0 * a.w_column)
         bias = shift(biases, g * a.lanes + c0)
         line = shift(a.out, y * a.row + a.row_at)
         out = shift(line, a.column_at + column * a.column + g * a.outputs + c0)
@@ -146,7 +146,7 @@ def _tile(samples: int, pixels: int, vectors: int) -> str:
     lines += ["for tap in range(t1 - t0):", "    for u in range(runs):"]
     inner = [f"qx{s} = shift(px, tap * a.direction * a.x_row + u * x_run + {s} * a.x_sample)" for s in range(samples)]
     inner += ["qw = shift(pw, tap * a.w_tap + u * a.w_column)", "for k in range(run):"]
-    inner += [f"    w{q} = load(like, qw, k * a.w_input + {LANES * q})" for q in q_range]
+    inner += [f"    w{q} = load(like, qw, k * a.w_input + {q} * a.w_panel)" for q in q_range]
     for s, p in places:
         inner.append(f"    b = broadcast({LANES}, item(qx{s}, {p} * step + k))")
         inner += [f"    a{s}_{p}_{q} = a{s}_{p}_{q} + b * w{q}" for q in q_range]
@@ -199,8 +199,12 @@ def instructions(inputs: int, vectors: int) -> int:
     return max(2 * inputs * vectors + vectors + (inputs if vectors > 1 else 0), 16) + 1
 
 
-def tile_of(samples: int, reached: Sequence[tuple[int, int]], outputs: int, work: int) -> Tile:
+def tile_of(
+    samples: int, reached: Sequence[tuple[int, int]], outputs: int, work: int, *, direct: bool = False
+) -> Tile:
     """Return the size of tile that takes least time for rows of pixels that reach so many taps; see `spans`.
+
+    If weights are read `direct`ly, in rows that are far apart, several vectors of a row are read at once.
 
     """
     vectors, columns = padded(outputs) // LANES, len(reached)
@@ -215,15 +219,15 @@ def tile_of(samples: int, reached: Sequence[tuple[int, int]], outputs: int, work
             starts = [min(j, columns - p) for j in range(0, columns, p)]
             taps = [max(reached[j + p - 1][1], reached[j][1]) - min(reached[j + p - 1][0], reached[j][0]) for j in starts]
             steps = sum(taps) * (samples // s + samples % s)
-        return steps / q * instructions(s * p, q)
+        return steps * -(-vectors // q) * instructions(s * p, q)
 
     fitting = [
         Tile(s, p, q, across)
         for across in (False, True)
         for s in (SAMPLES[:1] if across else SAMPLES)
         for p in PIXELS
-        for q in (1, 2, 3)
-        if s <= samples and p <= (samples if across else columns) and vectors % q == 0
+        for q in ((2, 3, 4) if direct and vectors > 1 else (1, 2, 3))
+        if s <= samples and p <= (samples if across else columns) and (direct or vectors % q == 0)
         if s * p * q <= MOST_SUMS or s * p * q == 1
     ]
     return min(fitting, key=cost)

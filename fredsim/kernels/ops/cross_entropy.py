@@ -113,7 +113,7 @@ class CrossEntropyKernels(FallbackLoss):
         plan.step(
             cross_entropy, batch=BATCH, output=output, samples=output.samples, places=math.prod(self.target),
             classes=classes, labels=labels, size=labels.itemsize, some=ignored is not None, ignored=ignored or 0,
-            smoothing=bool(smoothing), shares=np.float32([1 - smoothing, smoothing / classes]),
+            smoothing=bool(smoothing), shares=np.array([1 - smoothing, smoothing / classes], np.float32),
             work=plan.buffer(stride * plan.threads), work_stride=stride, learn=error is not None,
             errors=0 if error is None else error, wrong=wrong,
         )  # fmt: skip

@@ -10,25 +10,28 @@ from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.tiles import tile_add, tile_load, tile_store, tile_store_part, tile_zeros
+from fredsim.jit.vector import load, load_part, store, zeros
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.products import (
     PANEL,
     STACK,
+    TILE,
+    TILE_ROWS,
     ZERO,
+    mean_of,
+    merge,
     multiply,
     pack_columns,
     pack_rows,
     panels_of,
     sum_positions,
-    sum_samples,
+    sum_rows,
 )
 from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Steps
 from fredsim.kernels.ops.rows import part_of
 from fredsim.kernels.ops.values import Tensor, Value
 
 __all__ = ["PositionsKernels", "sum_products"]
-
-ROWS = 8  # of a gradient that are summed together
 
 
 @kernel(batch=int64s, begin=int, rows=int, columns=int, out=floats)
@@ -45,10 +48,10 @@ def pack_weight_transposed(rank, size, barrier, a):
     pack_columns(rank, size, weight, a.rows, a.columns, a.rows, a.out)
 
 
-@subroutine
-def put_tile(out, at, stride, tile, left):
-    """Write a tile of a panel of whose columns so many are left."""
-    if left >= PANEL:
+@subroutine(forceinline=True)
+def put_tile(out, at, stride, tile, left, width):
+    """Write a tile of `width` columns, of which so many are left."""
+    if left >= width:
         tile_store(out, at, stride, tile)
     else:
         tile_store_part(out, at, stride, tile, left)
@@ -66,89 +69,123 @@ def multiply_positions(rank, size, barrier, a):
     multiply(x, ZERO, a.depth, end - begin, a.depth, a.panels, a.width, bias, ZERO, out, ZERO, a.width)
 
 
-#: Factors (…, rows) and values (…, columns) at the positions of all samples, whose products a gradient is the sum of.
-#: From one position to the next, factors are `step` floats apart: `rows`, or 0 for a factor of 1 in place of an input.
-#: `stacks` has STACK floats for each thread. The gradient is that of the tensor that begins at parameter `begin`, or the
-#: samples' own ones, (samples, rows, columns), are written to `own`, or added, if `add`, to what is there.
+#: Factors (…, rows) and values (…, columns) at the positions of all samples, whose products a gradient (rows, columns)
+#: is the sum of; in `form_sums` there are no factors, and one row. The gradient is that of the tensor that begins at
+#: parameter `begin`; or, if `apart`, the samples' own ones, (samples, rows, columns), are written to `own`, or added, if
+#: `add`, to what is there. It is divided into blocks of TILE_ROWS rows of a panel; `blocks` times `panels` of them are
+#: summed over one sample before the next. For these, `work` has for each thread, `work_stride` floats apart, a stack for
+#: bands, stacks of `levels` tiles for samples, and copies of a sample's factors and values.
 PRODUCTS = Fields(
-    batch=int64s, factors=floats, step=int, rows=int, values=floats, columns=int, positions=int, samples=int,
-    stacks=floats, begin=int, own=floats, add=int,
+    batch=int64s, factors=floats, rows=int, values=floats, columns=int, positions=int, samples=int, blocks=int,
+    panels=int, levels=int, work=floats, work_stride=int, begin=int, apart=int, own=floats, add=int,
 )  # fmt: skip
 
 
 @kernel(PRODUCTS)
 def form_gradient(rank, size, barrier, a):
-    """Write the mean gradient (rows, columns)."""
-    out, stack = shift(floats(item(a.batch, GRADS)), a.begin), shift(a.stacks, rank * STACK)
-    begin, end = part_of(rank, size, tasks_of(a))
+    """Write the gradient. A sample's factors and values, and sums that wait for others, stay in the cache."""
+    down, across = (a.rows + TILE_ROWS - 1) // TILE_ROWS, panels_of(a.columns)
+    stack = shift(a.work, rank * a.work_stride)
+    waiting = shift(stack, STACK)
+    factors = shift(waiting, a.levels * TILE * a.blocks * a.panels)
+    values = shift(factors, a.blocks * (a.positions + 1) * TILE_ROWS)
+    strips = (down + a.blocks - 1) // a.blocks
+    begin, end = part_of(rank, size, strips * ((across + a.panels - 1) // a.panels))
     for task in range(begin, end):
-        row, end_row, column = place_of(a, task)
-        while row + ROWS <= end_row:
-            gradient_tile(tile_zeros(ROWS, 16), a, row, column, stack, out)
-            row += ROWS
-        while row < end_row:
-            gradient_tile(tile_zeros(1, 16), a, row, column, stack, out)
-            row += 1
+        block, panel = task % strips * a.blocks, task // strips * a.panels
+        end_block, end_panel = min(block + a.blocks, down), min(panel + a.panels, across)
+        for m in range(a.samples):
+            pack_factors(a, m, block, end_block, factors)
+            pack_values(a, m, panel, end_panel, values)
+            for p in range(panel, end_panel):
+                for b in range(block, end_block):
+                    place = shift(waiting, ((p - panel) * a.blocks + b - block) * a.levels * TILE)
+                    f = shift(factors, (b - block) * (a.positions + 1) * TILE_ROWS)
+                    v = shift(values, (p - panel) * a.positions * PANEL)
+                    if (b + 1) * TILE_ROWS <= a.rows:
+                        gradient_tile(tile_zeros(TILE_ROWS, 16), a, m, f, 0, v, b * TILE_ROWS, p, stack, place)
+                    else:
+                        for row in range(a.rows - b * TILE_ROWS):
+                            at = shift(place, row * PANEL)
+                            gradient_tile(tile_zeros(1, 16), a, m, f, row, v, b * TILE_ROWS + row, p, stack, at)
+
+
+@subroutine
+def pack_factors(a, m, block, end, out):
+    """Write a sample's factors of some blocks: out[(block·(positions + 1) + position)·TILE_ROWS + row].
+
+    Whole vectors are copied: what they have beyond a position's rows, the next position's overwrite.
+    """
+    for position in range(a.positions):
+        at, to = (m * a.positions + position) * a.rows, position * TILE_ROWS
+        for b in range(block, end):
+            store(out, to, load(zeros(16), a.factors, at + b * TILE_ROWS))
+            to += (a.positions + 1) * TILE_ROWS
+
+
+@subroutine
+def pack_values(a, m, panel, end, out):
+    """Write a sample's values of some panels: out[(panel·positions + position)·PANEL + column]."""
+    for position in range(a.positions):
+        at = (m * a.positions + position) * a.columns
+        for p in range(panel, end):
+            values = load_part(zeros(16), a.values, at + p * PANEL, a.columns - p * PANEL)
+            store(out, ((p - panel) * a.positions + position) * PANEL, values)
+
+
+@subroutine(forceinline=True)
+def gradient_tile(like, a, m, factors, at, values, row, panel, stack, waiting):
+    """Sum sample m's part of as many rows of a panel as the tile `like` has, from `row` on, and write what is done."""
+    total = sum_positions(like, factors, at, TILE_ROWS, values, 0, PANEL, a.positions, stack)
+    write_tile(a, m, total, row, panel * PANEL, PANEL, waiting)
+
+
+@subroutine(forceinline=True)
+def write_tile(a, m, total, row, column, width, waiting):
+    """Write a tile of sample m's own gradient; or add it to those of other samples, and write the mean at the end."""
+    place, left = row * a.columns + column, a.columns - column
+    if a.apart:
+        place += m * a.rows * a.columns
+        if a.add:
+            total = tile_add(tile_load(total, a.own, place, a.columns), total)
+        put_tile(a.own, place, a.columns, total, left, width)
+    else:
+        total = merge(total, waiting, m, a.samples)
+        if m == a.samples - 1:
+            out = shift(floats(item(a.batch, GRADS)), a.begin)
+            put_tile(out, place, a.columns, mean_of(total, a.samples), left, width)
 
 
 @kernel(PRODUCTS)
-def form_own(rank, size, barrier, a):
-    """Write or add the samples' own gradients."""
-    stack = shift(a.stacks, rank * STACK)
-    begin, end = part_of(rank, size, tasks_of(a) * a.samples)
-    for task in range(begin, end):
-        m = task % a.samples
-        row, end_row, column = place_of(a, task // a.samples)
-        while row + ROWS <= end_row:
-            own_tile(tile_zeros(ROWS, 16), a, m, row, column, stack)
-            row += ROWS
-        while row < end_row:
-            own_tile(tile_zeros(1, 16), a, m, row, column, stack)
-            row += 1
-
-
-@subroutine
-def tasks_of(a):
-    """Return into how many blocks, of ROWS rows and PANEL columns at most, a gradient is divided."""
-    return (a.rows + ROWS - 1) // ROWS * panels_of(a.columns)
-
-
-@subroutine
-def place_of(a, task):
-    """Return a block's first row, the end of its rows, and its first column."""
-    blocks = (a.rows + ROWS - 1) // ROWS
-    row = task % blocks * ROWS
-    return row, min(row + ROWS, a.rows), task // blocks * PANEL
-
-
-@subroutine
-def gradient_tile(like, a, row, column, stack, out):
-    """Write as many rows of a panel of the mean gradient as the tile `like` has."""
-    total = sum_samples(like, a.factors, row, a.step, a.values, column, a.columns, a.positions, a.samples, stack)
-    put_tile(out, row * a.columns + column, a.columns, total, a.columns - column)
-
-
-@subroutine
-def own_tile(like, a, m, row, column, stack):
-    """Write as many rows of a panel of sample m's own gradient as the tile `like` has, or add them."""
-    factors, values = shift(a.factors, m * a.positions * a.step), shift(a.values, m * a.positions * a.columns)
-    total = sum_positions(like, factors, row, a.step, values, column, a.columns, a.positions, stack)
-    at = (m * a.rows + row) * a.columns + column
-    if a.add:
-        total = tile_add(tile_load(total, a.own, at, a.columns), total)
-    put_tile(a.own, at, a.columns, total, a.columns - column)
+def form_sums(rank, size, barrier, a):
+    """Write the gradient that is the sum of the values alone."""
+    stack = shift(a.work, rank * a.work_stride)
+    waiting = shift(stack, STACK)
+    begin, end = part_of(rank, size, (a.columns + 63) // 64)
+    for column in range(begin * 64, end * 64, 64):
+        for m in range(a.samples):
+            at = m * a.positions * a.columns + column
+            total = sum_rows(tile_zeros(1, 64), a.values, at, a.columns, a.positions, stack)
+            write_tile(a, m, total, 0, column, 64, waiting)
 
 
 def sum_products(plan: Steps, tensor: Tensor, factors: Value | None, values: Value) -> None:
     """Add the step for a tensor's gradient, Σ factors·values over positions; no factors: they are 1."""
-    rows = 1 if factors is None else factors.shape[-1]
-    columns = values.shape[-1]
-    own, first = plan.own(tensor) if plan.shared(tensor.name) else (0, True)
+    rows, columns = 1 if factors is None else factors.shape[-1], values.shape[-1]
+    positions, levels = values.size // columns, (values.samples - 1).bit_length()
+    down, across = -(-rows // TILE_ROWS), -(-columns // PANEL)
+    blocks = min(down, max(8, 8192 // positions))
+    panels = min(max(1, 256 // blocks), max(1, 4096 // positions), -(-across // plan.threads))
+    if across < plan.threads:
+        blocks = min(blocks, -(-down * across // plan.threads))
+    work = STACK + levels * TILE * blocks * panels + (blocks * TILE_ROWS + panels * PANEL) * (positions + 1) + PANEL
+    apart = plan.shared(tensor.name)
+    own, first = plan.own(tensor) if apart else (0, True)
     plan.step(
-        form_gradient if own == 0 else form_own, batch=BATCH, factors=np.ones(1, np.float32) if factors is None
-        else factors, step=0 if factors is None else rows, rows=rows, values=values, columns=columns,
-        positions=values.size // columns, samples=values.samples, stacks=plan.buffer(STACK * plan.threads),
-        begin=plan.gradient(tensor), own=own, add=not first,
+        form_sums if factors is None else form_gradient, batch=BATCH, factors=0 if factors is None else factors,
+        rows=rows, values=values, columns=columns, positions=positions, samples=values.samples, blocks=blocks,
+        panels=panels, levels=levels, work=plan.buffer(work * plan.threads), work_stride=work,
+        begin=plan.gradient(tensor), apart=apart, own=own, add=not first,
     )  # fmt: skip
 
 

@@ -206,7 +206,7 @@ class LayerNormKernels(OperatorKernels):
         floats_of_one = 2 * TOGETHER * width + BESIDE  # for one thread
         return {
             "batch": BATCH, "x": x, "rows": x.samples * x.size // channels, "channels": channels,
-            "eps": np.float32([self.operator.eps]), "gamma": self._place("weight"), "beta": self._place("bias"),
+            "eps": np.array([self.operator.eps], np.float32), "gamma": self._place("weight"), "beta": self._place("bias"),
             "centred": not isinstance(self.operator, RmsNorm), "learn": plan.learn,
             "work": plan.buffer(plan.threads * floats_of_one), "work_stride": floats_of_one,
         }  # fmt: skip

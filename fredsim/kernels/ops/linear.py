@@ -25,7 +25,7 @@ from fredsim.numerics.ops.operator import Operator, Shape
 
 __all__ = ["LinearKernels"]
 
-ROWS_AT_ONCE = 32  # rows of a gradient whose sums stay in the L1 cache
+ROWS_AT_ONCE = 8  # rows of a gradient whose sums stay in the L1 cache
 
 SOURCE = '''
 from fredsim.jit.kernel import kernel
@@ -133,21 +133,22 @@ class LinearKernels(OperatorKernels):
         """Add the step out = x·w; w are the weights, (rows, columns), as they are if `direct`, else transposed."""
         weight, inputs, outputs = self.tensors["weight"], x.size, out.size
         nothing = np.zeros(padded(outputs) + LANES, np.float32)
-        w, bias, w_input = nothing, nothing, columns
+        w, bias, w_input, w_panel = nothing, nothing, columns, LANES
         if not direct:
-            w_input, (block, stride) = padded(outputs), plan.each_thread(256)
-            w, spare = plan.buffer(inputs * w_input), plan.buffer(w_input)
+            w_input, w_panel, (block, stride) = LANES, inputs * LANES, plan.each_thread(256)
+            w, spare = plan.buffer(inputs * padded(outputs)), plan.buffer(padded(outputs))
             plan.step(
                 pack_forward, batch=BATCH, begin=weight.begin, bias_begin=-1, groups=1, outputs=rows, inputs=columns,
-                taps=1, lanes=w_input, block=block, block_stride=stride, out=w, bias=spare,
+                taps=1, lanes=padded(outputs), block=block, block_stride=stride, out=w, bias=spare,
             )  # fmt: skip
-        tile = tile_of(1, [(0, 1)] * x.samples, outputs, x.samples * inputs * outputs)
-        blocks = padded(outputs) // (LANES * tile.vectors)
+        work = x.samples * inputs * outputs
+        tile = tile_of(1, [(0, 1)] * x.samples, outputs, work, direct=direct)
+        blocks = -(-outputs // (LANES * tile.vectors))
         plan.step(
             correlate(tile), x=x, x_sample=0, x_row=0, x_rows=1, x_columns=x.samples, channels=inputs, samples=1,
             rows=1, columns=x.samples, scale=1, scale_columns=1, first=0, first_column=0, direction=1, taps=1,
             tap_columns=1, merged=1, group=blocks, inputs=inputs, batch=BATCH, direct=direct, bias_begin=bias_begin,
-            w=w, w_begin=weight.begin if direct else 0, w_group=0, w_tap=0, w_column=0, w_input=w_input, bias=bias,
+            w=w, w_begin=weight.begin if direct else 0, w_group=0, w_tap=0, w_column=0, w_input=w_input, w_panel=w_panel, bias=bias,
             blocks=blocks, outputs=outputs, lanes=padded(outputs), sample=0, row=0, row_at=0, column=outputs,
             column_at=0, width=0, gap=0, out=out,
         )  # fmt: skip

@@ -55,15 +55,20 @@ def largest(rank, size, barrier, a):
 
 
 @kernel(e=floats, e_sample=int, e_row=int, channels=int, samples=int, rows=int, columns=int, row_spans=int64s,
-        column_spans=int64s, x_rows=int, sample=int, row=int, best=floats, out=floats)  # fmt: skip
+        column_spans=int64s, x_rows=int, sample=int, row=int, apart=int, covered=int, width=int, gap=int, best=floats,
+        out=floats)  # fmt: skip
 def spread_largest(rank, size, barrier, a):
     """Add each window's error to the place of its largest element, windows in row-major order, from +0."""
     like = zeros(16)
     begin, end = part_of(rank, size, a.samples)
     for i in range(begin, end):
         image = shift(a.out, i * a.sample)
-        gap = a.sample - a.x_rows * a.row
-        clear(image, -gap, a.sample)
+        if a.covered:
+            for y in range(a.x_rows):
+                clear_halo(shift(image, y * a.row), y == 0, a.width, a.gap)
+        else:
+            gap = a.sample - a.x_rows * a.row
+            clear(image, -gap, a.sample)
         for t in range(a.rows * a.columns):
             y, x = t // a.columns, t % a.columns
             r0, r1 = item(a.row_spans, 2 * y), item(a.row_spans, 2 * y + 1)
@@ -77,7 +82,8 @@ def spread_largest(rank, size, barrier, a):
                     for c in range(c1 - c0):
                         at = r * a.row + c * a.channels + k
                         chosen = where(place == broadcast(16, r * (c1 - c0) + c), error, like)
-                        put_lanes(window, at, load(like, window, at) + chosen, a.channels - k)
+                        before = like if a.apart else load(like, window, at)
+                        put_lanes(window, at, before + chosen, a.channels - k)
 
 
 @kernel(x=floats, x_sample=int, x_row=int, channels=int, samples=int, rows=int, columns=int, row_spans=int64s,
@@ -172,7 +178,15 @@ class PoolKernels(OperatorKernels):
             "x_rows": sent.shape[1], "sample": sent.sample, "row": sent.row, "out": sent,
         }  # fmt: skip
         if isinstance(self.operator, MaxPool2d):
-            plan.step(spread_largest, best=self.best, **fields)
+            apart = [all(np.diff(spans.reshape(-1)) >= 0) for spans in (row_spans, column_spans)]
+            covered = [
+                spans[0, 0] == 0 and spans[-1, 1] == size and all(spans[1:, 0] == spans[:-1, 1])
+                for spans, size in zip((row_spans, column_spans), sent.shape[1:], strict=True)
+            ]
+            plan.step(
+                spread_largest, best=self.best, apart=all(apart), covered=all(covered),
+                width=sent.shape[2] * channels, gap=sent.halo * channels, **fields,
+            )  # fmt: skip
         else:
             plan.step(spread_mean, counts=counts, **fields)
         return [sent]

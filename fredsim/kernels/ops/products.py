@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.jit.pointers import item, put, shift
+from fredsim.jit.pointers import item, put
 from fredsim.jit.shuffles import transpose16
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.tiles import (
@@ -18,10 +18,10 @@ from fredsim.jit.tiles import (
     tile_add_row,
     tile_divide,
     tile_load,
-    tile_products,
     tile_scale,
     tile_store,
     tile_store_part,
+    tile_sum_products,
     tile_zeros,
 )
 from fredsim.jit.vector import load_part, store, zeros
@@ -30,19 +30,23 @@ from fredsim.numerics.ops.sums import BAND
 __all__ = [
     "PANEL",
     "STACK",
+    "TILE",
+    "TILE_ROWS",
+    "mean_of",
     "merge",
     "multiply",
     "pack_columns",
     "pack_rows",
     "panels_of",
     "sum_positions",
-    "sum_samples",
+    "sum_rows",
 ]
 
 PANEL = 16  # columns that are stored together
-TILE = 16 * PANEL  # the floats of the largest tile
-LEVELS = 32  # the most levels of a tree
-STACK = 2 * LEVELS * TILE  # the floats of a stack of tiles for a tree over bands and one over samples
+TILE_ROWS = 8
+TILE = TILE_ROWS * PANEL  # the floats of the largest tile
+STACK = 32 * TILE  # the floats of a stack of tiles for a tree of any height
+ROWS_TOGETHER = 64  # rows that are multiplied by all panels before the next: they should stay in the cache
 ZERO, ONE = np.int64(0), np.int64(1)
 
 
@@ -82,7 +86,7 @@ def pack_columns(rank, size, source, rows, columns, stride, out):
             row += 1
 
 
-@subroutine
+@subroutine(forceinline=True)
 def multiply_tile(like, factors, at, stride, depth, panel, panel_at, bias, bias_at, out, out_at, out_stride, width):
     """Write as many rows of one panel's product as the tile `like`, of +0, has; see multiply."""
     total = like
@@ -101,24 +105,26 @@ def multiply(factors, at, stride, rows, depth, panels, width, bias, bias_at, out
 
     `panels` are those of w (depth, width), as pack_rows writes them.
     """
-    for j in range(0, width, PANEL):
-        w, b, to, left = j * depth, bias_at + j, out_at + j, width - j
-        i = ZERO
-        while i + 8 <= rows:
-            multiply_tile(
-                tile_zeros(8, 16), factors, at + i * stride, stride, depth, panels, w, bias, b, out,
-                to + i * out_stride, out_stride, left,
-            )  # fmt: skip
-            i += 8
-        while i < rows:
-            multiply_tile(
-                tile_zeros(1, 16), factors, at + i * stride, stride, depth, panels, w, bias, b, out,
-                to + i * out_stride, out_stride, left,
-            )  # fmt: skip
-            i += 1
+    for first in range(0, rows, ROWS_TOGETHER):
+        end = min(first + ROWS_TOGETHER, rows)
+        for j in range(0, width, PANEL):
+            w, b, to, left = j * depth, bias_at + j, out_at + j, width - j
+            i = first
+            while i + TILE_ROWS <= end:
+                multiply_tile(
+                    tile_zeros(TILE_ROWS, 16), factors, at + i * stride, stride, depth, panels, w, bias, b, out,
+                    to + i * out_stride, out_stride, left,
+                )  # fmt: skip
+                i += TILE_ROWS
+            while i < end:
+                multiply_tile(
+                    tile_zeros(1, 16), factors, at + i * stride, stride, depth, panels, w, bias, b, out,
+                    to + i * out_stride, out_stride, left,
+                )  # fmt: skip
+                i += 1
 
 
-@subroutine
+@subroutine(forceinline=True)
 def merge(total, stack, index, count):
     """Return the sum of the tiles that a tree of `count` leaves joins to leaf `index`, and keep it on the stack.
 
@@ -136,7 +142,7 @@ def merge(total, stack, index, count):
     return total
 
 
-@subroutine
+@subroutine(forceinline=True)
 def sum_positions(like, factors, at, step, values, values_at, values_step, positions, stack):
     """Return tile[p, j] = Σ factors[at + p]·values[values_at + j] over positions, in bands, the bands by the tree.
 
@@ -148,13 +154,11 @@ def sum_positions(like, factors, at, step, values, values_at, values_step, posit
     for pair in range(pairs):
         begin, end = pair * 2 * BAND, min(pair * 2 * BAND + BAND, positions)
         total, other = like, like
-        if end + BAND <= positions:  # two whole bands at once: each step waits less for the one before
-            total = tile_products(total, factors, at + begin * step, ONE, values, values_at + begin * values_step)
-            other = tile_products(other, factors, at + end * step, ONE, values, values_at + end * values_step)
-            for p in range(begin + 1, end):
-                total = tile_add_products(total, factors, at + p * step, ONE, values, values_at + p * values_step)
-                q = p + BAND
-                other = tile_add_products(other, factors, at + q * step, ONE, values, values_at + q * values_step)
+        if end + BAND <= positions:
+            f, v = at + begin * step, values_at + begin * values_step
+            total = tile_sum_products(total, 8, factors, f, step, values, v, values_step)
+            f, v = f + BAND * step, v + BAND * values_step
+            other = tile_sum_products(other, 8, factors, f, step, values, v, values_step)
         else:
             for p in range(begin, end):
                 total = tile_add_products(total, factors, at + p * step, ONE, values, values_at + p * values_step)
@@ -164,22 +168,23 @@ def sum_positions(like, factors, at, step, values, values_at, values_step, posit
     return total
 
 
-@subroutine
-def sum_samples(like, factors, at, step, values, values_at, values_step, positions, samples, stack):
-    """Return the mean over samples, by the tree, of sum_positions; a sample's positions follow those of the one before.
-
-    The stack has a tile for each level of the tree over a sample's bands, then one for each level of that over samples.
-    """
-    above = shift(stack, LEVELS * TILE)
+@subroutine(forceinline=True)
+def sum_rows(like, values, at, stride, positions, stack):
+    """Return Σ values[at + position·stride + j] over positions, in bands, the bands by the tree; see sum_positions."""
+    bands = (positions + BAND - 1) // BAND
     total = like
-    for m in range(samples):
-        first = m * positions
-        total = sum_positions(
-            like, factors, at + first * step, step, values, values_at + first * values_step, values_step, positions,
-            stack,
-        )  # fmt: skip
-        total = merge(total, above, m, samples)
-    total = tile_add_number(total, np.float32(0.0))  # so that no result is −0
+    for band in range(bands):
+        total = like
+        for p in range(band * BAND, min(band * BAND + BAND, positions)):
+            total = tile_add_row(total, values, at + p * stride)
+        total = merge(total, stack, band, bands)
+    return total
+
+
+@subroutine(forceinline=True)
+def mean_of(total, samples):
+    """Return the mean that a tree's sum over samples makes; +0 is added first, so that none is −0."""
+    total = tile_add_number(total, np.float32(0.0))
     if samples & (samples - 1):
         return tile_divide(total, np.float32(samples))
     return tile_scale(total, np.float32(1.0) / np.float32(samples))  # exact

@@ -16,6 +16,7 @@ import torch
 from fredsim.errors import ConfigError, one_line
 from fredsim.networks.capture.program import Program
 from fredsim.networks.capture.values import UnsupportedError
+from fredsim.networks.captured import lacking_rows
 from fredsim.networks.graph import Graph
 from fredsim.networks.layout import Layout
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
@@ -50,6 +51,7 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
     _check_parameters(module, refused)
     layout = Layout(tuple((name, tuple(value.shape)) for name, value in module.named_parameters()))
     samples = torch.from_numpy(np.array(x))
+    samples = samples if samples.is_floating_point() else samples.long()
     with _kept(module):
         exported = _exported(module.train(), samples, refused)
         try:
@@ -60,6 +62,8 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
             raise refused(f"{error}{near}; {NATIVE}") from None
         except ValueError as error:
             raise refused(f"gives outputs that do not fit the data: {error}") from None
+        if lacks := lacking_rows(graph, x):
+            raise refused(lacks)
         _compare(module, exported, graph, samples, refused)
     remarks = [_about_statistics(module, graph)]
     return Captured(graph, tuple(filter(None, remarks)))
@@ -138,7 +142,7 @@ def _compare(module: Any, exported: Any, graph: Graph, samples: Any, refused: Re
 
     try:
         pairs = zip(gradients(module), gradients(exported.module(check_guards=False)), strict=True)
-    except RuntimeError as error:
+    except Exception as error:  # of any type: the module is the user's
         raise refused(f"cannot be trained: {one_line(error)[:200]}") from error
     for own, its in pairs:
         if not torch.allclose(own, its, TOLERANCE, TOLERANCE * float(own.abs().max()), equal_nan=True):

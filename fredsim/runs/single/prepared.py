@@ -23,7 +23,7 @@ from fredsim.runs.single.sizes import check_sizes
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors
 
-__all__ = ["Prepared", "check_data", "model_files", "prepare"]
+__all__ = ["Prepared", "check_data", "deal_shards", "model_files", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,8 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     length = Length(iterations, experiment.updates, until)
     if model.graph is not None:
         check_sizes(experiment, model.graph, length)
-    clients = experiment.clients
-    deal = _deal if isinstance(clients.partition, Lists) else _deal_once  # a file may have changed
-    shards = deal(clients.partition, dataset, clients.count, experiment.seed)
-    return Prepared(experiment, dataset, model, length, _interval(experiment.evaluation, batches, steps), shards)
+    interval = _interval(experiment.evaluation, batches, steps)
+    return Prepared(experiment, dataset, model, length, interval, deal_shards(experiment, dataset))
 
 
 def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
@@ -90,6 +88,13 @@ def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None)
             prepare(run.experiment, root)
 
     for_each_run(runs, check, lambda run: run.label)
+
+
+def deal_shards(experiment: Experiment, dataset: Dataset) -> Shards | None:
+    """Return which training rows each client has; None if all share them. Raises ConfigError, DataError."""
+    clients = experiment.clients
+    deal = _deal if isinstance(clients.partition, Lists) else _deal_once  # a file may have changed
+    return deal(clients.partition, dataset, clients.count, experiment.seed)
 
 
 def _deal(partition: PartitionChoice, dataset: Dataset, clients: int, seed: int) -> Shards | None:
