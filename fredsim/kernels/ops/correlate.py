@@ -44,9 +44,9 @@ SMALL_WORK = 200_000  # multiply-adds below which a tile's size does not matter,
 HEAD = '''
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
-from fredsim.jit.vector import broadcast, load, store, store_part, zeros
+from fredsim.jit.vector import broadcast, load, zeros
 from fredsim.kernels.ops.program import PARAMS
-from fredsim.kernels.ops.rows import clear_halo, part_of
+from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
 
 
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, x_columns=int, channels=int, samples=int, rows=int, columns=int,
@@ -95,9 +95,8 @@ ALONG = '''
             runs, run = u1 - u0, a.inputs
             if a.merged:
                 runs, run = 1, (u1 - u0) * a.inputs
-            if chosen < whole:
+            if {wholly}:
 {many}
-            else:
 {one}
         if block == 0:
             for s in range({S} if chosen < whole else 1):
@@ -152,14 +151,9 @@ def _tile(samples: int, pixels: int, vectors: int) -> str:
         inner += [f"    a{s}_{p}_{q} = a{s}_{p}_{q} + b * w{q}" for q in q_range]
     lines += [" " * 8 + line for line in inner]
     lines += [f"z{q} = load(like, bias, {LANES * q})" for q in q_range]
-    lines.append(f"if left >= {LANES * vectors}:")
     for s, p in places:
-        lines.append(f"    o = shift(out, {s} * a.sample + (j0 + {p}) * o_step)")
-        lines += [f"    store(o, {LANES * q}, a{s}_{p}_{q} + z{q})" for q in q_range]
-    lines.append("else:")
-    for s, p in places:
-        lines.append(f"    o = shift(out, {s} * a.sample + (j0 + {p}) * o_step)")
-        lines += [f"    store_part(o, {LANES * q}, a{s}_{p}_{q} + z{q}, left - {LANES * q})" for q in q_range]
+        lines.append(f"o = shift(out, {s} * a.sample + (j0 + {p}) * o_step)")
+        lines += [f"put_lanes(o, {LANES * q}, a{s}_{p}_{q} + z{q}, left - {LANES * q})" for q in q_range]
     return "\n".join(" " * 16 + line for line in lines)
 
 
@@ -169,7 +163,8 @@ def correlate(tile: Tile) -> Kernel:
     size = (tile.samples, tile.pixels, tile.vectors)
     source = (HEAD + (ACROSS if tile.across else ALONG)).format(
         S=tile.samples, P=tile.pixels, P1=tile.pixels - 1, lanes=LANES * tile.vectors, many=_tile(*size),
-        one="" if tile.across else _tile(1, *size[1:]),
+        wholly="chosen < whole" if tile.samples > 1 else "True",
+        one="" if tile.samples == 1 else " " * 12 + "else:\n" + _tile(1, *size[1:]),
     )  # fmt: skip
     module = make_module(source, f"convolutions in tiles of {size[0]} × {size[1]} × {size[2]}")
     found: Kernel = module.correlate
