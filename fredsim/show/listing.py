@@ -86,12 +86,15 @@ def default_of(field: FieldInfo) -> str:
     """Return the default of a hyper-parameter as it is written in YAML, or `required`."""
     if field.is_required():
         return "required"
-    default = field.get_default(call_default_factory=True)
-    if default is None:
+    return _written(field.get_default(call_default_factory=True))
+
+
+def _written(value: Any) -> str:
+    if value is None:
         return "null"
-    if isinstance(default, BaseModel):
-        return f"{{{', '.join(f'{key}: {value}' for key, value in default.model_dump().items())}}}"
-    return str(default).lower() if isinstance(default, bool) else str(default)
+    if isinstance(value, BaseModel):
+        return f"{{{', '.join(f'{key}: {_written(getattr(value, key))}' for key in type(value).model_fields)}}}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 MODELS = {

@@ -21,7 +21,8 @@ from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.kernels.ops.registry import kernels_of, loss_kernels_of
-from fredsim.kernels.ops.sharing import MOST, add_mean
+from fredsim.kernels.ops.sequences.heads import fuse_heads
+from fredsim.kernels.ops.sequences.sharing import MOST, add_mean
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph, Node
 from fredsim.numerics.ops.pointwise import Relu
@@ -42,6 +43,7 @@ class Plan(Steps):
     """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
 
     def __init__(self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool) -> None:
+        graph = fuse_heads(graph)
         super().__init__(graph, split.y, mu, threads, learn=learn)
         self.graph, self.samples = graph, split.x
         self._lay_out()

@@ -12,10 +12,10 @@ from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, load_part, store, store_part, zeros
 from fredsim.kernels.arrays.elementary import log32
 from fredsim.kernels.arrays.functions import exp_vector
-from fredsim.kernels.ops.embedding import INTEGERS, integer
 from fredsim.kernels.ops.fallback import FallbackLoss
 from fredsim.kernels.ops.program import BATCH, LOSSES, ROWS, WRONG, Steps
 from fredsim.kernels.ops.rows import clear, part_of
+from fredsim.kernels.ops.sequences.embedding import INTEGERS, integer
 from fredsim.kernels.ops.values import Value
 from fredsim.numerics.oracle import FLUSH
 from fredsim.numerics.rules import absolute, where

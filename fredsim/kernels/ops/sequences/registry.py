@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fredsim.kernels.ops.activations import (
+from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
+from fredsim.kernels.ops.sequences.activations import (
     GeluKernels,
     LeakyReluKernels,
     MulKernels,
@@ -10,13 +11,13 @@ from fredsim.kernels.ops.activations import (
     SiluKernels,
     TanhKernels,
 )
-from fredsim.kernels.ops.attention import AttentionKernels
-from fredsim.kernels.ops.copies import CatKernels, PermuteKernels, SliceKernels
-from fredsim.kernels.ops.cross_entropy import CrossEntropyKernels
-from fredsim.kernels.ops.dense_positions import PositionsKernels
-from fredsim.kernels.ops.embedding import EmbeddingKernels, PositionsOfPlaces
-from fredsim.kernels.ops.layer_norm import LayerNormKernels
-from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
+from fredsim.kernels.ops.sequences.attention import AttentionKernels
+from fredsim.kernels.ops.sequences.copies import CatKernels, PermuteKernels, SliceKernels
+from fredsim.kernels.ops.sequences.cross_entropy import CrossEntropyKernels
+from fredsim.kernels.ops.sequences.dense_positions import PositionsKernels
+from fredsim.kernels.ops.sequences.embedding import EmbeddingKernels, PositionsOfPlaces
+from fredsim.kernels.ops.sequences.heads import HeadsAttention, HeadsKernels
+from fredsim.kernels.ops.sequences.layer_norm import LayerNormKernels
 from fredsim.numerics.ops.arithmetic import Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.embedding import Embedding
@@ -36,6 +37,7 @@ SEQUENCES: dict[type[Operator], type[OperatorKernels]] = {
     Cat: CatKernels,
     Embedding: EmbeddingKernels,
     Gelu: GeluKernels,
+    HeadsAttention: HeadsKernels,
     LayerNorm: LayerNormKernels,
     LeakyRelu: LeakyReluKernels,
     Linear: PositionsKernels,

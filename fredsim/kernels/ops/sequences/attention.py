@@ -18,33 +18,33 @@ from fredsim.jit.subroutine import subroutine
 from fredsim.jit.tiles import tile_add_products, tile_add_products_of, tile_zeros
 from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.arrays.functions import exp_vector
-from fredsim.kernels.ops.dense_positions import put_tile
 from fredsim.kernels.ops.operator import OperatorKernels
-from fredsim.kernels.ops.products import PANEL, multiply, pack_columns
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.rows import part_of
+from fredsim.kernels.ops.sequences.dense_positions import put_tile
+from fredsim.kernels.ops.sequences.products import PANEL, TILE_ROWS, multiply, pack_columns
 from fredsim.kernels.ops.values import Buffer, Value
 from fredsim.numerics.rules import where
 
 __all__ = ["AttentionKernels"]
 
-HEIGHT = 8  # rows that are summed together
 ZERO, ONE, TWO = np.int64(0), np.int64(1), np.int64(2)
 EVERYTHING = 2.0**24  # a query that sees as many keys as there can be
 LANES = np.arange(16, dtype=np.float32)
 #: Which terms a row's sum has: all, those up to the row's own number, or those from it on.
 ALL, UP_TO, FROM = 0, 1, 2
 
-#: Heads of samples: q (queries, width), k (keys, width), v (keys, values), and `out` like q with values; each with how
-#: many floats samples, heads and rows are apart. `weights` are p of all heads, (keys, padded queries) each. `seen` has
-#: 1 where a query sees a key, of this shape, or is 0: then queries see all keys, or, if `causal`, those up to their own
-#: place. Backwards, `error` is like `out`, and dq, dk and dv like q, k and v. `numbers` are the scale and LANES;
-#: `nothing` a panel's width of +0; `work` each thread's workspace, `work_stride` floats each.
+#: Heads of samples: q (queries, width), k (keys, width), v (keys, values), and `out` like q with values; each with
+#: where it begins, and how many floats samples, heads and rows are apart. `weights` are p of all heads, (keys, padded
+#: queries) each. If `masked`, `seen`, of that shape, has 1 where a query sees a key; else queries see all keys, or, if
+#: `causal`, those up to their own place. Backwards, `out` is the error, and dq, dk and dv get those of q, k and v.
+#: `nothing` is +0 for each column of a panel; `work` is each thread's workspace, of `work_stride` floats.
 HEADS = Fields(
     samples=int, heads=int, queries=int, keys=int, width=int, values=int, causal=int, seen=floats, masked=int,
     scale=floats, lanes=floats, nothing=floats,
-    q=floats, q_sample=int, q_head=int, q_row=int, k=floats, k_sample=int, k_head=int, k_row=int,
-    v=floats, v_sample=int, v_head=int, v_row=int, out=floats, out_sample=int, out_head=int, out_row=int,
+    q=floats, q_begin=int, q_sample=int, q_head=int, q_row=int,
+    k=floats, k_begin=int, k_sample=int, k_head=int, k_row=int,
+    v=floats, v_begin=int, v_sample=int, v_head=int, v_row=int, out=floats, out_sample=int, out_head=int, out_row=int,
     dq=floats, dk=floats, dv=floats, weights=floats, work=floats, work_stride=int,
 )  # fmt: skip
 
@@ -146,11 +146,11 @@ def combine(terms, factors, row_step, step, rows, depth, values, value_stride, c
     for column in range(0, columns, PANEL):
         left = columns - column
         row = ZERO
-        while row + HEIGHT <= rows:
-            like, height = tile_zeros(HEIGHT, 16), ZERO + HEIGHT
+        while row + TILE_ROWS <= rows:
+            like, height = tile_zeros(TILE_ROWS, 16), ZERO + TILE_ROWS
             total = combine_tile(like, height, terms, factors, row_step, step, depth, row, values, column, value_stride)
             put_tile(out, row * out_stride + column, out_stride, total, left, PANEL)
-            row += HEIGHT
+            row += TILE_ROWS
         while row < rows:
             total = combine_tile(
                 tile_zeros(1, 16), ONE, terms, factors, row_step, step, depth, row, values, column, value_stride
@@ -200,13 +200,13 @@ def attend(rank, size, barrier, a):
     for task in range(begin, end):
         m, head = task // a.heads, task % a.heads
         weights = shift(a.weights, task * a.keys * stride)
-        q, k = shift(a.q, m * a.q_sample + head * a.q_head), shift(a.k, m * a.k_sample + head * a.k_head)
-        v, out = shift(a.v, m * a.v_sample + head * a.v_head), shift(a.out, m * a.out_sample + head * a.out_head)
-        pack_columns(ZERO, ONE, q, a.width, a.queries, a.q_row, panels)
-        products_by_query(a, k, a.k_row, a.width, panels, weights)
+        q_at, k_at = a.q_begin + m * a.q_sample + head * a.q_head, a.k_begin + m * a.k_sample + head * a.k_head
+        v_at, out = a.v_begin + m * a.v_sample + head * a.v_head, shift(a.out, m * a.out_sample + head * a.out_head)
+        pack_columns(ZERO, ONE, shift(a.q, q_at), a.width, a.queries, a.q_row, panels)
+        products_by_query(a, shift(a.k, k_at), a.k_row, a.width, panels, weights)
         for first in range(0, a.queries, 16):
             weigh(a, weights, first)
-        over_keys(a, weights, v, a.v_row, a.values, out, a.out_row)
+        over_keys(a, weights, shift(a.v, v_at), a.v_row, a.values, out, a.out_row)
 
 
 @kernel(HEADS)
@@ -218,8 +218,8 @@ def attend_backward(rank, size, barrier, a):
     for task in range(begin, end):
         m, head = task // a.heads, task % a.heads
         weights = shift(a.weights, task * a.keys * stride)
-        q_at, k_at = m * a.q_sample + head * a.q_head, m * a.k_sample + head * a.k_head
-        v_at, given = m * a.v_sample + head * a.v_head, shift(a.out, m * a.out_sample + head * a.out_head)
+        q_at, k_at = a.q_begin + m * a.q_sample + head * a.q_head, a.k_begin + m * a.k_sample + head * a.k_head
+        v_at, given = a.v_begin + m * a.v_sample + head * a.v_head, shift(a.out, m * a.out_sample + head * a.out_head)
         pack_columns(ZERO, ONE, given, a.values, a.queries, a.out_row, panels)
         products_by_query(a, shift(a.v, v_at), a.v_row, a.values, panels, errors)
         for first in range(0, a.queries, 16):
@@ -242,10 +242,10 @@ class AttentionKernels(OperatorKernels):
         return math.prod(q[:-2]), q[-2], k[-2], q[-1], v[-1]
 
     def _strides(self) -> dict[str, int]:
-        """Return how many floats samples, heads and rows are apart."""
+        """Return where q, k and v begin, and how many floats samples, heads and rows are apart."""
         heads, queries, keys, width, values = self._sizes()
         each = {"q": (queries, width), "k": (keys, width), "v": (keys, values), "out": (queries, values)}
-        strides = {}
+        strides = dict.fromkeys(("q_begin", "k_begin", "v_begin"), 0)
         for name, (rows, row) in each.items():
             strides |= {f"{name}_sample": heads * rows * row, f"{name}_head": rows * row, f"{name}_row": row}
         return strides
@@ -280,7 +280,7 @@ class AttentionKernels(OperatorKernels):
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Compute the errors of q, k and v together."""
         sent = [value.error() for value in self.inputs]
-        errors = dict(zip(("dq", "dk", "dv"), sent, strict=True))
-        fields = self._fields(plan) | self._parts(self.inputs) | errors
+        fields = self._fields(plan) | self._parts(self.inputs)
+        fields |= {f"d{name}": value for name, value in self._parts(sent).items()}
         plan.step(attend_backward, **fields, out=error, weights=self._weights)
         return [value if wants else None for value, wants in zip(sent, wanted, strict=True)]

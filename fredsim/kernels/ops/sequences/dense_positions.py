@@ -12,7 +12,9 @@ from fredsim.jit.subroutine import subroutine
 from fredsim.jit.tiles import tile_add, tile_load, tile_store, tile_store_part, tile_zeros
 from fredsim.jit.vector import load, load_part, store, zeros
 from fredsim.kernels.ops.operator import OperatorKernels
-from fredsim.kernels.ops.products import (
+from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Steps
+from fredsim.kernels.ops.rows import part_of
+from fredsim.kernels.ops.sequences.products import (
     PANEL,
     STACK,
     TILE,
@@ -27,8 +29,6 @@ from fredsim.kernels.ops.products import (
     sum_positions,
     sum_rows,
 )
-from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Steps
-from fredsim.kernels.ops.rows import part_of
 from fredsim.kernels.ops.values import Tensor, Value
 
 __all__ = ["PositionsKernels", "sum_products"]
@@ -69,12 +69,12 @@ def multiply_positions(rank, size, barrier, a):
     multiply(x, ZERO, a.depth, end - begin, a.depth, a.panels, a.width, bias, ZERO, out, ZERO, a.width)
 
 
-#: Factors (…, rows) and values (…, columns) at the positions of all samples, whose products a gradient (rows, columns)
-#: is the sum of; in `form_sums` there are no factors, and one row. The gradient is that of the tensor that begins at
-#: parameter `begin`; or, if `apart`, the samples' own ones, (samples, rows, columns), are written to `own`, or added, if
-#: `add`, to what is there. It is divided into blocks of TILE_ROWS rows of a panel; `blocks` times `panels` of them are
-#: summed over one sample before the next. For these, `work` has for each thread, `work_stride` floats apart, a stack for
-#: bands, stacks of `levels` tiles for samples, and copies of a sample's factors and values.
+#: Factors (…, rows) and values (…, columns) at the positions of all samples; a gradient (rows, columns) is the sum of
+#: their products. In `form_sums` there are no factors, and one row. The gradient is that of the tensor that begins at
+#: parameter `begin`; or, if `apart`, the samples' own ones, (samples, rows, columns), are written to `own`, or added,
+#: if `add`, to what is there. It is divided into blocks of TILE_ROWS rows of a panel; `blocks` times `panels` of them
+#: are summed over one sample before the next. For these, `work` has for each thread, `work_stride` floats apart, a
+#: stack for bands, stacks of `levels` tiles for samples, and copies of a sample's factors and values.
 PRODUCTS = Fields(
     batch=int64s, factors=floats, rows=int, values=floats, columns=int, positions=int, samples=int, blocks=int,
     panels=int, levels=int, work=floats, work_stride=int, begin=int, apart=int, own=floats, add=int,
@@ -88,7 +88,7 @@ def form_gradient(rank, size, barrier, a):
     stack = shift(a.work, rank * a.work_stride)
     waiting = shift(stack, STACK)
     factors = shift(waiting, a.levels * TILE * a.blocks * a.panels)
-    values = shift(factors, a.blocks * (a.positions + 1) * TILE_ROWS)
+    values = shift(factors, a.blocks * block_floats(a))
     strips = (down + a.blocks - 1) // a.blocks
     begin, end = part_of(rank, size, strips * ((across + a.panels - 1) // a.panels))
     for task in range(begin, end):
@@ -100,7 +100,7 @@ def form_gradient(rank, size, barrier, a):
             for p in range(panel, end_panel):
                 for b in range(block, end_block):
                     place = shift(waiting, ((p - panel) * a.blocks + b - block) * a.levels * TILE)
-                    f = shift(factors, (b - block) * (a.positions + 1) * TILE_ROWS)
+                    f = shift(factors, (b - block) * block_floats(a))
                     v = shift(values, (p - panel) * a.positions * PANEL)
                     if (b + 1) * TILE_ROWS <= a.rows:
                         gradient_tile(tile_zeros(TILE_ROWS, 16), a, m, f, 0, v, b * TILE_ROWS, p, stack, place)
@@ -111,16 +111,22 @@ def form_gradient(rank, size, barrier, a):
 
 
 @subroutine
-def pack_factors(a, m, block, end, out):
-    """Write a sample's factors of some blocks: out[(block·(positions + 1) + position)·TILE_ROWS + row].
+def block_floats(a):
+    """Return how many floats a block of a sample's factors takes: behind the last position, a vector's rest."""
+    return a.positions * TILE_ROWS + PANEL - TILE_ROWS
 
-    Whole vectors are copied: what they have beyond a position's rows, the next position's overwrite.
+
+@subroutine
+def pack_factors(a, m, block, end, out):
+    """Write a sample's factors of some blocks: out[block·block_floats + position·TILE_ROWS + row].
+
+    Whole vectors are copied: what they have beyond a position's rows, the next positions' overwrite.
     """
     for position in range(a.positions):
         at, to = (m * a.positions + position) * a.rows, position * TILE_ROWS
         for b in range(block, end):
             store(out, to, load(zeros(16), a.factors, at + b * TILE_ROWS))
-            to += (a.positions + 1) * TILE_ROWS
+            to += block_floats(a)
 
 
 @subroutine
@@ -178,7 +184,8 @@ def sum_products(plan: Steps, tensor: Tensor, factors: Value | None, values: Val
     panels = min(max(1, 256 // blocks), max(1, 4096 // positions), -(-across // plan.threads))
     if across < plan.threads:
         blocks = min(blocks, -(-down * across // plan.threads))
-    work = STACK + levels * TILE * blocks * panels + (blocks * TILE_ROWS + panels * PANEL) * (positions + 1) + PANEL
+    work = STACK + levels * TILE * blocks * panels + (blocks * TILE_ROWS + panels * PANEL) * positions
+    work += (blocks + 1) * PANEL
     apart = plan.shared(tensor.name)
     own, first = plan.own(tensor) if apart else (0, True)
     plan.step(

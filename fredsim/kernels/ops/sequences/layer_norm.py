@@ -14,10 +14,10 @@ from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.shuffles import transpose16
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, load_part, store, store_part, zeros
-from fredsim.kernels.ops.dense_positions import sum_products
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, PARAMS, Steps
 from fredsim.kernels.ops.rows import part_of
+from fredsim.kernels.ops.sequences.dense_positions import sum_products
 from fredsim.kernels.ops.values import Buffer, Value
 from fredsim.numerics.ops.norms import RmsNorm
 from fredsim.numerics.rules import sqrt
@@ -206,7 +206,8 @@ class LayerNormKernels(OperatorKernels):
         floats_of_one = 2 * TOGETHER * width + BESIDE  # for one thread
         return {
             "batch": BATCH, "x": x, "rows": x.samples * x.size // channels, "channels": channels,
-            "eps": np.array([self.operator.eps], np.float32), "gamma": self._place("weight"), "beta": self._place("bias"),
+            "eps": np.array([self.operator.eps], np.float32),
+            "gamma": self._place("weight"), "beta": self._place("bias"),
             "centred": not isinstance(self.operator, RmsNorm), "learn": plan.learn,
             "work": plan.buffer(plan.threads * floats_of_one), "work_stride": floats_of_one,
         }  # fmt: skip

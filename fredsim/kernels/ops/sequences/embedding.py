@@ -20,9 +20,9 @@ from fredsim.jit.tiles import (
     tile_zeros,
 )
 from fredsim.kernels.ops.operator import OperatorKernels
-from fredsim.kernels.ops.products import PANEL, ZERO
 from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Batch, Steps
 from fredsim.kernels.ops.rows import clear, copy_row, part_of
+from fredsim.kernels.ops.sequences.products import PANEL, ZERO
 from fredsim.kernels.ops.values import Value
 
 __all__ = ["INTEGERS", "EmbeddingKernels", "PositionsOfPlaces"]
@@ -179,7 +179,7 @@ class PositionsOfPlaces(OperatorKernels):
         return list(given), False
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Number the places."""
+        """Write the places' numbers."""
         out = out.like(dtype=np.int32)
         plan.step(number_places, samples=out.samples, count=out.size, out=out)
         plan.ranges[id(out.buffer)] = (0, out.size - 1)

@@ -1,13 +1,13 @@
-"""Tensors that several nodes have: what the nodes' own gradients of each sample add up to, and the mean over samples."""
+"""Tensors that several nodes have: the mean over samples of what the nodes' own gradients of each add up to."""
 
 from __future__ import annotations
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.tiles import tile_add_number, tile_divide, tile_load, tile_store, tile_store_part, tile_zeros
-from fredsim.kernels.ops.products import PANEL, STACK, merge
 from fredsim.kernels.ops.program import BATCH, GRADS, Steps
 from fredsim.kernels.ops.rows import part_of
+from fredsim.kernels.ops.sequences.products import PANEL, STACK, merge
 from fredsim.kernels.ops.values import Buffer, Tensor
 
 __all__ = ["add_mean", "mean_of_samples"]

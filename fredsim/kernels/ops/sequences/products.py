@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from fredsim.jit.pointers import item, put
+from fredsim.jit.processor import WIDE
 from fredsim.jit.shuffles import transpose16
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.tiles import (
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 PANEL = 16  # columns that are stored together
-TILE_ROWS = 8
+TILE_ROWS = 8 if WIDE else 4  # of a tile; so that its sums fit into registers
 TILE = TILE_ROWS * PANEL  # the floats of the largest tile
 STACK = 32 * TILE  # the floats of a stack of tiles for a tree of any height
 ROWS_TOGETHER = 64  # rows that are multiplied by all panels before the next: they should stay in the cache
@@ -58,7 +59,7 @@ def panels_of(columns):
 
 @subroutine
 def pack_rows(rank, size, source, rows, columns, stride, out):
-    """Write this thread's panels of a matrix (rows, columns), with +0 beyond the columns: out[(panel·rows + r)·PANEL + c]."""
+    """Write this thread's panels of a matrix (rows, columns), with +0 beyond: out[(panel·rows + r)·PANEL + c]."""
     panels = panels_of(columns)
     for panel in range(panels * rank // size, panels * (rank + 1) // size):
         begin = panel * PANEL
