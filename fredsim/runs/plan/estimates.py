@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from fredsim.config.document import flatten
-from fredsim.config.expansion import ResolvedRun
 from fredsim.config.experiment import Affects, Experiment, irrelevant_to
 from fredsim.config.resolution import placed
+from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.errors import ConfigError
 from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import NumpyOperations

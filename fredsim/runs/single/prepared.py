@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fredsim.config.data import DataRead
-from fredsim.config.each_run import for_each_run
-from fredsim.config.expansion import ResolvedRun
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.partition import Lists, PartitionChoice, make_shards
 from fredsim.config.resolution import check_batch, placed
+from fredsim.config.sweep.each_run import for_each_run
+from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.data.datasets import Dataset, data_root
 from fredsim.data.shards import Shards
 from fredsim.dispatchers.durations import LAST
