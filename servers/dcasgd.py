@@ -9,7 +9,7 @@ the parameters that client m's gradient was computed from (`backup: pull`, the p
 
 Departures. Before a client's first push, its backup is the initial parameters; `initial_backup: zero` repeats
 Multiverso and one TensorFlow variant, in which each client's first push gets a spurious Λ g² θ. MS is stored flushed:
-below 2⁻⁶² it becomes +0. A sparse gradient changes only its own rows of θ and of the backup.
+below 2⁻⁶² it becomes +0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from fredsim.hyper import Epsilon, Fraction, NonNegative
 from fredsim.numerics.rules import Rule, flush, sqrt
 from fredsim.servers.base import Array, Coefficients, Rated, Steps
 from fredsim.servers.elementwise import ElementwiseServer
-from fredsim.servers.sparse import SparseRows
 
 __all__ = ["DCASGD"]
 
@@ -110,14 +109,11 @@ class DCASGD(ElementwiseServer):
         """Return α and the fixed coefficients."""
         return (np.float32(self.rate(t)), *self._fixed)
 
-    def apply_update(self, grad: Array | SparseRows, client_id: int, timestamp: int) -> None:
-        """Apply the rule, for a sparse gradient to its rows only. Raises ConfigError for an unknown client."""
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
+        """Apply the rule. Raises ConfigError for an unknown client."""
         if not 0 <= client_id < self.clients:
             raise ConfigError(f"client_id is {client_id}; it must lie in 0 … {self.clients - 1}")
-        if isinstance(grad, SparseRows):
-            grad.apply(self, client_id, self.coefficients(self.timestamp, self.timestamp - timestamp))
-        else:
-            super().apply_update(grad, client_id, timestamp)
+        super().apply_update(grad, client_id, timestamp)
 
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
         """Remember the parameters that the client computes from as its backup, with `backup: pull`."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fredsim.config.document import parse_override, read_document
-from fredsim.config.expansion import expand
 from fredsim.config.experiment import Experiment
+from fredsim.config.sweep.expansion import expand
 from fredsim.runs.folder.result import Result
 from fredsim.runs.single.execution import execute
 from fredsim.servers import SERVERS

@@ -60,6 +60,8 @@ class Engine(BackendOperations, Protocol):
     numerics: Numerics
     #: Why it can only form whole gradients; '' if it can also apply a rule while it forms them.
     why_whole: str
+    #: Whether whole windows of events can be queued (`queue_executor`).
+    queues: bool
     #: The packages whose versions native bits depend on, besides NumPy and numba.
     packages: Sequence[str]
 
@@ -72,11 +74,10 @@ class Engine(BackendOperations, Protocol):
         """Return what summary.json says about the engine's numerics, by key."""
         ...
 
-    def fix_window(self, wanted: int | None, clients: int, usual: int) -> int:
+    def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
         """Return how many minibatches are to be computed at once in a run, which native bits depend on.
 
-        `wanted`: what the run asks for; None: as many as are efficient, which are `usual` for engines that need no
-        other number.
+        `wanted`: what the run asks for; None: as many as are efficient for parameters of `nbytes` bytes.
         """
         ...
 
@@ -102,7 +103,7 @@ class Engine(BackendOperations, Protocol):
         """
         ...
 
-    # An engine whose `why_whole` is '' has those of the paths that its backend can take.
+    # Which of these an engine has, `why_whole` and `queues` say, and which paths its backend takes.
 
     def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
         """Return an executor that applies a rule in place to θ and state, `arrays`, (P,) each; `window` events at most.

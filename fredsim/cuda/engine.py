@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from fredsim.compute.graph_engine import Evaluation
+from fredsim.compute.storage import Limits
 from fredsim.cuda import dense, trees
 from fredsim.cuda.array import DeviceArray
 from fredsim.cuda.device import INTERPRETED, launch, name, tile
@@ -39,6 +40,8 @@ class CudaEngine(Evaluation, CudaOperations):
     threads = 1
     seconds = float("nan")
     why_whole = ""
+    queues = True
+    window_bytes = 256 * 2**20
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
         super().__init__(draw)
@@ -169,16 +172,17 @@ class CudaQueueExecutor:
 
     def __init__(self, engine: CudaEngine, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
         """Allocate places, and copy θ to the first of them. Raises ConfigError if the device has too little memory."""
-        self._engine, self._kernel = engine, compile_rule(rule)
+        self._engine, self._kernel, pool = engine, compile_rule(rule), engine.pool(params.size, Limits())
         self._arrays = [array.tensor for array in (params, *arrays)]
         try:
-            self._places = torch.empty((places, params.size), device=self._arrays[0].device)
+            self._places: list[torch.Tensor] = [engine.tensor_of(pool.take()) for _ in range(places)]
         except torch.OutOfMemoryError:
             raise ConfigError(
                 f"backend is cuda; {places:,} versions of {4 * params.size:,} bytes are live at once, more than the "
                 "device has room for: choose fewer clients, or backend numba"
             ) from None
-        self._places[0] = self._arrays[0]
+        self._places[0].copy_(self._arrays[0])
+        self._addresses = np.array([place.data_ptr() for place in self._places])
 
     def warm_up(self) -> None:
         """Compile the rule's kernel, or load it from Triton's cache."""
@@ -189,12 +193,12 @@ class CudaQueueExecutor:
 
     def take_places(self) -> Array:
         """Return what clients hold, a copy (places, P)."""
-        held: Array = self._places.cpu().numpy().copy()
-        return held
+        return np.stack([place.cpu().numpy() for place in self._places])
 
     def put_places(self, values: Array) -> None:
         """Overwrite what clients hold, (places, P)."""
-        self._places.copy_(torch.from_numpy(values))
+        for place, value in zip(self._places, values, strict=True):
+            place.copy_(torch.from_numpy(value))
 
     def advance(
         self,
@@ -206,9 +210,8 @@ class CudaQueueExecutor:
     ) -> tuple[Array, int]:
         """Process n events, window by window: first all gradients of a window, then its updates in one kernel."""
         engine, n = self._engine, len(held)
-        start, apart = self._places.data_ptr(), 4 * self._places.shape[1]
-        sources = engine.on_device(start + held * apart, torch.int64)
-        targets = engine.on_device(np.where(kept >= 0, start + kept * apart, 0), torch.int64)
+        sources = engine.on_device(self._addresses[held], torch.int64)
+        targets = engine.on_device(np.where(kept >= 0, self._addresses[kept], 0), torch.int64)
         samples = engine.on_device(rows, torch.int32)
         numbers = engine.on_device(coefficients if coefficients.size else np.zeros((n, 1)), torch.float32)
         losses = torch.empty(rows.shape, device=samples.device)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fredsim.compute.storage import Limits
+from fredsim.compute.storage import Limits, Pool
 from fredsim.cuda import ternary as kernels
 from fredsim.cuda import trees
 from fredsim.cuda.array import DeviceArray
@@ -24,25 +24,6 @@ from fredsim.numerics.ternary import Draws, Ternary
 __all__ = ["CudaOperations"]
 
 Update = Callable[..., bool]
-
-
-class DevicePool:
-    """A pool of arrays on the device, with the methods of fredsim.compute.storage.Pool."""
-
-    def __init__(self, operations: CudaOperations, size: int) -> None:
-        self._operations, self._size = operations, size
-        self._free: list[Any] = []
-
-    def take(self) -> Any:
-        """Return an array with arbitrary contents."""
-        return self._free.pop() if self._free else self._operations.zeros(self._size)
-
-    def give_back(self, array: Any) -> None:
-        """Return an array that is no longer used to the pool."""
-        self._free.append(array)
-
-    def page_out(self, array: Any) -> None:
-        """Do nothing: arrays stay on the device."""
 
 
 class CudaTernary:
@@ -99,7 +80,7 @@ class CudaOperations:
     def compile_rule(self, rule: Rule) -> Update:
         """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite; see Operations.
 
-        Arrays on the host, such as the rows of a sparse gradient, are copied to the device and back.
+        Arrays on the host are copied to the device and back.
         """
         kernel, count = compile_rule(rule), 2 + len(rule.state)
 
@@ -132,15 +113,15 @@ class CudaOperations:
         """Queue a rule's kernel for a window of pushes; the arguments are those of fredsim.cuda.rules."""
         size, block = arrays[0].numel(), tile(arrays[0].numel(), BLOCK)
         launch(
-            kernel, (-(-size // block),), *arrays, gradients, size, coefficients, targets, size, first, events,
-            diverged_at, BLOCK=block,
+            kernel, (-(-size // block),), *arrays, gradients, gradients.shape[-1], coefficients, targets, size, first,
+            events, diverged_at, BLOCK=block,
         )  # fmt: skip
 
-    def pool(self, size: int, limits: Limits) -> Any:
+    def pool(self, size: int, limits: Limits) -> Pool:
         """Return a pool of arrays (size,) for what clients hold. Raises ConfigError if a limit on memory is given."""
         if limits.memory is not None:
             raise ConfigError("memory is a limit of the host's; with backend cuda clients hold arrays on the device")
-        return DevicePool(self, size)
+        return Pool(size, 0, limits, self.zeros)
 
     def close(self) -> None:
         """Do nothing: the device's memory is freed with the engine."""

@@ -27,6 +27,7 @@ __all__ = [
     "tile_scale",
     "tile_store",
     "tile_store_part",
+    "tile_sum_products",
     "tile_zeros",
 ]
 
@@ -120,6 +121,29 @@ def tile_add_products_of(typingctx, tile, factors, index, step, values, at, low,
 
     integer = types.intp
     return lowered(tile(tile, factors, integer, integer, values, integer, integer, integer), emit)
+
+
+@intrinsic(prefer_literal=True)
+def tile_sum_products(typingctx, like, count, factors, index, factors_step, values, at, values_step):
+    """Return the sum of `count` tiles, one after the other: factors[index + p]·values[at + j] of rows p and columns j.
+
+    From one to the next, `index` grows by `factors_step`, `at` by `values_step`. `count` is a literal; a loop would
+    take longer than so few products.
+    """
+
+    def emit(builder, _, count_value, factors, index, factors_step, values, at, values_step):
+        total = None
+        one = ir.Constant(index.type, 1)
+        for _ in range(count.literal_value):
+            products = _products(builder, like, factors, index, one, values, at)
+            if total is not None:
+                pairs = zip(total, products, strict=True)
+                products = [[builder.fadd(x, y) for x, y in zip(*rows, strict=True)] for rows in pairs]
+            total, index, at = products, builder.add(index, factors_step), builder.add(at, values_step)
+        return like.join(builder, total)
+
+    integer = types.intp
+    return lowered(like(like, count, factors, integer, integer, values, integer, integer), emit)
 
 
 def _products(builder, tile, factors, index, step, values, at):

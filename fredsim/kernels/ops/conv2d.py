@@ -165,7 +165,7 @@ class ConvKernels(OperatorKernels):
         blocks = -(-plan.mu // at_once)
         level = (blocks - 1).bit_length()
         total, levels = plan.buffer(size), plan.buffer(size * level)
-        stack, stack_stride = plan.each_thread((BAND_LEVELS + at_once.bit_length()) * height * vectors * LANES)
+        stack, stack_stride = plan.each_thread((1 + BAND_LEVELS + at_once.bit_length()) * height * vectors * LANES)
         _, rows, columns = self.outer
         plan.step(
             weight_gradient(height, vectors), x=x, x_sample=x.sample, x_row=x.row, x_rows=x.shape[1],
@@ -175,7 +175,7 @@ class ConvKernels(OperatorKernels):
             taps=op.kernel[0], runs=runs, heights=heights, widths=self.out_lanes // (LANES * vectors),
             groups=op.groups, inputs=self.each_in, group_outputs=self.each_out, lanes=self.out_lanes,
             samples=plan.mu, at_once=at_once, stack=stack, stack_stride=stack_stride, levels=levels, level=size,
-            scale=int(plan.mu & (plan.mu - 1) == 0), out=total,
+            out=total,
         )  # fmt: skip
         block = plan.each_thread(256)
         weight = self.tensors["weight"]

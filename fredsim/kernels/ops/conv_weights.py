@@ -16,6 +16,7 @@ from fredsim.jit.cache import make_module
 from fredsim.jit.kernel import Kernel, kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.shuffles import transpose16
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.ops.correlate import LANES, MOST_SUMS, instructions
 from fredsim.kernels.ops.program import GRADS, PARAMS
@@ -30,17 +31,21 @@ SOURCE = '''
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, item, shift
 from fredsim.jit.vector import broadcast, load, store, zeros
+from fredsim.kernels.ops.conv_weights import merge
 from fredsim.kernels.ops.rows import part_of
 
 
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, channels=int, nothing=floats, e=floats, e_sample=int, e_row=int,
         outputs=int, rows=int, columns=int, stride=int, stride_columns=int, first=int, first_column=int, taps=int,
         runs=int, heights=int, widths=int, groups=int, inputs=int, group_outputs=int, lanes=int, samples=int, at_once=int,
-        stack=floats, stack_stride=int, levels=floats, level=int, scale=int, out=floats)
+        stack=floats, stack_stride=int, levels=floats, level=int, out=floats)
 def weights(rank, size, barrier, a):
     """Compute all tiles; see fredsim.kernels.ops.conv_weights."""
     like = zeros(16)
-    stack = shift(a.stack, rank * a.stack_stride)
+    count = broadcast(16, a.samples)
+    sums = shift(a.stack, rank * a.stack_stride)
+    bands_stack = shift(sums, {floats})
+    samples_stack = shift(bands_stack, {bands} * {floats})
     begin, end = part_of(rank, size, a.groups * a.taps * a.runs * a.heights * a.widths)
     bands = (a.rows + 7) // 8
     blocks = (a.samples + a.at_once - 1) // a.at_once
@@ -67,74 +72,63 @@ def weights(rank, size, barrier, a):
 {products}
                             x = shift(x, step)
                             e = shift(e, a.outputs)
-                    height = 0
-                    while (band >> height) & 1 or (band == bands - 1 and band >> height):
-                        if (band >> height) & 1:
-                            {add_band}
-                        height += 1
-                    if band < bands - 1:
-                        {keep_band}
-                j = i - i0
-                own = shift(stack, {bands} * {floats})
-                height = 0
-                while (j >> height) & 1 or (i == i1 - 1 and j >> height):
-                    if (j >> height) & 1:
-                        {add_sample}
-                    height += 1
-                if i < i1 - 1:
-                    {keep_sample}
-            height = 0
-            while (block >> height) & 1 or (block == blocks - 1 and block >> height):
-                if (block >> height) & 1:
-                    {add_block}
-                height += 1
-            if block < blocks - 1:
-                {keep_block}
-            elif a.scale == 1:
-                inverse = broadcast(16, 1.0 / a.samples)
-                {multiply}
-            else:
-                count = broadcast(16, a.samples)
-                {divide}
-    return
+                    {end}
+                    merge(sums, {A}, {lanes}, bands_stack, {lanes}, {floats}, band, band == bands - 1)
+                merge(sums, {A}, {lanes}, samples_stack, {lanes}, {floats}, i - i0, i == i1 - 1)
+            last = block == blocks - 1
+            place = (line * a.heights * {A} + k0) * a.lanes + q0
+            merge(sums, {A}, {lanes}, shift(a.levels, place), a.lanes, a.level, block, last)
+            if last:
+                out = shift(a.out, place)
+                for k in range({A}):
+                    for c in range(0, {lanes}, 16):
+                        store(out, k * a.lanes + c, load(like, sums, k * {lanes} + c) / count)
 '''
 BAND_LEVELS = 16  # of a tree of bands: enough for 2^16 of them
+
+
+@subroutine
+def merge(sums, rows, width, stack, pitch, level, index, last):
+    """Merge a tile's sums, the `index`-th of a tree, with those that wait on the stack; leave the result in `sums`.
+
+    The tile has `rows` rows of `width` floats, which on the stack are `pitch` apart; a level of the stack is `level`
+    floats. Each trailing 1 bit of the index is one merge; the last sums of the tree are merged with all that wait.
+    Others are put on the stack.
+    """
+    height = ZERO_PLACE
+    while (index >> height) & 1 or (last and index >> height):
+        if (index >> height) & 1:
+            for k in range(rows):
+                for c in range(0, width, 16):
+                    before = load(zeros(16), stack, height * level + k * pitch + c)
+                    store(sums, k * width + c, before + load(zeros(16), sums, k * width + c))
+        height += 1
+    if not last:
+        for k in range(rows):
+            for c in range(0, width, 16):
+                store(stack, height * level + k * pitch + c, load(zeros(16), sums, k * width + c))
 
 
 @cache
 def weight_gradient(height: int, vectors: int) -> Kernel:
     """Return the kernel for tiles of this size."""
     sums = [(k, q) for k in range(height) for q in range(vectors)]
-    size = height * vectors * LANES
 
-    def lines(form: str, indent: int) -> str:
-        made = [
-            form.format(s=f"s{k}_{q}", at=(k * vectors + q) * LANES, place=f"{k} * a.lanes + {q * LANES}")
-            for k, q in sums
-        ]
-        return ("\n" + " " * indent).join(made)
+    def lines(form: str) -> str:
+        made = [form.format(s=f"s{k}_{q}", at=(k * vectors + q) * LANES) for k, q in sums]
+        return ("\n" + " " * 20).join(made)
 
     products = [f"e{q} = load(like, e, {LANES * q})" for q in range(vectors)]
     for k in range(height):
         products.append(f"b = broadcast({LANES}, item(x, {k}))")
         products += [f"s{k}_{q} = s{k}_{q} + b * e{q}" for q in range(vectors)]
-    level = "shift(a.levels, height * a.level + place)"
     source = SOURCE.format(
-        A=height, lanes=LANES * vectors, bands=BAND_LEVELS, floats=size,
-        begin=lines("{s} = like", 20),
+        A=height, lanes=LANES * vectors, bands=BAND_LEVELS, floats=height * vectors * LANES,
+        begin=lines("{s} = like"), end=lines("store(sums, {at}, {s})"),
         products="\n".join(" " * 28 + line for line in products),
-        add_band=lines(f"{{s}} = load(like, stack, height * {size} + {{at}}) + {{s}}", 28),
-        keep_band=lines(f"store(stack, height * {size} + {{at}}, {{s}})", 24),
-        add_sample=lines(f"{{s}} = load(like, own, height * {size} + {{at}}) + {{s}}", 24),
-        keep_sample=lines(f"store(own, height * {size} + {{at}}, {{s}})", 20),
-        add_block=lines(f"{{s}} = load(like, {level}, {{place}}) + {{s}}", 20),
-        keep_block=lines(f"store({level}, {{place}}, {{s}})", 16),
-        multiply=lines("store(a.out, place + {place}, {s} * inverse)", 16),
-        divide=lines("store(a.out, place + {place}, {s} / count)", 16),
     )  # fmt: skip
     module = make_module(source, f"gradients of weights in tiles of {height} × {vectors}")
     found: Kernel = module.weights
-    found.tile = (height, vectors)
     return found
 
 

@@ -41,12 +41,12 @@ SAMPLES = (1, 2, 4)
 PIXELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24)
 SMALL_WORK = 200_000  # multiply-adds below which a tile's size does not matter, so that less is compiled
 
-HEAD = '''
+HEAD = """
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
-from fredsim.jit.vector import broadcast, load, store, store_part, zeros
+from fredsim.jit.vector import broadcast, load, zeros
 from fredsim.kernels.ops.program import PARAMS
-from fredsim.kernels.ops.rows import clear_halo, part_of
+from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
 
 
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, x_columns=int, channels=int, samples=int, rows=int, columns=int,
@@ -59,9 +59,9 @@ def correlate(rank, size, barrier, a):
     params = floats(item(a.batch, PARAMS))
     weights = params if a.direct else a.w
     biases = a.bias if a.bias_begin < 0 else shift(params, a.bias_begin)
-'''
+"""
 #: The pixels of a tile are neighbours in a row.
-ALONG = '''
+ALONG = """
     whole = a.samples // {S}
     sets = whole + a.samples % {S}
     begin, end = part_of(rank, size, sets * a.rows * a.blocks)
@@ -95,16 +95,15 @@ ALONG = '''
             runs, run = u1 - u0, a.inputs
             if a.merged:
                 runs, run = 1, (u1 - u0) * a.inputs
-            if chosen < whole:
+            if {wholly}:
 {many}
-            else:
 {one}
         if block == 0:
             for s in range({S} if chosen < whole else 1):
                 clear_halo(shift(line, s * a.sample), y == 0, a.width, a.gap)
-'''
+"""
 #: The pixels of a tile are the same place of several samples, so that no tap outside of the input's columns is added.
-ACROSS = '''
+ACROSS = """
     begin, end = part_of(rank, size, a.rows * a.columns * a.blocks)
     step, x_run, o_step = a.x_sample, a.direction * a.channels, a.sample
     for t in range(begin, end):
@@ -135,7 +134,7 @@ ACROSS = '''
         if block == 0 and column == 0:
             for s in range(a.samples):
                 clear_halo(shift(line, s * a.sample), y == 0, a.width, a.gap)
-'''
+"""
 
 
 def _tile(samples: int, pixels: int, vectors: int) -> str:
@@ -152,14 +151,9 @@ def _tile(samples: int, pixels: int, vectors: int) -> str:
         inner += [f"    a{s}_{p}_{q} = a{s}_{p}_{q} + b * w{q}" for q in q_range]
     lines += [" " * 8 + line for line in inner]
     lines += [f"z{q} = load(like, bias, {LANES * q})" for q in q_range]
-    lines.append(f"if left >= {LANES * vectors}:")
     for s, p in places:
-        lines.append(f"    o = shift(out, {s} * a.sample + (j0 + {p}) * o_step)")
-        lines += [f"    store(o, {LANES * q}, a{s}_{p}_{q} + z{q})" for q in q_range]
-    lines.append("else:")
-    for s, p in places:
-        lines.append(f"    o = shift(out, {s} * a.sample + (j0 + {p}) * o_step)")
-        lines += [f"    store_part(o, {LANES * q}, a{s}_{p}_{q} + z{q}, left - {LANES * q})" for q in q_range]
+        lines.append(f"o = shift(out, {s} * a.sample + (j0 + {p}) * o_step)")
+        lines += [f"put_lanes(o, {LANES * q}, a{s}_{p}_{q} + z{q}, left - {LANES * q})" for q in q_range]
     return "\n".join(" " * 16 + line for line in lines)
 
 
@@ -169,7 +163,8 @@ def correlate(tile: Tile) -> Kernel:
     size = (tile.samples, tile.pixels, tile.vectors)
     source = (HEAD + (ACROSS if tile.across else ALONG)).format(
         S=tile.samples, P=tile.pixels, P1=tile.pixels - 1, lanes=LANES * tile.vectors, many=_tile(*size),
-        one="" if tile.across else _tile(1, *size[1:]),
+        wholly="chosen < whole" if tile.samples > 1 else "True",
+        one="" if tile.samples == 1 else " " * 12 + "else:\n" + _tile(1, *size[1:]),
     )  # fmt: skip
     module = make_module(source, f"convolutions in tiles of {size[0]} × {size[1]} × {size[2]}")
     found: Kernel = module.correlate
@@ -186,7 +181,9 @@ def spans(direction: int, scale: int, first: int, taps: int, size: int, count: i
     found = []
     for x in range(count):
         at = scale * x + first
-        begin, end = (max(0, -at), min(taps, size - at)) if direction > 0 else (max(0, at - size + 1), min(taps, at + 1))
+        begin, end = (
+            (max(0, -at), min(taps, size - at)) if direction > 0 else (max(0, at - size + 1), min(taps, at + 1))
+        )
         found.append((begin, max(begin, end)))
     return found
 
@@ -199,9 +196,7 @@ def instructions(inputs: int, vectors: int) -> int:
     return max(2 * inputs * vectors + vectors + (inputs if vectors > 1 else 0), 16) + 1
 
 
-def tile_of(
-    samples: int, reached: Sequence[tuple[int, int]], outputs: int, work: int, *, direct: bool = False
-) -> Tile:
+def tile_of(samples: int, reached: Sequence[tuple[int, int]], outputs: int, work: int, *, direct: bool = False) -> Tile:
     """Return the size of tile that takes least time for rows of pixels that reach so many taps; see `spans`.
 
     If weights are read `direct`ly, in rows that are far apart, several vectors of a row are read at once.
@@ -217,7 +212,9 @@ def tile_of(
             steps = -(-samples // p) * sum(end - begin for begin, end in reached)
         else:
             starts = [min(j, columns - p) for j in range(0, columns, p)]
-            taps = [max(reached[j + p - 1][1], reached[j][1]) - min(reached[j + p - 1][0], reached[j][0]) for j in starts]
+            taps = [
+                max(reached[j + p - 1][1], reached[j][1]) - min(reached[j + p - 1][0], reached[j][0]) for j in starts
+            ]
             steps = sum(taps) * (samples // s + samples % s)
         return steps * -(-vectors // q) * instructions(s * p, q)
 

@@ -14,14 +14,18 @@ import numpy as np
 
 from fredsim.data.datasets import Split
 from fredsim.kernels.ops.fallback import FallbackKernels, FallbackLoss, finish
+from fredsim.kernels.ops.joined import find_joined
 from fredsim.kernels.ops.layouts import ToImage, ToPlain, gather
+from fredsim.kernels.ops.norms import NormKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.kernels.ops.registry import kernels_of, loss_kernels_of
-from fredsim.kernels.ops.sharing import MOST, add_mean
+from fredsim.kernels.ops.sequences.heads import fuse_heads
+from fredsim.kernels.ops.sequences.sharing import MOST, add_mean
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph, Node
+from fredsim.numerics.ops.pointwise import Relu
 
 __all__ = ["Plan"]
 
@@ -39,6 +43,7 @@ class Plan(Steps):
     """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
 
     def __init__(self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool) -> None:
+        graph = fuse_heads(graph)
         super().__init__(graph, split.y, mu, threads, learn=learn)
         self.graph, self.samples = graph, split.x
         self._lay_out()
@@ -54,7 +59,8 @@ class Plan(Steps):
     def _lay_out(self) -> None:
         """Make the nodes' kernels; decide which values are images, with which halos, and where one is converted."""
         graph, shapes = self.graph, self.graph.shapes
-        made = [self._make(node) for node in graph.nodes]
+        joined = find_joined(graph)
+        made = [self._make(node, joined.norms.get(i)) for i, node in enumerate(graph.nodes, start=1)]
         image = len(graph.sample) == 3 and any(
             kernels.images([i == 0 for i in node.inputs])[0][node.inputs.index(0)]
             for kernels, node in zip(made, graph.nodes, strict=True)
@@ -64,17 +70,28 @@ class Plan(Steps):
         self._shapes, self._images, self._learns = [shapes[0]], [image], [False]
         self._places: list[Place] = []
         numbers = [0]  # of the graph's values in the plan
-        for node, kernels, shape in zip(graph.nodes, made, shapes[1:], strict=True):
-            inputs = [numbers[i] for i in node.inputs]
+        for place, (node, kernels) in enumerate(zip(graph.nodes, made, strict=True), start=1):
+            if place in joined.followed:  # computed by a later node's kernels
+                numbers.append(-1)
+                continue
+            inputs = [numbers[i] for i in joined.inputs.get(place, node.inputs)]
             wanted, gives = kernels.images([self._images[i] for i in inputs])
             inputs = [self._converted(i, form) for i, form in zip(inputs, wanted, strict=True)]
-            numbers.append(self._add(kernels, inputs, shape, gives))
+            numbers.append(self._add(kernels, inputs, shapes[place], gives))
         if self._images[-1]:  # the loss takes plain outputs
             self._converted(len(self._shapes) - 1, False)
         self._find_halos()
 
-    def _make(self, node: Node) -> OperatorKernels:
-        """Return a node's kernels; the fallback's if samples' own gradients of a tensor meet and one of its nodes'."""
+    def _make(self, node: Node, norm: Node | None = None) -> OperatorKernels:
+        """Return a node's kernels; the fallback's if samples' own gradients of a tensor meet and one of its nodes'.
+
+        A node that ends what is computed together with a norm has the norm's kernels.
+        """
+        if norm is not None:
+            kernels = self._make(norm)
+            assert isinstance(kernels, NormKernels)
+            kernels.relu = isinstance(node.operator, Relu)
+            return kernels
         shapes, operator = [self.graph.shapes[i] for i in node.inputs], node.operator
         tensors = {role: self.tensors[name] for role, name in node.tensors}
         shared = [self.tensors[name] for _, name in node.tensors if self.shared(name)]

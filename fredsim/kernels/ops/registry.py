@@ -11,7 +11,7 @@ from fredsim.kernels.ops.norms import NormKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import AddKernels, ReluKernels
 from fredsim.kernels.ops.pooling import PoolKernels
-from fredsim.kernels.ops.sequences import LOSSES_OF_SEQUENCES, SEQUENCES
+from fredsim.kernels.ops.sequences.registry import LOSSES_OF_SEQUENCES, SEQUENCES
 from fredsim.kernels.ops.views import ReshapeKernels
 from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.conv2d import Conv2d

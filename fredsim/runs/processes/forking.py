@@ -55,12 +55,17 @@ def start_early(task: ProcessTask) -> None:
 
 def in_fork(ask: Callable[[], bool]) -> bool:
     """Return the answer to a question that a fork of this process asks and then ends."""
-    if (process := os.fork()) == 0:
+    if (process := _fork()) == 0:
         try:
             os._exit(ask())
         finally:
             os._exit(0)
     return os.waitpid(process, 0)[1] != 0
+
+
+def _fork() -> int:
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: OpenBLAS ends its own
+        return os.fork()
 
 
 def _server() -> Server:
@@ -234,8 +239,7 @@ class Forks:
     def _fork(self, do: Callable[[], object], channel: socket.socket, leash: socket.socket) -> None:
         """Fork a process that does something and then ends; if that fails, say so through its channel."""
         try:
-            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of the threads of OpenBLAS
-                process = os.fork()
+            process = _fork()
         except OSError as error:
             failure = SimulationError(f"no process can be forked ({error.strerror}); end other programs")
             with leash, suppress(OSError):

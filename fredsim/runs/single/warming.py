@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 
 from fredsim.config.choices import Backend
@@ -11,7 +12,7 @@ from fredsim.data.datasets import data_root
 from fredsim.errors import ConfigError
 from fredsim.runs.processes.apart import own_modules
 from fredsim.runs.processes.forking import in_fork
-from fredsim.runs.single.prepared import deal_shards
+from fredsim.runs.single.prepared import assign_shards
 from fredsim.simulation.paths.engines import make_engine, make_operations, resolve_backend
 from fredsim.system.notices import on_notices
 
@@ -43,6 +44,7 @@ def warm_up(experiment: Experiment, root: str | os.PathLike[str] | None) -> None
 
     No thread is started, and no device is used, so that the process can be forked. Raises what the run itself would.
     """
+    inspect.getmodule(warm_up.__code__)  # the first such call, as for a user's rule, looks at the files of all modules
     backend = _resolve_backend(experiment.backend)
     if experiment.model.native:
         import fredsim.native.engine
@@ -52,7 +54,7 @@ def warm_up(experiment: Experiment, root: str | os.PathLike[str] | None) -> None
         return
     dataset = experiment.data.load(data_root(root), experiment.seed)
     dataset.digest  # noqa: B018  it is kept
-    deal_shards(experiment, dataset)
+    assign_shards(experiment, dataset)
     if backend != "cuda":
         with on_notices(_give_up, _give_up):
             if experiment.model.user_code:

@@ -15,9 +15,6 @@ __all__ = ["Queued"]
 
 Array = NDArray[np.float32]
 
-#: The most bytes that the gradients of one window take on a device.
-QUEUED_BYTES = 256 * 2**20
-
 
 class Queued(Stretches):
     """Queues the kernels of whole windows of events, in which every update is the server's elementwise rule."""
@@ -40,7 +37,8 @@ class Queued(Stretches):
         return self.process_by_rule(begin, count, self._apply)
 
     def _apply(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
-        room = self.parts.limits.window or max(1, QUEUED_BYTES // self.server.params.nbytes)
+        parts, tasks = self.parts, self.parts.clients * self.parts.protocol.tasks_per_client
+        room = self.engine.fix_window(parts.limits.window, tasks, parts.params.nbytes)
         windows = list(split_windows(self.schedule.begun[begin:end] - begin, room))
         rows = self.rows(np.arange(begin, end))
         return self._executor.advance(windows, self._held[begin:end], self._kept[begin:end], rows, coefficients)

@@ -37,9 +37,6 @@ __all__ = ["Snapshots", "pushes_may_be_cancelled"]
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: The most bytes of the parameters of one window, so that they stay in the cache.
-WINDOW_BYTES = 4 * 2**20
-
 
 def pushes_may_be_cancelled(dispatcher: GuardedDispatcher, contract: Contract) -> bool:
     """Return whether the server may restart clients whose pushes are on their way: if these take time."""
@@ -91,8 +88,8 @@ class Snapshots(Simulation):
         certain = not (contract.cancels or held_differ)
         if self._own_steps and parts.engine.numerics == "native":  # steps of several clients would be one minibatch
             certain = False
-        usual = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
-        self._window = parts.engine.fix_window(parts.limits.window if certain else 1, parts.clients, usual)
+        wanted, size = parts.limits.window if certain else 1, parts.params.nbytes
+        self._window = parts.engine.fix_window(wanted, parts.clients, size)
 
     def _check_memory(self) -> None:
         """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
