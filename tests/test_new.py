@@ -46,6 +46,13 @@ def test_it_runs_with_every_server(server: str, command: Command) -> None:
     assert Result(Path("run")).summary["status"] == "finished"
 
 
+@pytest.mark.parametrize("data", ["modular", "text:mine.txt"])
+def test_sequences_are_for_a_transformer(data: str, command: Command) -> None:
+    assert command("new", "mine.yaml", "--data", data) == (0, "mine.yaml\n", "")
+    experiment = resolved("mine.yaml")
+    assert (experiment.data.name, experiment.model.name) == (data, "gpt")
+
+
 @pytest.mark.parametrize("data", ["mnist", "least_squares", "quadratic", "mishchenko", "torchvision:CIFAR10"])
 def test_it_fits_every_data_set(data: str, command: Command) -> None:
     assert command("new", "mine.yaml", "--data", data) == (0, "mine.yaml\n", "")
