@@ -13,7 +13,7 @@ from fredsim.compute.graph_engine import BLOCK, Evaluation
 from fredsim.data.datasets import Dataset, Split
 from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.kernels.ops.plan import Plan
-from fredsim.kernels.ops.program import Batch, Program
+from fredsim.kernels.ops.program import Batch, Program, SideBySide
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.ops.norms import BatchNorm
@@ -35,6 +35,7 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         self._graph, self._dataset, self._mu = graph, dataset, mu
         self._work = mu * graph.layout.size
         self._program = Program(Plan(graph, dataset.train, mu, self.threads, learn=True))
+        self._side_by_side: SideBySide | None = None  # made when there are so many minibatches at once
         self._grads, self._losses = aligned(0, graph.layout.size), aligned(0, mu)
         # Samples meet in a batch norm: there, blocks are those of GraphEngine.
         meet = any(isinstance(node.operator, BatchNorm) for node in graph.nodes)
@@ -43,22 +44,32 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
 
     @property
     def buffer_bytes(self) -> int:
-        """The bytes of what one minibatch's computation needs beside parameters and gradients."""
-        return self._program.bytes
+        """The bytes of what computations of minibatches need beside parameters and gradients."""
+        return self._program.bytes + (0 if self._side_by_side is None else self._side_by_side.bytes)
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute the gradients of one minibatch after the other; see Engine."""
-        batches = len(rows)
-        if batches > len(self._grads):
+        """Compute the gradients of as many minibatches as there are threads side by side, others by all threads."""
+        count = len(rows)
+        if count > len(self._grads):
             size = self._graph.layout.size
-            self._grads = aligned(batches * size + MARGIN)[: batches * size].reshape(batches, size)
-            self._losses = aligned(batches, self._mu)
-        for b in range(batches):
-            samples = np.ascontiguousarray(rows[b], np.int64)
-            arena = self._program.arena
-            batch = Batch(held[b], samples, self._grads[b], self._losses[b], None, arena)
+            stride = -(-size // MARGIN) * MARGIN + MARGIN  # whole vectors may be written behind a gradient
+            self._grads = aligned(count, stride)[:, :size]
+            self._losses = aligned(count, self._mu)
+        samples, arena = np.ascontiguousarray(rows, np.int64), self._program.arena
+        batches = [Batch(held[b], samples[b], self._grads[b], self._losses[b], None, arena) for b in range(count)]
+        apart = count // self.threads * self.threads if self.threads > 1 and self._program.kernels_only else 0
+        if apart:
+            self._programs_side_by_side().run(self._team, batches[:apart], self._work)
+        for batch in batches[apart:]:
             self._program.run(self._team, batch, self._work)
-        return self._grads[:batches], self._losses[:batches]
+        return self._grads[:count], self._losses[:count]
+
+    def _programs_side_by_side(self) -> SideBySide:
+        if self._side_by_side is None:
+            graph, train = self._graph, self._dataset.train
+            plans = [Plan(graph, train, self._mu, 1, learn=True) for _ in range(self.threads)]
+            self._side_by_side = SideBySide(plans)
+        return self._side_by_side
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""

@@ -7,7 +7,7 @@ buffers share a place if no step needs both. What changes from minibatch to mini
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fredsim.jit.kernel import Kernel, kernel
 from fredsim.jit.pointers import call, int64s, item, put
-from fredsim.jit.team import Team, address
+from fredsim.jit.team import Team, address, addresses
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
@@ -33,6 +33,7 @@ __all__ = [
     "WRONG",
     "Batch",
     "Program",
+    "SideBySide",
     "Steps",
     "run_batches",
     "run_steps",
@@ -92,7 +93,7 @@ def run_batches(rank, size, barrier, a):
 class Steps:
     """The steps of a program as they are planned, for µ samples; kernels' arguments may be Buffers and Values.
 
-    `learn`: whether gradients are computed. `targets` are those of all samples, (n, …), of which BATCH's rows are chosen.
+    `learn`: whether gradients are computed. `targets` are those of all samples, (n, …), from which BATCH's rows choose.
     """
 
     def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int, *, learn: bool) -> None:
@@ -215,10 +216,39 @@ class Program:
 
     def run(self, team: Team, batch: Batch, work: int) -> None:
         """Compute one minibatch on a team; `work` is about how many multiply-adds it takes."""
-        arrays = (batch.params, batch.rows, batch.grads, batch.losses, batch.wrong)
-        self.batch[: len(arrays)] = [0 if array is None else address(array) for array in arrays]
+        words = words_of(batch)
+        self.batch[: len(words)] = words
         for part in self.parts:
             if isinstance(part, tuple):
                 team.run(run_steps, part[1], work)
             else:
                 part(batch)
+
+
+class SideBySide:
+    """A program for each thread, made of kernels only: each thread computes whole minibatches, and waits for none."""
+
+    def __init__(self, plans: Sequence[Steps]) -> None:
+        self._programs = [Program(planned) for planned in plans]
+        self._steps = np.stack([part[0] for program in self._programs for part in program.parts if not callable(part)])
+        self._own = addresses(program.batch for program in self._programs)
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of its memory."""
+        return sum(program.bytes for program in self._programs)
+
+    def run(self, team: Team, batches: Sequence[Batch], work: int) -> None:
+        """Compute minibatches on a team; `work` is about how many multiply-adds one takes."""
+        words = np.array([words_of(batch) for batch in batches], np.int64)
+        arguments = run_batches.pack(
+            steps=self._steps, count=self._steps.shape[1], batches=len(batches), stride=words.shape[1], words=words,
+            own=self._own, changing=words.shape[1],
+        )  # fmt: skip
+        team.run(run_batches, arguments, work * len(batches))
+
+
+def words_of(batch: Batch) -> list[int]:
+    """Return a minibatch's words of BATCH."""
+    arrays = (batch.params, batch.rows, batch.grads, batch.losses, batch.wrong)
+    return [0 if array is None else address(array) for array in arrays]
