@@ -90,7 +90,9 @@ def compare(graph: Graph, x: Array, y: Array, mu: int, threads: int, scale: floa
     rows = rng.integers(0, len(x), (2, mu))
     plain = GraphEngine(graph, dataset)
     with closing(NumbaGraphEngine(graph, dataset, mu, threads)) as engine:
+        first = engine.gradients(held[:1], rows[:1])[0][0].copy()  # by all threads together
         grads, losses = (part.copy() for part in engine.gradients(held, rows))
+        assert same(first, grads[0])
         expected, expected_losses = plain.gradients(held, rows)
         assert same(losses, expected_losses)
         for own, other in zip(grads, expected, strict=True):

@@ -59,7 +59,8 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         batches = len(rows)
         if batches > len(self._grads):
             size = self._graph.layout.size
-            self._grads = aligned(batches * size + MARGIN)[: batches * size].reshape(batches, size)
+            stride = -(-size // MARGIN) * MARGIN + MARGIN  # whole vectors may be written behind a gradient
+            self._grads = aligned(batches, stride)[:, :size]
             self._losses = aligned(batches, self._mu)
         samples, first = np.ascontiguousarray(rows, np.int64), 0
         if self._each is not None and batches >= self.threads:
