@@ -127,6 +127,9 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
         lambda: Own(lambda own, x: torch.cat([own.first.repeat(x.shape[0], 1, 1), own.dense(x)], 1)), PLACES,
     ),
     "numbers": (lambda: Own(lambda own, x: own.dense(x) * own.by - 3 + x / 2 + 2 * own.ones), PLACES),
+    "whole numbers": (
+        lambda: Own(lambda own, x: torch.cat([own.dense(x) * torch.arange(4), given.numbered(x)], 2)), PLACES,
+    ),
     "norms": (lambda: Own(lambda own, x: own.joint(x) + own.without_bias(functional.rms_norm(x, (4,)))), PLACES),
     "products": (
         lambda: Own(
@@ -251,6 +254,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                 "decides by the values of its data (torch.export: data-dependent expression Eq(u0, 1)); give"),
     "item": (lambda: Own(lambda own, x: own.dense(x) * x[0, 0].item()), ROWS,
               "uses select in its forward, which takes"),
+    "the number of samples": (lambda: Own(lambda own, x: own.dense(x) / x.shape[0]), ROWS,
+                              "uses div in its forward, which depends on the number of samples; give"),
+    "bits": (lambda: Own(lambda own, x: own.dense(x).view(torch.int32)), ROWS,
+             "uses view in its forward, which reads the bits of numbers as another type; give"),
     "three samples": (lambda: Own(lambda own, x: own.dense(x).reshape(3, 4)), ROWS,
                       "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
     "pairs of samples": (lambda: Own(lambda own, x: own.dense(x).reshape(len(x) // 2, 8)), ROWS,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fredsim.compute.graph_engine import GraphEngine
-from fredsim.kernels.ops.correlate import LANES, Tile, padded, spans, tile_of
 from fredsim.kernels.ops.engine import NumbaGraphEngine
+from fredsim.kernels.ops.images.correlate import LANES, Tile, padded, spans, tile_of
 from fredsim.networks.graph import Graph
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.conv2d import Conv2d

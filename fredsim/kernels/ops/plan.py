@@ -14,9 +14,9 @@ import numpy as np
 
 from fredsim.data.datasets import Split
 from fredsim.kernels.ops.fallback import FallbackKernels, FallbackLoss, finish
-from fredsim.kernels.ops.joined import find_joined
-from fredsim.kernels.ops.layouts import ToImage, ToPlain, gather
-from fredsim.kernels.ops.norms import NormKernels
+from fredsim.kernels.ops.images.joined import find_joined
+from fredsim.kernels.ops.images.layouts import ToImage, ToPlain, gather
+from fredsim.kernels.ops.images.norms import NormKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps

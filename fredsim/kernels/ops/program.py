@@ -33,7 +33,6 @@ __all__ = [
     "WRONG",
     "Batch",
     "Program",
-    "SideBySide",
     "Steps",
     "run_batches",
     "run_steps",
@@ -74,17 +73,17 @@ def run_steps(rank, size, barrier, a):
         call(item(a.steps, 2 * i), (rank, size, barrier, item(a.steps, 2 * i + 1)))
 
 
-@kernel(steps=int64s, count=int, batches=int, stride=int, words=int64s, own=int64s, changing=int)
+@kernel(steps=int64s, count=int, batches=int, words=int64s, own=int64s)
 def run_batches(rank, size, barrier, a):
-    """Run whole minibatches, each on one thread; thread `rank` has its own steps, from steps[rank·2·count] on.
+    """Run whole minibatches, each on one thread, which has steps of its own: from steps[rank·2·count] on.
 
-    own[rank] is the address of the thread's BATCH, to which the first `changing` of the `stride` words of each
-    minibatch, words[batch·stride :], are copied.
+    own[rank] is the address of the thread's BATCH, to which the words of a minibatch, words[batch·BATCH_WORDS :], are
+    copied first.
     """
+    given = int64s(item(a.own, rank))
     for batch in range(rank, a.batches, size):
-        given = int64s(item(a.own, rank))
-        for i in range(a.changing):
-            put(given, i, item(a.words, batch * a.stride + i))
+        for i in range(BATCH_WORDS):
+            put(given, i, item(a.words, batch * BATCH_WORDS + i))
         for i in range(a.count):
             at = 2 * (rank * a.count + i)
             call(item(a.steps, at), (np.int64(0), np.int64(1), barrier, item(a.steps, at + 1)))
@@ -93,7 +92,7 @@ def run_batches(rank, size, barrier, a):
 class Steps:
     """The steps of a program as they are planned, for µ samples; kernels' arguments may be Buffers and Values.
 
-    `learn`: whether gradients are computed. `targets` are those of all samples, (n, …), from which BATCH's rows choose.
+    `learn`: whether gradients are computed. `targets` are those of all samples, (n, …); BATCH's rows choose from them.
     """
 
     def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int, *, learn: bool) -> None:
@@ -216,8 +215,8 @@ class Program:
 
     def run(self, team: Team, batch: Batch, work: int) -> None:
         """Compute one minibatch on a team; `work` is about how many multiply-adds it takes."""
-        words = words_of(batch)
-        self.batch[: len(words)] = words
+        arrays = (batch.params, batch.rows, batch.grads, batch.losses, batch.wrong)
+        self.batch[: len(arrays)] = [0 if array is None else address(array) for array in arrays]
         for part in self.parts:
             if isinstance(part, tuple):
                 team.run(run_steps, part[1], work)
@@ -225,30 +224,37 @@ class Program:
                 part(batch)
 
 
-class SideBySide:
-    """A program for each thread, made of kernels only: each thread computes whole minibatches, and waits for none."""
+class EachItsOwn:
+    """Programs of one network for one thread each, which then compute different minibatches at the same time.
 
-    def __init__(self, plans: Sequence[Steps]) -> None:
-        self._programs = [Program(planned) for planned in plans]
-        self._steps = np.stack([part[0] for program in self._programs for part in program.parts if not callable(part)])
-        self._own = addresses(program.batch for program in self._programs)
+    All steps must be kernels.
+    """
+
+    def __init__(self, programs: list[Program]) -> None:
+        self._programs = programs
+        tables = [part[0] for program in programs for part in program.parts if isinstance(part, tuple)]
+        self._steps = np.concatenate(tables)
+        self._own = addresses(program.batch for program in programs)
+        run_batches.address  # noqa: B018  compiles it now
 
     @property
     def bytes(self) -> int:
-        """The bytes of its memory."""
+        """The bytes of the programs' memory."""
         return sum(program.bytes for program in self._programs)
 
-    def run(self, team: Team, batches: Sequence[Batch], work: int) -> None:
-        """Compute minibatches on a team; `work` is about how many multiply-adds one takes."""
-        words = np.array([words_of(batch) for batch in batches], np.int64)
-        arguments = run_batches.pack(
-            steps=self._steps, count=self._steps.shape[1], batches=len(batches), stride=words.shape[1], words=words,
-            own=self._own, changing=words.shape[1],
-        )  # fmt: skip
-        team.run(run_batches, arguments, work * len(batches))
-
-
-def words_of(batch: Batch) -> list[int]:
-    """Return a minibatch's words of BATCH."""
-    arrays = (batch.params, batch.rows, batch.grads, batch.losses, batch.wrong)
-    return [0 if array is None else address(array) for array in arrays]
+    def run(
+        self,
+        team: Team,
+        held: Sequence[NDArray[np.float32]],
+        rows: NDArray[np.int64],
+        grads: NDArray[np.float32],
+        losses: NDArray[np.float32],
+    ) -> None:
+        """Compute minibatches at the parameters that clients hold; `team` has as many threads as there are programs."""
+        words = np.zeros((len(held), BATCH_WORDS), np.int64)
+        words[:, PARAMS] = addresses(held)
+        for column, array in ((ROWS, rows), (GRADS, grads), (LOSSES, losses)):
+            words[:, column] = address(array) + array.strides[0] * np.arange(len(held))
+        count = len(self._steps) // len(self._programs)
+        packed = run_batches.pack(steps=self._steps, count=count, batches=len(held), words=words, own=self._own)
+        team.run(run_batches, packed)

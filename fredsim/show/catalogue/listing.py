@@ -1,6 +1,6 @@
 """The names that an experiment may use, by kind (servers, gates, models, …), as `fredsim list` prints them.
 
-`fredsim list` itself prints them from names.json (fredsim.show.names), which is made from what is here.
+`fredsim list` itself prints them from names.json (fredsim.show.catalogue.names), which is made from what is here.
 """
 
 from __future__ import annotations

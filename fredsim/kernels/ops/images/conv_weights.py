@@ -18,7 +18,7 @@ from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.shuffles import transpose16
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, store, zeros
-from fredsim.kernels.ops.correlate import LANES, MOST_SUMS, instructions
+from fredsim.kernels.ops.images.correlate import LANES, MOST_SUMS, instructions
 from fredsim.kernels.ops.program import GRADS, PARAMS
 from fredsim.kernels.ops.rows import part_of
 
@@ -31,16 +31,16 @@ SOURCE = '''
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, item, shift
 from fredsim.jit.vector import broadcast, load, store, zeros
-from fredsim.kernels.ops.conv_weights import merge
+from fredsim.kernels.ops.images.conv_weights import merge
 from fredsim.kernels.ops.rows import part_of
 
 
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, channels=int, nothing=floats, e=floats, e_sample=int, e_row=int,
         outputs=int, rows=int, columns=int, stride=int, stride_columns=int, first=int, first_column=int, taps=int,
-        runs=int, heights=int, widths=int, groups=int, inputs=int, group_outputs=int, lanes=int, samples=int, at_once=int,
-        stack=floats, stack_stride=int, levels=floats, level=int, out=floats)
+        runs=int, heights=int, widths=int, groups=int, inputs=int, group_outputs=int, lanes=int, samples=int,
+        at_once=int, stack=floats, stack_stride=int, levels=floats, level=int, out=floats)
 def weights(rank, size, barrier, a):
-    """Compute all tiles; see fredsim.kernels.ops.conv_weights."""
+    """Compute all tiles; see fredsim.kernels.ops.images.conv_weights."""
     like = zeros(16)
     count = broadcast(16, a.samples)
     sums = shift(a.stack, rank * a.stack_stride)
@@ -152,9 +152,10 @@ def gradient_tile(run: int, outputs: int, work: int) -> tuple[int, int]:
 @kernel(batch=int64s, begin=int, bias_begin=int, groups=int, outputs=int, inputs=int, taps=int, lanes=int,
         block=floats, block_stride=int, out=floats, bias=floats)  # fmt: skip
 def pack_forward(rank, size, barrier, a):
-    """Write weights (groups·outputs, inputs, taps) as (groups, panels, taps, inputs, 16), and the bias as (groups, lanes).
+    """Write weights (groups·outputs, inputs, taps) as (groups, panels, taps, inputs, 16), and the bias.
 
-    A panel is 16 outputs. Lanes from `outputs` on are +0, as is the bias if bias_begin is negative.
+    A panel is 16 outputs; the bias is (groups, lanes). Lanes from `outputs` on are +0, as is the bias if bias_begin is
+    negative.
     """
     params = floats(item(a.batch, PARAMS))
     block = shift(a.block, rank * a.block_stride)

@@ -4,7 +4,7 @@ A tile is P neighbouring pixels of one row, of S samples, in Q vectors of 16 out
 registers, each from +0, while the products of one input channel after the other are added. Which sums are in a tile
 changes no sum. `correlate` computes, for output pixel (y, x) of a sample and every output channel,
 
-    Σ over tap rows r, tap columns c, channels k, ascending: input(y·scale + first ± r, x·scale + first ± c, k) · w[r, c, k]
+    Σ over tap rows r, tap columns c, channels k, ascending: input(y·scale + f ± r, x·scale + f ± c, k) · w[r, c, k]
 
 where taps outside of the input's rows are left out: their product would be ±0, as parameters are finite, and a sum from
 +0 is never −0. Beside its columns the input has a halo of +0. It stands for the forward pass (+) as well as for the
@@ -28,7 +28,7 @@ LANES = 16
 
 
 class Tile(NamedTuple):
-    """Sums that are computed together: S, P and Q; `across` says that pixels are the same one of P samples, S being 1."""
+    """Sums that are computed together: S, P and Q; `across`: the pixels are the same one of P samples, and S is 1."""
 
     samples: int
     pixels: int
@@ -52,8 +52,8 @@ from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, x_columns=int, channels=int, samples=int, rows=int, columns=int,
         scale=int, scale_columns=int, first=int, first_column=int, direction=int, taps=int, tap_columns=int, merged=int,
         group=int, inputs=int, batch=int64s, direct=int, bias_begin=int, w=floats, w_begin=int, w_group=int, w_tap=int,
-        w_column=int, w_input=int, w_panel=int, bias=floats, blocks=int, outputs=int, lanes=int, sample=int, row=int, row_at=int,
-        column=int, column_at=int, width=int, gap=int, out=floats)
+        w_column=int, w_input=int, w_panel=int, bias=floats, blocks=int, outputs=int, lanes=int, sample=int, row=int,
+        row_at=int, column=int, column_at=int, width=int, gap=int, out=floats)
 def correlate(rank, size, barrier, a):
     like = zeros(16)
     params = floats(item(a.batch, PARAMS))

@@ -20,7 +20,6 @@ from fredsim.runs.folder.results import Result
 from fredsim.show.plots import published
 from fredsim.show.plots.axes import plain_numbers, style_y, unclip
 from fredsim.show.plots.coinciding import coinciding
-from fredsim.show.plots.curve_titles import MANY, Shape, name_lines, titled
 from fredsim.show.plots.drawing import (
     Drawing,
     Kind,
@@ -35,6 +34,7 @@ from fredsim.show.plots.drawing import (
     x_of,
 )
 from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.titles.curve_titles import MANY, Shape, name_lines, titled
 from fredsim.show.tables import PUBLISHED, Table
 
 if TYPE_CHECKING:

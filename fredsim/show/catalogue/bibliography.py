@@ -19,7 +19,7 @@ AUTHOR = re.compile(r"^([^\W\d_][\w'-]*)[^;()]*?\b((?:19|20)\d\d)\b")
 @cache
 def bibliography() -> Mapping[str, str]:
     """Return all entries, by key."""
-    text = resources.files("fredsim.show").joinpath("references.bib").read_text(encoding="utf-8")
+    text = resources.files("fredsim.show.catalogue").joinpath("references.bib").read_text(encoding="utf-8")
     return {found[1]: found[0] for found in re.finditer(r"^@\w+\{([^,]+),\n.*?^\}$", text, re.MULTILINE | re.DOTALL)}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.subjects import Subject
+from fredsim.show.plots.titles.subjects import Subject
 
 __all__ = ["QUANTITIES", "UNNAMED", "leaders", "of_one", "quantity", "ranked", "single", "which"]
 

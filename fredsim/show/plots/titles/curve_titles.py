@@ -17,8 +17,8 @@ from fredsim.show.plots.drawing import Drawing, Options, axis_unit, final_values
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.line_ends import End, name_ends
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.questions import QUANTITIES, leaders, of_one, ranked, single, which
-from fredsim.show.plots.subjects import subject_of
+from fredsim.show.plots.titles.questions import QUANTITIES, leaders, of_one, ranked, single, which
+from fredsim.show.plots.titles.subjects import subject_of
 
 __all__ = ["MANY", "Shape", "name_lines", "titled"]
 

@@ -13,8 +13,8 @@ from fredsim.show.plots.coinciding import merged_name
 from fredsim.show.plots.drawing import Drawing, Options, X, final_values
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.questions import QUANTITIES, UNNAMED, leaders, ranked, single
-from fredsim.show.plots.subjects import subject_of
+from fredsim.show.plots.titles.questions import QUANTITIES, UNNAMED, leaders, ranked, single
+from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.plots.words import SYMBOLS, name_of, noun, value_name
 
 __all__ = ["Point", "titled", "x_label"]

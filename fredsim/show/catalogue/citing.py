@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fredsim.config.expansion import Expansion, Source
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN, Kind, find_class
+from fredsim.config.sweep.expansion import Expansion, Source
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import OutputError, visible
 from fredsim.runs.single.opening import open_expansion
 from fredsim.runs.verify.verify import results_of
 from fredsim.servers.schedules import SCHEDULES
-from fredsim.show.bibliography import NUMBER, bibliography, entries_of
+from fredsim.show.catalogue.bibliography import NUMBER, bibliography, entries_of
+from fredsim.show.catalogue.listing import LISTINGS, PUBLISHED_DATA, own_text
 from fredsim.show.latex import escape_latex
-from fredsim.show.listing import LISTINGS, PUBLISHED_DATA, own_text
 from fredsim.system.version import fredsim_version
 
 __all__ = ["bibtex_of"]

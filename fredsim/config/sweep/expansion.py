@@ -25,15 +25,15 @@ from fredsim.config.document import (
     problems_at,
     read_document,
 )
-from fredsim.config.each_run import for_each_run
 from fredsim.config.experiment import Experiment, Published, config_digest
 from fredsim.config.figure_checks import check_figures
 from fredsim.config.figures import FigureChoice, read_figures
-from fredsim.config.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.registry import has_clock
 from fredsim.config.resolution import placed, resolve
-from fredsim.config.selection import Selection, check_selection
 from fredsim.config.shipped import shipped
+from fredsim.config.sweep.each_run import for_each_run
+from fredsim.config.sweep.grid import grid, refuse_clashes, refuse_too_many
+from fredsim.config.sweep.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked
 from fredsim.errors import ConfigError, nearest, shown
 from fredsim.hyper import HyperParameters, explain

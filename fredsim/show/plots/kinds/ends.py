@@ -29,9 +29,9 @@ from fredsim.show.plots.drawing import (
     share_of,
     x_of,
 )
-from fredsim.show.plots.end_titles import Point, titled, x_label
 from fredsim.show.plots.groups import Line, Panel, flat_config, labels
 from fredsim.show.plots.numbers import TickNumbers, number
+from fredsim.show.plots.titles.end_titles import Point, titled, x_label
 from fredsim.show.plots.words import value_name
 from fredsim.show.tables import PUBLISHED, Table
 

@@ -23,8 +23,8 @@ from fredsim.hyper import Configurable
 from fredsim.plugins.attribute_docs import meanings
 from fredsim.plugins.modules import import_named
 from fredsim.servers.schedules import Constant
-from fredsim.show.listing import LISTINGS, Entry, default_of, own_text
-from fredsim.show.names import names_by_kind
+from fredsim.show.catalogue.listing import LISTINGS, Entry, default_of, own_text
+from fredsim.show.catalogue.names import names_by_kind
 
 __all__ = ["constant_of", "describe", "explain_nulls", "models_of", "range_of"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from fredsim.kernels.ops.norms import NormKernels
+from fredsim.kernels.ops.images.norms import NormKernels
 from fredsim.networks.graph import Graph, Node
 from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.norms import BatchNorm, GroupNorm

@@ -13,14 +13,14 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from fredsim.show.colours import PALETTE
-from fredsim.show.plots.curves import first_x
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit, label_of, quantity_text
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.headers import add_headers, neighbours
+from fredsim.show.plots.kinds.curves import first_x
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.questions import leaders, quantity
 from fredsim.show.plots.styles import Style, style_of
-from fredsim.show.plots.subjects import subject_of
+from fredsim.show.plots.titles.questions import leaders, quantity
+from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
 
 __all__ = ["MATRIX"]

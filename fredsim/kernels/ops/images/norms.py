@@ -34,8 +34,9 @@ ONE = np.float32(1)
 #: r = 1/√(v + ε) of `lanes` channels; `count` is N. `leaves` has `kinds` sums of each sample and channel.
 COMMON = {
     "batch": int64s, "x": floats, "x_sample": int, "x_row": int, "channels": int, "lanes": int, "samples": int,
-    "rows": int, "columns": int, "groups": int, "affine": int, "gamma": int, "beta": int, "eps": floats, "count": floats,
-    "statistics": floats, "leaves": floats, "stack": floats, "stack_stride": int, "relu": int, "residual": int,
+    "rows": int, "columns": int, "groups": int, "affine": int, "gamma": int, "beta": int, "eps": floats,
+    "count": floats, "statistics": floats, "leaves": floats, "stack": floats, "stack_stride": int, "relu": int,
+    "residual": int,
 }  # fmt: skip
 FORWARD = Fields(**COMMON, other=floats, other_sample=int, other_row=int, sample=int, row=int, gap=int, out=floats)
 BACKWARD = Fields(

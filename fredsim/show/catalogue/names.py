@@ -1,6 +1,6 @@
 """The names that an experiment may use, and its keys, from names.json: nothing that they name is imported.
 
-`python -m docs.generate` makes that file from fredsim.show.listing and the models of the keys.
+`python -m docs.generate` makes that file from fredsim.show.catalogue.listing and the models of the keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Known = tuple[str, list[str]]
 
 @cache
 def _content() -> Mapping[str, Any]:
-    text = resources.files("fredsim.show").joinpath("names.json").read_text(encoding="utf-8")
+    text = resources.files("fredsim.show.catalogue").joinpath("names.json").read_text(encoding="utf-8")
     content: Mapping[str, Any] = json.loads(text)
     return content
 

@@ -20,7 +20,7 @@ from fredsim.config.choices import Backend
 from fredsim.config.figure_options import KINDS, SHARES, STYLES, X, Y
 from fredsim.config.shipped import shipped
 from fredsim.errors import FredsimError
-from fredsim.show.names import Known, keys_of_experiments, keys_of_name, names_by_kind
+from fredsim.show.catalogue.names import Known, keys_of_experiments, keys_of_name, names_by_kind
 
 __all__ = [
     "backends", "columns", "datasets", "experiments", "kinds", "listed", "of_experiment", "papers", "servers",

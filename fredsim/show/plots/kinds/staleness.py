@@ -16,8 +16,8 @@ from fredsim.show.plots.coinciding import coinciding, merged_name
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import TickNumbers, number
-from fredsim.show.plots.questions import ranked
-from fredsim.show.plots.subjects import subject_of
+from fredsim.show.plots.titles.questions import ranked
+from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.kernels.ops.conv_weights import (
+from fredsim.kernels.ops.images.conv_weights import (
     BAND_LEVELS,
     gradient_tile,
     pack_forward,
@@ -16,14 +16,17 @@ from fredsim.kernels.ops.conv_weights import (
     unpack_gradient,
     weight_gradient,
 )
-from fredsim.kernels.ops.correlate import LANES, correlate, padded, spans, tile_of
+from fredsim.kernels.ops.images.correlate import LANES, correlate, padded, spans, tile_of
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, Steps
 from fredsim.kernels.ops.sums import channel_sums, mean_of_samples
-from fredsim.kernels.ops.values import Value
+from fredsim.kernels.ops.values import Buffer, Value
+from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.ops.conv2d import Conv2d
 
 __all__ = ["ConvKernels"]
+
+Reach = tuple[int, int, int]
 
 CACHE_BYTES = 384 * 2**10  # of a block of samples, for the gradients of weights: part of the L2 cache
 
@@ -55,20 +58,17 @@ class ConvKernels(OperatorKernels):
                 most = max(most, taps - 1 - first, first + count - 1 - (self.outer[2] - 1))
         return most
 
-    def _places(self, axis: int) -> list[tuple[int, int, int]]:
+    def _places(self, axis: int) -> list[Reach]:
         """Return, for the input's places p, p + stride, … of an axis, p < stride, what their errors are sums of.
 
         The first output that the first tap reaches, the number of taps, `stride` apart, and the number of such places.
         """
-        kernel, stride, pad = (
-            part[axis] for part in (self.operator.kernel, self.operator.stride, self.operator.padding)
-        )
-        size, found = self.shapes[0][1 + axis], []
+        op, size, found = self.operator, self.shapes[0][1 + axis], []
+        kernel, stride, pad = op.kernel[axis], op.stride[axis], op.padding[axis]
         for p in range(stride):
             tap = (p + pad) % stride
-            found.append(
-                ((p + pad - tap) // stride, max(0, -(-(kernel - tap) // stride)), max(0, -(-(size - p) // stride)))
-            )
+            taps, places = -(-(kernel - tap) // stride), -(-(size - p) // stride)
+            found.append(((p + pad - tap) // stride, max(0, taps), max(0, places)))
         return found
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
@@ -77,7 +77,6 @@ class ConvKernels(OperatorKernels):
         row = self.each_in * self.taps
         self.packed = plan.buffer(op.groups * row * self.out_lanes + LANES * self.out_lanes)
         bias = plan.buffer(op.groups * self.out_lanes)
-        self.bias = bias
         weight, block = self.tensors["weight"], plan.each_thread(256)
         plan.step(
             pack_forward, batch=BATCH, begin=weight.begin,
@@ -89,12 +88,14 @@ class ConvKernels(OperatorKernels):
         reached = spans(1, op.stride[1], -op.padding[1], op.kernel[1], x.shape[2], columns)
         tile = tile_of(out.samples, reached, self.each_out, self.work * out.samples)
         w_column = self.each_in * LANES
+        weights = {
+            "w": self.packed, "w_begin": 0, "w_group": row * self.out_lanes, "w_tap": op.kernel[1] * w_column,
+            "w_column": w_column, "w_panel": row * LANES, "bias": bias,
+        }  # fmt: skip
         plan.step(
             correlate(tile), **self._input(x, self.each_in), samples=out.samples, rows=rows, columns=columns,
             scale=op.stride[0], scale_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
-            direction=1, taps=op.kernel[0], tap_columns=op.kernel[1], merged=op.groups == 1,
-            batch=BATCH, direct=0, bias_begin=-1, w=self.packed, w_begin=0, w_group=row * self.out_lanes, w_tap=op.kernel[1] * w_column, w_column=w_column,
-            w_input=LANES, w_panel=row * LANES, bias=bias,
+            direction=1, taps=op.kernel[0], tap_columns=op.kernel[1], merged=op.groups == 1, **weights,
             **self._output(out, self.each_out, tile.vectors), row=out.row, row_at=0, column=op.outputs, column_at=0,
             gap=out.halo * op.outputs, out=out,
         )  # fmt: skip
@@ -111,7 +112,8 @@ class ConvKernels(OperatorKernels):
         group = padded(outputs) // (LANES * vectors)
         return {
             "group": group, "blocks": self.operator.groups * group, "outputs": outputs, "lanes": padded(outputs),
-            "sample": out.sample, "width": out.shape[2] * out.shape[0],
+            "sample": out.sample, "width": out.shape[2] * out.shape[0], "batch": BATCH, "direct": 0, "bias_begin": -1,
+            "w_input": LANES,
         }  # fmt: skip
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
@@ -130,27 +132,35 @@ class ConvKernels(OperatorKernels):
             pack_transposed, packed=self.packed, groups=op.groups, taps=self.taps, inputs=self.each_in,
             in_lanes=self.in_lanes, out_lanes=self.out_lanes, out=turned,
         )  # fmt: skip
-        nothing = np.zeros(op.groups * self.in_lanes + LANES, np.float32)
-        w_column, (down, across) = self.out_lanes * LANES, op.stride
-        channels = sent.shape[0]
-        for p, (first, taps, rows) in enumerate(self._places(0)):
-            for q, (first_column, tap_columns, columns) in enumerate(self._places(1)):
-                if not (rows and columns):
-                    continue
-                reached = spans(-1, 1, first_column, tap_columns, error.shape[2], columns)
-                tile = tile_of(sent.samples, reached, self.each_in, self.work * sent.samples)
-                tap, tap_column = (p + op.padding[0]) % down, (q + op.padding[1]) % across
-                plan.step(
-                    correlate(tile), **self._input(error, self.each_out), samples=sent.samples, rows=rows,
-                    columns=columns, scale=1, scale_columns=1, first=first, first_column=first_column, direction=-1,
-                    taps=taps, tap_columns=tap_columns, merged=0,
-                    batch=BATCH, direct=0, bias_begin=-1, w=turned, w_begin=(tap * op.kernel[1] + tap_column) * w_column,
-                    w_group=self.taps * self.out_lanes * self.in_lanes, w_tap=down * op.kernel[1] * w_column, w_column=across * w_column,
-                    w_input=LANES, w_panel=self.taps * w_column, bias=nothing, **self._output(sent, self.each_in, tile.vectors),
-                    row=down * sent.row, row_at=p * sent.row, column=across * channels, column_at=q * channels,
-                    gap=0 if q else sent.halo * channels, out=sent,
-                )  # fmt: skip
+        for p, down in enumerate(self._places(0)):
+            for q, across in enumerate(self._places(1)):
+                if down[2] and across[2]:
+                    self._error_of_places(plan, error, sent, turned, (p, q), (down, across))
         return sent
+
+    def _error_of_places(
+        self, plan: Steps, error: Value, sent: Value, turned: Buffer, place: tuple[int, int], reach: tuple[Reach, Reach]
+    ) -> None:
+        """Add the step for the input's places that are strides apart from `place`; `reach` is what `_places` says."""
+        op, (p, q) = self.operator, place
+        (first, taps, rows), (first_column, tap_columns, columns) = reach
+        reached = spans(-1, 1, first_column, tap_columns, error.shape[2], columns)
+        tile = tile_of(sent.samples, reached, self.each_in, self.work * sent.samples)
+        (down, across), width, channels = op.stride, op.kernel[1], sent.shape[0]
+        w_column = self.out_lanes * LANES
+        begin = (p + op.padding[0]) % down * width + (q + op.padding[1]) % across
+        weights = {
+            "w": turned, "w_begin": begin * w_column, "w_group": self.taps * self.out_lanes * self.in_lanes,
+            "w_tap": down * width * w_column, "w_column": across * w_column, "w_panel": self.taps * w_column,
+            "bias": np.zeros(op.groups * self.in_lanes + LANES, np.float32),
+        }  # fmt: skip
+        plan.step(
+            correlate(tile), **self._input(error, self.each_out), samples=sent.samples, rows=rows, columns=columns,
+            scale=1, scale_columns=1, first=first, first_column=first_column, direction=-1, taps=taps,
+            tap_columns=tap_columns, merged=0, **weights, **self._output(sent, self.each_in, tile.vectors),
+            row=down * sent.row, row_at=p * sent.row, column=across * channels, column_at=q * channels,
+            gap=0 if q else sent.halo * channels, out=sent,
+        )  # fmt: skip
 
     def _weight_gradient(self, plan: Steps, error: Value) -> None:
         op, (x,) = self.operator, self.inputs
@@ -167,9 +177,10 @@ class ConvKernels(OperatorKernels):
         total, levels = plan.buffer(size), plan.buffer(size * level)
         stack, stack_stride = plan.each_thread((1 + BAND_LEVELS + at_once.bit_length()) * height * vectors * LANES)
         _, rows, columns = self.outer
+        read = (op.kernel[1] + 2 + columns * op.stride[1]) * x.shape[0] + run  # floats of a row outside of the image
         plan.step(
             weight_gradient(height, vectors), x=x, x_sample=x.sample, x_row=x.row, x_rows=x.shape[1],
-            channels=x.shape[0], nothing=np.zeros((op.kernel[1] + 2 + columns * op.stride[1]) * x.shape[0] + run + 64, np.float32),
+            channels=x.shape[0], nothing=np.zeros(read + MARGIN, np.float32),
             e=error, e_sample=error.sample, e_row=error.row, outputs=op.outputs, rows=rows, columns=columns,
             stride=op.stride[0], stride_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
             taps=op.kernel[0], runs=runs, heights=heights, widths=self.out_lanes // (LANES * vectors),
