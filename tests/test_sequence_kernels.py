@@ -263,11 +263,13 @@ def test_cross_entropy(loss: CrossEntropy, places: Shape, classes: int) -> None:
         compare(graph, draw(rng, 1, *places, 6, odd=odd), y.astype(np.int32), mu, mu % 3 + 1, scale=9, odd=odd)
 
 
-def test_other_losses_of_sequences() -> None:
+@pytest.mark.parametrize("mu", [1, 13])
+def test_other_losses_of_sequences(mu: int) -> None:
     rng, network = np.random.default_rng(4), Builder((5, 6), [], {})
     network.add(Linear(3), 0)
-    targets = (rng.random((ROWS, 5, 3)) < 0.5).astype(F)
-    compare(network.graph(BinaryCrossEntropy()), draw(rng, 5, 6), targets, 5, 2, scale=3)
+    graph, x = network.graph(BinaryCrossEntropy()), draw(rng, 5, 6, odd=True)
+    for targets in ((rng.random((ROWS, 5, 3)) < 0.5).astype(F), rng.random((ROWS, 5, 3)).astype(F)):
+        compare(graph, x, targets, mu, mu % 3 + 1, scale=3)
 
 
 @pytest.mark.parametrize(
