@@ -109,8 +109,10 @@ class Definitions:
 
     def loss(self, kind: str, options: str, shapes: str, output: Array, target: Array) -> Answers:
         shape, aim = frozen(json.loads(shapes))
-        made = loss_of(kind, options).losses(output.reshape(-1, *shape), target.reshape(-1, *aim))
-        return {"losses": made.each, "errors": without_sign(made.error), "mean": mean_of(made.error)}
+        loss, z, y = loss_of(kind, options), output.reshape(-1, *shape), target.reshape(-1, *aim)
+        made, wrong = loss.losses(z, y), loss.wrong(z, y)
+        found = {"losses": made.each, "errors": without_sign(made.error), "mean": mean_of(made.error)}
+        return found | {"wrong": np.full(len(z), np.nan) if wrong is None else wrong}
 
 
 class Given(Loss):
@@ -165,7 +167,13 @@ class Kernels:
         single, losses = gradient(graph, data, params, np.arange(len(data))[:, None])
         means, same = gradient(graph, data, params, np.arange(len(data))[None])
         assert losses.tobytes() == same.tobytes()
-        return {"losses": losses.reshape(-1), "errors": single, "mean": means}
+        engine = NumbaGraphEngine(graph, Dataset(data, data, data, 2), 1, THREADS)
+        try:
+            each, wrong = engine.outcomes(params, "test")
+        finally:
+            engine.close()
+        assert each.tobytes() == losses.tobytes()
+        return {"losses": each, "errors": single, "mean": means, "wrong": wrong}
 
 
 def network(case: Case) -> tuple[Graph, Array]:

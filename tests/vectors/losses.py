@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.vectors.functions import sigmoid64
 from tests.vectors.ieee import FLOAT32, FLOAT64, Number, number
 from tests.vectors.operators import softmax
 
-__all__ = ["LOSSES"]
+__all__ = ["LOSSES", "wrong_share"]
 
 Costs = tuple[Number, Box]  # a sample's loss, and the error of the output
 
@@ -60,3 +61,20 @@ LOSSES: dict[str, Callable[[dict[str, Any], Box, Box], Costs]] = {
     "CrossEntropy": cross_entropy,
     "MeanSquaredError": mean_squared_error,
 }
+
+
+def wrong_share(kind: str, o: dict[str, Any], output: Box, target: Box) -> Number:
+    """Return the share of wrong answers of a sample, in float64; NaN if none is right or wrong."""
+    if kind == "MeanSquaredError":
+        return number(FLOAT64, math.nan)
+    if kind == "BinaryCrossEntropy":
+        sides = [(z > 0) != (y > 0.5) for z, y in zip(output.values, target.values, strict=True)]
+        return number(FLOAT64, sum(sides)) / len(sides)
+    classes, wrong, counted = output.shape[-1], 0, 0
+    for at, label in enumerate(target.values):
+        if label != o.get("ignored"):
+            z, best = output.values[at * classes : (at + 1) * classes], 0
+            for j in range(1, classes):
+                best = j if z[j] > z[best] else best
+            wrong, counted = wrong + (best != label), counted + 1
+    return number(FLOAT64, wrong) / max(1, counted)

@@ -16,7 +16,7 @@ from typing import Any
 from tests.vectors.box import Box, count
 from tests.vectors.contract import Numbers, tree
 from tests.vectors.ieee import FLOAT32, number
-from tests.vectors.losses import LOSSES
+from tests.vectors.losses import LOSSES, wrong_share
 from tests.vectors.make import AWKWARD, SPECIAL, chosen, f32, flat, spread, words
 from tests.vectors.operators import run
 from tests.vectors.records import record
@@ -29,7 +29,8 @@ HEADER = """\
 # An operator has `samples` samples; its options and shapes, of a sample's inputs and of the output, are JSON; x0, x1 …
 # are its inputs, `d` the error of the output. It must answer the output y, the errors dx0, dx1 … of the inputs, in
 # which −0 is written +0, their means over the minibatch, and its gradient of each tensor. `u` are the numbers that
-# dropout draws. A loss answers each sample's loss and the error of its output.
+# dropout draws. A loss answers each sample's loss, the error of its output, their
+# mean, and the share of wrong answers.
 """
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape]
@@ -63,6 +64,7 @@ def operator(
     tensors: Mapping[str, Shape] | None = None,
     x: list[Any] | None = None,
     u: Shape | None = None,
+    at: Fraction | None = None,
     **options: Any,
 ) -> str:
     """Return the record of an operator; a tensor is its shape, or its numbers; `x` replaces the first input."""
@@ -83,6 +85,8 @@ def operator(
     draws: list[Box | None] = [None] * samples
     if u is not None:
         numbers = f32(*(Fraction(word >> 8, 2**24) for word in words(samples * math.prod(u), purpose(title, 20))))
+        if at is not None:  # a draw that is p itself
+            numbers[0] = number(FLOAT32, at)
         given["u"], draws = numbers, list(cut(numbers, u))
     inputs = [cut(values, shape) for values, shape in zip(xs, shapes, strict=True)]
     made = run(kind, options, list(zip(*inputs, strict=True)), boxes, cut(d, out), draws)
@@ -196,6 +200,7 @@ def sequences() -> Iterator[str]:
     square = [[(5 * i + j) % 3 == 0 and i != j for j in range(4)] for i in range(4)]
     yield operator("Attention", "both", [(4, 2)] * 3, (4, 2), causal=True, masked=square)
     yield operator("Attention", "dropout", [(2, 4, 3)] * 3, (2, 4, 3), u=(2, 4, 4), causal=True, dropout=0.3)
+    yield operator("Attention", "dropped", [(3, 2)] * 3, (3, 2), u=(3, 3), at=Fraction(1, 4), causal=True, dropout=0.25)
     tokens = [word % 4 for word in words(60, 7)]
     yield operator("Embedding", "of-sequences", [(11,)], (11, 3), 3, {"weight": (5, 3)}, tokens, rows=5, width=3)
     yield operator("Embedding", "of-one", [()], (2,), 4, {"weight": (4, 2)}, tokens, rows=4, width=2)
@@ -225,7 +230,7 @@ def elements() -> Iterator[str]:
         yield operator(kind, "plain", [(3, 4), (3, 4)], (3, 4))
         yield operator(kind, "repeated", [(3, 1, 2), (1, 4, 2)], (3, 4, 2))
         yield operator(kind, "repeated-twice", [(1, 3, 1), (2, 3, 5)], (2, 3, 5))
-    yield operator("Dropout", "half", [(3, 5)], (3, 5), u=(3, 5), p=0.5)
+    yield operator("Dropout", "half", [(3, 5)], (3, 5), u=(3, 5), at=Fraction(1, 2), p=0.5)
     yield operator("Dropout", "tenth", [(31,)], (31,), u=(31,), p=0.1)
     yield operator("Reshape", "plain", [(2, 3, 2)], (4, 3), sizes=(4, -1))
     yield operator("Permute", "plain", [(2, 3, 4)], (4, 2, 3), axes=(2, 0, 1))
@@ -241,6 +246,8 @@ def loss(kind: str, name: str, shape: Shape, output: Numbers, target: list[Any],
     given = {"kind": kind, "options": text(options), "shapes": text([shape, aim]), "output": output, "target": target}
     errors = [error.values for _, error in made]
     answers = {"losses": [one for one, _ in made], "errors": [x + 0 for x in flat(errors)], "mean": means(errors)}
+    pairs = zip(cut(output, shape), cut(target, aim), strict=True)
+    answers["wrong"] = [wrong_share(kind, options, z, y) for z, y in pairs]
     return record("loss", f"{kind}-{name}", given, answers)
 
 
