@@ -29,8 +29,8 @@ Integers = NDArray[np.int64]
 
 #: Seconds of computation between two checks of whether to stop.
 SLICE = 0.2
-#: The most bytes that the gradients of one window take on a device.
-QUEUED_BYTES = 256 * 2**20
+#: The most bytes that the gradients of one window take on a device, and the most events that one launch takes.
+QUEUED_BYTES, QUEUED_EVENTS = 256 * 2**20, 65_535
 
 
 class Scheduled(Simulation):
@@ -211,6 +211,7 @@ class Queued(ByRule):
     def _apply_rule(self, begin: int, end: int, coefficients: Array) -> tuple[Array, int]:
         """Process these events on the device, window by window."""
         room = self._parts.limits.window or max(1, QUEUED_BYTES // self._server.params.nbytes)
+        room = min(room, QUEUED_EVENTS)
         windows = list(split_windows(self._drawn_schedule.begun[begin:end] - begin, room))
         rows = self._rows(np.arange(begin, end))
         return self._executor.advance(windows, self._held[begin:end], self._kept[begin:end], rows, coefficients)
