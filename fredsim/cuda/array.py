@@ -14,9 +14,10 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike, NDArray
 
+from fredsim.cuda.interface import Memory
 from fredsim.cuda.kernels import unit_of
 from fredsim.cuda.launches import launch
-from fredsim.cuda.machines import Memory, machine
+from fredsim.cuda.machines import machine
 
 __all__ = ["DeviceArray", "empty", "upload"]
 

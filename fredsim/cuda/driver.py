@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fredsim.cuda import nvrtc
 from fredsim.cuda.cache import Kept
+from fredsim.cuda.interface import Loaded, Memory
 from fredsim.cuda.kernels import Unit
-from fredsim.cuda.machines import Loaded, Memory
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.system import notices
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.cuda.cache import Kept
+from fredsim.cuda.interface import Loaded, Memory
 from fredsim.cuda.kernels import FOLDER, Unit
-from fredsim.cuda.machines import Loaded, Memory
 from fredsim.errors import ConfigError
 from fredsim.numerics.arrays import aligned
 from fredsim.system import notices

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.cuda.machines import Loaded, Machine
+from fredsim.cuda.interface import Loaded, Machine
 from fredsim.errors import SimulationError
 from fredsim.jit.calls import WORDS, call_all
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.cuda.interface import Loaded
 from fredsim.cuda.kernels import unit_of
 from fredsim.cuda.launches import Launches
-from fredsim.cuda.machines import Loaded, machine
+from fredsim.cuda.machines import machine
 
 __all__ = ["LEAVES", "Workspace", "add_backward", "add_forward", "add_gradients", "add_softmax", "parts_of"]
 

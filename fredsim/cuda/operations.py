@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from fredsim.compute.storage import Limits
 from fredsim.cuda.array import DeviceArray, empty, upload
+from fredsim.cuda.interface import Loaded
 from fredsim.cuda.kernels import unit_of
 from fredsim.cuda.launches import Launches, launch
-from fredsim.cuda.machines import Loaded, machine
+from fredsim.cuda.machines import machine
 from fredsim.cuda.rules import unit_of_rule
 from fredsim.errors import ConfigError
 from fredsim.numerics import distributions, ternary

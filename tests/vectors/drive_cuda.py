@@ -7,9 +7,10 @@ import numpy as np
 
 from fredsim.cuda.array import empty, upload
 from fredsim.cuda.engine import CudaEngine
+from fredsim.cuda.interface import Loaded
 from fredsim.cuda.kernels import make_unit
 from fredsim.cuda.launches import launch
-from fredsim.cuda.machines import Loaded, machine
+from fredsim.cuda.machines import machine
 from fredsim.cuda.operations import CudaOperations
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.mlp import Mlp
