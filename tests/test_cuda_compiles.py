@@ -11,6 +11,7 @@ import pytest
 from fredsim.numerics import elementary
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.rules import Rule
+from fredsim.servers.fasgd import RULES as FASGD
 from tests.servers.conftest import build
 from tests.servers.variants import VARIANTS
 
@@ -51,6 +52,8 @@ def units() -> Iterator[Unit]:
         server.init(np.zeros(300, np.float32), 6)
     assert len(rules) > 20
     yield from map(unit_of_rule, rules)
+    for mu in (1, 2, 4, 8):
+        yield unit_of_rule(FASGD["std"], mu)
 
 
 @pytest.fixture(scope="module", params=CAPABILITIES)
@@ -60,7 +63,11 @@ def compiled(request: pytest.FixtureRequest) -> Texts:
         nvrtc.version()
     except Exception as error:  # cuda-bindings may raise anything without the library
         pytest.skip(f"NVRTC is not installed: {str(error).partition(chr(10))[0]}")
-    return {unit.purpose: nvrtc.compile_unit(unit, request.param).ptx.decode() for unit in units()}
+    texts: dict[str, str] = {}
+    for unit in units():
+        text = nvrtc.compile_unit(unit, request.param).ptx.decode()
+        texts[unit.purpose] = texts.get(unit.purpose, "") + text  # a rule has several units
+    return texts
 
 
 def inexact(text: str) -> set[str]:

@@ -12,7 +12,16 @@ from numpy.typing import NDArray
 from fredsim.compute.graph_engine import Evaluation
 from fredsim.cuda.array import DeviceArray, empty, upload
 from fredsim.cuda.launches import Launches
-from fredsim.cuda.layers import Workspace, add_backward, add_forward, add_gradients, add_softmax, parts_of
+from fredsim.cuda.layers import (
+    Workspace,
+    add_backward,
+    add_forward,
+    add_gradients,
+    add_outputs,
+    add_softmax,
+    parts_of,
+    strips,
+)
 from fredsim.cuda.machines import EMULATED, machine
 from fredsim.cuda.operations import CudaOperations
 from fredsim.cuda.queue import CudaQueueExecutor
@@ -42,7 +51,7 @@ class CudaEngine(Evaluation, CudaOperations):
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
         super().__init__(draw)
         self.device_name: str | None = machine().name
-        self._sizes, self._mu, self._dataset = model.sizes, mu, dataset
+        self._sizes, self.mu, self._dataset = model.sizes, mu, dataset
         self._size = model.layout.size
         #: How far gradients are apart, in elements.
         self.stride = -(-self._size // APART) * APART
@@ -60,38 +69,47 @@ class CudaEngine(Evaluation, CudaOperations):
         self.allocate(batches)
         addresses, samples = upload([array.address for array in arrays], np.int64), upload(rows, np.int32)
         launches = Launches(machine())
-        self.queue(launches, batches, held=addresses.address, rows=samples.address, losses=self._losses.address)
+        fields = {"held": addresses.address, "rows": samples.address, "losses": self._losses.address}
+        self.add_passes(launches, batches, **fields)
+        self.add_gradients(launches, batches, samples.address)
         launches.run()
         return self._grads[:batches, : self._size], np.asarray(self._losses[:batches])
 
-    def queue(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> int:
-        """Add the gradients of `batches` minibatches, a number for all windows or one for each; return their address.
+    def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> None:
+        """Add the forward and backward passes of `batches` minibatches, a number for all windows or one for each.
 
         `held`, `rows` and `losses` are addresses: of the parameters' addresses, of the samples int32 (B, µ), and of
         where the losses (B, µ) go. There must be room: see `allocate`.
         """
         x, labels = self._uploaded(self._dataset.train)
-        space, mu = self._space, self._mu
-        add_forward(launches, space, batches, mu, held=held, rows=rows, x=x.address)
-        add_softmax(
-            launches, space, np.asarray(batches) * mu, labels=labels.address, rows=rows, losses=losses,
-            errors=space.errors[-1],
-        )  # fmt: skip
+        space, mu, layers = self._space, self.mu, len(self._sizes) - 1
+        fields = {"held": held, "rows": rows, "x": x.address}
+        add_forward(launches, space, batches, mu, layers - space.narrow, **fields)
+        if space.narrow:
+            add_outputs(launches, space, batches, mu, **fields, labels=labels.address, losses=losses)
+        else:
+            samples = np.asarray(batches) * mu
+            given = {"labels": labels.address, "rows": rows, "losses": losses, "errors": space.errors[-1]}
+            add_softmax(launches, space, samples, **given)
         add_backward(launches, space, batches, mu, held)
-        self._add_gradients(launches, batches, x.address, rows)
+
+    def add_gradients(self, launches: Launches, batches: Any, rows: Any) -> int:
+        """Add the gradients of minibatches whose passes are done; return their address, each `stride` elements."""
+        add_gradients(
+            launches, self._space, batches, self.mu, x=self._uploaded(self._dataset.train)[0].address, rows=rows,
+            out=self._grads.address, sums=self._sums.address, stride=self.stride,
+        )  # fmt: skip
         return self._grads.address
 
-    def _add_gradients(self, launches: Launches, batches: Any, x: int, rows: Any) -> None:
-        add_gradients(
-            launches, self._space, batches, self._mu, x=x, rows=rows, out=self._grads.address,
-            sums=self._sums.address, stride=self.stride,
-        )  # fmt: skip
+    def strips(self, rows: Any) -> tuple[int, dict[str, Any]] | None:
+        """Return what the kernel of a rule needs to form these gradients itself; None if it cannot."""
+        return strips(self._space, self.mu, self._uploaded(self._dataset.train)[0].address, rows)
 
     def allocate(self, batches: int) -> None:
         """Have room for at least `batches` minibatches: z, errors, losses, gradients, and sums over parts."""
         if batches <= getattr(self, "_batches", 0):
             return
-        self._batches, mu, parts = batches, self._mu, parts_of(self._mu)
+        self._batches, mu, parts = batches, self.mu, parts_of(self.mu)
         self._z, self._errors = ([empty((batches, mu, width)) for width in self._sizes[1:]] for _ in range(2))
         self._losses, self._grads = empty((batches, mu)), empty((batches, self.stride))
         self._sums = empty((batches, parts if parts > 1 else 0, self.stride))
@@ -115,7 +133,7 @@ class CudaEngine(Evaluation, CudaOperations):
         for begin in range(0, n, EVALUATED):
             launches, count = Launches(machine()), min(EVALUATED, n - begin)
             some = rows[begin:].address
-            add_forward(launches, space, 1, count, held=held.address, rows=some, x=x.address)
+            add_forward(launches, space, 1, count, len(self._sizes) - 1, held=held.address, rows=some, x=x.address)
             add_softmax(
                 launches, space, count, labels=labels.address, rows=some, losses=losses[begin:].address,
                 wrong=wrong[begin:].address,

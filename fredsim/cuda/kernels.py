@@ -21,7 +21,7 @@ __all__ = ["FAMILIES", "FOLDER", "Kernel", "Unit", "make_unit", "unit_of"]
 
 FOLDER = Path(__file__).parent / "sources"
 #: The files of kernels that need nothing made for them; a rule's needs the rule (fredsim.cuda.rules).
-FAMILIES = ("arrays", "dense", "gradients", "losses", "squares", "sums", "ternary")
+FAMILIES = ("arrays", "dense", "gradients", "losses", "outputs", "squares", "sums", "ternary")
 TYPES = {"i64": np.int64, "int": np.int32, "float": np.float32, "double": np.float64}
 
 DEFINED = re.compile(r"^#define (\w+) (\d+)$", re.MULTILINE)
@@ -72,7 +72,9 @@ def make_unit(purpose: str, source: str) -> Unit:
 
     text = INCLUDED.sub(included, source)
     sizes = {name: int(value) for name, value in DEFINED.findall(text)}
-    structures = {name: _structure(body, sizes) for name, body in STRUCTURE.findall(text)}
+    structures: dict[str, np.dtype[Any]] = {}
+    for name, body in STRUCTURE.findall(text):
+        structures[name] = _structure(body, sizes, structures)
     kernels = {
         name: Kernel(name, structures[arguments], int(threads), _number(shared))
         for name, arguments, threads, shared in KERNEL.findall(text)
@@ -92,11 +94,14 @@ def constants() -> str:
     return "".join(f"#define {name} ({value})\n" for name, value in values.items())
 
 
-def _structure(body: str, sizes: dict[str, int]) -> np.dtype[Any]:
-    """Return the dtype of a structure from the text of its fields; pointers are addresses, int64."""
+def _structure(body: str, sizes: dict[str, int], known: dict[str, np.dtype[Any]]) -> np.dtype[Any]:
+    """Return the dtype of a structure from the text of its fields; pointers are addresses, int64.
+
+    A field may be one of the `known` structures.
+    """
     fields: list[tuple[Any, ...]] = []
     for kind, stars, name, count in FIELD.findall(re.sub(r"//.*", "", body)):
-        element = np.int64 if "*" in stars else TYPES[kind]
+        element = np.int64 if "*" in stars else TYPES.get(kind) or known[kind]
         shape = _number(re.sub(r"[A-Z]\w*", lambda found: str(sizes[found.group()]), count)) if count else 0
         fields.append((name, element, (shape,)) if shape else (name, element))
     return np.dtype(fields, align=True)

@@ -34,11 +34,10 @@ class Launches:
     def add(self, kernel: Loaded, grid: Sequence[Any], where: Any = True, /, **fields: Any) -> None:
         """Add a kernel to each window for which `where` holds; the grid and the fields are of all, or of each window.
 
-        A grid of no blocks is no launch. A field that is not given is 0.
+        A grid of no blocks is no launch. A field that is not given is 0; one that is a structure is given by a dict.
         """
         structures = np.zeros(self._windows, kernel.arguments)
-        for name, value in fields.items():
-            structures[name] = value
+        _set(structures, fields)
         table = np.zeros((self._windows, WORDS), np.int64)
         for axis, extent in enumerate(grid):
             table[:, GRID + axis] = extent
@@ -70,6 +69,15 @@ def launch(machine: Machine, kernel: Loaded, grid: Sequence[int], **fields: Any)
     launches = Launches(machine)
     launches.add(kernel, grid, **fields)
     launches.run()
+
+
+def _set(structures: NDArray[Any], fields: dict[str, Any]) -> None:
+    """Set fields of structures (n,)."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            _set(structures[name], value)
+        else:
+            structures[name] = value
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.cuda.array import DeviceArray, empty, upload
 from fredsim.cuda.launches import Launches
+from fredsim.cuda.layers import ROUNDED
 from fredsim.cuda.machines import machine
 from fredsim.cuda.operations import add_apply
 from fredsim.cuda.rules import unit_of_rule
@@ -25,14 +26,23 @@ Integers = NDArray[np.int64]
 class Queueing(Protocol):
     """What the executor needs of an engine: fredsim.cuda.engine.CudaEngine."""
 
+    mu: int
     stride: int
 
     def allocate(self, batches: int) -> None:
         """Have room for so many minibatches."""
         ...
 
-    def queue(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> int:
-        """Add the gradients of windows of minibatches; return their address."""
+    def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> None:
+        """Add the forward and backward passes of windows of minibatches."""
+        ...
+
+    def add_gradients(self, launches: Launches, batches: Any, rows: Any) -> int:
+        """Add the gradients of windows of minibatches whose passes are done; return their address."""
+        ...
+
+    def strips(self, rows: Any) -> tuple[int, dict[str, Any]] | None:
+        """Return what the kernel of a rule needs to form these gradients itself; None if it cannot."""
         ...
 
 
@@ -41,7 +51,9 @@ class CudaQueueExecutor:
 
     def __init__(self, engine: Queueing, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
         """Allocate places, and copy θ to the first of them. Raises ConfigError if the device has too little memory."""
-        self._engine, self._kernel = engine, machine().load(unit_of_rule(rule))["apply"]
+        self._engine, self._strips = engine, engine.strips(0) is not None
+        unit = unit_of_rule(rule, ROUNDED[engine.mu]) if self._strips else unit_of_rule(rule)
+        self._kernel = machine().load(unit)["apply_thin" if self._strips else "apply"]
         self._arrays: list[DeviceArray] = [params, *arrays]
         try:
             self._places = empty((places, engine.stride))
@@ -83,15 +95,19 @@ class CudaQueueExecutor:
         begin, end = np.array(windows, np.int64).reshape(-1, 2).T
         batches, each = end - begin, numbers.shape[1] if coefficients.size else 0
         engine.allocate(int(batches.max(initial=1)))
-        launches = Launches(machine(), len(windows))
-        gradients = engine.queue(
-            launches, batches, held=sources.address + 8 * begin, rows=samples.address + 4 * mu * begin,
-            losses=losses.address + 4 * mu * begin,
-        )  # fmt: skip
-        add_apply(
-            launches, self._kernel, [array.address for array in self._arrays], self._arrays[0].size,
-            gradients=gradients, stride=engine.stride, coefficients=numbers.address + 4 * each * begin,
-            targets=targets.address + 8 * begin, diverged_at=diverged_at.address, first=begin, events=batches,
-        )  # fmt: skip
+        launches, rows_of = Launches(machine(), len(windows)), samples.address + 4 * mu * begin
+        fields = {"held": sources.address + 8 * begin, "rows": rows_of, "losses": losses.address + 4 * mu * begin}
+        engine.add_passes(launches, batches, **fields)
+        update = {
+            "coefficients": numbers.address + 4 * each * begin, "targets": targets.address + 8 * begin,
+            "diverged_at": diverged_at.address, "first": begin, "events": batches,
+        }  # fmt: skip
+        arrays = [array.address for array in self._arrays]
+        if (found := engine.strips(rows_of)) is not None:
+            blocks, minibatches = found
+            launches.add(self._kernel, (blocks, 1, 1), arrays=arrays, minibatches=minibatches, **update)
+        else:
+            update |= {"gradients": engine.add_gradients(launches, batches, rows_of), "stride": engine.stride}
+            add_apply(launches, self._kernel, arrays, self._arrays[0].size, **update)
         launches.run()
         return np.asarray(losses), int(np.asarray(diverged_at)[0])

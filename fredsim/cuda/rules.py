@@ -29,8 +29,11 @@ WRITTEN = rules.flush, rules.positive_part, rules.sign
 
 
 @functools.cache
-def unit_of_rule(rule: Rule) -> Unit:
-    """Return the unit of a rule, whose kernel is `apply`. Raises SimulationError for what a rule may not use."""
+def unit_of_rule(rule: Rule, mu: int = 0) -> Unit:
+    """Return the unit of a rule, whose kernel is `apply`; with `mu`, that of sources/rule_thin.cu, `apply_thin`.
+
+    Raises SimulationError for what a rule may not use.
+    """
     arrays = ("theta", *rule.state)
     (function,) = ast.parse(plain_source(rule, "rule")).body
     assert isinstance(function, ast.FunctionDef)
@@ -49,7 +52,7 @@ def unit_of_rule(rule: Rule) -> Unit:
             "DEVICE void rule(float* values, float g, const float* coefficients) {",
             *lines,
             "}",
-            '#include "rule.cu"',
+            *([f"#define SAMPLES {mu}", '#include "rule_thin.cu"'] if mu else ['#include "rule.cu"']),
         ]
     )
     return make_unit(f"the rule {rule.function.__module__}.{rule.function.__qualname__}", source + "\n")

@@ -44,13 +44,10 @@ class CudaLeastSquares(CudaEngine):
         found, losses = super().gradients(held, rows)
         return found[:, : self._dataset.inputs], losses
 
-    def queue(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> int:
-        """Add the gradients of minibatches, whose last element is the bias's; see CudaEngine."""
-        train = self._dataset.train
-        errors = self._space.errors[-1]
-        self._add_errors(launches, train, batches, self._mu, held=held, rows=rows, losses=losses, errors=errors)
-        self._add_gradients(launches, batches, self._uploaded(train)[0].address, rows)
-        return self._grads.address
+    def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> None:
+        """Add the errors and losses of minibatches; see CudaEngine."""
+        train, errors = self._dataset.train, self._space.errors[-1]
+        self._add_errors(launches, train, batches, self.mu, held=held, rows=rows, losses=losses, errors=errors)
 
     def _add_errors(self, launches: Launches, split: Split, batches: Any, mu: int, **fields: Any) -> None:
         kernel = machine().load(unit_of("squares"))["squared_errors"]

@@ -29,6 +29,10 @@ DEVICE double double_of(i64 bits) { return __longlong_as_double(bits); }
 DEVICE i64 bits_of(double x) { return __double_as_longlong(x); }
 DEVICE u32 high_half(u32 x, u32 y) { return __umulhi(x, y); }
 DEVICE void barrier() { __syncthreads(); }
+// Reads what no thread writes during the launch, so that it may be read earlier than written in the source.
+DEVICE float read(const float* at) { return __ldg(at); }
+DEVICE int read(const int* at) { return __ldg(at); }
+DEVICE float* read(float* const* at) { return (float*)__ldg((const i64*)at); }
 DEVICE void lower(int* at, int x) { atomicMin(at, x); }
 DEVICE void raise(int* at, int x) { atomicMax(at, x); }
 // Copies between global and shared memory that go on while the threads compute, in groups: `copy` begins one of 4 or 16

@@ -21,7 +21,7 @@ struct Dense {
 
 enum Kind { FIRST, HIDDEN, BACK };
 
-// ---- tiles of M samples × N outputs of one minibatch, in blocks of (M / TM)·(N / TN) threads with TM × TN sums each.
+// ---- tiles of M samples × N outputs of one minibatch, for many samples, in blocks of (M / TM)·(N / TN) threads with TM × TN sums each.
 // K terms at a time are in shared memory, twice: while one half is used, the other is filled.
 template <int M, int N, int K, int TM, int TN, int KIND> DEVICE void tile(const Dense& p) {
   constexpr int T = (M / TM) * (N / TN), PM = M + 4, PN = N + 4, LM = M * K / T, LN = N * K / T;
@@ -59,8 +59,8 @@ template <int M, int N, int K, int TM, int TN, int KIND> DEVICE void tile(const 
       right[(half * K + k) * PN + n] = c[i];
     }
   };
-  auto row = [&](int i) { return TM % 4 ? tm * TM + i : i / 4 * (M / (TM / 4 + !(TM / 4))) + tm * 4 + i % 4; };
-  auto column = [&](int j) { return TN % 4 ? tn * TN + j : j / 4 * (N / (TN / 4 + !(TN / 4))) + tn * 4 + j % 4; };
+  auto row = [&](int i) { return i / 4 * (M / (TM / 4)) + tm * 4 + i % 4; };
+  auto column = [&](int j) { return j / 4 * (N / (TN / 4)) + tn * 4 + j % 4; };
   float sum[TM][TN];
   UNROLL for (int i = 0; i < TM; i++)
     UNROLL for (int j = 0; j < TN; j++) sum[i][j] = 0.0f;
@@ -74,16 +74,8 @@ template <int M, int N, int K, int TM, int TN, int KIND> DEVICE void tile(const 
     const float* const C = right + (step & 1) * K * PN;
     UNROLL for (int k = 0; k < K; k++) {
       float u[TM], v[TN];
-      if (TM % 4) {
-        UNROLL for (int i = 0; i < TM; i++) u[i] = A[k * PM + row(i)];
-      } else {
-        UNROLL for (int i = 0; i < TM; i += 4) *(float4*)(u + i) = *(const float4*)(A + k * PM + row(i));
-      }
-      if (TN % 4) {
-        UNROLL for (int j = 0; j < TN; j++) v[j] = C[k * PN + column(j)];
-      } else {
-        UNROLL for (int j = 0; j < TN; j += 4) *(float4*)(v + j) = *(const float4*)(C + k * PN + column(j));
-      }
+      UNROLL for (int i = 0; i < TM; i += 4) *(float4*)(u + i) = *(const float4*)(A + k * PM + row(i));
+      UNROLL for (int j = 0; j < TN; j += 4) *(float4*)(v + j) = *(const float4*)(C + k * PN + column(j));
       UNROLL for (int i = 0; i < TM; i++)
         UNROLL for (int j = 0; j < TN; j++) sum[i][j] = sum[i][j] + u[i] * v[j];
     }
@@ -104,13 +96,99 @@ template <int M, int N, int K, int TM, int TN, int KIND> DEVICE void tile(const 
   }
 }
 
-// Many samples: blocks of 128 threads with 8 × 4 sums each. Few, or a narrow layer: 64 threads with 2 × 4 each.
 KERNEL(forward_first_64, Dense, 128, 4 * 2 * 16 * (68 + 68)) { tile<64, 64, 16, 8, 4, FIRST>(p); }
 KERNEL(forward_64, Dense, 128, 4 * 2 * 16 * (68 + 68)) { tile<64, 64, 16, 8, 4, HIDDEN>(p); }
 KERNEL(propagate_64, Dense, 128, 4 * 2 * 16 * (68 + 68)) { tile<64, 64, 16, 8, 4, BACK>(p); }
-KERNEL(forward_first_16, Dense, 64, 4 * 2 * 32 * (20 + 36)) { tile<16, 32, 32, 2, 4, FIRST>(p); }
-KERNEL(forward_16, Dense, 64, 4 * 2 * 32 * (20 + 36)) { tile<16, 32, 32, 2, 4, HIDDEN>(p); }
-KERNEL(propagate_16, Dense, 64, 4 * 2 * 32 * (20 + 36)) { tile<16, 32, 32, 2, 4, BACK>(p); }
+
+// ---- tiles of 16 samples × 32 outputs, for few samples or few minibatches, where latency counts: a thread has 2 × 4
+// sums, and the next STAGES − 1 chunks of K terms are on their way to shared memory while one is used.
+template <int KIND> DEVICE void small_tile(const Dense& p) {
+  constexpr int T = 64, M = 16, N = 32, K = 32, PM = M + 4, PN = N + 4, STAGES = 4, LM = M * K / T, LN = N * K / T;
+  SHARED(float, shared);
+  float* const left = shared;                    // [STAGES][K][PM]
+  float* const right = shared + STAGES * K * PM;  // [STAGES][K][PN]
+  const int t = threadIdx.x, b = blockIdx.z, m0 = blockIdx.x * M, n0 = blockIdx.y * N, tm = t / 8 * 2, tn = t % 8 * 4;
+  const int length = KIND == BACK ? p.width : p.inputs, columns = KIND == BACK ? p.inputs : p.width;
+  const int chunks = (length + K - 1) / K;
+  const float* const w = p.held[b] + p.at;
+  const float* from[LM];
+  UNROLL for (int i = 0; i < LM; i++) {
+    const int m = m0 + (t + i * T) / K;
+    const i64 sample = (i64)b * p.mu + m;
+    from[i] = m < p.mu ? p.x + (KIND == FIRST ? (i64)p.rows[sample] : sample) * length : nullptr;
+  }
+  auto request = [&](int chunk) {
+    const int stage = chunk % STAGES, k0 = chunk * K;
+    if (chunk < chunks) {
+      UNROLL for (int i = 0; i < LM; i++) {
+        const int id = t + i * T, k = id % K;
+        const bool valid = from[i] && k0 + k < length;
+        copy4(left + (stage * K + k) * PM + id / K, valid ? from[i] + k0 + k : p.x, valid);
+      }
+      UNROLL_LITTLE for (int i = 0; i < LN; i++) {
+        const int id = t + i * T, k = KIND == BACK ? id % K : id / N, n = KIND == BACK ? id / K : id % N;
+        const bool valid = k0 + k < length && n0 + n < columns;
+        const i64 place = KIND == BACK ? (i64)(n0 + n) * length + k0 + k : (i64)(k0 + k) * columns + n0 + n;
+        copy4(right + (stage * K + k) * PN + n, valid ? w + place : w, valid);
+      }
+    }
+    end_group();
+  };
+  for (int chunk = 0; chunk < STAGES - 1; chunk++) request(chunk);
+  float sum[2][4] = {};
+  for (int chunk = 0; chunk < chunks; chunk++) {
+    wait_for<STAGES - 2>();
+    barrier();
+    request(chunk + STAGES - 1);
+    const float* const A = left + chunk % STAGES * K * PM + tm;
+    const float* const C = right + chunk % STAGES * K * PN + tn;
+    UNROLL for (int k = 0; k < K; k++) {
+      float v[4];
+      *(float4*)v = *(const float4*)(C + k * PN);
+      UNROLL for (int i = 0; i < 2; i++) {
+        const float u = KIND == HIDDEN ? positive(A[k * PM + i]) : A[k * PM + i];
+        UNROLL for (int j = 0; j < 4; j++) sum[i][j] = sum[i][j] + u * v[j];
+      }
+    }
+  }
+  UNROLL for (int i = 0; i < 2; i++) {
+    const int m = m0 + tm + i;
+    if (m >= p.mu) continue;
+    UNROLL for (int j = 0; j < 4; j++) {
+      const int n = n0 + tn + j;
+      if (n >= columns) continue;
+      const i64 place = ((i64)b * p.mu + m) * columns + n;
+      if (KIND == BACK) p.out[place] = p.z[place] > 0.0f ? sum[i][j] : 0.0f;
+      else p.out[place] = sum[i][j] + w[(i64)length * columns + n];
+    }
+  }
+}
+
+KERNEL(forward_first_16, Dense, 64, 4 * 4 * 32 * (20 + 36)) { small_tile<FIRST>(p); }
+KERNEL(forward_16, Dense, 64, 4 * 4 * 32 * (20 + 36)) { small_tile<HIDDEN>(p); }
+KERNEL(propagate_16, Dense, 64, 4 * 4 * 32 * (20 + 36)) { small_tile<BACK>(p); }
+
+// ---- errors below a layer of at most 16 outputs: a thread has one input of the layer, whose row of w is in registers,
+// and up to 8 samples.
+KERNEL(propagate_narrow, Dense, 128, 4 * 8 * 16) {
+  SHARED(float, errors);  // [8][width]
+  const int t = threadIdx.x, b = blockIdx.z, m0 = blockIdx.x * 8, n = blockIdx.y * 128 + t;
+  const int count = smaller(8, p.mu - m0);
+  const i64 sample = (i64)b * p.mu + m0;
+  for (int i = t; i < count * p.width; i += 128) errors[i] = p.x[sample * p.width + i];
+  barrier();
+  if (n >= p.inputs) return;
+  const float* const w = p.held[b] + p.at + (i64)n * p.width;
+  float row[16];
+  UNROLL for (int j = 0; j < 16; j++) row[j] = j < p.width ? w[j] : 0.0f;
+  for (int m = 0; m < count; m++) {
+    float sum = 0.0f;
+    UNROLL for (int j = 0; j < 16; j++)
+      if (j < p.width) sum = sum + errors[m * p.width + j] * row[j];
+    const i64 place = (sample + m) * p.inputs + n;
+    p.out[place] = p.z[place] > 0.0f ? sum : 0.0f;
+  }
+}
 
 // ---- at most 8 samples: moving the parameters takes longest. A thread has one output of all MU ≥ µ samples; the next
 // STAGES − 1 chunks of parameters and inputs are on their way to shared memory while one is used.

@@ -137,6 +137,9 @@ DEVICE i64 bits_of(double x) {
   return bits;
 }
 DEVICE u32 high_half(u32 x, u32 y) { return (u64)x * y >> 32; }
+DEVICE float read(const float* at) { return *at; }
+DEVICE int read(const int* at) { return *at; }
+DEVICE float* read(float* const* at) { return *at; }
 DEVICE void lower(int* at, int x) { *at = x < *at ? x : *at; }
 DEVICE void raise(int* at, int x) { *at = x > *at ? x : *at; }
 DEVICE void copy4(float* to, const float* from, bool valid) { *to = valid ? *from : 0.0f; }

@@ -4,38 +4,11 @@
 // tree over m; + 0 at the end, then ÷ µ once. A leaf that is missing is +0, which changes no sum but −0.
 // A block sums at most LEAVES = 128 samples; of larger minibatches, `sum_parts` adds the sums of these by the tree.
 #include "common.h"
-
-#define LAYERS 4
-struct Gradients {  // of up to LAYERS layers in one launch: those from `first_tile` on are a layer's
-  const float* x[LAYERS];       // the data set, or z of the layer below (B, µ, inputs)
-  const float* errors[LAYERS];  // (B, µ, width)
-  i64 at[LAYERS];               // where the layer begins in a gradient
-  int inputs[LAYERS];
-  int width[LAYERS];
-  int gathered[LAYERS];         // whether x is the data set, whose rows are `rows`
-  int first_tile[LAYERS];
-  const int* rows;              // (B, µ)
-  float* out;                   // (B, parts, stride): means if there is one part, else sums
-  i64 stride;
-  int layers;
-  int mu;
-  int parts;
-};
-
-DEVICE float mean_of(float sum, int mu) {
-  const float total = sum + 0.0f, count = (float)mu;
-  return (mu & (mu - 1)) == 0 ? total * (1.0f / count) : total / count;  // by a power of two, a product is the quotient
-}
+#include "gradients.h"
 
 template <int COUNT> DEVICE float tree_sum(const float* x, const float (*e)[4], int c) {  // of leaves x[m]·e[m][c]
   if constexpr (COUNT == 1) return x[0] * e[0][c];
   else return tree_sum<COUNT / 2>(x, e, c) + tree_sum<COUNT / 2>(x + COUNT / 2, e + COUNT / 2, c);
-}
-
-DEVICE int layer_of(const Gradients& p) {
-  int l = 0;
-  while (l + 1 < p.layers && (int)blockIdx.x >= p.first_tile[l + 1]) l++;
-  return l;
 }
 
 // Tiles of 64 rows (inputs) × 64 columns: a thread has 8 × 4 sums; 16 samples at a time are in shared memory, twice.
@@ -128,32 +101,14 @@ KERNEL(gradient_64, Gradients, 128, 4 * (2 * 64 * 20 + 2 * 16 * 64 + 2 * 8 * 128
   }
 }
 
-// At most 8 samples: a thread has 8 rows of one column, without shared memory.
+// At most 8 samples: a thread has ROWS rows of one column, without shared memory.
 template <int MU> DEVICE void thin_gradient(const Gradients& p) {
-  const int l = layer_of(p), inputs = p.inputs[l], width = p.width[l], b = blockIdx.z;
-  const int id = (blockIdx.x - p.first_tile[l]) * 128 + threadIdx.x, n = id % width, k0 = id / width * 8;
-  const float* row[MU];
-  float e[MU];
-  UNROLL for (int m = 0; m < MU; m++) {
-    const i64 sample = (i64)b * p.mu + m;
-    const bool valid = m < p.mu;
-    row[m] = valid ? p.x[l] + (p.gathered[l] ? (i64)p.rows[sample] : sample) * inputs : nullptr;
-    e[m] = valid ? p.errors[l][sample * width + n] : 0.0f;
-  }
-  float* const out = p.out + (i64)b * p.stride + p.at[l] + n;
-  UNROLL for (int i = 0; i < 8; i++) {
-    const int k = k0 + i;
-    if (k > inputs) continue;
-    float leaves[MU];
-    UNROLL for (int m = 0; m < MU; m++) {
-      float x = k == inputs ? 1.0f : 0.0f;
-      if (row[m] && k < inputs) x = p.gathered[l] ? row[m][k] : positive(row[m][k]);
-      leaves[m] = x * e[m];
-    }
-    UNROLL for (int apart = 1; apart < MU; apart *= 2)
-      UNROLL for (int m = 0; m + apart < MU; m += 2 * apart) leaves[m] = leaves[m] + leaves[m + apart];
-    out[(i64)k * width] = mean_of(leaves[0], p.mu);
-  }
+  const Strip strip = strip_of(p);
+  if (strip.count <= 0) return;
+  float sums[ROWS];
+  strip_gradient<MU>(p, strip, blockIdx.z, sums);
+  float* const out = p.out + blockIdx.z * p.stride + strip.place;
+  for (int i = 0; i < strip.count; i++) out[(i64)i * strip.width] = sums[i];
 }
 
 KERNEL(gradient_thin_1, Gradients, 128, 0) { thin_gradient<1>(p); }

@@ -23,13 +23,15 @@ KERNEL(apply, Apply, 128, 0) {
   UNROLL for (int n = 0; n < 4; n++)
     UNROLL for (int a = 0; a < ARRAYS; a++)
       values[n][a] = begin + 128 * n < p.size ? p.arrays[a][begin + 128 * n] : 0.0f;
-  for (int e = 0; e < p.events; e++) {
+  UNROLL_LITTLE for (int e = 0; e < p.events; e++) {
     const float* const g = p.gradients + e * p.stride;
-    float* const target = p.targets[e];
+    float* const target = read(p.targets + e);
+    float coefficients[COEFFICIENTS + 1];
+    UNROLL for (int c = 0; c < COEFFICIENTS; c++) coefficients[c] = read(p.coefficients + e * COEFFICIENTS + c);
     UNROLL for (int n = 0; n < 4; n++) {
       const i64 i = begin + 128 * n;
       if (i >= p.size) continue;
-      rule(values[n], g[i], p.coefficients + e * COEFFICIENTS);
+      rule(values[n], read(g + i), coefficients);
       const float theta = values[n][0];
       if (theta * 0.0f != 0.0f) worst = smaller(worst, e);
       if (target) target[i] = theta;
