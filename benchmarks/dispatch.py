@@ -100,7 +100,7 @@ def main(name: str, clients: int, events: int) -> None:
     operations, streams = make_operations("numba", 1), Streams(1)
     for count in (1000, clients):  # the first compiles, or loads what was compiled before
         dispatcher = DISPATCHERS[name](**DRAWN[name])
-        dispatcher.equip(streams, operations)
+        dispatcher.bind_runtime(streams, operations)
         before, began = peak_bytes(), time.perf_counter()
         if name == "clock":
             clock = GuardedClock(dispatcher, count)

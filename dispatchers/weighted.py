@@ -48,7 +48,7 @@ class Weighted(Dispatcher):
         on_chosen: OnChosen | None = None
         """How a client's weight changes when it is chosen; null: not at all."""
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Say what null stands for: weights stay."""
             return {"on_chosen": "weights stay"}
 

@@ -71,7 +71,7 @@ class ClusterError(FredsimError):
 
 
 class FredsimWarning(UserWarning):
-    """Something about an experiment, its data or its results that is allowed, and that the user may not have meant."""
+    """Something about an experiment, its data or its results that is allowed, but probably a mistake."""
 
 
 _on_command_line = False

@@ -27,6 +27,7 @@ __all__ = [
     "Positive",
     "PositiveInt",
     "Printable",
+    "check_printable",
     "explain",
     "fields_of",
 ]
@@ -39,7 +40,8 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]  # a decay rate: 1 would never fo
 PositiveInt = Annotated[int, Field(gt=0, lt=2**32)]  # counts are 32-bit words in the counters of random draws
 
 
-def _check_printable(text: str) -> str:
+def check_printable(text: str) -> str:
+    """Return a text of 1 to 1000 printable characters. Raises ValueError for any other text."""
     if not 0 < len(text) <= 1000 or not text.isprintable():
         raise ValueError(f"is {shown(text)}; it must be of 1 to 1000 printable characters")
     return text
@@ -56,7 +58,7 @@ def _check_file_name(name: str) -> str:
     return name
 
 
-Printable = Annotated[str, AfterValidator(_check_printable)]
+Printable = Annotated[str, AfterValidator(check_printable)]
 FileName = Annotated[str, AfterValidator(_check_file_name)]
 
 
@@ -65,9 +67,19 @@ class HyperParameters(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
-    def meant(self, clients: int) -> dict[str, Any]:
-        """Return what null stands for, given the number of clients: a value or a text, by hyper-parameter."""
+    def resolve_defaults(self, clients: int) -> dict[str, Any]:
+        """Return what null stands for, a value or a text, by hyper-parameter, given the number of clients."""
         return {}
+
+    def meant(self, clients: int) -> dict[str, Any]:
+        """Return what `resolve_defaults` returns: its earlier name, which a user's class may still define."""
+        return self.resolve_defaults(clients)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if "meant" in vars(cls) and "resolve_defaults" not in vars(cls):
+            cls.resolve_defaults = cls.meant  # type: ignore[method-assign]
 
 
 class Configurable(Stateful):
@@ -114,10 +126,10 @@ class Configurable(Stateful):
     def streams(self, streams: Any) -> None:
         self._given_streams = streams
 
-    def equip(self, streams: Any, operations: Any, pool: Any = None) -> None:
+    def bind_runtime(self, streams: Any, operations: Any, pool: Any = None) -> None:
         """Set the random streams, the backend's operations, and the function that returns the pool, before `init`.
 
-        A user's class gets operations that take any array, since it may hand over others than kernels can read.
+        A user's class gets operations that take any array, since it may pass arrays that kernels cannot read.
         """
         checked = self._built_in or isinstance(operations, CheckedOperations)
         self.operations = operations if checked else CheckedOperations(operations)
@@ -132,7 +144,7 @@ MANY_PROBLEMS = 100  # after so many problems the nearest known key is no longer
 def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Location, str]]:
     """Return (location, message) for each problem that pydantic found; the message says what would be right."""
     problems: list[tuple[Location, str]] = []
-    misspelt: set[Location] = set()  # the keys that unknown ones were probably meant to be
+    misspelt: set[Location] = set()  # the keys that unknown ones probably stand for
     for item in error.errors():
         location, unknown = item["loc"], item["type"] == "extra_forbidden"  # then the last part is a key
         at: Location = tuple(part for part in location[:-1] if not _is_union_branch(part))

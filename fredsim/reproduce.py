@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fredsim.config.expansion import Expansion, ResolvedRun
 from fredsim.config.shipped import shipped
+from fredsim.config.sweep.expansion import Expansion, ResolvedRun
 from fredsim.errors import ConfigError, nearest
 from fredsim.runs.folder.results import Result
 from fredsim.runs.many.resuming import reason_to_run
@@ -102,9 +102,7 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
         papers = sorted({name.partition("/")[0] for name in shipped() if "/" in name})
         if paper not in papers:
             known = f"known: {', '.join(papers)}; or name a folder of YAML files"
-            raise ConfigError(
-                f"'{paper}' is no paper of which experiments come with fredsim{nearest(paper, papers)} ({known})"
-            )
+            raise ConfigError(f"'{paper}' is no paper with built-in experiments{nearest(paper, papers)} ({known})")
         files = [path for path in shipped().values() if path.parent.name == paper]
     names = [file.stem for file in files]
     for name in only:

@@ -104,7 +104,7 @@ def vgg(classes: int, shape: tuple[int, ...], widths: Sequence[int] = (16, 32, 6
     """
     inputs, height, width = shape
     if not widths or min(height, width) < 2 ** len(widths):
-        raise ValueError(f"widths has {len(widths)} stages; from 1 on, each halves the image, of {height}×{width}")
+        raise ValueError(f"an image is halved for each of the {len(widths)} widths; these are {height}×{width}")
     layers: list[nn.Module] = []
     for outputs in widths:
         for _ in range(2):

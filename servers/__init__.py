@@ -13,10 +13,9 @@ from fredsim.plugins.discovery import Classes, class_named
 from fredsim.servers.base import Reply, Server
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.parameter_store import ParameterStore
-from fredsim.servers.sparse import SparseRows
 from fredsim.servers.window_average import WindowAverage
 
-__all__ = ["SERVERS", "ElementwiseServer", "ParameterStore", "Reply", "Server", "SparseRows", "WindowAverage"]
+__all__ = ["SERVERS", "ElementwiseServer", "ParameterStore", "Reply", "Server", "WindowAverage"]
 
 SERVERS: Mapping[str, type[Server]] = Classes(__name__, Server)
 

@@ -182,9 +182,9 @@ class Server(Configurable):
         found = tuple(released)
         return Reply(found, sorted(set(range(self.clients)).difference(found)))
 
-    def equip_like_this(self, other: Server) -> None:
+    def share_runtime(self, other: Server) -> None:
         """Give another server the streams, the operations and the pool of this one."""
-        other.equip(self._given_streams, self.operations, self._given_pool)
+        other.bind_runtime(self._given_streams, self.operations, self._given_pool)
 
 
 class Rated(HyperParameters):

@@ -4,8 +4,8 @@ The fastest paths apply only the rule, with coefficients that are computed ahead
 
 - a push does what `ElementwiseServer` does with it, and no more (`why_whole_gradients`; any other server gets whole
   gradients);
-- the coefficients depend on timestamp and staleness alone (`make_twin`: those of a user's class are computed by a twin,
-  a second object of the class that no push ever reaches and that has neither parameters nor state);
+- the coefficients depend on timestamp and staleness alone (`make_shadow`: those of a user's class are computed by its
+  shadow, a second object of the class that no push ever reaches and that has neither parameters nor state);
 - a gradient of +0 leaves the parameters unchanged if the rule says so, by `zero_keeps` (of users' classes only those
   with our rule θ − α·g are trusted, which does so for every finite α: `trusted_rule`).
 
@@ -30,7 +30,7 @@ from fredsim.plugins.states import note_start
 
 __all__ = [
     "form_coefficients",
-    "make_twin",
+    "make_shadow",
     "no_attribute",
     "trusted_rule",
     "why_whole_gradients",
@@ -45,7 +45,7 @@ HARMLESS = {
 }  # fmt: skip
 #: Attributes of instances that a class must not define: a property would hide the arrays from the loop.
 INSTANCE_DATA = {"params", "timestamp", "finite", "arrays", "own", "update"}
-#: The attribute in which a twin keeps the names of the attributes that are hidden from its `coefficients`.
+#: The attribute in which a shadow keeps the names of the attributes that are hidden from its `coefficients`.
 HIDDEN = "_hidden_from_coefficients"
 #: These are always hidden; so is any other attribute that shares memory with the arrays.
 ALWAYS_HIDDEN = ("params", "arrays", "own")
@@ -62,7 +62,7 @@ def why_more_than_a_rule(server: Any, base: type) -> str:
     defined |= {key for key in vars(server) if key not in INSTANCE_DATA and callable(getattr(base, key, None))}
     if (defined - {"fetch"}) & known or (server.rule, server.update) != server.compiled:
         return f"{name} does more with a push than apply a rule to it"
-    return f"{name} hands out more than its parameters" if "fetch" in defined else ""
+    return f"{name} gives clients other parameters than its own" if "fetch" in defined else ""
 
 
 def why_whole_gradients(server: Any, base: type) -> str:
@@ -83,30 +83,30 @@ def trusted_rule(server: Any) -> Rule:
     return rule if built_in else replace(rule, zero_keeps=False)
 
 
-def make_twin(server: Any, base: type, start: Any, clients: int) -> Any:
-    """Return the object that computes a server's coefficients: its twin, or the server itself.
+def make_shadow(server: Any, base: type, start: Any, clients: int) -> Any:
+    """Return the object that computes a server's coefficients: its shadow, or the server itself.
 
     It is the server itself if its class comes with fredsim, or does more with a push than apply its rule. `start` (P,)
-    are the initial parameters. The twin is made and started as the server was.
+    are the initial parameters. The shadow is made and started as the server was.
     """
     if is_built_in(type(server)) or why_more_than_a_rule(server, base):
         return server
     arguments, keywords = server.made_with
-    twin = type(server)(*arguments, **keywords)
-    server.equip_like_this(twin)
-    twin.init(start, clients, server.layout)
-    attributes = vars(twin)
-    arrays = [twin.params, *twin.arrays.values()]
+    shadow = type(server)(*arguments, **keywords)
+    server.share_runtime(shadow)
+    shadow.init(start, clients, server.layout)
+    attributes = vars(shadow)
+    arrays = [shadow.params, *shadow.arrays.values()]
     hidden = [name for name, value in attributes.items() if name in ALWAYS_HIDDEN or _shares_memory(value, arrays)]
     for name in hidden:
         del attributes[name]
     attributes[HIDDEN] = hidden
-    note_start(twin)
-    return twin
+    note_start(shadow)
+    return shadow
 
 
-class _GuardedTwin(Guarded):
-    """A twin whose `coefficients` may fail; its errors name the update, not the iteration."""
+class _GuardedShadow(Guarded):
+    """A shadow whose `coefficients` may fail; its errors name the update, not the iteration."""
 
     signatures = {"coefficients": ("t", "staleness")}  # noqa: RUF012
 
@@ -121,12 +121,12 @@ def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
     class, if one is not finite. (With a class of fredsim's such a run diverges.)
     """
     names, stage = server.rule.coefficients, "coefficients"
-    twin, built_in = server.twin, is_built_in(type(server))
-    guarded = _GuardedTwin(twin)
+    shadow, built_in = server.shadow, is_built_in(type(server))
+    guarded = _GuardedShadow(shadow)
     guarded.set_event(None, t)
     if not built_in:
-        twin.timestamp = t
-    found = guarded.call(stage, t, staleness)
+        shadow.timestamp = t
+    found = guarded.guard(stage, lambda: shadow.coefficients(t, staleness))
     if not isinstance(found, tuple | list) or len(found) != len(names):
         what = f"returned {found!r}; the rule takes a tuple of {len(names)} ({', '.join(names)})"
         raise guarded.error(stage, what)

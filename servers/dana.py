@@ -35,7 +35,7 @@ def step(theta: Any, v: Any, total: Any, g: Any, alpha: Any, gamma: Any) -> Any:
 class DANA(ElementwiseServer):
     """One momentum per client, and a look ahead for the parameters handed out."""
 
-    idea = "keep a momentum for each client; hand out the parameters that all of them are about to lead to"
+    idea = "keep a momentum for each client; send clients the parameters to which all momenta are about to lead"
     citation = "Hakimi et al. 2019, Taming momentum in a distributed asynchronous environment, arXiv:1907.11612"
 
     class Hyper(Rated):

@@ -9,7 +9,7 @@ the parameters that client m's gradient was computed from (`backup: pull`, the p
 
 Departures. Before a client's first push, its backup is the initial parameters; `initial_backup: zero` repeats
 Multiverso and one TensorFlow variant, in which each client's first push gets a spurious Λ g² θ. MS is stored flushed:
-below 2⁻⁶² it becomes +0. A sparse gradient changes only its own rows of θ and of the backup.
+below 2⁻⁶² it becomes +0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from fredsim.hyper import Epsilon, Fraction, NonNegative
 from fredsim.numerics.rules import Rule, flush, sqrt
 from fredsim.servers.base import Array, Coefficients, Rated, Steps
 from fredsim.servers.elementwise import ElementwiseServer
-from fredsim.servers.sparse import SparseRows
 
 __all__ = ["DCASGD"]
 
@@ -88,7 +87,7 @@ class DCASGD(ElementwiseServer):
         mean_square: Literal["shared", "client"] = "shared"
         """Whether there is one MS for all clients, `shared`, or one for each, `client`."""
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Return the λ₀ that null stands for."""
             return {"lambda0": 2.0 if self.adaptive else 0.04}
 
@@ -98,7 +97,7 @@ class DCASGD(ElementwiseServer):
         self.rule = RULES[h.adaptive, h.backup]
         self.corrects = h.backup == "pull"
         self.per_client = ("backup", "ms") if h.adaptive and h.mean_square == "client" else ("backup",)
-        lambda0 = h.meant(0)["lambda0"] if h.lambda0 is None else h.lambda0
+        lambda0 = h.resolve_defaults(0)["lambda0"] if h.lambda0 is None else h.lambda0
         values = (lambda0, h.momentum, 1 - h.momentum, h.eps) if h.adaptive else (lambda0,)
         self._fixed = tuple(np.float32(x) for x in values)
 
@@ -110,14 +109,11 @@ class DCASGD(ElementwiseServer):
         """Return α and the fixed coefficients."""
         return (np.float32(self.rate(t)), *self._fixed)
 
-    def apply_update(self, grad: Array | SparseRows, client_id: int, timestamp: int) -> None:
-        """Apply the rule, for a sparse gradient to its rows only. Raises ConfigError for an unknown client."""
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
+        """Apply the rule. Raises ConfigError for an unknown client."""
         if not 0 <= client_id < self.clients:
             raise ConfigError(f"client_id is {client_id}; it must lie in 0 … {self.clients - 1}")
-        if isinstance(grad, SparseRows):
-            grad.apply(self, client_id, self.coefficients(self.timestamp, self.timestamp - timestamp))
-        else:
-            super().apply_update(grad, client_id, timestamp)
+        super().apply_update(grad, client_id, timestamp)
 
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
         """Remember the parameters that the client computes from as its backup, with `backup: pull`."""

@@ -32,7 +32,7 @@ class DelayAdaptive(ASGD):
         n: PositiveInt | None = None
         """n: up to this staleness α is not reduced; null is the number of clients."""
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Return the n that null stands for."""
             return {"n": clients}
 

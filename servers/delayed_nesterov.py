@@ -56,7 +56,7 @@ class DelayedNesterov(ElementwiseServer):
         activation: Annotated[float, Field(ge=0, le=1)] = 0.0
         """c, the share of the momentum in each step, 1/N at most; with 0 only every N-th step has momentum."""
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Return the N that null stands for."""
             return {"every": clients}
 

@@ -19,7 +19,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
-from fredsim.servers.checks import form_coefficients, make_twin, no_attribute
+from fredsim.servers.checks import form_coefficients, make_shadow, no_attribute
 
 __all__ = ["ElementwiseServer", "PerClient"]
 
@@ -30,8 +30,8 @@ def decay(theta: Any, g: Any, share: Any) -> Any:  # noqa: ARG001  a rule has a 
 
 
 DECAY = Rule(decay)
-#: The prefix of the names in which the state of the twin is saved.
-TWIN = "twin"
+#: The prefix of the names under which the state of the shadow is saved in checkpoints.
+SHADOW = "twin"
 
 
 class PerClient(dict[int, Array], Stateful):
@@ -111,7 +111,7 @@ class ElementwiseServer(Server):
         raise NotImplementedError
 
     def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
-        """Keep the arguments, with which a twin can be made."""
+        """Keep the arguments, with which a shadow can be made."""
         server = super().__new__(cls)
         server.made_with = arguments, keywords
         return server
@@ -156,13 +156,13 @@ class ElementwiseServer(Server):
         self.compiled = self.rule, self.update
         self._decay = self._compile(DECAY)
         begin = None if self._built_in else np.array(params)
-        self._find_twin = cache(partial(make_twin, self, ElementwiseServer, begin, clients))
+        self._find_shadow = cache(partial(make_shadow, self, ElementwiseServer, begin, clients))
 
     @property
-    def twin(self) -> ElementwiseServer:
-        """The object that computes the coefficients: this server, or its twin (servers.checks.make_twin)."""
-        twin: ElementwiseServer = self._find_twin()  # not called before the `init` of the user's class has ended
-        return twin
+    def shadow(self) -> ElementwiseServer:
+        """The object that computes the coefficients: this server, or its shadow (servers.checks.make_shadow)."""
+        shadow: ElementwiseServer = self._find_shadow()  # not called before `init` of the user's class has ended
+        return shadow
 
     def checked_coefficients(self, t: int, staleness: int) -> Sequence[np.float32]:
         """Return the coefficients of the push that makes update t + 1. Raises SimulationError if a user's fail."""
@@ -171,18 +171,18 @@ class ElementwiseServer(Server):
         return formed
 
     def take_state(self) -> State:
-        """Return the state, including that of the twin."""
+        """Return the state, including that of the shadow."""
         state = super().take_state()
-        if self.twin is not self:
-            state |= {f"{TWIN}.{name}": value for name, value in Stateful.take_state(self.twin).items()}
+        if self.shadow is not self:
+            state |= {f"{SHADOW}.{name}": value for name, value in Stateful.take_state(self.shadow).items()}
         return state
 
     def put_state(self, state: State) -> None:
-        """Restore the state, including that of the twin."""
-        twins = part_of(state, TWIN)
-        super().put_state({name: value for name, value in state.items() if not name.startswith(f"{TWIN}.")})
-        if self.twin is not self:
-            Stateful.put_state(self.twin, twins)
+        """Restore the state, including that of the shadow."""
+        its_state = part_of(state, SHADOW)
+        super().put_state({name: value for name, value in state.items() if not name.startswith(f"{SHADOW}.")})
+        if self.shadow is not self:
+            Stateful.put_state(self.shadow, its_state)
 
     def _compile(self, rule: Rule) -> Update:
         """Compile a rule and call it on empty arrays, so that compilation is not counted in the run's time."""

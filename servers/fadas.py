@@ -61,7 +61,7 @@ class FADAS(BufferedServer):
         tau_c: PositiveInt | None = 1
         """τ_c: up to this staleness η is not reduced; null never reduces it."""
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Say what null stands for: no staleness reduces η."""
             return {"tau_c": "never reduced"}
 

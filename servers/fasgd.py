@@ -89,7 +89,7 @@ class FASGD(ElementwiseServer):
         divisor: Divisor | None = None
         """What a step is divided by: `max1`, max(τ, 1); `plus1`, τ + 1; null: plus1 if variant is released, or max1."""
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Return the divisor of the paper, or of its code."""
             return {"divisor": "plus1" if self.variant == "released" else "max1"}
 
@@ -99,7 +99,7 @@ class FASGD(ElementwiseServer):
         # A v that overflowed stays infinite, so that later steps are 0; but with β = 0 it becomes 0·∞, NaN.
         forgets = h.variant == "std" and not np.float32(h.beta)
         self.rule = replace(RULES[h.variant], zero_keeps=False) if forgets else RULES[h.variant]
-        self._divisor: Divisor = h.divisor or h.meant(0)["divisor"]
+        self._divisor: Divisor = h.divisor or h.resolve_defaults(0)["divisor"]
         self._fixed = tuple(np.float32(x) for x in (h.gamma, 1 - h.gamma, h.beta, 1 - h.beta, h.eps))
 
     def initial_state(self) -> dict[str, float | Array]:

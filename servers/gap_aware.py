@@ -53,7 +53,7 @@ class GapAware(ElementwiseServer):
         c: Annotated[float, Field(gt=0)] | None = None
         """C, the distance that counts as a gap of 1; null computes it from the moving mean square."""
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Say what null stands for."""
             return {"c": "from the mean square"}
 

@@ -57,7 +57,7 @@ class IA2SGD(SummedTable):
         max_delay: PositiveInt | None = None
         """ACED's bound on the staleness of a gradient in the mean; null takes all, as ACE does."""
 
-        def meant(self, clients: int) -> dict[str, str]:
+        def resolve_defaults(self, clients: int) -> dict[str, str]:
             """Say what null stands for."""
             return {"max_delay": "none: every entry counts"}
 

@@ -63,7 +63,7 @@ class Sync(CollectingServer):
                 del data["restart"]
             return data
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Say what each null stands for."""
             return {"aggregate": clients, "lr": "the inner server's", "inner": "none"}
 
@@ -96,7 +96,7 @@ class Sync(CollectingServer):
         """Take a copy of the initial parameters, and start the inner server, if any, with one client."""
         super().init(params, clients, layout)
         if self._inner:
-            self.equip_like_this(self._inner)
+            self.share_runtime(self._inner)
             self._inner.init(params, 1, layout)
             self.params = self._inner.params
 

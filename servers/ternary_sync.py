@@ -47,7 +47,7 @@ class TernarySync(ElementwiseServer):
         share_scaler: bool = True
         """Whether all clients quantise with the largest of their scalers; if not, each uses its own."""
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Say what null stands for: nothing is clipped."""
             return {"clip_sigma": "no clipping"}
 

@@ -53,7 +53,7 @@ class WindowAverage(Configurable):
         device: Literal["cpu"] | None = None
         """cpu keeps the sums on the host; null keeps them where the parameters are."""
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Say what null stands for."""
             return {"device": "where the parameters are"}
 
@@ -73,11 +73,11 @@ class WindowAverage(Configurable):
             raise AttributeError(name)
         return getattr(self.server, name)
 
-    def equip(self, streams: Any, operations: Any, pool: Any = None) -> None:
+    def bind_runtime(self, streams: Any, operations: Any, pool: Any = None) -> None:
         """Take these, and pass them to the server if its class derives from fredsim's."""
-        super().equip(streams, operations, pool)
+        super().bind_runtime(streams, operations, pool)
         if isinstance(self.server, Server):
-            self.server.equip(streams, operations, pool)
+            self.server.bind_runtime(streams, operations, pool)
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Start the server, and set the sums to zero."""

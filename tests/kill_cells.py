@@ -129,7 +129,9 @@ def plain(backend: str, n: int) -> dict[str, Any]:
         "seed": n,
         "iterations": ITERATIONS[backend],
         "data": {"name": "digits", "train": 120, "validation": 20},
-        "model": {"name": "torch:own_modules:dense"} if backend == "torch" else {"hidden": [6] if slow else [12, 7]},
+        "model": {"name": "torch:own_modules:dense", "numerics": "native"}
+        if backend == "torch"
+        else {"hidden": [6] if slow else [12, 7]},
         "clients": {"count": 5, "batch_size": 2, "sampling": ("sequential", "iid", "shuffled")[n % 3]},
         "evaluation": {"every": 7 if slow else 37, "per_client": True},
         "events": True,

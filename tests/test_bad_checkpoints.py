@@ -44,7 +44,9 @@ FORGED: dict[str, tuple[Change, str]] = {
     "an array of texts": (lambda meta: meta["dtypes"].update(big=["S8", [3]]), "'S8' is no type of numbers"),
     "a shape beyond its bytes": (lambda meta: meta["dtypes"].update(big=[">i8", [10**12]]), "cannot reshape array"),
     "a negative shape": (lambda meta: meta["dtypes"].update(big=[">i8", [-1]]), "its dtypes.big"),
-    "an array that is not there": (lambda meta: meta["dtypes"].update(none=[">i8", [3]]), "arrays are none ('none')"),
+    "an array that is not there": (
+        lambda meta: meta["dtypes"].update(none=[">i8", [3]]), "arrays cannot be read ('none')"
+    ),
 }  # fmt: skip
 
 

@@ -46,7 +46,14 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_refused(what: str, small_yaml: Path, refused: Refused) -> None:
     name, says = BAD[what]
-    words = ("run", small_yaml, f"model={{name: 'torch:own_modules:{name}'}}", "--quiet", "--out", "out")
+    words = (
+        "run",
+        small_yaml,
+        f"model={{name: 'torch:own_modules:{name}', numerics: native}}",
+        "--quiet",
+        "--out",
+        "out",
+    )
     refused(*words, says=("override 'model=", "model.name", *says))
     assert not Path("out/summary.json").exists()
 
@@ -69,7 +76,14 @@ def test_a_choice_that_is_refused(override: str, says: tuple[str, ...], small_ya
 
 @pytest.mark.parametrize("path", ["hand", "fused"])
 def test_a_path_is_refused(path: str, small_yaml: Path, refused: Refused) -> None:
-    words = ("run", small_yaml, "model={name: 'torch:own_modules:dense'}", f"path={path}", "--out", "out")
+    words = (
+        "run",
+        small_yaml,
+        "model={name: 'torch:own_modules:dense', numerics: native}",
+        f"path={path}",
+        "--out",
+        "out",
+    )
     refused(*words, says=(f"path is {path}", "a PyTorch module forms whole gradients"))
 
 

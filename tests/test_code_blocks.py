@@ -49,6 +49,11 @@ SHORTER: dict[str, dict[str, str]] = {
     "docs/fast.md": {"fredsim run": "--quiet", "quickstart --jobs": "iterations=20"},
     "docs/gallery.md": {"fredsim run race.yaml": "seconds=16 --quiet"},
     "docs/live.md": {"fredsim live": "iterations=200"},
+    "docs/own_data.md": {"data.name=npz:sums.npz": "iterations=20 backend=numpy --quiet"},
+    "docs/models.md": {
+        "fredsim run images.yaml": "iterations=20 backend=numpy --quiet",
+        "fredsim run sums.yaml": "iterations=20 backend=numpy --quiet",
+    },
 }
 
 #: Experiments that no command of their page runs, and why: they are resolved.

@@ -182,7 +182,7 @@ def test_who_draws_must_be_given_streams() -> None:
 def test_a_server_within_another_computes_and_draws_as_that_does() -> None:
     operations = NumpyOperations()
     average = WindowAverage(Sync(inner={"name": "asgd", "lr": 0.1}))
-    average.equip(Streams(17), operations)
+    average.bind_runtime(Streams(17), operations)
     average.init(np.zeros(3, np.float32), 2)
     for server in (average.server, average.server._inner):
         assert (server.streams.seed, server.operations) == (17, operations)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from fredsim.runs.processes.observer import Monitor
-from fredsim.runs.processes.processes import Process, Processes
+from fredsim.runs.processes.process import Started
+from fredsim.runs.processes.processes import Processes
 from fredsim.show.progress import LineObserver
 from fredsim.simulation.record.recorder import Row
 
@@ -146,7 +147,7 @@ def test_a_second_interrupt_ends_processes_at_once(
 
 
 def test_a_process_that_is_killed_has_ended() -> None:
-    process = Process(1)
+    process = Started()
     process.kill()
     assert process.close() == -signal.SIGKILL
     process.kill()  # there is nothing left to kill

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from fredsim.compressors import COMPRESSORS
-from fredsim.config.data import Data, LeastSquares, Quadratic
-from fredsim.config.expansion import expand, open_source
+from fredsim.config.data import Data, LeastSquares, Modular, Quadratic, Text
 from fredsim.config.experiment import TorchChoice
 from fredsim.config.models import LinearChoice, MlpChoice, Normal
+from fredsim.config.networks import GptChoice, ResnetChoice, VggChoice
+from fredsim.config.sweep.expansion import expand, open_source
 from fredsim.data.datasets import DATASETS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
@@ -76,6 +78,13 @@ def classes() -> Iterator[tuple[str, Any]]:
     yield from SCHEDULES.items()
     yield from {"mlp": MlpChoice, "torch:fredsim.zoo:lenet": TorchChoice, "digits": Data}.items()
     yield from {"linear": LinearChoice, "least_squares": LeastSquares, "quadratic": Quadratic}.items()
+    yield from {
+        "resnet": ResnetChoice,
+        "vgg": VggChoice,
+        "gpt": GptChoice,
+        "modular": Modular,
+        "text:PATH": Text,
+    }.items()
     yield from {"weighted": OnChosen, "scripted": Column, "mlp": Normal}.items()
 
 
@@ -89,6 +98,8 @@ def test_every_hyper_parameter_is_described(command: Command) -> None:
                 continue
             default = field.get_default(call_default_factory=True)
             spelled = {"None": "null", "True": "true", "False": "false"}.get(str(default), str(default))
+            if isinstance(default, BaseModel):  # a mapping, of which this is the first key
+                spelled = f"{{{next(iter(type(default).model_fields))}:"
             expected = "required" if field.is_required() else spelled.split()[0]
             rows = [line.split() for line in output.splitlines() if line.endswith(f"  {said[key]}")]
             assert (key, expected) in [(row[0].rpartition(".")[2], row[1]) for row in rows], (name, key)

@@ -21,7 +21,8 @@ from fredsim.runs.live.record import fingerprint
 from fredsim.runs.live.wire import pack, unpack
 from fredsim.runs.live.worker import LiveWorker
 from fredsim.runs.single.execution import execute
-from fredsim.simulation.paths.live import ClientTask, StopRequested, TaskResult
+from fredsim.simulation.paths.live import ClientTask, TaskResult
+from fredsim.simulation.paths.loop import StopRequested
 
 Command = Callable[..., tuple[int, str, str]]
 DATA: dict[str, Any] = {

@@ -17,6 +17,7 @@ import fredsim
 from fredsim.compressors import COMPRESSORS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
+from fredsim.hyper import HyperParameters
 from fredsim.runs.folder.results import Result
 from fredsim.servers import SERVERS, ElementwiseServer, WindowAverage
 from fredsim.simulation.schedule.guarded_clock import OwnClock
@@ -65,7 +66,9 @@ KINDS: dict[str, tuple[type, list[type], Change]] = {
     "compressor": (Compressor, [*COMPRESSORS.values()], lambda name: {"compress": {"name": name}}),
 }
 #: Attributes that instances of fredsim's classes have, and their classes have not.
-OF_INSTANCES = {"arrays", "own", "update", "compiled", "finite", "rule", "hyper", "layout", "clients", "inner", "twin"}
+OF_INSTANCES = {
+    "arrays", "own", "update", "compiled", "finite", "rule", "hyper", "layout", "clients", "inner", "shadow",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,3 +96,17 @@ def test_other_names_mean_nothing(
     for name in tried:
         for value in (False, 7):
             assert digest({name: value}) == expected, (name, value)
+
+
+def test_the_earlier_name_of_resolve_defaults() -> None:
+    """A user's class that defines `meant` is asked for it, and those of fredsim still have it."""
+
+    class Hyper(HyperParameters):
+        steps: int | None = None
+
+        def meant(self, clients: int) -> dict[str, Any]:
+            return {"steps": 2 * clients}
+
+    assert Hyper().resolve_defaults(3) == {"steps": 6}
+    fasgd: Any = SERVERS["fasgd"]
+    assert fasgd.Hyper(lr=0.1, variant="released").meant(3) == {"divisor": "plus1"}

@@ -110,7 +110,7 @@ CANNOT: dict[str, tuple[tuple[str, ...], dict[str, str]]] = {
         ("server.name=sync",), {"hand": "decides which clients continue", "fused": "Sync does more with a push"},
     ),
     "a server that hands out": (
-        ("server.name=dana",), {"hand": "says what a client fetches", "fused": "DANA hands out more"},
+        ("server.name=dana",), {"hand": "says what a client fetches", "fused": "DANA gives clients other parameters"},
     ),
     "a server that is told": (
         ("server.name=dcasgd", "dispatcher.wait=false"),

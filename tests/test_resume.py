@@ -119,7 +119,9 @@ def test_of_a_torch_model_it_is_the_factorys_module(small_yaml: Path, command: C
     pytest.importorskip("torch")
     text = "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
     Path("own_net.py").write_text(text, encoding="utf-8")
-    assert command("run", small_yaml, "model={name: 'torch:own_net:net'}", "--quiet", "--out", "own") == (0, "", "")
+    assert command(
+        "run", small_yaml, "model={name: 'torch:own_net:net', numerics: native}", "--quiet", "--out", "own"
+    ) == (0, "", "")
     assert Result(Path("own")).summary["code"] == {"own_net": sha256("own_net")}
 
 

@@ -115,7 +115,7 @@ def test_no_events_and_one(wait: bool) -> None:
 
 def arrivals(name: str, hyper: dict[str, Any], wait: bool, iterations: int | None) -> Arrivals:
     dispatcher = GuardedDispatcher(DISPATCHERS[name](**hyper), 7)
-    dispatcher.call("init", 7, Streams(3))
+    dispatcher.inner.init(7, Streams(3))
     return Arrivals(dispatcher, [], 7, wait=wait, length=Length(iterations))
 
 

@@ -171,7 +171,7 @@ def test_processes_hear_no_signal_of_the_terminal(small_yaml: Path, own_server: 
 
 
 def test_a_process_ends_with_the_one_that_started_it() -> None:
-    program = [sys.executable, "-c", "from fredsim.runs.processes.worker import main; main(1)"]
+    program = [sys.executable, "-c", "from fredsim.runs.processes.worker import main; main()"]
     assert subprocess.run(program, stdin=subprocess.DEVNULL, timeout=60, check=False).returncode == 1
 
 

@@ -88,7 +88,12 @@ def write(reader: str, file: Path, scale: float = 1.0) -> None:
         torch.jit.save(torch.jit.script(module), file)
 
 
-WORDS = ("model={name: 'torch:reading:pretrained'}", "iterations=40", "evaluation={every: 20}", "threads=1")
+WORDS = (
+    "model={name: 'torch:reading:pretrained', numerics: native}",
+    "iterations=40",
+    "evaluation={every: 20}",
+    "threads=1",
+)
 
 
 @pytest.fixture
@@ -140,7 +145,7 @@ def test_files_elsewhere_are_named_without_their_folder(
 ) -> None:
     experiment, elsewhere = reading("torch"), tmp_path_factory.mktemp("elsewhere") / "w.pt"
     write("torch", elsewhere)
-    model = f"model={{name: 'torch:reading:pretrained', file: '{elsewhere}'}}"
+    model = f"model={{name: 'torch:reading:pretrained', numerics: native, file: '{elsewhere}'}}"
     assert command("run", experiment, model, *WORDS[1:], "--quiet", "--out", "out")[0] == 0
     summary = json.loads(Path("out/summary.json").read_text(encoding="utf-8"))
     assert summary["model_files"] == {"w.pt": content_digest(str(elsewhere))}
@@ -148,7 +153,7 @@ def test_files_elsewhere_are_named_without_their_folder(
 
 def test_a_module_that_reads_nothing_has_no_entry(small_yaml: Path, command: Command) -> None:
     sys.path.insert(0, str(Path(__file__).parent))
-    model = "model={name: 'torch:own_modules:images'}"
+    model = "model={name: 'torch:own_modules:images', numerics: native}"
     assert command("run", small_yaml, model, "iterations=4", "--quiet", "--out", "out")[0] == 0
     assert "model_files" not in json.loads(Path("out/summary.json").read_text(encoding="utf-8"))
 

@@ -49,7 +49,7 @@ def digits() -> Dataset:
 
 
 def own(name: str, **hyper: Any) -> dict[str, Any]:
-    return {"name": f"torch:own_modules:{name}", **hyper}
+    return {"name": f"torch:own_modules:{name}", "numerics": "native", **hyper}
 
 
 def engine_of(digits: Dataset, name: str, mu: int = 4, seed: int = 0, **hyper: Any) -> tuple[TorchModel, TorchEngine]:
@@ -135,7 +135,7 @@ def test_two_processes_give_the_same_bits(device: str, tmp_path: Path) -> None:
     experiment.write_text(
         "iterations: 12\n"
         "data: {name: digits}\n"
-        f'model: {{name: "torch:own_modules:images", device: {device}}}\n'
+        f'model: {{name: "torch:own_modules:images", numerics: native, device: {device}}}\n'
         "clients: {count: 5, batch_size: 3}\n"
         "server: {name: fasgd, lr: 0.01}\n"
         "evaluation: {every: 6}\n"
@@ -251,11 +251,11 @@ def test_what_may_be_kept(simulate: Simulate) -> None:
 
 
 def test_commands(small_yaml: Path, command: Command) -> None:
-    model = "model={name: 'torch:own_modules:images', channels: 2}"
+    model = "model={name: 'torch:own_modules:images', numerics: native, channels: 2}"
     assert command("run", small_yaml, model, "iterations=10", "--quiet", "--out", "out")[0] == 0
     assert command("verify", "out")[:2] == (0, "out: same bits\n")
     assert command("verify", "out", "--backend", "numpy")[:2] == (0, "out: same bits\n")
-    assert "torch:own_modules:images, device: cpu, channels: 2" in command("show", "out")[1]
+    assert "torch:own_modules:images, device: cpu, numerics: native, channels: 2" in command("show", "out")[1]
     code, output, _ = command("plan", small_yaml, model, "iterations=10")
     assert code == 0
     assert "snapshots: a PyTorch module forms whole gradients" in output
@@ -272,7 +272,7 @@ def test_the_zoo(simulate: Simulate) -> None:
     assert resnet(torch.rand(2, 3, 32, 32)).shape == (2, 7)
     assert len([part for part in resnet.modules() if isinstance(part, torch.nn.Conv2d)]) == 19 + 2
     assert not any(value.any() for name, value in lenet.named_parameters() if name.endswith("bias"))
-    model = {"name": "torch:fredsim.zoo:resnet", "width": 8}
+    model = {"name": "torch:fredsim.zoo:resnet", "numerics": "native", "width": 8}
     trained = simulate({"model": model, "threads": 1, "iterations": 3, "data": {"name": "digits", "validation": 10}})
     assert trained.summary["vmap"] == "2 clients at once"
 

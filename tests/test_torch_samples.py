@@ -141,7 +141,12 @@ def test_bytes_that_are_used_as_tokens_are_refused(name: str, how: str) -> None:
 def test_one_hot_bytes_and_normalized_ones_are_refused(sampled: Path, command: Command) -> None:
     saved(np.uint8)
     for name, more in (("OneHot", ""), ("Embeds", ", normalize: {mean: 0.5, std: 0.01}")):
-        words = f"model={{name: 'torch:sampled:{name}'}}", f"data={{name: 'npz:tokens.npz'{more}}}", "--out", "out"
+        words = (
+            f"model={{name: 'torch:sampled:{name}', numerics: native}}",
+            f"data={{name: 'npz:tokens.npz'{more}}}",
+            "--out",
+            "out",
+        )
         code, _, messages = command("run", sampled, *words)
         assert code == 2
         assert [part for part in CUT if part not in messages] == [], messages
@@ -221,7 +226,10 @@ def test_a_run_with_such_an_evaluation(sampled: Path, command: Command) -> None:
     rng = np.random.default_rng(2)
     x, y = rng.random((600, 1, 8, 8)).astype(np.float32), rng.integers(0, 10, 600)
     np.savez("many.npz", x_train=x, y_train=y, x_test=x[:501], y_test=y[:501])
-    words = "model={name: 'torch:sampled:flat_norm'}", "data={name: 'npz:many.npz', validation: 1, train: 599}"
+    words = (
+        "model={name: 'torch:sampled:flat_norm', numerics: native}",
+        "data={name: 'npz:many.npz', validation: 1, train: 599}",
+    )
     code, _, messages = command("run", sampled, *words, "iterations=4", "--out", "out")
     assert code == 2  # one row for validation: it can be with no others
     assert "failed on samples of shape (n, 1, 8, 8): ValueError: Expected more than 1 value per channel" in messages

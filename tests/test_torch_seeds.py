@@ -183,7 +183,7 @@ NOTES = {
 
 @pytest.mark.parametrize("name", NOTES)
 def test_what_is_noted(name: str, drawing: Path, command: Command) -> None:
-    words = f"model={{name: 'torch:drawing:{name}'}}", "iterations=4", "sweep={seed: [0, 1, 2]}"
+    words = f"model={{name: 'torch:drawing:{name}', numerics: native}}", "iterations=4", "sweep={seed: [0, 1, 2]}"
     code, _, messages = command("run", drawing, *words, "--out", "out")
     notes = [line for line in messages.splitlines() if f"model.name: torch:drawing:{name}" in line]
     assert code == 0
@@ -194,5 +194,9 @@ def test_what_is_noted(name: str, drawing: Path, command: Command) -> None:
 def test_notes_are_warnings_in_python(drawing: Path, digits_experiment: dict[str, Any]) -> None:
     del drawing
     with pytest.warns(fredsim.FredsimWarning, match=EVERY_SEED) as found:
-        fredsim.run(digits_experiment | {"iterations": 4, "model": {"name": "torch:drawing:seeds_itself"}}, out="out")
+        fredsim.run(
+            digits_experiment
+            | {"iterations": 4, "model": {"name": "torch:drawing:seeds_itself", "numerics": "native"}},
+            out="out",
+        )
     assert len([one for one in found if one.category is fredsim.FredsimWarning]) == 1

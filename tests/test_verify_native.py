@@ -17,7 +17,7 @@ Command = Callable[..., tuple[int, str, str]]
 def test_what_verify_says_where_the_bits_differ(
     small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = "model={name: 'torch:own_modules:images'}", "iterations=10", "--quiet"
+    words = "model={name: 'torch:own_modules:images', numerics: native}", "iterations=10", "--quiet"
     promise = "  the model is a PyTorch module: its bits are promised on the same machine, device, versions, threads"
 
     def verified(folder: str, file: str) -> list[str]:

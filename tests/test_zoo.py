@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.compute.graph_engine import GraphEngine, NumpyBackendOperations
+from fredsim.data.problems import modular
+from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
+from fredsim.networks.saved import text_of_graph
 from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.lenet import lenet
 from fredsim.networks.zoo.resnet import resnet
 from fredsim.networks.zoo.vgg import vgg
+from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 
 with warnings.catch_warnings():
@@ -21,6 +26,9 @@ with warnings.catch_warnings():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
 from fredsim import zoo
+from fredsim.native.engine import TorchEngine
+from fredsim.native.model import TorchModel
+from fredsim.networks.capture.module import capture
 
 F = np.float32
 GRAPHS: dict[str, Callable[..., Graph]] = {"gpt": gpt, "lenet": lenet, "resnet": resnet, "vgg": vgg}
@@ -69,13 +77,25 @@ def test_outputs_and_gradients_are_those_of_the_module(
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max(), err_msg=key)
 
 
+@pytest.mark.parametrize(("name", "classes", "shape", "options"), NETWORKS, ids=lambda value: str(value))
+def test_the_module_is_captured_as_the_same_graph(
+    name: str, classes: int, shape: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    graph, rng = GRAPHS[name](classes, shape, **options), np.random.default_rng(2)
+    x: Any = rng.normal(size=(3, *shape)).astype(F) if name != "gpt" else rng.integers(0, classes, (3, *shape))
+    captured = capture(getattr(zoo, name)(classes, shape, **options), x, graph.target, ConfigError)
+    assert text_of_graph(captured.graph) == text_of_graph(graph)
+    assert captured.graph == graph
+    assert captured.remarks == ()
+
+
 def test_what_a_network_refuses() -> None:
     calls: list[tuple[Callable[[], Graph], str]] = [
         (lambda: resnet(10, (1, 8, 8), depth=9), "depth is 9; it must be 6n . 2, such as 8, 14 or 20"),
         (lambda: resnet(10, (1, 8, 8), width=12), "width is 12; it must be a multiple of 8"),
         (lambda: resnet(10, (64,)), r"resnet takes images .* has the shape \(64,\)"),
         (lambda: lenet(10, (1, 8, 8)), "lenet needs images of 16×16 at least, .* these are 8×8"),
-        (lambda: vgg(10, (1, 7, 8)), "widths has 3 stages; .* of 7×8"),
+        (lambda: vgg(10, (1, 7, 8)), "vgg halves an image for each of its 3 widths; these are 7×8"),
         (lambda: gpt(10, (1, 8, 8)), r"gpt takes sequences of tokens; a sample has the shape \(1, 8, 8\)"),
         (lambda: gpt(10, (8,), heads=3), "width is 64 and heads 3; the width must be a multiple of the heads"),
         (lambda: gpt(10, (8,), layers=0), "layers is 0; it must be 1 at least"),
@@ -83,3 +103,18 @@ def test_what_a_network_refuses() -> None:
     for call, text in calls:
         with pytest.raises(ValueError, match=text):
             call()
+
+
+def test_pytorch_computes_sequences_as_the_graph_does() -> None:
+    data = modular(5, 2, 0, 14, 8)
+    model = TorchModel("torch:fredsim.zoo:gpt", {"width": 8, "layers": 1, "heads": 2}, "cpu", (3,), 6, 0)
+    native = TorchEngine(model, data, 4, 1, NumpyBackendOperations())
+    portable = GraphEngine(gpt(6, (3,), width=8, layers=1, heads=2, loss=CrossEntropy(ignored=-1)), data)
+    params, rows = aligned(model.layout.size), np.arange(8).reshape(2, 4)
+    params[...] = model.initial_params * F(20)
+    for ours, theirs in zip(portable.gradients([params] * 2, rows), native.gradients([params] * 2, rows), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-5)
+    losses, wrong = native.outcomes(params, "validation")
+    expected = portable.outcomes(params, "validation")
+    np.testing.assert_allclose(losses, expected[0], rtol=1e-4)
+    assert wrong.tolist() == expected[1].tolist()

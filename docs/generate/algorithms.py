@@ -58,7 +58,7 @@ KINDS: dict[str, tuple[str, str, str]] = {
     ),
     "average": (
         "Averages",
-        "An average of any server's parameters, which evaluation then uses; training goes on with the parameters "
+        "An average of any server's parameters, which evaluation then uses; training continues with the parameters "
         "themselves.",
         "average",
     ),
@@ -77,15 +77,15 @@ KINDS: dict[str, tuple[str, str, str]] = {
     ),
 }
 ABOUT_PATHS = (
-    "A run's path is the way in which it is computed; it changes how fast the run is, and no bit of it: "
+    "A run's path is the way in which it is computed; it changes how fast the run is, and nothing else: "
     "[performance.md](../performance.md). The paths below are those of a run with the defaults otherwise."
 )
 #: What stands above the tables to choose by.
 CHOOSING: dict[str, tuple[str, ...]] = {
     "server": (
-        "*Clients* says whether a client goes on as soon as its push has arrived (*never wait*), may be told to start "
-        "over, or waits for others. P is the number of parameters; what a server keeps is that of the example on its "
-        "page. Which server is best depends on the machines and the data: "
+        "*Clients* says whether a client continues as soon as its push has arrived (*never wait*), may be told to "
+        "start over, or waits for others. P is the number of parameters; what a server keeps is that of the example "
+        "on its page. Which server is best depends on the machines and the data: "
         "[a comparison of 16 of them](../../results/reference/staleness/README.md) per gradient, "
         "[another](../../results/reference/time/README.md) per simulated second.",
     ),

@@ -189,7 +189,7 @@ def _short(citation: str) -> str:
 def facts(found: Any, example: dict[str, Any]) -> dict[str, str]:
     """Return what the clients of a server do (`clients`), and how many numbers it keeps beside θ (`keeps`)."""
     server = found(**example)
-    server.equip(Streams(0), NumpyOperations())
+    server.bind_runtime(Streams(0), NumpyOperations())
     server.init(np.zeros(SIZE, np.float32), CLIENTS, Layout((("W1", (4, 3)), ("b1", (3,)))))
     waits = "wait" if server.holds else "may start over" if server.cancels else "never wait"
     fixed = len(getattr(server, "arrays", {}))

@@ -11,11 +11,12 @@ from pydantic import BaseModel
 
 from docs.generate.fields import Key, default_of, example_of, keys_of
 from docs.generate.markdown import NOTE, flow, linked, table
+from fredsim.config.data import Text
 from fredsim.config.experiment import Affects, Experiment, PluginChoice, TorchChoice
 from fredsim.config.partition import Partition
 from fredsim.config.schema import SweepKeys
-from fredsim.show.descriptions import constant_of, models_of
-from fredsim.show.listing import LISTINGS
+from fredsim.show.catalogue.descriptions import constant_of, models_of
+from fredsim.show.catalogue.listing import LISTINGS
 
 __all__ = ["all_keys", "keys_page", "meaning_of", "with_key_table"]
 
@@ -44,6 +45,10 @@ EFFECTS = {
 }
 
 
+#: Choices of which only the beginning of the name is known.
+OPEN: dict[type[BaseModel], str] = {TorchChoice: "torch:…", Text: "text:…"}
+
+
 @dataclass(frozen=True)
 class Place:
     """A key, and the models around it as (key, model), the outermost first."""
@@ -57,7 +62,8 @@ class Place:
         if not self.around:
             return ""
         model = self.around[-1][1]
-        return f"`{constant_of(model)}`" if constant_of(model) else "`torch:…`" if model is TorchChoice else ""
+        name = constant_of(model) or OPEN.get(model, "")
+        return f"`{name}`" if name else ""
 
     def example(self) -> str:
         """Return an example of the key in YAML, with the keys that are required beside it."""
@@ -93,7 +99,7 @@ def _below(key: Key, around: tuple[tuple[Key, type[BaseModel]], ...]) -> Iterato
             continue
         within = (*around, (key, model))
         for inner in keys_of(model, f"{key.name}."):
-            if not (model is TorchChoice and inner.name.endswith(".name")):
+            if not (model in OPEN and inner.name.endswith(".name")):
                 yield Place(inner, within)
                 yield from _below(inner, within)
 

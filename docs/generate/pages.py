@@ -10,6 +10,7 @@ from docs.generate.algorithms import algorithm_pages
 from docs.generate.commands import commands_page
 from docs.generate.keys import keys_page, with_key_table
 from docs.generate.names import names_text
+from docs.generate.operators import operators_page
 from fredsim.config.document import MODELINE
 from fredsim.config.schema import as_text
 
@@ -17,7 +18,7 @@ __all__ = ["ROOT", "generated_files"]
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = "experiments/schema.json"
-NAMES = "fredsim/show/names.json"
+NAMES = "fredsim/show/catalogue/names.json"
 
 
 def generated_files() -> Iterator[tuple[str, str]]:
@@ -26,6 +27,7 @@ def generated_files() -> Iterator[tuple[str, str]]:
     yield NAMES, names_text()
     yield "docs/reference/keys.md", keys_page()
     yield "docs/reference/command_line.md", commands_page()
+    yield "docs/reference/operators.md", operators_page()
     for name, text in algorithm_pages():
         yield f"docs/reference/{name}", text
     yield "docs/experiment.md", with_key_table((ROOT / "docs/experiment.md").read_text(encoding="utf-8"))

@@ -31,7 +31,7 @@ class Ternary(Compressor):
         clip_sigma: Positive | None = None
         """Gradients are clipped at this many standard deviations; null does not clip."""
 
-        def meant(self, clients: int) -> dict[str, Any]:
+        def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Say what null stands for: nothing is clipped."""
             return {"clip_sigma": "no clipping"}
 

@@ -27,13 +27,11 @@ from fredsim.numerics.rules import Rule
 __all__ = [
     "BackendOperations",
     "Engine",
-    "FusedEngine",
     "FusedExecutor",
     "GradientExecutor",
     "HandExecutor",
     "Part",
     "QueueExecutor",
-    "QueueingEngine",
 ]
 
 Array = NDArray[np.float32]
@@ -62,6 +60,8 @@ class Engine(BackendOperations, Protocol):
     numerics: Numerics
     #: Why it can only form whole gradients; '' if it can also apply a rule while it forms them.
     why_whole: str
+    #: Whether whole windows of events can be queued (`queue_executor`).
+    queues: bool
     #: The packages whose versions native bits depend on, besides NumPy and numba.
     packages: Sequence[str]
 
@@ -74,11 +74,10 @@ class Engine(BackendOperations, Protocol):
         """Return what summary.json says about the engine's numerics, by key."""
         ...
 
-    def fix_window(self, wanted: int | None, clients: int, usual: int) -> int:
+    def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
         """Return how many minibatches are to be computed at once in a run, which native bits depend on.
 
-        `wanted`: what the run asks for; None: as many as are efficient, which are `usual` for engines that need no
-        other number.
+        `wanted`: what the run asks for; None: as many as are efficient for parameters of `nbytes` bytes.
         """
         ...
 
@@ -102,6 +101,29 @@ class Engine(BackendOperations, Protocol):
 
         If samples have targets instead of labels, the second array is NaN.
         """
+        ...
+
+    # Which of these an engine has, `why_whole` and `queues` say, and which paths its backend takes.
+
+    def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
+        """Return an executor that applies a rule in place to θ and state, `arrays`, (P,) each; `window` events at most.
+
+        `watched` names the array of the state whose mean decides on fetches; it is empty if there is none.
+        """
+        ...
+
+    def hand_executor(
+        self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
+    ) -> HandExecutor:
+        """Return an executor with this many slots and its own copies of parameters and state, (P,) each."""
+        ...
+
+    def gradient_executor(self, slots: int, limits: Limits) -> GradientExecutor:
+        """Return an executor with this many slots, for servers that get whole gradients."""
+        ...
+
+    def queue_executor(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueExecutor:
+        """Return an executor that applies a rule in place to θ and state, with `places` for what clients hold."""
         ...
 
 
@@ -172,27 +194,6 @@ class GradientExecutor(Protocol):
         ...
 
 
-class FusedEngine(Engine, Protocol):
-    """An engine that can apply an elementwise rule to a gradient while it is formed, and can keep pending passes."""
-
-    def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
-        """Return an executor that applies a rule in place to θ and state, `arrays`, (P,) each; `window` events at most.
-
-        `watched` names the array of the state whose mean decides on fetches; it is empty if there is none.
-        """
-        ...
-
-    def hand_executor(
-        self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
-    ) -> HandExecutor:
-        """Return an executor with this many slots and its own copies of parameters and state, (P,) each."""
-        ...
-
-    def gradient_executor(self, slots: int, limits: Limits) -> GradientExecutor:
-        """Return an executor with this many slots, for servers that get whole gradients."""
-        ...
-
-
 class FusedExecutor(Protocol):
     """Applies a rule to gradients in the order of their arrival, and copies θ for clients whose fetch passes."""
 
@@ -223,14 +224,6 @@ class FusedExecutor(Protocol):
 
     def mean(self, b: int) -> float:
         """Return the approximate mean of the watched array after arrival b; NaN if none is watched."""
-        ...
-
-
-class QueueingEngine(Engine, Protocol):
-    """An engine on a device to which whole windows of events can be queued."""
-
-    def queue_executor(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueExecutor:
-        """Return an executor that applies a rule in place to θ and state, with `places` for what clients hold."""
         ...
 
 

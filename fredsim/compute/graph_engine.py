@@ -39,15 +39,23 @@ class Evaluation:
 
     numerics: Numerics = "portable"
     why_whole = "the engine forms whole gradients"
+    queues = False
     packages: Sequence[str] = ()
+    #: The most bytes of the gradients of one window, so that they stay in the cache.
+    window_bytes = 4 * 2**20
 
     def facts(self) -> dict[str, Any]:
         """Return what summary.json says about the engine's numerics."""
         return {"numerics": self.numerics}
 
-    def fix_window(self, wanted: int | None, clients: int, usual: int) -> int:
-        """Return `wanted`, or else `usual`: the number changes no bit."""
-        return wanted or usual
+    def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
+        """Return `wanted`, or as many as `window_bytes` allow: the number changes no bit."""
+        return wanted or max(1, min(clients, self.window_bytes // nbytes))
+
+    def _no_executor(self, *arguments: Any) -> Any:
+        raise NotImplementedError(self.why_whole)
+
+    fused_executor = hand_executor = gradient_executor = queue_executor = _no_executor
 
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, float32 (n,), and whether its answer is wrong, or NaN, (n,)."""

@@ -11,6 +11,7 @@ import math
 import mmap
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,11 +78,14 @@ def array_in(memory: mmap.mmap, shape: tuple[int, ...], dtype: DTypeLike, at: in
 
 
 class Pool:
-    """A pool of float32 arrays (size,), each with `margin` spare floats behind it."""
+    """Places for what clients hold: float32 arrays (size,), each with `margin` spare floats behind it.
 
-    def __init__(self, size: int, margin: int, limits: Limits) -> None:
-        """Keep as much in memory as the limits allow, all of it by default."""
-        self._size, self._margin, self._folder = size, margin, limits.folder
+    They are where `allocate` puts them, which is the host's memory or a device's, or in a file on the host.
+    """
+
+    def __init__(self, size: int, margin: int, limits: Limits, allocate: Callable[[int], Array] = aligned) -> None:
+        """Keep as much in memory as the limits allow, all of it by default; only what is on the host has limits."""
+        self._size, self._margin, self._folder, self._allocate = size, margin, limits.folder, allocate
         self._each = -(-4 * (size + margin) // GRANULARITY) * GRANULARITY
         self._left = math.inf if limits.memory is None else limits.memory // self._each
         self._free: list[Array] = []
@@ -94,7 +98,7 @@ class Pool:
             return self._free.pop()
         if self._left > 0:
             self._left -= 1
-            return aligned(self._size + self._margin)[: self._size]
+            return self._allocate(self._size + self._margin)[: self._size]
         if not self._free_in_file:
             count = max(1, FILE_BYTES // self._each)
             memory = mapped_file(self._folder, count * self._each)
@@ -106,7 +110,8 @@ class Pool:
 
     def give_back(self, array: Array) -> None:
         """Return an array that is no longer used to the pool."""
-        (self._free_in_file if array.ctypes.data in self._in_file else self._free).append(array)
+        in_file = self._in_file and array.ctypes.data in self._in_file
+        (self._free_in_file if in_file else self._free).append(array)
 
     def page_out(self, array: Array) -> None:
         """Free the memory of an array that will not be used for a while, if it is in a file."""

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
+from pydantic import AfterValidator, Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
 from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, load_dataset, normalized
 from fredsim.data.problems import least_squares, modular, quadratic
 from fredsim.errors import ConfigError
-from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable
+from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable, check_printable
 from fredsim.system.memory import refuse_beyond_memory
 
 __all__ = ["AnyData", "Data", "DataChoice", "DataRead", "LeastSquares", "Modular", "Quadratic", "Text"]
@@ -104,7 +104,7 @@ class Data(DataRead):
 class Text(DataRead):
     """The characters of a text file in UTF-8, in rows; the target of a character is the one that follows."""
 
-    name: Annotated[Printable, Field(pattern="^text:", examples=["text:book.txt"])]
+    name: Annotated[str, Field(pattern="^text:", examples=["text:book.txt"]), AfterValidator(check_printable)]
     sha256: Sha256 | None = None
     """The SHA-256 of the file: filled in if it is null, otherwise checked."""
     block: PositiveInt = 64

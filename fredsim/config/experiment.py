@@ -54,18 +54,18 @@ Memory = Annotated[ByteSize, Field(gt=0)]
 def _kind_of_model(value: Any) -> str:
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     if name in {"linear", "lenet", "resnet", "vgg", "gpt"}:
-        return str(name).capitalize()
-    return "Torch" if isinstance(name, str) and name.startswith("torch:") else "Mlp"
+        return f"{str(name).capitalize()}Choice"
+    return "TorchChoice" if isinstance(name, str) and name.startswith("torch:") else "MlpChoice"
 
 
 ModelChoice = Annotated[
-    Annotated[MlpChoice, Tag("Mlp")]
-    | Annotated[LinearChoice, Tag("Linear")]
-    | Annotated[LenetChoice, Tag("Lenet")]
-    | Annotated[ResnetChoice, Tag("Resnet")]
-    | Annotated[VggChoice, Tag("Vgg")]
-    | Annotated[GptChoice, Tag("Gpt")]
-    | Annotated[TorchChoice, Tag("Torch")],
+    Annotated[MlpChoice, Tag("MlpChoice")]
+    | Annotated[LinearChoice, Tag("LinearChoice")]
+    | Annotated[LenetChoice, Tag("LenetChoice")]
+    | Annotated[ResnetChoice, Tag("ResnetChoice")]
+    | Annotated[VggChoice, Tag("VggChoice")]
+    | Annotated[GptChoice, Tag("GptChoice")]
+    | Annotated[TorchChoice, Tag("TorchChoice")],
     Discriminator(_kind_of_model),
 ]
 
@@ -202,6 +202,8 @@ class Experiment(HyperParameters):
         for key in ("test", "per_client", "gradient_norm"):
             if not data["evaluation"][key]:
                 del data["evaluation"][key]
+        if data["model"].get("numerics", "") is None:
+            del data["model"]["numerics"]
         if self.clients.partition == Iid():
             del data["clients"]["partition"]
         if not self.events:

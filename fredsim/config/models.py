@@ -2,23 +2,77 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from fredsim.config.choices import Init
 from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
 from fredsim.config.sections import PluginChoice
 from fredsim.data.datasets import Dataset
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, OutputError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
 from fredsim.native.model import TorchModel, data_arguments, find_factory
+from fredsim.native.portable import captured, check_fit
+from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE, CapturedNetwork
 from fredsim.networks.linear import Linear
 from fredsim.networks.mlp import Mlp
-from fredsim.networks.network import MeasuredBy, Network
+from fredsim.networks.network import MeasuredBy, Network, Numerics
+from fredsim.system.files import read_bytes
 
-__all__ = ["First", "LinearChoice", "MlpChoice", "NetworkChoice", "Normal", "TorchChoice"]
+__all__ = [
+    "First",
+    "LinearChoice",
+    "MlpChoice",
+    "NetworkChoice",
+    "Normal",
+    "Recorded",
+    "TorchChoice",
+    "recorded",
+]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a folder of results says about a PyTorch module: what computed it, and which code and files it was of."""
+
+    folder: Path
+    numerics: str
+    code: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+
+    def network(self) -> CapturedNetwork:
+        """Return the network of a portable run, from its folder. Raises OutputError if a file is gone or damaged."""
+        from fredsim.networks.saved import MOST_BYTES
+
+        try:
+            graph = read_bytes(self.folder / GRAPH_FILE, most=MOST_BYTES)
+            initial = read_bytes(self.folder / INITIAL_FILE)
+            return CapturedNetwork.of_files(graph, initial, self.files, self.code)
+        except OSError as error:
+            name = Path(error.filename or self.folder).name
+            raise OutputError(f"{self.folder}/{name}: cannot be read ({error.strerror}); run it again") from None
+        except ValueError as error:
+            raise OutputError(f"{self.folder}/{error}; run the experiment again") from None
+
+
+_recorded: ContextVar[Recorded | None] = ContextVar("recorded", default=None)
+
+
+@contextmanager
+def recorded(found: Recorded | None) -> Iterator[None]:
+    """Let PyTorch modules of experiments that are opened in a `with` block be those that a folder of results has."""
+    before = _recorded.set(found)
+    try:
+        yield
+    finally:
+        _recorded.reset(before)
 
 
 class NetworkChoice(HyperParameters):
@@ -26,14 +80,17 @@ class NetworkChoice(HyperParameters):
 
     #: What tells how good its parameters are: fredsim.networks.network.Network.
     measured_by: ClassVar[MeasuredBy] = "error"
-    #: Whether the bits are those of a library, so that they depend on the machine, on `threads` and on `window`.
-    native: ClassVar[bool] = False
     #: Whether it comes from a user's code, of which fredsim knows only what it builds.
     user_code: ClassVar[bool] = False
     #: Whether samples are best of about the size of 1.
     wants_small_samples: ClassVar[bool] = False
     #: The key to lower if the network is larger than the machine's memory; '' if none of its own.
     sized_by: ClassVar[str] = ""
+
+    @property
+    def native(self) -> bool:
+        """Whether the bits may be those of a library, which depend on the machine, on `threads` and on `window`."""
+        return False
 
     def network(self, dataset: Dataset, seed: int) -> Network:
         """Return the network for a data set and a run's seed. Raises ConfigError."""
@@ -112,18 +169,59 @@ class LinearChoice(NetworkChoice):
 class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may have keys of any name
     """A user's PyTorch module, torch:package.module:factory; other keys are keyword arguments of the factory."""
 
-    native = True
     user_code = True
 
     device: Literal["cpu", "cuda"] = "cpu"
-    """The device that PyTorch computes on."""
+    """The device that PyTorch computes on, with `numerics: native`."""
+    numerics: Numerics | None = None
+    """`portable`: fredsim computes the module's operators itself, with the same bits everywhere, on any backend;
+    `native`: PyTorch computes the module, with bits that hold on one machine; null: portable if all of its operators
+    are known and `device` is cpu, else native, and a note says which (docs/models.md)."""
 
-    def network(self, dataset: Dataset, seed: int) -> TorchModel:
-        """Build the module."""
+    _recorded: Recorded | None = PrivateAttr(None)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Note the folder of results that the choice is read from, if it is."""
+        del context
+        self._recorded = _recorded.get()
+
+    @model_validator(mode="after")
+    def check_device(self) -> Self:
+        """Refuse a device of PyTorch's for what PyTorch does not compute."""
+        if self.numerics == "portable" and self.device != "cpu":
+            raise ValueError(
+                f"device is {self.device}, on which PyTorch would compute; with numerics: portable leave it out, and "
+                "give backend: cuda"
+            )
+        return self
+
+    @property
+    def native(self) -> bool:
+        """Whether PyTorch may compute it: what `numerics: null` takes is known when the module is built."""
+        return self.numerics != "portable"
+
+    def network(self, dataset: Dataset, seed: int) -> Network:
+        """Build the module and, unless it is native, capture it; or read what a folder of results has of it."""
+        if self._recorded and self._recorded.numerics == "portable":
+            return check_fit(self._recorded.network(), dataset, self._refused)
         shape = dataset.shape or (dataset.inputs,)
-        return TorchModel(self.name, self.hyper, self.device, shape, dataset.classes, seed)
+        model = TorchModel(self.name, self.hyper, self.device, shape, dataset.classes, seed)
+        if self.numerics == "native" or self.device != "cpu" or self._recorded:
+            return model
+        try:
+            return check_fit(captured(model, dataset, chosen=self.numerics is not None), dataset, self._refused)
+        except ConfigError as error:
+            if self.numerics == "portable":
+                raise
+            model.why_native = str(error)
+            return model
 
     def problems(self) -> Problems:
-        """Import the factory; return what is wrong with its arguments."""
+        """Import the factory; return what is wrong with its arguments; nothing if a folder of results has the graph."""
+        if self._recorded and self._recorded.numerics == "portable":
+            return []
         found = find_factory(self.name)
         return argument_problems(found, self.hyper, data_arguments(found))
+
+    def _refused(self, what: str) -> ConfigError:
+        return ConfigError(f"model.name: {self.name} {what}")

@@ -23,6 +23,8 @@ from fredsim.numerics.ops.losses.loss import Loss
 
 __all__ = ["GptChoice", "LenetChoice", "ResnetChoice", "VggChoice", "ZooChoice"]
 
+REMEDY = "give other data, or another model"
+
 
 class ZooChoice(NetworkChoice):
     """A network that comes with fredsim; it is for images, unless it is for sequences of tokens."""
@@ -44,15 +46,13 @@ class ZooChoice(NetworkChoice):
         del seed
         shape = dataset.shape or (dataset.inputs,)
         if self.of_sequences != dataset.sequences:
-            wants, has = ("sequences of tokens", "one label") if self.of_sequences else ("one label", "a label a token")
-            raise ConfigError(
-                f"model.name is {self.name}, which takes samples with {wants}; those of the data, of shape {shape}, "
-                f"have {has}: give other data, or another model"
-            )
+            kinds = f"samples of shape {shape}, with one label each", "sequences, with a label for each token"
+            wants, has = kinds[1] if self.of_sequences else "images", kinds[dataset.sequences]
+            raise ConfigError(f"model.name is {self.name}, which takes {wants}; the data are {has}: {REMEDY}")
         try:
             graph = self.of(dataset.classes, shape, CrossEntropy(ignored=dataset.ignored))
         except ValueError as error:
-            raise ConfigError(f"model.name is {self.name}; {error}: give other data, or another model") from None
+            raise ConfigError(f"model.name: {error}; {REMEDY}") from None
         init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
         return DrawnNetwork(graph, init, std)
 

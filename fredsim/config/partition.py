@@ -25,7 +25,7 @@ class Partition(HyperParameters):
     by_class: ClassVar[bool] = True
     citation: ClassVar[str] = ""
 
-    def deal(self, labels: Any, clients: int, streams: Streams) -> Shards | None:
+    def assign(self, labels: Any, clients: int, streams: Streams) -> Shards | None:
         """Return the shards of rows with these labels, int64 (n,); None if all clients share all rows.
 
         Raises ConfigError if these rows cannot be divided so, DataError for a file that does not fit.
@@ -41,7 +41,7 @@ class Iid(Partition):
     shards: bool = False
     """True: a permutation of the rows is cut into one shard per client."""
 
-    def deal(self, labels: Any, clients: int, streams: Streams) -> Shards | None:
+    def assign(self, labels: Any, clients: int, streams: Streams) -> Shards | None:
         """Cut a permutation of the rows, or return None, if all clients share all rows."""
         return iid(len(labels), clients, streams) if self.shards else None
 
@@ -73,7 +73,7 @@ class Dirichlet(Partition):
             raise ValueError(f"min_size is {self.min_size}; it must not exceed size, {self.size}")
         return self
 
-    def deal(self, labels: Any, clients: int, streams: Streams) -> Shards:
+    def assign(self, labels: Any, clients: int, streams: Streams) -> Shards:
         """Draw the shards, or return shards that are drawn when they are needed."""
         if not self.equal_sizes:
             return dirichlet(labels, clients, streams, self.alpha, self.min_size, self_balancing=self.self_balancing)
@@ -95,21 +95,21 @@ class Pathological(Partition):
     """`random`: each client draws its classes; `deterministic`: client i has classes i, i + 1, …;
     `first-deterministic`: client i has class i, and draws the others."""
 
-    def deal(self, labels: Any, clients: int, streams: Streams) -> Shards:
+    def assign(self, labels: Any, clients: int, streams: Streams) -> Shards:
         """Assign classes to clients, and divide the rows of each class."""
         return pathological(labels, clients, streams, self.classes, self.assignment)
 
 
 class SortedShards(Partition):
-    """The rows are sorted by label and cut into pieces, which are dealt to the clients at random."""
+    """The rows are sorted by label and cut into pieces, which are assigned to the clients at random."""
 
     citation = "McMahan et al. 2017, arXiv:1602.05629"
     name: Literal["shards"]
     per_client: PositiveInt
     """The number of pieces of the sorted rows that each client gets."""
 
-    def deal(self, labels: Any, clients: int, streams: Streams) -> Shards:
-        """Sort the rows, cut them, and deal the pieces."""
+    def assign(self, labels: Any, clients: int, streams: Streams) -> Shards:
+        """Sort the rows, cut them, and assign the pieces at random."""
         return sorted_shards(labels, clients, streams, self.per_client)
 
 
@@ -123,7 +123,7 @@ class Lists(Partition):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """The SHA-256 of the file: filled in if it is null, otherwise checked."""
 
-    def deal(self, labels: Any, clients: int, streams: Streams) -> Shards:
+    def assign(self, labels: Any, clients: int, streams: Streams) -> Shards:
         """Read the shards from the file."""
         return read_lists(self.file, self.sha256, len(labels), clients)
 
@@ -186,4 +186,4 @@ def make_shards(choice: PartitionChoice, labels: Any, clients: int, seed: int) -
         found = f"{labels.dtype}" if labels.ndim == 1 else "one for each token of a sequence"
         what = f"the data set's labels are {found}, not classes"
         raise ConfigError(f"clients.partition is {choice.name}; {what}: choose another data set, or iid")
-    return choice.deal(labels, clients, Streams(seed))
+    return choice.assign(labels, clients, Streams(seed))

@@ -149,14 +149,14 @@ def argument_problems(
     It also gets those in `supplied`. One that is missing is not named if an unknown one probably means it.
     """
     parameters = inspect.signature(function).parameters
-    meant: dict[str, str | None] = {}  # by unknown key, the known one that is near
+    nearest_keys: dict[str, str | None] = {}  # by unknown key, the known one that is near
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        meant = {key: closest(key, parameters) for key in hyper if key not in parameters}
+        nearest_keys = {key: closest(key, parameters) for key in hyper if key not in parameters}
     known = ", ".join(parameters) or "none"
-    problems: Problems = [((key,), f"unknown key{hint(near)} (known: {known})") for key, near in meant.items()]
+    problems: Problems = [((key,), f"unknown key{hint(near)} (known: {known})") for key, near in nearest_keys.items()]
     named = {key for key, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     required = {key for key in named if parameters[key].default is inspect.Parameter.empty} - {*hyper, *supplied}
-    return problems + [((key,), "is required") for key in parameters if key in required - {*meant.values()}]
+    return problems + [((key,), "is required") for key in parameters if key in required - {*nearest_keys.values()}]
 
 
 def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:

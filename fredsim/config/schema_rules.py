@@ -43,11 +43,15 @@ def discriminate(definitions: Mapping[str, Schema], schema: Any) -> None:
         if not any(consts):
             one["anyOf"] = one.pop("oneOf")
             continue
+        patterns = [branch.get("properties", {}).get("name", {}).get("pattern") for branch in branches]
+        named = {"enum": [*filter(None, consts)]}
+        closed = [pattern for pattern in patterns if pattern not in {None, ":"}]
+        others = {"anyOf": [named, *({"pattern": pattern} for pattern in closed)]} if closed else named
         for branch in branches:
             name = branch.get("properties", {}).get("name")
             if name is not None and not {"const", "pattern", "not"} & set(name):
                 open_ended = branch.get("additionalProperties") is not False
-                name |= {"pattern": ":"} if open_ended else {"not": {"enum": [*filter(None, consts)]}}
+                name |= {"pattern": ":"} if open_ended else {"not": others}
 
 
 def share_definitions(definitions: dict[str, Schema]) -> None:

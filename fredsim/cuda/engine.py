@@ -37,16 +37,20 @@ Array = NDArray[np.float32]
 
 #: The most samples that are evaluated together, which bounds the memory that their z take.
 EVALUATED = 2**16
+#: The most minibatches of one launch, which are along the third axis of the grid.
+MOST_MINIBATCHES = 65_535
 #: Gradients and what clients hold are a multiple of this many floats apart: a cache line of a device.
 APART = 32
 
 
 class CudaEngine(Evaluation, CudaOperations):
-    """Computes gradients of minibatches of µ samples, many in a few launches, and evaluates: see QueueingEngine."""
+    """Computes gradients of minibatches of µ samples, many in a few launches, and evaluates: see Engine."""
 
     threads = 1
     seconds = float("nan")
     why_whole = ""
+    queues = True
+    window_bytes = 256 * 2**20
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
         super().__init__(draw)
@@ -116,6 +120,10 @@ class CudaEngine(Evaluation, CudaOperations):
         places = ([array.address for array in arrays] for arrays in (self._z, self._errors))
         self._space = Workspace(self._sizes, *places)
 
+    def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
+        """Return how many minibatches are computed at once; see Engine."""
+        return min(super().fix_window(wanted, clients, nbytes), MOST_MINIBATCHES)
+
     def _upload(self, split: Split) -> tuple[DeviceArray, DeviceArray]:
         """Return a split's inputs and labels on the device."""
         return upload(split.x, np.float32), upload(split.y, np.int32)
@@ -142,5 +150,5 @@ class CudaEngine(Evaluation, CudaOperations):
         return np.asarray(losses), np.asarray(wrong)
 
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
-        """Return an executor that applies the rule in place to the server's arrays; see QueueingEngine."""
+        """Return an executor that applies the rule in place to the server's arrays; see Engine."""
         return CudaQueueExecutor(self, rule, params, arrays, places)

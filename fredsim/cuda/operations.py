@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.storage import Limits
+from fredsim.compute.storage import Limits, Pool
 from fredsim.cuda.array import DeviceArray, empty, upload
 from fredsim.cuda.interface import Loaded
 from fredsim.cuda.kernels import unit_of
@@ -27,25 +27,6 @@ Update = Callable[..., bool]
 
 #: The threads of most blocks, the elements that a block of sums adds, and those to which a block applies a rule.
 BLOCK, SUMMED, APPLIED = 128, 1024, 512
-
-
-class DevicePool:
-    """A pool of arrays on the device, with the methods of fredsim.compute.storage.Pool."""
-
-    def __init__(self, operations: CudaOperations, size: int) -> None:
-        self._operations, self._size = operations, size
-        self._free: list[Any] = []
-
-    def take(self) -> Any:
-        """Return an array with arbitrary contents."""
-        return self._free.pop() if self._free else self._operations.zeros(self._size)
-
-    def give_back(self, array: Any) -> None:
-        """Return an array that is no longer used to the pool."""
-        self._free.append(array)
-
-    def page_out(self, array: Any) -> None:
-        """Do nothing: arrays stay on the device."""
 
 
 class CudaTernary:
@@ -100,7 +81,7 @@ class CudaOperations:
     def compile_rule(self, rule: Rule) -> Update:
         """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite; see Operations.
 
-        Arrays on the host, such as the rows of a sparse gradient, are copied to the device and back.
+        Arrays on the host are copied to the device and back.
         """
         kernel, count = machine().load(unit_of_rule(rule))["apply"], 2 + len(rule.state)
 
@@ -124,11 +105,11 @@ class CudaOperations:
 
         return update
 
-    def pool(self, size: int, limits: Limits) -> Any:
+    def pool(self, size: int, limits: Limits) -> Pool:
         """Return a pool of arrays (size,) for what clients hold. Raises ConfigError if a limit on memory is given."""
         if limits.memory is not None:
             raise ConfigError("memory is a limit of the host's; with backend cuda clients hold arrays on the device")
-        return DevicePool(self, size)
+        return Pool(size, 0, limits, self.zeros)
 
     def close(self) -> None:
         """Do nothing: the device's memory is freed with the engine."""

@@ -18,7 +18,7 @@ def about_labels(name: str, data: Dataset) -> Iterator[str]:
     """Yield remarks on the labels of a data set; `name` is its name in them."""
     if data.unused:
         outputs = f"{len(data.unused):,} of the {data.classes:,} outputs"
-        which = f"no row has the label {_listed(data.unused)}, so {outputs} stand for nothing"
+        which = f"no row has the label {_listed(data.unused)}, so {outputs} belong to no class"
         yield f"{name}: {which}; number the labels 0, 1, 2, …, without gaps"
     found = np.unique(data.train.y)
     if data.classes and len(found) == 1:

@@ -1,4 +1,4 @@
-"""The numba types of vectors, and of vectors of truth values; fredsim.jit.vector defines their operations.
+"""The numba types of vectors of float32, float64 and truth values; fredsim.jit.vector defines their operations.
 
 LLVM splits a vector over as many registers as needed, but only if its number of lanes is a power of two; other vectors
 it turns into scalars. So a vector of 112 lanes is represented by three LLVM vectors, of 64, 32 and 16 lanes.
@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import models, register_model
 
-__all__ = ["MaskType", "VectorType"]
+__all__ = ["DoublesType", "MaskType", "VectorType"]
 
 PARTS = 64, 32, 16  # the numbers of lanes of LLVM vectors; rows are padded to a multiple of the smallest
 
@@ -44,8 +44,19 @@ class Lanes(types.Type):
 class VectorType(Lanes):
     """A vector of `lanes` float32, a multiple of 16."""
 
+    number = types.float32
+
     def __init__(self, lanes):
         super().__init__("float32", ir.FloatType(), lanes)
+
+
+class DoublesType(Lanes):
+    """A vector of `lanes` float64, a multiple of 16; kernels use it inside exp, log, tanh and erf."""
+
+    number = types.float64
+
+    def __init__(self, lanes):
+        super().__init__("float64", ir.DoubleType(), lanes)
 
 
 class MaskType(Lanes):
@@ -63,4 +74,5 @@ class _Model(models.PrimitiveModel):
 
 
 register_model(VectorType)(_Model)
+register_model(DoublesType)(_Model)
 register_model(MaskType)(_Model)

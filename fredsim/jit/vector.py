@@ -3,7 +3,8 @@
 LLVM does not vectorise such a loop by itself (it would have to check every pair of arrays for overlap). The type has
 only the operations that docs/numerics.md allows: + − × ÷ √, comparisons and selection. Each is rounded lane by lane, as
 for a scalar, so the bits do not depend on the machine's vector width. A Python number used with a vector is first
-rounded to float32, as NumPy does with a number used with a float32 array.
+rounded to float32, as NumPy does with a number used with a float32 array. The operations are also those of vectors of
+float64 (fredsim.jit.doubles), which are never mixed with vectors of float32.
 
 `load` and similar functions take a pointer (fredsim.jit.pointers) and an example of a vector, `like`, for the number of
 lanes: `load(zeros(16), pointer, index)`. Bounds are not checked.
@@ -19,21 +20,26 @@ from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, lower_cast, overload
 
-from fredsim.jit.lanes import MaskType, VectorType
+from fredsim.jit.lanes import DoublesType, MaskType, VectorType
 from fredsim.jit.pointers import INT64, element_pointer, lowered
 from fredsim.numerics import rules
 
 __all__ = [
     "INT32",
+    "below",
     "broadcast",
+    "call_llvm",
+    "elementwise",
     "load",
     "load_at",
     "load_part",
     "mark_changed_bits",
     "no_bit_set",
     "no_nan",
+    "splat",
     "store",
     "store_at",
+    "store_masked",
     "store_part",
     "zeros",
 ]
@@ -41,23 +47,24 @@ __all__ = [
 INT32 = ir.IntType(32)
 
 
-def _splat(builder, value, lanes):
+def splat(builder, value, lanes):
     """Return the LLVM vector with a value in every lane."""
     one = builder.insert_element(ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined), value, INT32(0))
     zeros = ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes)
     return builder.shuffle_vector(one, ir.Constant(one.type, ir.Undefined), zeros)
 
 
-def _below(builder, count, lanes):
+def below(builder, count, lanes):
     """Return the mask of the lanes whose index is below `count`."""
     index = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
-    return builder.icmp_signed("<", index, _splat(builder, builder.trunc(count, INT32), lanes))
+    return builder.icmp_signed("<", index, splat(builder, builder.trunc(count, INT32), lanes))
 
 
+@lower_cast(types.Number, DoublesType)
 @lower_cast(types.Number, VectorType)
 def _cast(context, builder, fromty, toty, value):
-    number = context.cast(builder, value, fromty, types.float32)
-    return toty.join(builder, [_splat(builder, number, kind.count) for _, kind in toty.parts])
+    number = context.cast(builder, value, fromty, toty.number)
+    return toty.join(builder, [splat(builder, number, kind.count) for _, kind in toty.parts])
 
 
 def _register(function, arity, emit, result=lambda vector: vector):
@@ -66,18 +73,19 @@ def _register(function, arity, emit, result=lambda vector: vector):
     @infer_global(function)
     class Template(AbstractTemplate):
         def generic(self, args, kws):
-            vectors = [a for a in args if isinstance(a, VectorType)]
-            fitting = len(args) == arity and all(a in vectors or isinstance(a, types.Number) for a in args)
+            vectors = [a for a in args if isinstance(a, VectorType | DoublesType)]
+            fitting = len(args) == arity and all(a in vectors[:1] or isinstance(a, types.Number) for a in args)
             if fitting and vectors:
                 return signature(result(vectors[0]), *vectors[:1] * arity)
             return None
 
+    @lower_builtin(function, *[DoublesType] * arity)
     @lower_builtin(function, *[VectorType] * arity)
     def lower(context, builder, sig, args):
-        return _by_parts(builder, emit, sig, args)
+        return by_parts(builder, emit, sig, args)
 
 
-def _by_parts(builder, emit, sig, args):
+def by_parts(builder, emit, sig, args):
     """Apply emit(builder, *vectors) to each part of the arguments; return the value that the results represent."""
     parts = zip(*(kind.split(builder, value) for kind, value in zip(sig.args, args, strict=True)), strict=True)
     return sig.return_type.join(builder, [emit(builder, *vectors) for vectors in parts])
@@ -99,43 +107,51 @@ for _symbol, _operator in {"<": operator.lt, "<=": operator.le, ">": operator.gt
 _register(operator.ne, 2, lambda b, x, y: b.fcmp_unordered("!=", x, y), lambda vector: MaskType(vector.lanes))
 
 
-def _call(builder, name, result, *values):
+def call_llvm(builder, name, result, *values):
     """Emit a call of an LLVM function."""
     function_type = ir.FunctionType(result, [value.type for value in values])
     return builder.call(cgutils.get_or_insert_function(builder.module, function_type, name), values)
 
 
-def _elementwise(signature, emit):
+def elementwise(signature, emit):
     """Return what numba expects of an intrinsic that applies emit(builder, *vectors) to each part of its arguments."""
-    return signature, lambda context, builder, sig, args: _by_parts(builder, emit, sig, args)
+    return signature, lambda context, builder, sig, args: by_parts(builder, emit, sig, args)
+
+
+def _named(name, x):
+    """Return what numba expects of an intrinsic that calls the LLVM function of this name for vectors like x."""
+    bits = x.number.bitwidth
+    return elementwise(x(x), lambda b, part: call_llvm(b, f"llvm.{name}.v{part.type.count}f{bits}", part.type, part))
 
 
 @intrinsic
 def _sqrt(typingctx, x):
-    return _elementwise(x(x), lambda b, part: _call(b, f"llvm.sqrt.v{part.type.count}f32", part.type, part))
+    return _named("sqrt", x)
 
 
 @intrinsic
 def _absolute(typingctx, x):
-    return _elementwise(x(x), lambda b, part: _call(b, f"llvm.fabs.v{part.type.count}f32", part.type, part))
+    return _named("fabs", x)
 
 
 @intrinsic
 def _where(typingctx, condition, x, y):
-    vector = x if isinstance(x, VectorType) else y
-    if not isinstance(vector, VectorType):  # both are numbers: the result has as many lanes as the condition
+    vector = x if isinstance(x, VectorType | DoublesType) else y
+    if not isinstance(
+        vector, VectorType | DoublesType
+    ):  # both are numbers: the result has as many lanes as the condition
         vector = VectorType(condition.lanes)
-    return _elementwise(vector(condition, vector, vector), lambda b, *parts: b.select(*parts))
+    return elementwise(vector(condition, vector, vector), lambda b, *parts: b.select(*parts))
 
 
 @overload(rules.sqrt)
 def _overload_sqrt(x):
-    return (lambda x: _sqrt(x)) if isinstance(x, VectorType) else None
+    return (lambda x: _sqrt(x)) if isinstance(x, VectorType | DoublesType) else None
 
 
 @overload(rules.absolute)
 def _overload_absolute(x):
-    return (lambda x: _absolute(x)) if isinstance(x, VectorType) else None
+    return (lambda x: _absolute(x)) if isinstance(x, VectorType | DoublesType) else None
 
 
 @overload(rules.where)
@@ -179,7 +195,7 @@ def mark_changed_bits(typingctx, found, x, y):
         found, x, y = (builder.bitcast(part, _bits_of(part.type)) for part in (found, x, y))
         return builder.bitcast(builder.or_(found, builder.xor(x, y)), _floats_of(found.type))
 
-    return _elementwise(found(found, x, y), emit)
+    return elementwise(found(found, x, y), emit)
 
 
 @intrinsic
@@ -214,6 +230,12 @@ def load_at(builder, place):
 def store_at(builder, value, place):
     """Store a vector, which needs no more alignment than a float."""
     builder.store(value, place).align = 4
+
+
+def store_masked(builder, value, place, mask):
+    """Store the lanes of a vector in which a mask is true."""
+    name = f"llvm.masked.store.v{value.type.count}f32.p0"
+    call_llvm(builder, name, ir.VoidType(), value, place, INT32(4), mask)
 
 
 def _places(builder, kind, pointer, index):
@@ -252,9 +274,9 @@ def load_part(typingctx, like, pointer, index, count):
     def emit(builder, _, pointer, index, count):
         parts = []
         for lane, kind, place in _places(builder, like, pointer, index):
-            mask = _below(builder, builder.sub(count, INT64(lane)), kind.count)
+            mask = below(builder, builder.sub(count, INT64(lane)), kind.count)
             name = f"llvm.masked.load.v{kind.count}f32.p0"
-            parts.append(_call(builder, name, kind, place, INT32(4), mask, ir.Constant(kind, None)))
+            parts.append(call_llvm(builder, name, kind, place, INT32(4), mask, ir.Constant(kind, None)))
         return like.join(builder, parts)
 
     return lowered(like(like, pointer, types.intp, types.intp), emit)
@@ -267,7 +289,6 @@ def store_part(typingctx, pointer, index, value, count):
     def emit(builder, pointer, index, x, count):
         parts = value.split(builder, x)
         for part, (lane, kind, place) in zip(parts, _places(builder, value, pointer, index), strict=True):
-            mask = _below(builder, builder.sub(count, INT64(lane)), kind.count)
-            _call(builder, f"llvm.masked.store.v{kind.count}f32.p0", ir.VoidType(), part, place, INT32(4), mask)
+            store_masked(builder, part, place, below(builder, builder.sub(count, INT64(lane)), kind.count))
 
     return lowered(types.none(pointer, types.intp, value, types.intp), emit)

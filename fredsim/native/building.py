@@ -23,7 +23,7 @@ Refused = Callable[[str], ConfigError]
 class Built:
     """What is known about the modules that a factory builds from the same arguments.
 
-    `remarks`: what was perhaps not meant; `opened`: the full paths of the files that the factory reads. Those that it
+    `remarks`: probable mistakes; `opened`: the full paths of the files that the factory reads. Those that it
     read the first time count, too: it may keep what it has read.
     """
 

@@ -91,7 +91,7 @@ class TorchEngine(Evaluation):
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
 
-    def fix_window(self, wanted: int | None, clients: int, usual: int = 0) -> int:
+    def fix_window(self, wanted: int | None, clients: int, nbytes: int = 0) -> int:
         """Choose how many minibatches are computed at once, for the whole run, and return that number.
 
         It is `wanted`, or as many as usually have different clients: if clients are chosen uniformly, one of them comes

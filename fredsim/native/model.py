@@ -89,6 +89,10 @@ class TorchModel(Network):
         parts = [value.detach().cpu().reshape(-1) for value in module.parameters()]
         self.initial_params: Array = torch.cat(parts).numpy()
         self.module = module.to(self.device)
+        #: Equal for modules of the same factory, arguments and seed, which compute the same.
+        self.identity = (id(factory), repr(sorted(arguments.items())), seed)
+        self.why_native = ""
+        """Why fredsim does not compute it itself, if it has tried."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -104,6 +108,11 @@ class TorchModel(Network):
         """The SHA-256 of the files that the factory has read, by name."""
         return self._files
 
+    @property
+    def built_remarks(self) -> list[str]:
+        """What was perhaps not meant about the modules that the factory builds; the module's name precedes it."""
+        return self._built.remarks
+
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,)."""
         del streams  # the module has initialized its parameters already
@@ -115,7 +124,10 @@ class TorchModel(Network):
 
         from fredsim.native.outputs import are_probabilities
 
-        yield from (f"model.name: {self.name} {remark}" for remark in self._built.remarks)
+        yield from (f"model.name: {self.name} {remark}" for remark in self.built_remarks)
+        if self.why_native:
+            reason = self.why_native.partition("; give numerics: native")[0]
+            yield f"{reason}; so PyTorch computes it (numerics: native)"
         if are_probabilities(self.module, torch.from_numpy(x).reshape(-1, *self.shape).to(self.device)):
             found = "for each sample of the first minibatch they are not negative, and their sum is 1"
             remedy = "the loss is softmax cross-entropy, which takes logits; leave softmax out"

@@ -1,4 +1,4 @@
-"""What the outputs of a module have that was perhaps not meant."""
+"""Checks a module's outputs for probable mistakes."""
 
 from __future__ import annotations
 

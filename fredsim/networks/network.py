@@ -55,6 +55,15 @@ class Network(ABC):
         """The SHA-256 of the files that it was made from, by name."""
         return {}
 
+    @property
+    def code(self) -> Mapping[str, str]:
+        """The SHA-256 of the modules that a network read from a folder of results was made from; {} of others."""
+        return {}
+
+    def saved(self) -> dict[str, bytes]:
+        """Return the contents, by name, of files for a run's folder, if its configuration alone does not say it all."""
+        return {}
+
     def remarks(self, x: NDArray[Any]) -> Iterator[str]:
         """Yield what about it was perhaps not meant; `x` (µ, …) are the samples of a minibatch."""
         del x

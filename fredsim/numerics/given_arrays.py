@@ -37,7 +37,7 @@ def readable(array: Any, size: int | None = None, what: str = "the array") -> Ar
             raise TypeError(f"{what} is an array of {array.dtype}; it must be one of real numbers")
         with np.errstate(all="ignore"):  # what is too large becomes infinite, and the run diverges
             array = np.require(array, np.float32, ["C_CONTIGUOUS", "ALIGNED"])
-    if size is not None and getattr(array, "shape", (size,)) != (size,):  # rows of a sparse gradient have none
+    if size is not None and array.shape != (size,):
         raise ValueError(f"{what} has the shape {array.shape}; it must be ({size},)")
     found: Array = array
     return found

@@ -170,7 +170,7 @@ class _RuleChecker:
             case ast.Compare(left, [ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE() | ast.Eq() | ast.NotEq()], [right]):
                 made_of = max(self._value(left).made_of, self._value(right).made_of)
                 if made_of == NUMBER:
-                    raise self._refusal(node, "both sides are numbers; write what is meant")
+                    raise self._refusal(node, "both sides are numbers; write the result")
                 return Kind(made_of, condition=True)
             case ast.Call():
                 return self._call(node)

@@ -9,9 +9,9 @@ import gc
 import inspect
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from fredsim.plugins.source_lines import line_of, where_defined
 from fredsim.plugins.states import State, Stateful, declares_state, note_start, part_of, put_state, take_state
 
 __all__ = ["INTEGER", "REAL", "Guarded"]
+
+Result = TypeVar("Result")
 
 INTEGER = (int, np.integer)
 REAL = (int, float, np.integer, np.floating)
@@ -63,45 +65,34 @@ class Guarded(Stateful):
         """Note which event the following calls belong to, for error messages; `client` may be None."""
         self._event = client, iteration
 
-    def call(self, stage: str, /, *arguments: Any) -> Any:
-        """Call a method. Raises SimulationError, naming the stage and the line, if it fails."""
-        try:
-            return getattr(self._inner, stage)(*arguments)
-        except (FredsimError, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # even sys.exit only fails this run
-            wrong = self._wrong_signature(stage, arguments) if isinstance(error, TypeError) else ""
-            raise self._failed(stage, error, wrong) from error
-
-    def call_lending(self, array: Any, stage: str, /, *arguments: Any) -> Any:
-        """Call a method that may use `array`, one of the arguments, only during the call: it is overwritten later.
+    def lend(self, array: Any, name: str, stage: str, do: Callable[[], Result]) -> Result:
+        """Call `do` as `guard` does; its argument `name`, `array`, may be used only meanwhile: it is overwritten later.
 
         Raises SimulationError if the object keeps a reference to the array or to a view of it.
         """
         owner = array if getattr(array, "base", None) is None else array.base
         before = sys.getrefcount(array), sys.getrefcount(owner)
-        result = self.call(stage, *arguments)
+        result = self.guard(stage, do)
         returned = sum(item is array for item in result) if isinstance(result, tuple) else int(result is array)
         for pause in PAUSES:
             if (sys.getrefcount(array) - returned, sys.getrefcount(owner)) <= before:
                 return result
             time.sleep(pause)
             gc.collect(2 if pause else 0)  # a function inside the method that calls itself is in a circle of references
-        names = zip(self.signatures[stage], arguments, strict=True)
-        (name,) = (name for name, value in names if value is array)
         raise self.error(stage, f"keeps {name}, or a view of it, which is overwritten; keep {name}.copy()")
 
-    def guard(self, stage: str, do: Callable[[], Any]) -> Any:
-        """Call `do`, which uses the object. Raises SimulationError, naming the stage and the line, if it fails."""
+    def guard(self, stage: str, do: Callable[[], Result]) -> Result:
+        """Call `do`, which uses the object's method or attribute `stage`.
+
+        Raises SimulationError, naming the stage and the line, if it fails.
+        """
         try:
             return do()
         except (FredsimError, KeyboardInterrupt):
             raise
-        except BaseException as error:
-            raise self._failed(stage, error) from error
-
-    def _failed(self, stage: str, error: BaseException, what: str = "") -> SimulationError:
-        return self.error(stage, what or f"{type(error).__name__}: {error}{line_of(error)}")
+        except BaseException as error:  # even sys.exit only fails this run
+            wrong = self._wrong_signature(stage) if isinstance(error, TypeError) else ""
+            raise self.error(stage, wrong or f"{type(error).__name__}: {error}{line_of(error)}") from error
 
     @property
     def declares_state(self) -> bool:
@@ -130,15 +121,17 @@ class Guarded(Stateful):
         """Return an attribute, or `otherwise`. Raises SimulationError if it is a property that fails."""
         return self.guard(attribute, partial(getattr, self._inner, attribute, otherwise))
 
-    def _wrong_signature(self, stage: str, arguments: Sequence[Any]) -> str:
-        """Return what is wrong with the method if it cannot take these arguments; else an empty text."""
+    def _wrong_signature(self, stage: str) -> str:
+        """Return what is wrong with a method if it cannot take its arguments; else an empty text."""
+        if stage not in self.signatures:
+            return ""
         method = getattr(self._user_object, stage, None)
         try:
             signature = inspect.signature(method)  # type: ignore[arg-type]  # raises TypeError if it is not callable
         except (TypeError, ValueError):
             return ""
         try:
-            signature.bind(*arguments)
+            signature.bind(*self.signatures[stage])
         except TypeError:
             found, wanted = (
                 f"{stage}({', '.join(['self', *names])})" for names in (signature.parameters, self.signatures[stage])

@@ -233,7 +233,7 @@ def _take_attributes(found: Any) -> State:
         raise SimulationError(
             f"{kind.__name__}: {self}{error.what}; name what changes from push to push in state_names, a tuple, or "
             f"give {kind.__name__} take_state(), which returns a mapping of names to arrays and numbers, and "
-            "put_state(state), which takes it up"
+            "put_state(state), which restores it"
         ) from None
 
 

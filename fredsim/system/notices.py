@@ -1,6 +1,6 @@
 """Callbacks about kernels, which lie layers below the code that shows progress; and notes that are warnings.
 
-A note about what a user may not have meant is a FredsimWarning: in Python it is shown and filtered like any warning,
+A note about a probable mistake is a FredsimWarning: in Python it is shown and filtered like any warning,
 and the command line prints it once.
 """
 

@@ -57,5 +57,5 @@ def open_parquet(path: str | os.PathLike[str], *, follow: bool = False) -> tuple
         rows = file.metadata.num_rows
         if not rows:
             break
-        return file, f"{path}: its end is damaged; what is whole of it is read, its first {rows:,} rows"
+        return file, f"{path}: its end is damaged; its first {rows:,} rows are read"
     raise OutputError(f"{path}: is damaged, and no part of it can be read")

@@ -202,6 +202,24 @@ OTHERS |= {
     "quadratic, local steps": OF_WORKS | {"clients": {"count": 5, "batch_size": 1, "local_steps": 3}},
     "quadratic, clock, stop": OF_WORKS | {"dispatcher": DISPATCHERS["clock"], "server": SERVERS["ringmaster, stop"]},
 }
+#: Convolutions and pooling with group and batch norms, and a transformer; few steps of small ones.
+SUMS: dict[str, Any] = {
+    "data": {"name": "modular", "p": 11},
+    "model": {"name": "gpt", "width": 12, "layers": 1, "heads": 2},
+}
+FEW = {"iterations": 8, "clients": {"count": 3, "batch_size": 3}}
+OTHERS |= {
+    "resnet": FEW | {"model": {"name": "resnet", "width": 8}},
+    "resnet, local steps, compress": {
+        "model": {"name": "resnet", "width": 8, "init": "torch"},
+        "iterations": 4,
+        "clients": {"count": 3, "batch_size": 2, "local_steps": 2},
+        "compress": {"name": "top_k", "k": 0.1},
+    },
+    "vgg": FEW | {"model": {"name": "vgg", "widths": [8, 12]}, "server": SERVERS["fasgd, std"]},
+    "gpt": SUMS | {"server": SERVERS["adam"]},
+    "gpt, sync, clock": SUMS | {"server": SERVERS["sync"], "dispatcher": DISPATCHERS["clock"]},
+}
 OTHERS |= {f"partition {name}": {"clients": BASE["clients"] | changes} for name, changes in PARTITIONS.items()}
 #: Servers that make their clients wait.
 HOLDING = {
@@ -220,6 +238,11 @@ def experiments() -> dict[str, dict[str, Any]]:
         if not (server in HOLDING and dispatcher == "uniform, wait false")
     }
     return found | {name: BASE | {"server": SERVERS["asgd"]} | changes for name, changes in OTHERS.items()}
+
+
+def has_kernels(experiment: dict[str, Any], backend: str) -> bool:
+    """Return whether a backend computes an experiment's network: CUDA has kernels of dense ones alone."""
+    return backend != "cuda" or experiment["model"].get("name", "mlp") in {"mlp", "linear"}
 
 
 def digest(experiment: dict[str, Any], backend: str, folder: Path) -> str:

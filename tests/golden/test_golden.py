@@ -53,8 +53,10 @@ def test_whatever_there_is_has_a_digest() -> None:
 @pytest.mark.parametrize("name", make.experiments())
 def test_digest(name: str, backend: str, tmp_path: Path) -> None:
     """Kernels run on one to three threads in turn; golden/matrix.py has each experiment with each number."""
-    threads = 1 + list(RECORDED).index(name) % 3
-    assert make.digest(make.experiments()[name] | {"threads": threads}, backend, tmp_path / "run") == RECORDED[name]
+    experiment, threads = make.experiments()[name], 1 + list(RECORDED).index(name) % 3
+    if not make.has_kernels(experiment, backend):
+        pytest.skip("this backend has no kernels for the network")
+    assert make.digest(experiment | {"threads": threads}, backend, tmp_path / "run") == RECORDED[name]
 
 
 def test_the_change_log_names_the_recorded_digests() -> None:

@@ -399,8 +399,11 @@ def test_attention_with_dropout_is_that_of_its_parts() -> None:
 
     op, seen = Attention(scale=0.5, masked=HALF_MASK, dropout=0.25), ~np.array(HALF_MASK)
     y, kept = op.forward([q, k, v], {}, drawing)
-    sent: Any = op.backward(error, kept, {})
-    dq, dk, dv = sent
+
+    def back(op: Operator, error: Array, kept: Any) -> Any:
+        return op.backward(error, kept, {})
+
+    dq, dk, dv = back(op, error, kept)
     parts: tuple[Operator, ...] = (MatMul(), Scale(0.5), Softmax(), Dropout(0.25), MatMul())
     scores, first = parts[0].forward([q, np.ascontiguousarray(k.swapaxes(1, 2))], {})
     scaled, second = parts[1].forward([scores], {})
@@ -409,11 +412,11 @@ def test_attention_with_dropout_is_that_of_its_parts() -> None:
     combined, fifth = parts[4].forward([weights, v], {})
     np.testing.assert_allclose(y, combined, rtol=1e-6)
     assert not (op.forward([q, k, v], {})[0] == y).any()
-    sent = parts[4].backward(error, fifth, {})
+    sent = back(parts[4], error, fifth)
     np.testing.assert_allclose(dv, sent[1], rtol=1e-5, atol=1e-6)
     for part, keeps in zip(parts[3:0:-1], [fourth, third, second], strict=True):
-        sent = part.backward(sent[0], keeps, {})
-    sent = parts[0].backward(sent[0], first, {})
+        sent = back(part, sent[0], keeps)
+    sent = back(parts[0], sent[0], first)
     np.testing.assert_allclose(dq, sent[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(dk, sent[1].swapaxes(1, 2), rtol=1e-4, atol=1e-6)
     with pytest.raises(ValueError, match=r"attention: dropout is 1; it must be at least 0 and below 1"):

@@ -230,14 +230,14 @@ def test_slow_pushes_are_few_at_once(simulate: Simulate, monkeypatch: pytest.Mon
     """However quick the server was before: between them the run looks whether it is to stop."""
     run = SETTINGS[4] | {"server": {"name": "own_path:EveryThird", "lr": 0.05}}
     reference = simulate(run)
-    stretches, process_events = [], HandWholeGradients._process_events
+    stretches, process_events = [], HandWholeGradients.process
 
     def noted(self: HandWholeGradients, begin: int, many: int) -> Any:
         found = process_events(self, begin, many)
         stretches.append(len(found[0]))
         return found
 
-    monkeypatch.setattr(HandWholeGradients, "_process_events", noted)
+    monkeypatch.setattr(HandWholeGradients, "process", noted)
     monkeypatch.setattr("fredsim.simulation.paths.hand.SLICE", -1.0)
     check_same(simulate(run), reference)
     assert stretches == [1] * run["iterations"]

@@ -32,7 +32,7 @@ CHUNK_BYTES = 24 * 2**10
 
 
 class NumbaEngine(Evaluation, NumbaOperations):
-    """Computes gradients of minibatches of µ samples, many at once, and evaluates: fredsim.compute.engines.FusedEngine.
+    """Computes gradients of minibatches of µ samples, many at once, and evaluates: fredsim.compute.engines.Engine.
 
     `threads` None means one thread per processor.
     """
@@ -66,7 +66,7 @@ class NumbaEngine(Evaluation, NumbaOperations):
         return self._grads[:batches], self._losses[:batches]
 
     def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> NumbaFusedExecutor:
-        """Return an executor that applies a rule in place to `arrays`, θ first, (P,) each; see FusedEngine."""
+        """Return an executor that applies a rule in place to `arrays`, θ first, (P,) each; see Engine."""
         sizes, train = self.model.sizes, self._dataset.train
         return NumbaFusedExecutor(self._team, sizes, train, self._mu, self._chunk, rule, arrays, watched, window)
 
@@ -87,12 +87,12 @@ class NumbaEngine(Evaluation, NumbaOperations):
     def hand_executor(
         self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
     ) -> NumbaHandExecutor:
-        """Return an executor for events whose minibatches are known when clients fetch; see FusedEngine."""
+        """Return an executor for events whose minibatches are known when clients fetch; see Engine."""
         model, train = self.model, self._dataset.train
         return NumbaHandExecutor(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
 
     def gradient_executor(self, slots: int, limits: Limits) -> NumbaGradientExecutor:
-        """Return an executor for such events, for servers that get whole gradients; see FusedEngine."""
+        """Return an executor for such events, for servers that get whole gradients; see Engine."""
         sizes, train = self.model.sizes, self._dataset.train
         return NumbaGradientExecutor(self._team, sizes, train, self._mu, self._chunk, slots, limits)
 

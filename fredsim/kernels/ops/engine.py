@@ -13,7 +13,7 @@ from fredsim.compute.graph_engine import BLOCK, Evaluation
 from fredsim.data.datasets import Dataset, Split
 from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.kernels.ops.plan import Plan
-from fredsim.kernels.ops.program import Batch, Program
+from fredsim.kernels.ops.program import Batch, EachItsOwn, Program
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.ops.norms import BatchNorm
@@ -22,12 +22,15 @@ __all__ = ["NumbaGraphEngine"]
 
 Array = NDArray[np.float32]
 AT_ONCE = 64  # samples that are evaluated together, if samples do not meet
+MOST_BYTES = 2**26  # of the buffers of all threads, if each computes minibatches of its own
 
 
 class NumbaGraphEngine(Evaluation, NumbaOperations):
     """Computes gradients of minibatches of µ samples, and evaluates, by kernels: fredsim.compute.engines.Engine.
 
     The bits are those of fredsim.compute.graph_engine.GraphEngine. `threads` None means one thread per processor.
+    Threads compute a minibatch together; or each computes minibatches of its own, if there are enough of them, their
+    buffers are not too large, and all operators have kernels: then no thread waits for another.
     """
 
     def __init__(self, graph: Graph, dataset: Dataset, mu: int, threads: int | None) -> None:
@@ -35,6 +38,11 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         self._graph, self._dataset, self._mu = graph, dataset, mu
         self._work = mu * graph.layout.size
         self._program = Program(Plan(graph, dataset.train, mu, self.threads, learn=True))
+        self._each: EachItsOwn | None = None
+        bytes_of_all = self.threads * self._program.bytes
+        if self.threads > 1 and self._program.kernels_only and bytes_of_all <= MOST_BYTES:
+            plans = [Plan(graph, dataset.train, mu, 1, learn=True) for _ in range(self.threads)]
+            self._each = EachItsOwn([Program(plan) for plan in plans])
         self._grads, self._losses = aligned(0, graph.layout.size), aligned(0, mu)
         # Samples meet in a batch norm: there, blocks are those of GraphEngine.
         meet = any(isinstance(node.operator, BatchNorm) for node in graph.nodes)
@@ -43,20 +51,24 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
 
     @property
     def buffer_bytes(self) -> int:
-        """The bytes of what one minibatch's computation needs beside parameters and gradients."""
-        return self._program.bytes
+        """The bytes of what the computation of gradients needs beside parameters and gradients, on all threads."""
+        return self._program.bytes + (self._each.bytes if self._each is not None else 0)
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute the gradients of one minibatch after the other; see Engine."""
+        """Compute the gradients of minibatches; see Engine."""
         batches = len(rows)
         if batches > len(self._grads):
             size = self._graph.layout.size
-            self._grads = aligned(batches * size + MARGIN)[: batches * size].reshape(batches, size)
+            stride = -(-size // MARGIN) * MARGIN + MARGIN  # whole vectors may be written behind a gradient
+            self._grads = aligned(batches, stride)[:, :size]
             self._losses = aligned(batches, self._mu)
-        for b in range(batches):
-            samples = np.ascontiguousarray(rows[b], np.int64)
+        samples, first = np.ascontiguousarray(rows, np.int64), 0
+        if self._each is not None and batches >= self.threads:
+            first = batches // self.threads * self.threads
+            self._each.run(self._team, held[:first], samples, self._grads, self._losses)
+        for b in range(first, batches):
             arena = self._program.arena
-            batch = Batch(held[b], samples, self._grads[b], self._losses[b], None, arena)
+            batch = Batch(held[b], samples[b], self._grads[b], self._losses[b], None, arena)
             self._program.run(self._team, batch, self._work)
         return self._grads[:batches], self._losses[:batches]
 

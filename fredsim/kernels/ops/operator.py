@@ -46,6 +46,8 @@ class OperatorKernels:
     passes_values = False
     #: Whether an input's error is the output's, likewise.
     passes_errors = False
+    #: Whether it writes the samples' own gradients of a tensor that several nodes have to `plan.own`.
+    shares = False
 
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:

@@ -14,13 +14,18 @@ import numpy as np
 
 from fredsim.data.datasets import Split
 from fredsim.kernels.ops.fallback import FallbackKernels, FallbackLoss, finish
-from fredsim.kernels.ops.layouts import ToImage, ToPlain, gather
+from fredsim.kernels.ops.images.joined import find_joined
+from fredsim.kernels.ops.images.layouts import ToImage, ToPlain, gather
+from fredsim.kernels.ops.images.norms import NormKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
-from fredsim.kernels.ops.registry import KERNELS, LOSSES
+from fredsim.kernels.ops.registry import kernels_of, loss_kernels_of
+from fredsim.kernels.ops.sequences.heads import fuse_heads
+from fredsim.kernels.ops.sequences.sharing import MOST, add_mean
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph, Node
+from fredsim.numerics.ops.pointwise import Relu
 
 __all__ = ["Plan"]
 
@@ -38,7 +43,8 @@ class Plan(Steps):
     """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
 
     def __init__(self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool) -> None:
-        super().__init__(graph, split.y, mu, threads)
+        graph = fuse_heads(graph)
+        super().__init__(graph, split.y, mu, threads, learn=learn)
         self.graph, self.samples = graph, split.x
         self._lay_out()
         values = self._forward()
@@ -53,7 +59,8 @@ class Plan(Steps):
     def _lay_out(self) -> None:
         """Make the nodes' kernels; decide which values are images, with which halos, and where one is converted."""
         graph, shapes = self.graph, self.graph.shapes
-        made = [self._make(node) for node in graph.nodes]
+        joined = find_joined(graph)
+        made = [self._make(node, joined.norms.get(i)) for i, node in enumerate(graph.nodes, start=1)]
         image = len(graph.sample) == 3 and any(
             kernels.images([i == 0 for i in node.inputs])[0][node.inputs.index(0)]
             for kernels, node in zip(made, graph.nodes, strict=True)
@@ -63,24 +70,41 @@ class Plan(Steps):
         self._shapes, self._images, self._learns = [shapes[0]], [image], [False]
         self._places: list[Place] = []
         numbers = [0]  # of the graph's values in the plan
-        for node, kernels, shape in zip(graph.nodes, made, shapes[1:], strict=True):
-            inputs = [numbers[i] for i in node.inputs]
+        for place, (node, kernels) in enumerate(zip(graph.nodes, made, strict=True), start=1):
+            if place in joined.followed:  # computed by a later node's kernels
+                numbers.append(-1)
+                continue
+            inputs = [numbers[i] for i in joined.inputs.get(place, node.inputs)]
             wanted, gives = kernels.images([self._images[i] for i in inputs])
             inputs = [self._converted(i, form) for i, form in zip(inputs, wanted, strict=True)]
-            numbers.append(self._add(kernels, inputs, shape, gives))
+            numbers.append(self._add(kernels, inputs, shapes[place], gives))
         if self._images[-1]:  # the loss takes plain outputs
             self._converted(len(self._shapes) - 1, False)
         self._find_halos()
 
-    def _make(self, node: Node) -> OperatorKernels:
-        """Return a node's kernels; the fallback's for a tensor of several nodes, whose samples' own gradients meet."""
+    def _make(self, node: Node, norm: Node | None = None) -> OperatorKernels:
+        """Return a node's kernels; the fallback's if samples' own gradients of a tensor meet and one of its nodes'.
+
+        A node that ends what is computed together with a norm has the norm's kernels.
+        """
+        if norm is not None:
+            kernels = self._make(norm)
+            assert isinstance(kernels, NormKernels)
+            kernels.relu = isinstance(node.operator, Relu)
+            return kernels
         shapes, operator = [self.graph.shapes[i] for i in node.inputs], node.operator
         tensors = {role: self.tensors[name] for role, name in node.tensors}
-        kind = KERNELS.get(type(operator), FallbackKernels)
-        shared = any(self.shared(name) for _, name in node.tensors)
-        if shared or not kind.takes(operator, shapes):
-            kind = FallbackKernels
+        shared = [self.tensors[name] for _, name in node.tensors if self.shared(name)]
+        kind = self._kind(node) if all(self._meet(tensor) for tensor in shared) else FallbackKernels
         return kind(operator, shapes, tensors)
+
+    def _kind(self, node: Node) -> type[OperatorKernels]:
+        return kernels_of(node.operator, [self.graph.shapes[i] for i in node.inputs]) or FallbackKernels
+
+    def _meet(self, tensor: Tensor) -> bool:
+        """Return whether kernels add up the samples' own gradients of a tensor that several nodes have."""
+        nodes = [node for node in self.graph.nodes if tensor.name in dict(node.tensors).values()]
+        return self.mu * tensor.size <= MOST and all(self._kind(node).shares for node in nodes)
 
     def _converted(self, number: int, image: bool) -> int:
         if self._images[number] == image:
@@ -121,6 +145,8 @@ class Plan(Steps):
     def _forward(self) -> list[Value]:
         values = [self._value(0, dtype=self.samples.dtype.newbyteorder("="))]
         gather(self, self.samples, values[0])
+        if values[0].dtype.kind in "iu" and self.samples.size:
+            self.ranges[id(values[0].buffer)] = int(self.samples.min()), int(self.samples.max())
         for place in self._places:
             kernels = place.kernels
             kernels.inputs = [values[i] for i in place.inputs]
@@ -151,7 +177,9 @@ class Plan(Steps):
     def _clear_others(self) -> None:
         """Sum up what several nodes have collected; let the gradients of tensors that have none be +0."""
         for name, tensor in self.tensors.items():
-            if self.shared(name) or name not in self.written:
+            if name in self.owned:
+                add_mean(self, tensor, self.owned[name])
+            elif self.shared(name) or name not in self.written:
                 self.call(partial(self._finish, tensor))
 
     def _finish(self, tensor: Tensor, batch: Batch) -> None:
@@ -161,5 +189,4 @@ class Plan(Steps):
 def make_loss(graph: Graph) -> LossKernels:
     """Return the kernels of a graph's loss."""
     shapes = graph.shapes[-1], graph.target
-    kind = LOSSES.get(type(graph.loss), FallbackLoss)
-    return (kind if kind.takes(graph.loss, *shapes) else FallbackLoss)(graph.loss, *shapes)
+    return (loss_kernels_of(graph.loss, *shapes) or FallbackLoss)(graph.loss, *shapes)

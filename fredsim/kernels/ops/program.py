@@ -7,7 +7,7 @@ buffers share a place if no step needs both. What changes from minibatch to mini
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fredsim.jit.kernel import Kernel, kernel
 from fredsim.jit.pointers import call, int64s, item, put
-from fredsim.jit.team import Team, address
+from fredsim.jit.team import Team, address, addresses
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
@@ -73,17 +73,17 @@ def run_steps(rank, size, barrier, a):
         call(item(a.steps, 2 * i), (rank, size, barrier, item(a.steps, 2 * i + 1)))
 
 
-@kernel(steps=int64s, count=int, batches=int, stride=int, words=int64s, own=int64s, changing=int)
+@kernel(steps=int64s, count=int, batches=int, words=int64s, own=int64s)
 def run_batches(rank, size, barrier, a):
-    """Run whole minibatches, each on one thread; thread `rank` has its own steps, from steps[rank·2·count] on.
+    """Run whole minibatches, each on one thread, which has steps of its own: from steps[rank·2·count] on.
 
-    own[rank] is the address of the thread's BATCH, to which the first `changing` of the `stride` words of each
-    minibatch, words[batch·stride :], are copied.
+    own[rank] is the address of the thread's BATCH, to which the words of a minibatch, words[batch·BATCH_WORDS :], are
+    copied first.
     """
+    given = int64s(item(a.own, rank))
     for batch in range(rank, a.batches, size):
-        given = int64s(item(a.own, rank))
-        for i in range(a.changing):
-            put(given, i, item(a.words, batch * a.stride + i))
+        for i in range(BATCH_WORDS):
+            put(given, i, item(a.words, batch * BATCH_WORDS + i))
         for i in range(a.count):
             at = 2 * (rank * a.count + i)
             call(item(a.steps, at), (np.int64(0), np.int64(1), barrier, item(a.steps, at + 1)))
@@ -92,16 +92,18 @@ def run_batches(rank, size, barrier, a):
 class Steps:
     """The steps of a program as they are planned, for µ samples; kernels' arguments may be Buffers and Values.
 
-    `targets` are those of all samples, (n, …), of which BATCH's rows are chosen.
+    `learn`: whether gradients are computed. `targets` are those of all samples, (n, …); BATCH's rows choose from them.
     """
 
-    def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int) -> None:
-        self.mu, self.threads, self.targets = mu, threads, targets
+    def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int, *, learn: bool) -> None:
+        self.mu, self.threads, self.targets, self.learn = mu, threads, targets, learn
         self.tensors = {
             name: Tensor(name, shape, graph.layout.slices[name].start) for name, shape in graph.layout.tensors
         }
         self.leaves: dict[str, list[Leaves]] = {}  # of tensors that definitions compute: samples' own gradients
         self.written: set[str] = set()  # the tensors whose gradients steps write
+        self.owned: dict[str, Buffer] = {}  # by tensor of several nodes: the samples' own gradients, (µ, size)
+        self.ranges: dict[int, tuple[int, int]] = {}  # by id of a buffer of integers: the lowest and the highest
         self._used = Counter(name for node in graph.nodes for _, name in node.tensors)
         self.steps: list[Step] = []
         self.buffers: dict[int, Buffer] = {}
@@ -114,6 +116,13 @@ class Steps:
     def shared(self, name: str) -> bool:
         """Return whether several nodes have a tensor."""
         return self._used[name] > 1
+
+    def own(self, tensor: Tensor) -> tuple[Buffer, bool]:
+        """Return where a tensor's samples' own gradients, (µ, size), are added up, and whether nothing is there yet."""
+        first = tensor.name not in self.owned
+        if first:
+            self.owned[tensor.name] = self.buffer(self.mu * tensor.size)
+        return self.owned[tensor.name], first
 
     def buffer(self, floats: int, itemsize: int = 4) -> Buffer:
         """Return memory for as many floats, and MARGIN more; its content is arbitrary."""
@@ -168,6 +177,7 @@ class Program:
     """Planned steps with an arena and a BATCH of their own."""
 
     def __init__(self, planned: Steps) -> None:
+        self.steps = planned.steps
         self.arena = aligned(planned.place_buffers() + LINE, dtype=np.uint8)
         self.batch = np.zeros(BATCH_WORDS, np.int64)
         self._kept: list[Structure] = []
@@ -212,3 +222,39 @@ class Program:
                 team.run(run_steps, part[1], work)
             else:
                 part(batch)
+
+
+class EachItsOwn:
+    """Programs of one network for one thread each, which then compute different minibatches at the same time.
+
+    All steps must be kernels.
+    """
+
+    def __init__(self, programs: list[Program]) -> None:
+        self._programs = programs
+        tables = [part[0] for program in programs for part in program.parts if isinstance(part, tuple)]
+        self._steps = np.concatenate(tables)
+        self._own = addresses(program.batch for program in programs)
+        run_batches.address  # noqa: B018  compiles it now
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the programs' memory."""
+        return sum(program.bytes for program in self._programs)
+
+    def run(
+        self,
+        team: Team,
+        held: Sequence[NDArray[np.float32]],
+        rows: NDArray[np.int64],
+        grads: NDArray[np.float32],
+        losses: NDArray[np.float32],
+    ) -> None:
+        """Compute minibatches at the parameters that clients hold; `team` has as many threads as there are programs."""
+        words = np.zeros((len(held), BATCH_WORDS), np.int64)
+        words[:, PARAMS] = addresses(held)
+        for column, array in ((ROWS, rows), (GRADS, grads), (LOSSES, losses)):
+            words[:, column] = address(array) + array.strides[0] * np.arange(len(held))
+        count = len(self._steps) // len(self._programs)
+        packed = run_batches.pack(steps=self._steps, count=count, batches=len(held), words=words, own=self._own)
+        team.run(run_batches, packed)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fredsim.jit.pointers import shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, load_part, store, store_part, zeros
 
-__all__ = ["clear", "clear_halo", "copy_row", "part_of"]
+__all__ = ["clear", "clear_halo", "copy_row", "part_of", "put_lanes"]
 
 
 @subroutine
@@ -47,6 +46,9 @@ def copy_row(source, count, out):
 
 
 @subroutine
-def at_row(image, sample, row, i, y):
-    """Return the pointer to row y of sample i of an image."""
-    return shift(image, i * sample + y * row)
+def put_lanes(out, at, value, left):
+    """Store the first `left` lanes of a vector of 16, all if there are more."""
+    if left >= 16:
+        store(out, at, value)
+    else:
+        store_part(out, at, value, left)

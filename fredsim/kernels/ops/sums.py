@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import floats, int64s, item, put, shift
-from fredsim.jit.vector import load, store, zeros
+from fredsim.jit.pointers import floats, int64s, item, shift
+from fredsim.jit.subroutine import subroutine
+from fredsim.jit.vector import broadcast, load, store, zeros
 from fredsim.kernels.ops.program import BATCH, GRADS, Steps
-from fredsim.kernels.ops.rows import part_of
+from fredsim.kernels.ops.rows import part_of, put_lanes
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 
-__all__ = ["channel_sums", "mean_of_samples"]
+__all__ = ["BAND", "channel_sums", "mean_of_samples", "tree_of_vectors"]
 
 BAND = 8  # rows of an image, or positions of a sequence
+
+
+@subroutine
+def tree_of_vectors(like, vectors, stride, count):
+    """Return the tree sum of `count` vectors, `stride` floats apart, which are overwritten."""
+    while count > 1:
+        half = count // 2
+        for i in range(half):
+            store(vectors, i * stride, load(like, vectors, 2 * i * stride) + load(like, vectors, (2 * i + 1) * stride))
+        if count % 2:
+            store(vectors, half * stride, load(like, vectors, (count - 1) * stride))
+        count = half + count % 2
+    return load(like, vectors, 0) + 0.0
 
 
 @kernel(x=floats, sample=int, row=int, samples=int, rows=int, columns=int, channels=int, lanes=int, stack=floats,
@@ -25,7 +39,6 @@ def sum_channels(rank, size, barrier, a):
     begin, end = part_of(rank, size, a.samples * vectors)
     for t in range(begin, end):
         i, c0 = t // vectors, t % vectors * 16
-        total = like
         for band in range(bands):
             total = like
             for y in range(BAND * band, min(BAND * band + BAND, a.rows)):
@@ -33,51 +46,43 @@ def sum_channels(rank, size, barrier, a):
                 for _ in range(a.columns):
                     total = total + load(like, x, 0)
                     x = shift(x, a.channels)
-            height = 0
-            while (band >> height) & 1 or (band == bands - 1 and band >> height):
-                if (band >> height) & 1:
-                    total = load(like, stack, height * 16) + total
-                height += 1
-            if band < bands - 1:
-                store(stack, height * 16, total)
-        store(a.out, i * a.lanes + c0, total)
+            store(stack, band * 16, total)
+        store(a.out, i * a.lanes + c0, tree_of_vectors(like, stack, 16, bands))
 
 
-@kernel(batch=int64s, x=floats, samples=int, lanes=int, count=int, scratch=floats, begin=int)
+@kernel(batch=int64s, x=floats, x_begin=int, samples=int, stride=int, count=int, scratch=floats, scratch_stride=int,
+        begin=int)  # fmt: skip
 def mean_samples(rank, size, barrier, a):
-    """Write the tree over samples of x (samples, lanes), divided by their number, to the gradient: `count` numbers."""
-    grads = floats(item(a.batch, GRADS))
+    """Write the tree over samples of `count` numbers of x, divided by the number of samples, to the gradient.
+
+    A sample's numbers begin `stride` floats after those of the one before.
+    """
+    grads, x = floats(item(a.batch, GRADS)), shift(a.x, a.x_begin)
+    like, scratch = zeros(16), shift(a.scratch, rank * a.scratch_stride)
     for c0 in range(16 * rank, a.count, 16 * size):
-        left = a.samples
-        source, stride = shift(a.x, c0), a.lanes
-        while left > 1:
-            half = left // 2
-            for i in range(half):
-                pair = load(zeros(16), source, 2 * i * stride) + load(zeros(16), source, (2 * i + 1) * stride)
-                store(a.scratch, i * a.lanes + c0, pair)
-            if left % 2:
-                store(a.scratch, half * a.lanes + c0, load(zeros(16), source, (left - 1) * stride))
-            source, left = shift(a.scratch, c0), half + left % 2
-        mean = (load(zeros(16), source, 0) + 0.0) / float(a.samples)
-        store(a.scratch, c0, mean)
-        for c in range(c0, min(c0 + 16, a.count)):
-            put(grads, a.begin + c, item(a.scratch, c))
+        for i in range(a.samples):
+            store(scratch, 16 * i, load(like, x, i * a.stride + c0))
+        mean = tree_of_vectors(like, scratch, 16, a.samples) / broadcast(16, a.samples)
+        put_lanes(grads, a.begin + c0, mean, a.count - c0)
 
 
 def channel_sums(plan: Steps, value: Value, out: Buffer) -> None:
     """Add the step that sums each channel of an image over positions; out is (µ, padded channels)."""
     channels, rows, columns = value.shape
-    stack, stride = plan.each_thread(16 * 16)
+    stack, stride = plan.each_thread(16 * -(-rows // BAND))
     plan.step(
         sum_channels, x=value, sample=value.sample, row=value.row, samples=value.samples, rows=rows, columns=columns,
         channels=channels, lanes=-(-channels // 16) * 16, stack=stack, stack_stride=stride, out=out,
     )  # fmt: skip
 
 
-def mean_of_samples(plan: Steps, x: Buffer, lanes: int, tensor: Tensor) -> None:
-    """Add the step that writes a tensor's gradient from the samples' own ones, (µ, lanes)."""
-    scratch = plan.buffer((plan.mu + 1) // 2 * lanes + lanes)
+def mean_of_samples(plan: Steps, x: Buffer | Value, stride: int, tensor: Tensor, begin: int = 0) -> None:
+    """Add the step that writes a tensor's gradient from the samples' own ones.
+
+    Those of the first sample begin at x[begin], the next sample's `stride` floats later; whole vectors are read.
+    """
+    scratch, scratch_stride = plan.each_thread(16 * plan.mu)
     plan.step(
-        mean_samples, batch=BATCH, x=x, samples=plan.mu, lanes=lanes, count=tensor.size, scratch=scratch,
-        begin=plan.gradient(tensor),
+        mean_samples, batch=BATCH, x=x, x_begin=begin, samples=plan.mu, stride=stride, count=tensor.size,
+        scratch=scratch, scratch_stride=scratch_stride, begin=plan.gradient(tensor),
     )  # fmt: skip

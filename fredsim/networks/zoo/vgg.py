@@ -25,7 +25,7 @@ def vgg(classes: int, shape: Shape, widths: Sequence[int] = (16, 32, 64), loss: 
     _, rows, columns = image_of("vgg", shape)
     least = 2 ** len(widths)
     if not widths or min(rows, columns) < least:
-        raise ValueError(f"widths has {len(widths)} stages; from 1 on, each halves the image, of {rows}×{columns}")
+        raise ValueError(f"vgg halves an image for each of its {len(widths)} widths; these are {rows}×{columns}")
     network, part = Builder(shape), 0
     for width in widths:
         for _ in range(2):

@@ -93,7 +93,7 @@ def read_arrays(content: bytes, dtypes: Mapping[str, list[Any]]) -> dict[str, ND
         for name, (dtype, shape) in dtypes.items():
             arrays[name] = arrays[name].view(numeric(dtype)).reshape(shape)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"its arrays are none ({error})") from None
+        raise ValueError(f"its arrays cannot be read ({error})") from None
     return arrays
 
 

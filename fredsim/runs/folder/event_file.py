@@ -36,7 +36,7 @@ DELTA_ENCODED = {"int32", "int64"}
 
 
 class EventFile(GrowingFile):
-    """The file events.parquet, which can be cut back to the end of any group."""
+    """The file events.parquet, which can be truncated to the end of any group."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -1,4 +1,4 @@
-"""Files that grow during a run: their size and SHA-256 are known at any time, and they can be cut back."""
+"""Files that grow during a run: append-only, truncatable, and with a size and SHA-256 that are always known."""
 
 from __future__ import annotations
 

@@ -16,12 +16,14 @@ from fredsim.config.choices import Backend
 from fredsim.config.data import DataRead
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment
+from fredsim.config.models import Recorded, recorded
 from fredsim.config.resolution import resolve
 from fredsim.numerics import CONTRACT
+from fredsim.plugins.user_code import named_modules
 from fredsim.runs.folder.result import Result
 from fredsim.simulation.paths.choice import PathTaken
 
-__all__ = ["CIRCUMSTANCES", "file_changes", "record_difference"]
+__all__ = ["CIRCUMSTANCES", "file_changes", "record_difference", "recorded_module"]
 
 #: Entries that were added after fredsim 1.0.0, with the version that added each: records of earlier ones lack them.
 ADDED: dict[str, tuple[int, ...]] = {"model_files": (1, 1)}
@@ -43,7 +45,8 @@ def record_difference(one: Result, other: Result) -> str | None:
     """
     record, now = one.summary, dict(other.summary)
     config = read_document(one.folder / "config.yaml")
-    experiments = _digests(resolve(config.data, config.place))
+    with recorded(recorded_module(one, config.data)):
+        experiments = _digests(resolve(config.data, config.place))
     now["experiment"] = record.get("experiment") if record.get("experiment") in experiments else experiments[0]
     made = [(said.get("backend"), said.get("config"), said["versions"].get("fredsim")) for said in (record, now)]
     free = CIRCUMSTANCES.keys() - (TAKEN if made[0] == made[1] else set())
@@ -70,6 +73,16 @@ def record_difference(one: Result, other: Result) -> str | None:
     if record["versions"].keys() != now["versions"].keys():
         return f"summary.json: versions has {', '.join(record['versions'])} (recorded) and {', '.join(now['versions'])}"
     return None
+
+
+def recorded_module(result: Result, config: Mapping[str, Any]) -> Recorded | None:
+    """Return what a folder has of a PyTorch module; None if the run has not ended, or its model is another."""
+    model = config.get("model")
+    if not (result.has_ended and isinstance(model, dict) and str(model.get("name")).startswith("torch:")):
+        return None
+    summary = result.summary
+    code = {name: digest for name, digest in summary.get("code", {}).items() if name in named_modules({"model": model})}
+    return Recorded(result.folder, str(summary.get("numerics")), code, summary.get("model_files", {}))
 
 
 def file_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -142,7 +155,8 @@ def _backend(value: Any, _: object, config: Mapping[str, Any]) -> bool:
 
 def _device(value: Any, record: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     model = config["model"]
-    on_device = (model["device"] if str(model["name"]).startswith("torch:") else record["backend"]) == "cuda"
+    by_torch = record.get("numerics") == "native"
+    on_device = (model["device"] if by_torch else record["backend"]) == "cuda"
     return _text(value) if on_device else value is None
 
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from fredsim.config.choices import Backend
 from fredsim.config.document import read_document
-from fredsim.config.expansion import is_folder_name
 from fredsim.config.experiment import config_digest
+from fredsim.config.sweep.expansion import is_folder_name
 from fredsim.errors import OutputError, nearest, one_line, shown, visible
 from fredsim.runs.folder.per_client import CLIENTS
 from fredsim.runs.folder.run_files import (
@@ -196,7 +196,7 @@ class Result:
                 kind = irregular_kind(self.folder / name, follow=False)
                 yield self.folder / name, f"cannot be read (it is {kind})" if kind else "is gone"
             elif name not in recorded:
-                yield self.folder / name, "is none that the run wrote"
+                yield self.folder / name, "was not written by the run"
             elif found[name] != recorded[name]:
                 yield self.folder / name, CHANGED
         if self.summary.get("config") != config_digest(read_document(self.folder / "config.yaml").data):

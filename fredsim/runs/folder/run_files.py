@@ -37,6 +37,8 @@ FILES = {
     "staleness.csv": "",
     "params.safetensors": "",
     "params_raw.safetensors": "average",
+    "graph.json": "graph",  # of a captured module; no key asks for it
+    "initial.safetensors": "graph",
     "probe.csv": "probe",
     "clients.csv": "evaluation.per_client",
     "events.parquet": "events",

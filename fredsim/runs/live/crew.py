@@ -18,7 +18,8 @@ import numpy as np
 from fredsim.errors import ClusterError, FredsimError
 from fredsim.runs.live.wire import unpack
 from fredsim.runs.many.cluster import Cluster
-from fredsim.simulation.paths.live import ClientTask, StopRequested, TaskResult
+from fredsim.simulation.paths.live import ClientTask, TaskResult
+from fredsim.simulation.paths.loop import StopRequested
 
 __all__ = ["START_SECONDS", "DaskCrew"]
 

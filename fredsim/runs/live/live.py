@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import Experiment
+from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import ClusterError, ConfigError, SimulationError, how_to_install
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.folder.growing_files import GrowingText
@@ -28,7 +28,8 @@ from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.hooks import Hooks
 from fredsim.runs.single.opening import make_server, with_changes
-from fredsim.simulation.paths.live import Crew, Live, LiveDispatcher, TaskResult
+from fredsim.simulation.clients.pushes import EventObserver
+from fredsim.simulation.paths.live import Crew, LiveDispatcher, live_parts
 from fredsim.simulation.paths.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths.start import make_simulation
 from fredsim.simulation.plugins.local_work import PushKind
@@ -61,7 +62,7 @@ def run_live(
         delay: mean of an exponentially distributed time, in seconds, that is slept before each computation.
         policy: when to write checkpoints.
         monitor: shows the progress.
-        remarks: warn of what was perhaps not meant (fredsim.runs.many.remarks).
+        remarks: warn of probable mistakes (fredsim.runs.many.remarks).
 
     Raises ConfigError, DataError, OutputError, SimulationError as `fredsim.run` does; ClusterError if there are no
     workers, if none can compute, or if the scheduler is lost.
@@ -125,13 +126,15 @@ def _simulation(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
     """Return the simulation of a live run, which writes live.csv."""
     file, dispatcher = files["live.csv"], parts.dispatcher.inner
 
-    def note(iteration: int, done: TaskResult, params: NDArray[np.float32]) -> None:
-        if iteration == 0:
-            file.write(",".join(COLUMNS) + "\n")
-        gradient = done.fingerprint if done.size else fingerprint(done.push)
-        file.write(f"{iteration},{done.worker},{gradient:016x},{fingerprint(params):016x}\n")
+    class Noting(EventObserver):
+        def arrived(self, iteration: int, params: NDArray[np.float32]) -> None:
+            done = dispatcher.last
+            if iteration == 0:
+                file.write(",".join(COLUMNS) + "\n")
+            gradient = done.fingerprint if done.size else fingerprint(done.push)
+            file.write(f"{iteration},{done.worker},{gradient:016x},{fingerprint(np.asarray(params)):016x}\n")
 
-    return make_simulation(parts, partial(Live, dispatcher=dispatcher, note=note))
+    return make_simulation(live_parts(parts, dispatcher, Noting()))
 
 
 def _actor(cluster: Cluster, experiment: Experiment, threads: int, delay: float, address: str) -> Any:

@@ -1,4 +1,4 @@
-"""Tells the user, once per command, what an experiment, its data and its results have that was perhaps not meant.
+"""Tells the user, once per command, what is probably a mistake in an experiment, its data or its results.
 
 Nothing here is an error, changes a bit, or is recorded: each remark is a FredsimWarning (fredsim.system.notices).
 """
@@ -17,8 +17,8 @@ import numpy as np
 
 from fredsim.config.data import AnyData, Data
 from fredsim.config.document import flatten
-from fredsim.config.expansion import Expansion, ResolvedRun
 from fredsim.config.experiment import Experiment
+from fredsim.config.sweep.expansion import Expansion, ResolvedRun
 from fredsim.data.datasets import data_root
 from fredsim.data.remarks import about_channels, about_labels, about_samples
 from fredsim.dispatchers.trace_file import COLUMNS, recorded_staleness, survey
@@ -40,7 +40,7 @@ MOST_NAMED = 3  # the most runs that a remark names
 
 
 def remark_before(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:
-    """Warn of what experiments and their data have that was perhaps not meant."""
+    """Warn of what is probably a mistake in experiments and their data."""
     seen = set()
     for run in runs:
         for text in (*_about_numbers(run.experiment.plain()), *_about_trace(run.experiment)):
@@ -106,7 +106,7 @@ def _about_data(experiment: Experiment, data: Data, root: str | os.PathLike[str]
 
 
 def remark_after(expansion: Expansion, loaded: Result | Results, root: str | os.PathLike[str] | None) -> None:
-    """Warn of runs that ended as they should, but with results that were perhaps not meant.
+    """Warn of runs that ended as they should, but with results that show a probable mistake.
 
     If data or files are gone or damaged, which is no matter of remarks, there are none.
     """

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import Experiment
 from fredsim.config.resolution import placed
+from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.folder.results import Result, Results
@@ -21,7 +21,7 @@ from fredsim.runs.many.remarks import remark_after, remark_before
 from fredsim.runs.many.resuming import reason_to_run
 from fredsim.runs.many.sweep import run_sweep
 from fredsim.runs.processes.observer import Monitor
-from fredsim.runs.single.execution import execute
+from fredsim.runs.single.execution import execute, load_early
 from fredsim.system.processors import default_threads
 
 __all__ = ["Stop", "check_jobs", "run_expansion", "stop_on_interrupt"]
@@ -68,6 +68,8 @@ def run_expansion(
     folder = Path(out) if out is not None else default
     with nullcontext(stop) if stop is not None else stop_on_interrupt() as stop, monitor or Monitor() as monitor:
         loaded: Result | Results
+        if dask is None and not resume:
+            load_early(expansion.runs[0].experiment, root, jobs=min(jobs, len(expansion.runs)))
         if remarks:
             remark_before(expansion.runs, root)
         if expansion.is_sweep:

@@ -12,12 +12,13 @@ from fredsim.errors import FredsimError
 from fredsim.runs.checkpoint.checkpoints import NO_CHECKPOINTS, CheckpointPolicy
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.execution import execute
+from fredsim.runs.single.warming import OneRun
 
 __all__ = ["OnEnd", "Task"]
 
 
 @dataclass(frozen=True)
-class Task:
+class Task(OneRun):
     """A run to do: its number in the sweep, and the arguments of `execute`.
 
     `code` is the SHA-256 of the user's modules that it uses; the process that does the run must have the same modules.

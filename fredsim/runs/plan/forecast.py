@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fredsim.dispatchers.base import Order
-from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.single.opening import make_dispatcher, make_server
@@ -54,10 +53,8 @@ def clock_of(prepared: Prepared) -> RunClock | None:
     if not isinstance(clock, GuardedClock):
         return None
     server, protocol = make_server(prepared.experiment)
-    layout = Layout((("params", (1,)),))
-    context = RunContext(
-        prepared.experiment.clients.count, layout, Streams(prepared.experiment.seed), NumpyOperations()
-    )
+    streams = Streams(prepared.experiment.seed)
+    context = RunContext(prepared.experiment.clients.count, prepared.model.layout, streams, NumpyOperations())
     context.call_init(clock)
     if not clock.timed:
         return None

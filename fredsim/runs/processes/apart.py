@@ -8,14 +8,12 @@ one takes a few hundredths of a second.
 
 from __future__ import annotations
 
-import atexit
 import os
 import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +24,12 @@ from fredsim.errors import SimulationError
 from fredsim.plugins import modules
 from fredsim.plugins.modules import imported_before
 from fredsim.plugins.user_code import named_modules
+from fredsim.runs.processes.forking import new_process
 from fredsim.runs.processes.observer import Observer
-from fredsim.runs.processes.processes import Process
-from fredsim.runs.processes.worker import FORKS, Placed
+from fredsim.runs.processes.process import Process, ProcessTask
+from fredsim.runs.processes.worker import Placed
 
 __all__ = [
-    "Apart",
     "do_apart",
     "keep_apart",
     "must_be_apart",
@@ -46,7 +44,6 @@ POLL_SECONDS = 0.1  # between two checks of whether to stop
 
 _opened: list[str] = []  # the digests of the experiments with own code that this process has opened
 _ran: list[str] = []  # and of those that it has run
-_spare: list[Process] = []  # a process from which the next one can be forked
 
 
 def own_modules(experiment: Mapping[str, Any]) -> set[str]:
@@ -99,24 +96,6 @@ def _has_file(name: str) -> bool:
     return name != "__main__" and (module is None or getattr(module, "__file__", None) is not None)
 
 
-@dataclass(frozen=True)
-class Apart(Placed):
-    """A task for a process of its own, which takes over this process's surroundings."""
-
-    folder: str = field(default_factory=os.getcwd)
-    environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
-    path: list[str] = field(default_factory=lambda: list(sys.path))
-    forks = True
-
-    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> Exception | None:
-        """Do the task."""
-        os.chdir(self.folder)
-        os.environ.clear()
-        os.environ.update(self.environment)
-        sys.path[:] = self.path
-        return super().do(observer, stop, threads)
-
-
 @contextmanager
 def surroundings_kept() -> Iterator[None]:
     """Leave the environment and the current folder as they were, since later processes begin with them."""
@@ -133,10 +112,9 @@ def surroundings_kept() -> Iterator[None]:
             os.environ.update(environment)
 
 
-def do_apart(task: Any, observer: Observer, stop: Callable[[], bool]) -> Exception | None:
-    """Do a task (a ProcessTask) in a process of its own; return why it failed, or None."""
-    process = _spare.pop() if _spare else Process(1)
-    ended, sound = threading.Event(), False
+def do_apart(task: ProcessTask, observer: Observer, stop: Callable[[], bool]) -> Exception | None:
+    """Do a task in a process of its own; return why it failed, or None."""
+    process, ended = new_process(), threading.Event()
 
     def watch() -> None:
         while not ended.wait(POLL_SECONDS):
@@ -146,24 +124,19 @@ def do_apart(task: Any, observer: Observer, stop: Callable[[], bool]) -> Excepti
 
     watching = threading.Thread(target=watch, daemon=True)
     try:
-        process.send(Apart(task))
+        process.send(Placed(task))
         watching.start()
         while (message := _next_message(process)) is not None and message[0] != "done":
             with suppress(OSError):  # of a checkpoint that was replaced before the observer could read it
                 getattr(observer, message[0])(*message[1:])
         if message is None:
-            code = process.close()
-            return SimulationError(f"the process of the run ended with exit code {code}")
-        sound = not process.stopped
+            return SimulationError(f"the process of the run ended with exit code {process.close()}")
         failure: Exception | None = message[1]
         return failure
     finally:
         ended.set()
-        if sound and FORKS and not _spare:
-            _spare.append(process)
-        else:
-            process.kill()
-            process.close()
+        process.kill()
+        process.close()
 
 
 def _next_message(process: Process) -> Any:
@@ -172,9 +145,3 @@ def _next_message(process: Process) -> Any:
         return process.receive()
     except (EOFError, OSError, pickle.UnpicklingError):
         return None
-
-
-@atexit.register
-def _end_spare() -> None:
-    while _spare:
-        _spare.pop().close()

@@ -1,39 +1,28 @@
 """Does runs in parallel, in processes each of which does one run after another (fredsim.runs.processes.worker).
 
-These are plain processes with pipes, not `multiprocessing`: a script need not guard its main module, a process that
-dies fails only the run that it was doing, and when a sweep is killed its processes end, too.
+A run with a user's own code has a process to itself. A process that dies fails only the run that it was doing.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from fredsim.errors import SimulationError
-from fredsim.runs.processes.observer import Monitor, Observer
-from fredsim.runs.processes.worker import STOP, Placed
+from fredsim.runs.processes.forking import new_process
+from fredsim.runs.processes.observer import Monitor
+from fredsim.runs.processes.process import Process, ProcessTask
+from fredsim.runs.processes.worker import Placed
 from fredsim.system.surroundings import file_room
 
 __all__ = ["Processes"]
 
 POLL_SECONDS = 0.1  # between two checks of whether to stop
-FILES_OF_A_PROCESS = 2  # which this process has open for each other one: the pipes to it and from it
-
-
-class ProcessTask(Protocol):
-    """A task for another process: an object that is pickled and sent to it."""
-
-    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> Exception | None:
-        """Do the task on `threads` threads, calling the observer; return why it failed, or None."""
+FILES_OF_A_PROCESS = 2  # which this process has open for each other one: the connections with it
 
 
 class Processes:
@@ -78,28 +67,35 @@ class Processes:
                 self._kill()
 
     def _serve(self) -> None:
-        """Let one process do one task after another until none is left; replace the process if it dies."""
-        process = self._start()
+        """Let one process do one task after another until none is left; replace it if it dies, or for a task alone."""
+        process: Process | None = None
         try:
             while (task := self._next()) is not None:
+                if process is not None and task.alone:
+                    self._end(process)
+                    process = None
+                process = process or self._start()
                 failure: Exception | None
                 try:
                     failure = self._watch(process, task)
                 except (EOFError, OSError, pickle.UnpicklingError):  # the process has ended
-                    code = self._end(process)
+                    code, process = self._end(process), None
                     failure = SimulationError(f"the process of the run ended with exit code {code}")
-                    process = self._start()
+                if process is not None and task.alone:
+                    self._end(process)
+                    process = None
                 with self._lock:
                     if not self._killed:
                         self._on_end(task, failure)
                 self._compiled.set()
         finally:
             self._compiled.set()
-            self._end(process)
+            if process is not None:
+                self._end(process)
 
     def _start(self) -> Process:
         with self._lock:
-            process = Process(self._jobs)
+            process = new_process()
             self._processes.add(process)
             if self._killed:
                 process.kill()
@@ -123,7 +119,7 @@ class Processes:
         """Let the process do a task; return why it failed, or None. Raises EOFError if the process ends meanwhile."""
         with self._lock:
             observer = self._monitor.observer()
-        process.send(Placed(task))
+        process.send(Placed(task, self._jobs))
         while True:
             name, *arguments = process.receive()
             if name == "done":
@@ -149,57 +145,3 @@ class Processes:
         self._compiled.set()
         for process in list(self._processes):
             process.kill()
-
-
-PROGRAM = (
-    "import sys; sys.path[:] = sys.argv[2:]; from fredsim.runs.processes.worker import main; main(int(sys.argv[1]))"
-)
-
-
-class Process:
-    """One process, of `jobs` in all, that does tasks."""
-
-    def __init__(self, jobs: int) -> None:
-        """Start the process in a session of its own, so that a Ctrl-C at the terminal does not reach it."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(jobs), *sys.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self._sending = threading.Lock()
-        self.stopped = False
-
-    def send(self, message: object) -> None:
-        """Send a task, or STOP. Raises OSError if the process has ended."""
-        assert self._process.stdin is not None
-        with self._sending:
-            pickle.dump(message, self._process.stdin)
-            self._process.stdin.flush()
-
-    def receive(self) -> Any:
-        """Return the next message. Raises EOFError, or pickle.UnpicklingError, if the process has ended."""
-        assert self._process.stdout is not None
-        return pickle.load(self._process.stdout)
-
-    def stop(self) -> None:
-        """Ask the process to stop its run soon."""
-        if not self.stopped:
-            self.stopped = True
-            with suppress(OSError):  # it has ended by itself
-                self.send(STOP)
-
-    def kill(self) -> None:
-        """End the process at once."""
-        if self._process.poll() is None and hasattr(os, "killpg"):  # it may have forked another
-            os.killpg(self._process.pid, signal.SIGKILL)
-        else:
-            self._process.kill()
-
-    def close(self) -> int:
-        """End the process by closing its input, and return its exit code."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
-            with suppress(OSError):
-                pipe.close()
-        return self._process.wait()

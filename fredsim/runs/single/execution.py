@@ -23,12 +23,14 @@ from fredsim.runs.folder.per_client import clients_text
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import FILES, file_digests, summary_text
 from fredsim.runs.processes.apart import do_apart, must_be_apart, note_code, note_run, surroundings_kept
+from fredsim.runs.processes.forking import start_early
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.opening import check
 from fredsim.runs.single.prepared import Prepared, prepare
 from fredsim.runs.single.provenance import provenance
 from fredsim.runs.single.run import Run
+from fredsim.runs.single.warming import OneRun
 from fredsim.simulation.paths.engines import make_engine, resolve_backend
 from fredsim.simulation.paths.loop import Outcome, evaluate
 from fredsim.simulation.record.recorder import Recorder, Row, histogram_text
@@ -37,13 +39,14 @@ from fredsim.system.files import write_atomic, write_errors
 from fredsim.system.memory import memory_errors, peak_memory, release_free_memory
 from fredsim.system.notices import on_notices
 
-__all__ = ["execute"]
+__all__ = ["execute", "load_early"]
 
 
 def execute(
     experiment: Experiment,
     folder: Path,
     *,
+    root: str | os.PathLike[str] | None = None,
     observer: Observer | None = None,
     stop: Callable[[], bool] = lambda: False,
     hooks: Hooks = SIMULATED_RUN,
@@ -59,24 +62,31 @@ def execute(
         if note_run(experiment):
             check(experiment, Document(experiment.plain()).place)
         with surroundings_kept():
-            execute_here(experiment, folder, observer=observer, stop=stop, hooks=hooks, **how)
-    elif failure := do_apart(Execution(experiment, folder, how), observer, stop):
+            execute_here(experiment, folder, root=root, observer=observer, stop=stop, hooks=hooks, **how)
+    elif failure := do_apart(Execution(experiment, folder, root, how), observer, stop):
         raise failure
 
 
+def load_early(experiment: Experiment, root: str | os.PathLike[str] | None, *, jobs: int) -> None:
+    """If the next run, this one, will be in another process, let that be prepared while this process checks it."""
+    if jobs > 1 or must_be_apart(experiment):
+        start_early(Execution(experiment, Path(), root, {}))
+
+
 @dataclass(frozen=True)
-class Execution:
+class Execution(OneRun):
     """A run as a task for a process of its own: the arguments of `execute_here`."""
 
     experiment: Experiment
     folder: Path
+    root: str | os.PathLike[str] | None
     how: Mapping[str, Any]
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
         """Do the run; return why it failed, or None."""
         del threads  # given in `how`, if at all
         try:
-            execute(self.experiment, self.folder, observer=observer, stop=stop, **self.how)
+            execute(self.experiment, self.folder, root=self.root, observer=observer, stop=stop, **self.how)
         except FredsimError as error:
             return error
         return None
@@ -118,10 +128,9 @@ def execute_here(
         opened.callback(engine.close)
         part = length if most_iterations is None else Length(most_iterations, None, length.until)
         run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks)
-        found = _own_code(experiment, code)  # the user's modules have been imported by now
+        found = _own_code(experiment, code) | dict(prepared.model.code)  # the user's modules have been imported by now
         opened.enter_context(locked(folder))
-        claim(folder, "config.yaml", heading + dump_yaml(prepared.experiment.plain()), experiment.digest)
-        note_code(folder / "config.yaml", [experiment])
+        _claim(folder, heading, prepared.experiment, experiment)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         run.identify(found)
         checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
@@ -136,6 +145,7 @@ def execute_here(
             "config": config_digest(read_document(folder / "config.yaml").data),
             "code": found,
             **provenance(backend, engine, outcome.choice, prepared.dataset),
+            **({"model_files": files} if (files := prepared.model_files) else {}),
             **hooks.facts(),
         }
         with write_errors(folder):
@@ -143,6 +153,12 @@ def execute_here(
             _write_summary(folder, summary, keep=policy.keep)
     observer.memory(peak_memory())
     observer.end(label or experiment.name, summary | {"status": Result(folder).ending})
+
+
+def _claim(folder: Path, heading: str, used: Experiment, given: Experiment) -> None:
+    """Write config.yaml, with the defaults that are `used`, and note that it runs code that was `given` here."""
+    claim(folder, "config.yaml", heading + dump_yaml(used.plain()), given.digest)
+    note_code(folder / "config.yaml", [given])
 
 
 def _own_code(experiment: Experiment, wanted: Mapping[str, str] | None) -> dict[str, str]:
@@ -175,6 +191,8 @@ def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, r
     (folder / "params_raw.safetensors").unlink(missing_ok=True)
     if outcome.raw_params is not None:
         write_atomic(folder / "params_raw.safetensors", save(split(outcome.raw_params)))
+    for name, content in prepared.model.saved().items():
+        write_atomic(folder / name, content)
     write_atomic(folder / "staleness.csv", histogram_text(recorder.histogram))
     if recorder.by_client is not None:
         rows = len(prepared.dataset.train)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from fredsim.runs.single.run import Run
 from fredsim.runs.verify.differences import last_common_row
 from fredsim.runs.verify.verify import identity_of, recorded_experiment
 from fredsim.simulation.paths.engines import make_engine, resolve_backend
-from fredsim.simulation.paths.event_details import EVENT_PARTS, DetailedSnapshots, EventDetails
+from fredsim.simulation.paths.event_details import EVENT_PARTS, EventDetails, LastEvent
 from fredsim.simulation.paths.loop import Diverged, Simulation
 from fredsim.simulation.paths.start import make_simulation
 
@@ -67,12 +68,12 @@ def _side_by_side(
             opened.enter_context(_rerun(result, start, root, run_observer))
             for result, start, run_observer in zip((one, other), starts, (observer, Observer()), strict=True)
         )
-        a, b = next(left), next(right)
+        a, b = left.simulation, right.simulation
         while a.iteration != b.iteration:
-            next(left if a.iteration < b.iteration else right)
+            next((left if a.iteration < b.iteration else right).events)
         if not same(*(np.asarray(run.server.params) for run in (a, b))):
             return "the parameters differ before the first event" if None in starts else None
-        for ours, theirs in zip_longest(_events(left), _events(right), fillvalue="ends"):
+        for ours, theirs in zip_longest(left.events, right.events, fillvalue="ends"):
             if ours == theirs == "diverges":
                 return None
             at = f"iteration {max(a.iteration, b.iteration) - 1}"
@@ -87,19 +88,26 @@ def _side_by_side(
     return None
 
 
-def _events(simulations: Iterator[Simulation]) -> Iterator[EventDetails | str]:
-    """Yield the events of a run and, if it diverges, the text "diverges" after them."""
+@dataclass
+class Rerun:
+    """A recorded run that is run again: its simulation, and its events, with "diverges" after them if it does."""
+
+    simulation: Simulation
+    events: Iterator[EventDetails | str]
+
+
+def _events(simulations: Iterator[Simulation], last: LastEvent) -> Iterator[EventDetails | str]:
     try:
-        for simulation in simulations:
-            yield cast(DetailedSnapshots, simulation).event
+        for _ in simulations:
+            yield last.details
     except Diverged:
         yield "diverges"
 
 
 @contextmanager
-def _rerun(result: Result, start: int | None, root: Root, observer: Observer) -> Iterator[Generator[Simulation]]:
-    """Give a generator of a recorded run's simulation: at checkpoint `start`, None: at first; then after each event."""
-    experiment = recorded_experiment(result)
+def _rerun(result: Result, start: int | None, root: Root, observer: Observer) -> Iterator[Rerun]:
+    """Give a recorded run that is run again, from checkpoint `start` (None: from the beginning)."""
+    experiment, last = recorded_experiment(result), LastEvent()
     experiment = experiment.model_copy(update={"path": "snapshots", "memory": None})
     with ExitStack() as opened:
         scratch = Path(opened.enter_context(tempfile.TemporaryDirectory()))
@@ -110,24 +118,23 @@ def _rerun(result: Result, start: int | None, root: Root, observer: Observer) ->
             opened.callback(engine.close)
             run = Run(
                 prepared, backend, engine, scratch, observer, lambda: False, prepared.length,
-                hooks=Hooks(simulation=lambda parts, _: make_simulation(parts, DetailedSnapshots)),
+                hooks=Hooks(simulation=lambda parts, _: make_simulation(replace(parts, observer=last))),
             )  # fmt: skip
         observer.begin(result.folder.name, prepared.length.iterations, prepared.length.updates, experiment.seconds)
         checkpoint = None
         if start is not None:
             Checkpoints(result.folder).copy(start, scratch)
             checkpoint = Checkpoints(scratch).read(start)
-        events = run.events(checkpoint)
-        opened.callback(events.close)
-        yield events
+        simulations = run.events(checkpoint)
+        opened.callback(simulations.close)
+        yield Rerun(next(simulations), _events(simulations, last))
 
 
 @contextmanager
 def replay(result: Result, root: Root = None) -> Iterator[Iterator[EventDetails]]:
     """Give the events of a recorded run, which is run again event by event."""
-    with _rerun(result, None, root, Observer()) as simulations:
-        next(simulations)
-        yield (event for event in _events(simulations) if isinstance(event, EventDetails))
+    with _rerun(result, None, root, Observer()) as rerun:
+        yield (event for event in rerun.events if isinstance(event, EventDetails))
 
 
 def _last_checkpoint(result: Result, before: int, root: Root) -> int | None:

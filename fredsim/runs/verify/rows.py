@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import Experiment
-from fredsim.config.selection import Selection
+from fredsim.config.sweep.expansion import Expansion
+from fredsim.config.sweep.selection import Selection
 from fredsim.errors import FredsimError, OutputError
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.tables import SweepTables, as_recorded, outcome_values, recorded_rows, recorded_tables
 from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import with_changes
+from fredsim.runs.single.warming import OneRun
 from fredsim.runs.verify.verify import DifferenceError, on_backend, repeat_all
 
 __all__ = ["has_rows_alone", "missing_rows", "rows_difference", "verify_rows"]
@@ -78,7 +79,7 @@ def verify_rows(
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class Row(OneRun):
     """A row of runs.csv, whose run is to be repeated."""
 
     name: str

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import differing, read_document
-from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import FIGURE_KEYS, Experiment
+from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import OutputError
 from fredsim.runs.folder.result import Result, result_of
 from fredsim.runs.folder.tables import SweepTables, as_recorded, outcome_values, recorded_rows
@@ -29,7 +29,7 @@ def recorded_expansion(folder: Path) -> Expansion:
     if not os.path.lexists(folder / "sweep.yaml"):
         raise OutputError(f"{folder / 'sweep.yaml'}: is gone; put it back, or run the sweep again")
     if os.path.lexists(folder / "config.yaml"):
-        raise OutputError(f"{folder / 'config.yaml'}: is none that a sweep writes; take it away")
+        raise OutputError(f"{folder / 'config.yaml'}: is not written by a sweep; remove it")
     return open_expansion(str(folder))
 
 

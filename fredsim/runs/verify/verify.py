@@ -18,21 +18,24 @@ from typing import Any, TypeVar
 
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, config_digest, exchange_keys
+from fredsim.config.models import recorded
 from fredsim.errors import FredsimError, OutputError
 from fredsim.plugins.arrays import same
 from fredsim.plugins.modules import look_as_recorded
 from fredsim.plugins.states import State
 from fredsim.plugins.user_code import code_changes, user_code_digests
 from fredsim.runs.checkpoint.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
-from fredsim.runs.folder.record import file_changes, record_difference
+from fredsim.runs.folder.record import file_changes, record_difference, recorded_module
 from fredsim.runs.folder.results import Result, load
 from fredsim.runs.folder.run_files import first_line, read_recorded
 from fredsim.runs.many.runner import stop_on_interrupt
 from fredsim.runs.processes.observer import Monitor, Observer
-from fredsim.runs.processes.processes import Processes, ProcessTask
+from fredsim.runs.processes.process import ProcessTask
+from fredsim.runs.processes.processes import Processes
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_experiment
-from fredsim.runs.single.prepared import model_files, prepare
+from fredsim.runs.single.prepared import prepare
+from fredsim.runs.single.warming import OneRun
 from fredsim.runs.verify.differences import check, difference
 from fredsim.system.files import read_bytes
 
@@ -134,8 +137,9 @@ def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: M
     It is a single piece if this code can continue from none of them, or if another backend than the recorded one is to
     be used. Damaged checkpoints are reported to the monitor.
     """
+    experiment = recorded_experiment(result, backend)
     if backend is not None:
-        return [Piece(result.folder, None, None, root, backend)]
+        return [Piece(result.folder, experiment, None, None, root, backend)]
     checkpoints, identity = Checkpoints(result.folder), identity_of(result, root)
     whole: list[int | None] = []
     for iteration in checkpoints.iterations:
@@ -145,17 +149,18 @@ def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: M
             whole.append(checkpoints.read(iteration, identity).iteration)
         except OutputError as error:
             monitor.note(str(error))
-    return [Piece(result.folder, begin, end, root) for begin, end in pairwise([None, *whole, None])]
+    return [Piece(result.folder, experiment, begin, end, root) for begin, end in pairwise([None, *whole, None])]
 
 
-@dataclass(frozen=True)
-class Piece:
+@dataclass(frozen=True, eq=False)
+class Piece(OneRun):
     """A part of a recorded run that is to be repeated, from the checkpoint at iteration `begin` to that at `end`.
 
     `begin` None is the beginning of the run, `end` None its end.
     """
 
     folder: Path
+    experiment: Experiment
     begin: int | None
     end: int | None
     root: str | os.PathLike[str] | None
@@ -223,8 +228,11 @@ def first_unequal(one: State, other: State) -> str:
 def identity_of(result: Result, root: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Return the identity that a run's checkpoints must have for this code to continue from them as the run did."""
     experiment, summary = recorded_experiment(result), result.summary
-    code = user_code_digests(experiment.plain())
-    return identity_of_run(experiment, summary["backend"], summary["path"], code, model_files(experiment, root))
+    code, files = user_code_digests(experiment.plain()), dict[str, str]()
+    if experiment.model.user_code:
+        model = prepare(experiment, root).model
+        code, files = code | dict(model.code), dict(model.files)
+    return identity_of_run(experiment, summary["backend"], summary["path"], code, files)
 
 
 def recorded_experiment(result: Result, backend: str | None = None) -> Experiment:
@@ -240,7 +248,8 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
         changed_keys |= {"dispatcher": exchange_keys(config.data["dispatcher"]) | trace, "path": "auto"}
         if _stopped_at(result) is not None and "iterations" in config.data:  # the trace has no more events
             changed_keys["iterations"] = result.summary["iterations"]
-    return open_experiment(config.data | changed_keys, config.place)
+    with recorded(recorded_module(result, config.data)):
+        return open_experiment(config.data | changed_keys, config.place)
 
 
 def on_backend(backend: str | None) -> dict[str, Any]:
@@ -265,8 +274,9 @@ def changes(result: Result, root: Path | None = None) -> list[str]:
     Raises ConfigError, DataError.
     """
     experiment = recorded_experiment(result)
-    found = code_changes(result.summary.get("code", {}), user_code_digests(experiment.plain()))
     prepared = prepare(experiment, root)
+    code = user_code_digests(experiment.plain()) | dict(prepared.model.code)
+    found = code_changes(result.summary.get("code", {}), code)
     found += file_changes(result.summary.get("model_files", {}), prepared.model_files)
     if result.summary.get("data") not in (None, prepared.dataset.digest):
         found.append("the data is another than the run had")

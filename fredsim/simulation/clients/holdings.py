@@ -7,7 +7,7 @@ it holds: the one that the server had when the client fetched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,12 +53,13 @@ class Holdings(Stateful):
         local_steps: int,
         tensors: Sequence[slice],
         pool: Pool,
-        own_steps: bool = False,
+        first_rate: Callable[[int], float] | None = None,
     ) -> None:
         """Let every client hold the initial `params` (P,).
 
         `pushes` is what a client pushes after `local_steps` steps, `tensors` are the tensors' slices of the flat
-        vector, and `pool` allocates the versions' arrays. `own_steps`: clients take steps of their own.
+        vector, and `pool` allocates the versions' arrays. `first_rate` is asked once, with the client that needs it
+        first, for the learning rate that belongs to the initial parameters; None if clients take no steps of their own.
         """
         self._engine = engine
         self._work = LocalWork(engine, len(params), pushes, local_steps)
@@ -75,8 +76,9 @@ class Holdings(Stateful):
         self._under_way = [start] * clients
         self._fetched = [] if wait else [start] * clients
         self._held = self._under_way if wait else self._fetched  # the list in which a fetch replaces the version
-        names = self._lists() if own_steps else ()
-        self._rates = {name: np.full(clients, np.nan) for name in names}  # of these lists, by client; see `start_rates`
+        names = () if first_rate is None else self._lists()
+        self._first_rate = first_rate
+        self._rates = {name: np.full(clients, np.nan) for name in names}  # of these lists, by client
 
     def timestamp(self, client: int) -> int:
         """Return the timestamp of the version that the task under way started from."""
@@ -93,19 +95,16 @@ class Holdings(Stateful):
         """Return the parameters (P,) that the task under way started from; MARGIN floats behind them are readable."""
         return self._under_way[client].params
 
-    @property
-    def lacks_rates(self) -> bool:
-        """Whether clients take steps of their own, and the learning rate of the initial parameters is not known yet."""
-        return bool(self._rates) and bool(np.isnan(self._rates["under_way"][0]))
-
-    def start_rates(self, rate: float) -> None:
-        """Let this be the learning rate that belongs to the initial parameters, which all clients still hold."""
-        for rates in self._rates.values():
-            rates[...] = rate
-
     def rate(self, client: int) -> float:
-        """Return the learning rate of the client's own steps in the task under way; only if it takes such steps."""
-        return float(self._rates["under_way"][client])
+        """Return the learning rate of the client's own steps in the task under way; 0 if it takes no such steps."""
+        if self._first_rate is None:
+            return 0.0
+        rate = float(self._rates["under_way"][client])
+        if np.isnan(rate):  # all clients still hold the initial parameters
+            rate = self._first_rate(client)
+            for rates in self._rates.values():
+                rates[...] = rate
+        return rate
 
     def begin(self, client: int) -> None:
         """Let a client that does not wait begin its next task, from the version that it holds now."""

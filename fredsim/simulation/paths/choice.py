@@ -37,7 +37,7 @@ class Choice:
 
 
 def choose_path(
-    wanted: PathName,
+    wanted: PathName | Literal["live"],
     backend: Backend,
     contract: Contract,
     protocol: Protocol,
@@ -45,6 +45,7 @@ def choose_path(
     *,
     probed: bool,
     why_whole: str,
+    queues: bool = True,
     reacts: bool = False,
     may_give_up: bool = False,
     in_updates: bool = False,
@@ -52,12 +53,13 @@ def choose_path(
     """Return the path of a run of about `events` events (None: unknown).
 
     `probed`: the true B-staleness is measured. `why_whole`: why the engine can only form whole gradients; '' if it can
-    also apply a rule while it forms them. `reacts`: what is computed affects who arrives when. `may_give_up`: tasks may
-    be given up. `in_updates`: the run's length is given in updates. Raises ConfigError if the path `wanted` cannot
-    compute the run.
+    also apply a rule while it forms them. `queues`: whether it can queue whole windows on a device. `reacts`: what is
+    computed affects who arrives when. `may_give_up`: tasks may be given up. `in_updates`: the run's length is given in
+    updates. Raises ConfigError if the path `wanted` cannot compute the run.
     """
+    if wanted == "live":
+        return Choice("live", "clients are real")
     why_snapshots = _first(
-        why_whole,
         _why_snapshots(contract, protocol),
         "a task may be given up" if may_give_up else "",
         "how long a fetch takes depends on whether it passes" if reacts else "",
@@ -67,10 +69,10 @@ def choose_path(
     why_not_whole = _why_not_hand(contract, protocol, in_updates=in_updates)  # matters only if there is no rule
     obstacles: dict[PathTaken, str] = {}  # by path, the fastest first, why it cannot be taken: "" if it can
     if backend == "numba":
-        obstacles["hand"] = _first(why_snapshots, why_not_known, why_not_rule and why_not_whole)
-        obstacles["fused"] = why_not_rule
+        obstacles["hand"] = _first(why_whole, why_snapshots, why_not_known, why_not_rule and why_not_whole)
+        obstacles["fused"] = _first(why_whole, why_not_rule)
     elif backend == "cuda":
-        obstacles["queued"] = _first(why_not_rule, why_not_known)
+        obstacles["queued"] = _first("" if queues else why_whole, why_not_rule, why_not_known)
     obstacles["snapshots"] = ""
     if wanted != "auto":
         why_not = obstacles.get(wanted, f"the backend {backend} has no such path")

@@ -1,25 +1,23 @@
-"""The path `snapshots`, one event at a time, keeping each event's details, to compare two runs event by event."""
+"""Keeps the details of each event, to compare two runs event by event."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.simulation.clients.outbox import PendingPush
-from fredsim.simulation.paths.choice import Choice
-from fredsim.simulation.paths.loop import Parts
-from fredsim.simulation.paths.snapshots import Snapshots
+from fredsim.simulation.clients.pushes import EventObserver
 
-__all__ = ["EVENT_PARTS", "DetailedSnapshots", "EventDetails"]
+__all__ = ["EVENT_PARTS", "EventDetails", "LastEvent"]
 
 #: The fields of EventDetails that two runs are compared by, in the order in which they come about.
 EVENT_PARTS = ("order", "minibatch", "gradient", "push", "update")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class EventDetails:
     """What happened at one event."""
 
@@ -40,24 +38,24 @@ class EventDetails:
         return self.order[0]
 
 
-class DetailedSnapshots(Snapshots):
-    """The path `snapshots`, asked for one event at a time; `event` has the details of the last event."""
+class LastEvent(EventObserver):
+    """Keeps the details of the last event."""
 
-    event: EventDetails
+    details: EventDetails
 
-    def __init__(self, parts: Parts, choice: Choice) -> None:
-        super().__init__(parts, choice)
-        self._minibatches_of: dict[int, Any] = {}  # by client: the samples (k, µ) of its task that has not arrived yet
+    def __init__(self) -> None:
+        self._minibatches: dict[int, NDArray[np.int64]] = {}  # by client: those of its task that has not arrived yet
 
-    def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> Any:
-        found = super()._compute(clients, rows)
-        self._minibatches_of[clients[0]] = rows[0].copy()
-        return found
+    def computed(self, clients: Sequence[int], rows: NDArray[np.int64]) -> None:
+        """Keep each client's samples."""
+        self._minibatches |= {client: samples.copy() for client, samples in zip(clients, rows, strict=True)}
 
-    def _arrive(self, client: int, pending: PendingPush) -> tuple[int, ...]:
-        order = client, self._holdings.timestamp(client), self.time
-        minibatch, gradient = self._minibatches_of.pop(client), np.asarray(pending.push).copy()
+    def arrives(self, client: int, timestamp: int, time: int, pending: PendingPush) -> None:
+        """Keep who arrives, and with what."""
+        gradient = np.asarray(pending.push).copy()
         push = None if pending.message is None else np.asarray(pending.message.push).copy()
-        found = super()._arrive(client, pending)
-        self.event = EventDetails(order, minibatch, gradient, push, np.asarray(self._server.params).copy())
-        return found
+        self.details = EventDetails((client, timestamp, time), self._minibatches.pop(client), gradient, push, gradient)
+
+    def arrived(self, iteration: int, params: NDArray[np.float32]) -> None:
+        """Keep the parameters."""
+        self.details.update = np.asarray(params).copy()

@@ -7,7 +7,6 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import FusedEngine
 from fredsim.numerics.verdicts import ALLOWED, DIVERGED, UNDECIDED
 from fredsim.plugins.states import State
 from fredsim.simulation.clients.passes_ahead import PassesAhead
@@ -47,11 +46,11 @@ class Fused(Snapshots):
         protocol = parts.protocol
         #: Whether a refused fetch changes nothing for the client, so that it may arrive again in the same window.
         self._may_return = protocol.wait and not protocol.fred_timestamps
-        server, engine = self._server.elementwise, cast(FusedEngine, self._engine)
+        server = self._server.elementwise
         gate = protocol.fetch_gate
         watched = self._server.contract.deviation if gate is not None and gate.needs_statistics else ""
         arrays = [server.params, *server.state_of(0)]
-        self._executor = engine.fused_executor(self._server.rule, arrays, watched, self._window)
+        self._executor = self._engine.fused_executor(self._server.rule, arrays, watched, self._window)
         self._passes_ahead = PassesAhead(self._executor, self._window)
 
     def _warm(self) -> None:

@@ -1,29 +1,28 @@
 """A live run: real worker processes compute the clients' gradients, and the order in which they finish is the order.
 
 The server's side is that of a simulated run on the path `snapshots`: the same server, gates, compressor, recorder and
-rows. Only who arrives when, and what it pushes, comes from the workers, which are
-called the crew.
+rows. Only who arrives when (LiveDispatcher), and what it pushes (LivePushes), comes from the workers, which are called
+the crew.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order, Timeline
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.states import State
-from fredsim.simulation.clients.outbox import PendingPush
-from fredsim.simulation.paths.choice import Choice
+from fredsim.simulation.clients.holdings import Holdings
+from fredsim.simulation.clients.pushes import EventObserver, Pushes
 from fredsim.simulation.paths.loop import Parts
-from fredsim.simulation.paths.snapshots import Snapshots
 
-__all__ = ["ClientTask", "Crew", "Live", "LiveDispatcher", "StopRequested", "TaskResult"]
+__all__ = ["ClientTask", "Crew", "LiveDispatcher", "LivePushes", "TaskResult", "live_parts"]
 
 Array = NDArray[np.float32]
 
@@ -62,10 +61,6 @@ class TaskResult:
     done: int
     received: int
     worker: str
-
-
-class StopRequested(Exception):  # noqa: N818  it reports a wish, not an error
-    """The run was asked to stop while it waited for a client's task to be done."""
 
 
 class Crew(Protocol):
@@ -138,77 +133,52 @@ class LiveDispatcher(Timeline):
         return Order(client, number, at, ticket, np.maximum(np.minimum(stages, now), 0))
 
     def hold(self, client: int) -> None:
-        """Do nothing: a client computes nothing until `Live` submits its next task."""
+        """Do nothing: a client computes nothing until `LivePushes` gives the crew its next task."""
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Do nothing: `Live` submits the client's next task itself."""
+        """Do nothing: `LivePushes` gives the crew the client's next task itself."""
 
     def restart(self, client: int, size: int | None = None) -> None:
-        """Do nothing: `Live` submits the client's next task itself."""
+        """Do nothing: `LivePushes` gives the crew the client's next task itself."""
 
 
-class Live(Snapshots):
-    """A live run: the path `snapshots`, except that workers compute what clients push."""
+class LivePushes(Pushes):
+    """The pushes of a live run, which workers compute; they are told when a client begins a task."""
 
-    def __init__(self, parts: Parts, choice: Choice, dispatcher: LiveDispatcher, note: Any) -> None:
-        """Take the dispatcher; `note` is called after each event with its iteration, its result and the params (P,)."""
-        super().__init__(parts, Choice("live", "clients are real"))
-        self._window = 1
-        self._keeps_pushes = True  # `note` takes the fingerprint of the push
-        self._live_dispatcher, self._note = dispatcher, note
-        self._numbers = np.zeros(parts.clients, np.int64)  # how many tasks each client has begun
-        self._tickets = 0
-        self._begun = False
+    state_names = ("numbers", "tickets")  # the tasks under way are no part of the state: they are begun again
 
-    def _advance(self, length: Any) -> None:
-        if not self._begun:  # at first all clients begin; after a stop, all that are not held start over
-            self._begun = True
-            self._live_dispatcher.start()
-            held = self._dispatcher.held
-            for client in range(self._parts.clients):
-                if client not in held:
-                    self._submit(client)
-        try:
-            super()._advance(length)
-        except StopRequested:  # no event has happened; the loop checks why
-            return
+    def __init__(self, holdings: Holdings, dispatcher: LiveDispatcher, clients: int) -> None:
+        super().__init__(holdings)
+        self._dispatcher = dispatcher
+        self.numbers = np.zeros(clients, np.int64)  # how many tasks each client has begun
+        self.tickets = 0
+        self._started = False
 
-    def _submit(self, client: int) -> None:
-        params = np.array(np.asarray(self._holdings.params(client)))
-        self._start_rates(client)
-        rate = self._holdings.rate(client) if self._own_steps else 0.0
-        task = ClientTask(client, int(self._numbers[client]), self._tickets, params, rate)
-        self._numbers[client] += 1
-        self._tickets += 1
-        self._live_dispatcher.crew.begin(task)
+    def start(self, clients: Iterable[int]) -> None:
+        """Let the run's clock go on, and these clients begin."""
+        if not self._started:
+            self._started = True
+            self._dispatcher.start()
+            for client in clients:
+                self.begin(client)
 
-    def _begin(self, client: int) -> None:
-        super()._begin(client)
-        self._submit(client)
+    def begin(self, client: int) -> None:
+        """Give a client's next task to the crew."""
+        params, rate = np.array(np.asarray(self._holdings.params(client))), self._holdings.rate(client)
+        task = ClientTask(client, int(self.numbers[client]), self.tickets, params, rate)
+        self.numbers[client] += 1
+        self.tickets += 1
+        self._dispatcher.crew.begin(task)
 
-    def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, list[bool]]:
-        del clients, rows
-        done = self._live_dispatcher.last
+    def compute(self, clients: Sequence[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, Sequence[bool]]:
+        """Return the result that has arrived, of one client."""
+        done = self._dispatcher.last
         assert done is not None
+        self.size = done.size
         return [done.push], done.losses[None], [done.finite]
 
-    def _compress(self, client: int, step: int, push: Array) -> tuple[Array, int]:
-        done = self._live_dispatcher.last
-        assert done is not None
-        return (push, done.size) if done.size else super()._compress(client, step, push)
 
-    def _arrive(self, client: int, pending: PendingPush) -> tuple[int, ...]:
-        done, iteration = self._live_dispatcher.last, self.iteration
-        assert done is not None
-        found = super()._arrive(client, pending)
-        self._note(iteration, done, np.asarray(self._server.params))
-        return found
-
-    def take_state(self) -> State:
-        """Return the state; the tasks under way are not part of it: they are begun again."""
-        return super().take_state() | {"live.numbers": self._numbers.copy(), "live.tickets": self._tickets}
-
-    def put_state(self, state: State) -> None:
-        """Restore the state, with how many tasks have begun."""
-        super().put_state(state)
-        self._numbers[...], self._tickets = state["live.numbers"], int(state["live.tickets"])
+def live_parts(parts: Parts, dispatcher: LiveDispatcher, observer: EventObserver) -> Parts:
+    """Return the parts of a live run: pushes come from the dispatcher's crew, one at a time."""
+    pushes = partial(LivePushes, dispatcher=dispatcher, clients=parts.clients)
+    return replace(parts, path="live", limits=replace(parts.limits, window=1), pushes=pushes, observer=observer)

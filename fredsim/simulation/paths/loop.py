@@ -26,6 +26,8 @@ from fredsim.networks.network import Network
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.simulation.clients.holdings import Holdings
+from fredsim.simulation.clients.pushes import EventObserver, Pushes
 from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
@@ -36,7 +38,7 @@ from fredsim.simulation.schedule.event_log import EventLog
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import Goal, Interval, Length
 
-__all__ = ["Diverged", "Outcome", "Parts", "Simulation", "evaluate"]
+__all__ = ["Diverged", "Outcome", "Parts", "Simulation", "StopRequested", "evaluate"]
 
 Array = NDArray[np.float32]
 Measurements = tuple[tuple[float, float], str, dict[str, float]]
@@ -72,6 +74,10 @@ class Diverged(Exception):  # noqa: N818  it reports an outcome, not an error
         self.iteration = iteration
 
 
+class StopRequested(Exception):  # noqa: N818  it reports a wish, not an error
+    """The run was asked to stop while it waited for a client, before an event had happened."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """What a run is made of; the server, the dispatcher, the gates and the compressor are not started yet."""
@@ -88,7 +94,7 @@ class Parts:
     length: Length
     drawn: Length  # up to where a whole schedule is drawn: what this process is to run, `length` at most
     limits: Limits
-    path: PathName
+    path: PathName | Literal["live"]
     backend: Backend
     interval: Interval
     recorder: Recorder
@@ -100,6 +106,8 @@ class Parts:
     goal: Goal | None = None
     test: bool = False  # whether rows also have the loss and the error over the test data
     measures: Mapping[str, Measure] = field(default_factory=dict)  # functions of the parameters, by column name
+    pushes: Callable[[Holdings], Pushes] = Pushes  # where pushes come from
+    observer: EventObserver | None = None  # is told of each event; only on the path `snapshots`, or live
 
     @property
     def events(self) -> int | None:
@@ -188,10 +196,14 @@ class Simulation:
         if not self._recorder.rows:
             self._record()
         server = self._server
+        self._start()
         while not (self._ended or self._goal_reached) and length.events_left(self.iteration, server.timestamp) != 0:
             if self._parts.stop() or self.iteration == self._parts.stop_at:
                 return "interrupted"
-            self._advance(length)
+            try:
+                self._advance(length)
+            except StopRequested:
+                return "interrupted"
             self._parts.progress(self.iteration, server.timestamp, self._now)
         return "finished"
 
@@ -253,8 +265,11 @@ class Simulation:
         """Return which share of the kernels' time each activity took, by name; None if the path does not measure it."""
         return None
 
+    def _start(self) -> None:
+        """Do what comes before the next events, at the start of the run or after a stop."""
+
     def _advance(self, length: Length) -> None:
-        """Process some events, none beyond the run's length."""
+        """Process some events, none beyond the run's length. Raises StopRequested, Diverged, SimulationError."""
         raise NotImplementedError
 
     @property

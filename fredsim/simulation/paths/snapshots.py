@@ -37,9 +37,6 @@ __all__ = ["Snapshots", "pushes_may_be_cancelled"]
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
-#: The most bytes of the parameters of one window, so that they stay in the cache.
-WINDOW_BYTES = 4 * 2**20
-
 
 def pushes_may_be_cancelled(dispatcher: GuardedDispatcher, contract: Contract) -> bool:
     """Return whether the server may restart clients whose pushes are on their way: if these take time."""
@@ -60,8 +57,9 @@ class Snapshots(Simulation):
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
             wait=wait, pushes=contract.pushes, local_steps=protocol.local_steps, tensors=tensors, pool=self._pool,
-            own_steps=self._own_steps,
+            first_rate=self._first_rate if self._own_steps else None,
         )  # fmt: skip
+        self._pushes, self._observer = parts.pushes(self._holdings), parts.observer
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
             self._server.check = self._holdings.check
         self._warm()
@@ -78,7 +76,8 @@ class Snapshots(Simulation):
             self._clock.call_when_done(self._send_early if self._sends_early else self._note_done)
             if self._log is not None:
                 self._log.early = True
-        self._keeps_pushes = protocol.replica  # whether a push is needed after its update: a replica steps with it
+        #: Whether a push is needed after its update: a replica steps with it.
+        self._keeps_pushes = protocol.replica or parts.observer is not None
         #: Returns how many pushes are certain to come before any client continues, if replies or times decide that.
         self._until_release: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
         if self._sends_early or (self._clock is not None and not contract.holds):
@@ -89,8 +88,8 @@ class Snapshots(Simulation):
         certain = not (contract.cancels or held_differ)
         if self._own_steps and parts.engine.numerics == "native":  # steps of several clients would be one minibatch
             certain = False
-        usual = max(1, min(parts.clients, WINDOW_BYTES // parts.params.nbytes))
-        self._window = parts.engine.fix_window(parts.limits.window if certain else 1, parts.clients, usual)
+        wanted, size = parts.limits.window if certain else 1, parts.params.nbytes
+        self._window = parts.engine.fix_window(wanted, parts.clients, size)
 
     def _check_memory(self) -> None:
         """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
@@ -105,11 +104,10 @@ class Snapshots(Simulation):
         """Return the server's present learning rate, for a client that fetches; None if clients take no own steps."""
         return self._server.rate() if self._own_steps else None
 
-    def _start_rates(self, client: int) -> None:
-        """Ask for the learning rate of the initial parameters before the first of the clients' own steps."""
-        if self._holdings.lacks_rates:
-            self._server.set_event(client, self.iteration)
-            self._holdings.start_rates(self._server.rate())
+    def _first_rate(self, client: int) -> float:
+        """Return the learning rate of the initial parameters, before the first of the clients' own steps."""
+        self._server.set_event(client, self.iteration)
+        return self._server.rate()
 
     def _warm(self) -> None:
         """Compile now, so that compilation is not counted in the run's time."""
@@ -128,7 +126,11 @@ class Snapshots(Simulation):
 
     def _stateful_parts(self) -> dict[str, Stateful]:
         own: dict[str, Stateful] = {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
-        return super()._stateful_parts() | own
+        return super()._stateful_parts() | own | {"live": self._pushes}
+
+    def _start(self) -> None:
+        held = self._dispatcher.held
+        self._pushes.start(client for client in range(self._parts.clients) if client not in held)
 
     def _advance(self, length: Length) -> None:
         """Compute the pushes of the next few arrivals together, then process these events one by one."""
@@ -167,10 +169,11 @@ class Snapshots(Simulation):
             self._record_rows_before(time)
             self.time = self.time if self._goal_reached else time
 
-    def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, list[bool]]:
-        """Return what clients push, their samples' losses, and if all was finite, as Holdings.compute_pushes does."""
-        self._start_rates(clients[0])
-        pushes, losses, finite = self._holdings.compute_pushes(clients, rows)
+    def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, Sequence[bool]]:
+        """Return what clients push, their samples' losses, and if all was finite, as Pushes.compute does."""
+        pushes, losses, finite = self._pushes.compute(clients, rows)
+        if self._observer is not None:
+            self._observer.computed(clients, rows)
         return pushes, losses.copy(), finite  # the recorder keeps losses, and the engine reuses its arrays
 
     def _send_early(self, client: int, number: int, sent: int) -> int:
@@ -234,6 +237,8 @@ class Snapshots(Simulation):
         """
         server, recorder, before, message = self._server, self._recorder, self._server.timestamp, pending.message
         fetched, sent = recorder.fetched, message.size if message else 0
+        if self._observer is not None:
+            self._observer.arrives(client, self._holdings.timestamp(client), self.time, pending)
         self._outbox.arrived(client)
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp
         server.set_event(client, self.iteration)
@@ -275,6 +280,8 @@ class Snapshots(Simulation):
         self.iteration += 1
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
+        if self._observer is not None:
+            self._observer.arrived(self.iteration - 1, server.params)
         fetches, received = map(sub, recorder.fetched, fetched)
         return before, before - started_from, int(sent > 0), fetches, sent, received
 
@@ -290,6 +297,8 @@ class Snapshots(Simulation):
         return self._outbox.offer(client, push, started_from, passes, partial(self._compress, client, step))
 
     def _compress(self, client: int, step: int, push: Array) -> tuple[Array, int]:
+        if size := self._pushes.size:
+            return push, size
         if self._protocol.compressor is None:
             return push, self._server.bytes_of("pushed", push.nbytes)
         return self._protocol.compressor.compress(push, client, step)
@@ -304,6 +313,7 @@ class Snapshots(Simulation):
             if not self._server.contract.built_in:  # it may write into them
                 holdings.give_own(client)
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
+        self._pushes.begin(client)
 
     def _fetch(self, client: int) -> int:
         """Let a client fetch, if the gate allows it; return how many bytes it fetched, 0 if the fetch was dropped."""

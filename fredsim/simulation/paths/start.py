@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -10,7 +11,8 @@ from fredsim.simulation.paths.choice import Choice, choose_path
 from fredsim.simulation.paths.fused import Fused
 from fredsim.simulation.paths.hand import HandByRule, HandWholeGradients
 from fredsim.simulation.paths.loop import Parts, Simulation
-from fredsim.simulation.paths.scheduled import Queued
+from fredsim.simulation.paths.queued import Queued
+from fredsim.simulation.paths.scheduled import Scheduled
 from fredsim.simulation.paths.snapshots import Snapshots, pushes_may_be_cancelled
 from fredsim.simulation.plugins.contract import Contract
 from fredsim.simulation.plugins.protocol import Protocol, check
@@ -20,8 +22,8 @@ from fredsim.simulation.schedule.guarded_clock import GuardedClock
 __all__ = ["arrivals_react", "make_simulation"]
 
 
-def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots] = Snapshots) -> Simulation:
-    """Start the parts and return the run's simulation; `snapshots` is the class that computes the path of that name.
+def make_simulation(parts: Parts) -> Simulation:
+    """Start the parts and return the run's simulation.
 
     Raises ConfigError if the parts do not fit together, SimulationError if a user's part breaks its contract.
     """
@@ -40,15 +42,16 @@ def make_simulation(parts: Parts, snapshots: Callable[[Parts, Choice], Snapshots
     reacts = _configure_clock(parts)
     choice = choose_path(
         parts.path, parts.backend, contract, protocol, parts.events,
-        probed=parts.probe is not None, why_whole=parts.engine.why_whole, reacts=reacts,
-        may_give_up=parts.dispatcher.may_give_up, in_updates=parts.length.updates is not None,
+        probed=parts.probe is not None, why_whole=parts.engine.why_whole, queues=parts.engine.queues,
+        reacts=reacts,         may_give_up=parts.dispatcher.may_give_up, in_updates=parts.length.updates is not None,
     )  # fmt: skip
     paths: dict[str, Callable[[Parts, Choice], Simulation]]
     paths = {
-        "hand": HandWholeGradients if choice.whole else HandByRule,
+        "hand": partial(Scheduled, stretches=HandWholeGradients if choice.whole else HandByRule),
         "fused": Fused,
-        "queued": Queued,
-        "snapshots": snapshots,
+        "queued": partial(Scheduled, stretches=Queued),
+        "snapshots": Snapshots,
+        "live": Snapshots,
     }
     return paths[choice.path](parts, choice)
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 from fredsim.config.choices import DroppedPush
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.guarded import Guarded
-from fredsim.servers.base import Server
+from fredsim.servers.base import Array, Coefficients, Reply, Server, State, Steps
 from fredsim.servers.checks import trusted_rule, why_whole_gradients
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
@@ -25,28 +25,43 @@ from fredsim.simulation.plugins.local_work import PushKind
 from fredsim.simulation.record.recorder import Kind
 from fredsim.simulation.record.server_metrics import check_metrics
 
-__all__ = ["SETTINGS", "SIGNATURES", "Contract", "complete", "read_contract", "without_average"]
+__all__ = ["SETTINGS", "SIGNATURES", "Contract", "ServerMethods", "complete", "read_contract", "without_average"]
 
 #: Keys of the experiment's `dispatcher` section that a server's `gates()` may set itself.
 SETTINGS = ("push", "fetch", "dropped_push", "replica")
-#: The methods that a server may have, and their arguments, which are passed by position.
-SIGNATURES: dict[str, tuple[str, ...]] = {
-    "expect": ("clients",),
-    "init": ("params", "clients"),
-    "apply_update": ("grad", "client_id", "timestamp"),
-    "given_up": ("client_id", "timestamp"),
-    "begins": ("client_id", "params", "timestamp"),
-    "tell_time": ("seconds",),
-    "fetch": ("client_id",),
-    "rate": (),
-    "pushes_until_release": (),
-    "bytes_pushed": (),
-    "bytes_fetched": (),
-    "gates": (),
-    "proxies": ("client_id", "timestamp"),
-    "coefficients": ("t", "staleness"),
-    "take_state": (),
-    "put_state": ("state",),
+
+
+class ServerMethods(Protocol):
+    """The methods that a server may have, and their arguments, which are passed by position: docs/own_server.md."""
+
+    params: Array
+    timestamp: int
+    finite: bool
+    v: Array
+
+    def expect(self, clients: int) -> None: ...  # noqa: D102
+    def init(self, params: Array, clients: int) -> None: ...  # noqa: D102
+    def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None: ...  # noqa: D102
+    def given_up(self, client_id: int, timestamp: int) -> Reply | None: ...  # noqa: D102
+    def begins(self, client_id: int, params: Array, timestamp: int) -> None: ...  # noqa: D102
+    def tell_time(self, seconds: float) -> None: ...  # noqa: D102
+    def fetch(self, client_id: int) -> Array: ...  # noqa: D102
+    def rate(self) -> float: ...  # noqa: D102
+    def pushes_until_release(self) -> int: ...  # noqa: D102
+    def bytes_pushed(self) -> int: ...  # noqa: D102
+    def bytes_fetched(self) -> int: ...  # noqa: D102
+    def gates(self) -> Mapping[str, Any]: ...  # noqa: D102
+    def proxies(self, client_id: int, timestamp: int) -> dict[str, float]: ...  # noqa: D102
+    def coefficients(self, t: Steps, staleness: Steps) -> Coefficients: ...  # noqa: D102
+    def take_state(self) -> State: ...  # noqa: D102
+    def put_state(self, state: State) -> None: ...  # noqa: D102
+
+
+#: By method of a server, the names of its arguments.
+SIGNATURES = {
+    name: tuple(inspect.signature(method).parameters)[1:]
+    for name, method in vars(ServerMethods).items()
+    if not name.startswith("_")
 }
 
 
@@ -122,12 +137,12 @@ def read_contract(server: Any, clients: int) -> Contract:
     own = without_average(server)
     read = InspectedServer(own)
     if read.has("expect"):
-        read.call("expect", clients)
+        read.guard("expect", lambda: own.expect(clients))
     contract = Contract(
         name=type(own).__name__,
         built_in=is_built_in(type(own)),
         derived=isinstance(own, Server),
-        gates=_gates(read),
+        gates=_gates(read, own),
         **_declared_v(own),
     )
     return replace(contract, **_declared(read, own))
@@ -187,11 +202,11 @@ def _declared_v(own: Any) -> dict[str, Any]:
     return {"v": True if inspect.getattr_static(own, "v", None) is not None else None}
 
 
-def _gates(read: Guarded) -> dict[str, Any]:
+def _gates(read: Guarded, own: Any) -> dict[str, Any]:
     """Return the dispatcher settings that the server's `gates()` sets. Raises SimulationError if they are invalid."""
     if not read.has("gates"):
         return {}
-    found = read.call("gates")
+    found = read.guard("gates", lambda: own.gates())
     if not isinstance(found, dict) or not found.keys() <= set(SETTINGS):
         raise read.error("gates", f"returned {found!r}; it must return a dict of {', '.join(SETTINGS)}")
     for key, value in found.items():

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compressors.base import Remembering
-from fredsim.dispatchers.base import Order
+from fredsim.dispatchers.base import Dispatcher, Order
 from fredsim.dispatchers.gates import Gate, Statistics
 from fredsim.dispatchers.gates.budget import Budget
 from fredsim.errors import SimulationError
@@ -39,6 +39,7 @@ class GuardedDispatcher(Guarded):
     #: Whether it is a clock on which tasks may be given up.
     may_give_up = False
     state_names = ("_held",)
+    _inner: Dispatcher
     signatures = {  # noqa: RUF012
         "expect": ("clients",), "init": ("clients", "streams"), "choose": ("step",), "hold": ("client",),
         "release": ("client",),
@@ -53,13 +54,13 @@ class GuardedDispatcher(Guarded):
         #: Whether the class itself comes with fredsim: a user's class derived from one may choose differently.
         self._built_in = is_built_in(type(dispatcher))
         if self.has("expect"):
-            self.call("expect", clients)
+            self.guard("expect", lambda: self._inner.expect(clients))
 
     def choose(self, step: int) -> int:
         """Return the client that arrives at an iteration."""
         self._step = step
         self.set_event(None, step)
-        client = self.call("choose", step)
+        client = self.guard("choose", lambda: self._inner.choose(step))
         if not isinstance(client, INTEGER) or not 0 <= client < self._clients:
             raise self.error("choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
         if client in self._held:
@@ -79,7 +80,7 @@ class GuardedDispatcher(Guarded):
             self._inner.hold(client)
             return
         self.set_event(client, self._step)
-        self.call("hold", client)
+        self.guard("hold", lambda: self._inner.hold(client))
 
     def release(self, client: int) -> None:
         """Let a held client be chosen again."""
@@ -88,7 +89,7 @@ class GuardedDispatcher(Guarded):
             self._inner.release(client)
             return
         self.set_event(client, self._step)
-        self.call("release", client)
+        self.guard("release", lambda: self._inner.release(client))
 
     def put_state(self, state: State) -> None:
         """Restore the state, and hold the clients that were held."""
@@ -153,7 +154,8 @@ class GuardedGate(Guarded):
     def passes(self, step: int, client: int, statistics: Statistics) -> bool | list[bool]:
         """Return whether a copy passes; a list of one bool per tensor if the gate decides tensor by tensor."""
         self.set_event(client, step)
-        passes = self.call("passes", step, client, statistics if self.needs_statistics else self._undeclared)
+        given = statistics if self.needs_statistics else self._undeclared
+        passes = self.guard("passes", lambda: self._inner.passes(step, client, given))
         if isinstance(passes, BOOLEAN):
             return bool(passes)
         mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
@@ -204,7 +206,7 @@ class GuardedCompressor(Guarded):
         """
         self.set_event(client, iteration)
         if self.has("cancelled"):
-            self.call("cancelled", client)
+            self.guard("cancelled", lambda: self._inner.cancelled(client))
         elif not self._built_in and self._has_changed():
             what = "the server cancelled a push on its way, and the class keeps something from push to push; give it a "
             raise self.error("cancelled", f"{what}method cancelled(client) that takes back what that push changed")
@@ -219,13 +221,13 @@ class GuardedCompressor(Guarded):
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Compress a push, float32 (P,); return what the server decodes, float32 (P,), and the bytes transferred."""
         self.set_event(client, step)
-        if not getattr(self._inner, "on_device", False):
-            push = np.asarray(push)
-            if not self._built_in:
-                push = push.view()
-                push.flags.writeable = False  # it is the client's gradient, which the loop may still need
+        on_device = getattr(self._inner, "on_device", False)
+        given = push if on_device else np.asarray(push)
+        if not (on_device or self._built_in):
+            given = given.view()
+            given.flags.writeable = False  # it is the client's gradient, which the loop may still need
         try:
-            result = self.call_lending(push, "compress", push, client, step)
+            result = self.lend(given, "push", "compress", lambda: self._inner.compress(given, client, step))
         except SimulationError as error:
             if "read-only" not in str(error):
                 raise

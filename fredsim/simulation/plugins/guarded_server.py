@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from fredsim.numerics.given_arrays import check_written
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.guarded import INTEGER, Guarded
 from fredsim.servers.elementwise import ElementwiseServer
-from fredsim.simulation.plugins.contract import SIGNATURES, complete, read_contract, without_average
+from fredsim.simulation.plugins.contract import SIGNATURES, ServerMethods, complete, read_contract, without_average
 from fredsim.simulation.plugins.guarded_arrays import checked_array
 from fredsim.simulation.plugins.run_context import RunContext
 from fredsim.simulation.record.recorder import Recorder
@@ -40,6 +40,7 @@ class GuardedServer(Guarded):
     """A server, called with checks, and its contract."""
 
     state_names = ("timestamp", "_held", "_certain")
+    _inner: ServerMethods
 
     def __init__(self, server: Any, clients: int) -> None:
         """Read the contract of a server for this number of clients.
@@ -78,6 +79,8 @@ class GuardedServer(Guarded):
     @property
     def params(self) -> Array:
         """The server's parameters, float32 (P,); a copy if a kernel cannot read the server's own array."""
+        if self.contract.built_in:
+            return self._inner.params
         params: Array = self.get("params", None)
         fits = type(params) is np.ndarray and params.flags.carray
         return params if fits else checked_array(self, params, self._size, "params")
@@ -93,7 +96,7 @@ class GuardedServer(Guarded):
         """Return how many pushes are certain to come before any client is released, for a server that holds clients."""
         count = 1
         if self.contract.pushes_until_release:
-            count = self.call("pushes_until_release")
+            count = self.guard("pushes_until_release", lambda: self._inner.pushes_until_release())
             self.check_count(count, "what pushes_until_release returns")
         if self._checked:
             self._certain = max(self._certain, int(count))
@@ -102,8 +105,7 @@ class GuardedServer(Guarded):
     @property
     def elementwise(self) -> ElementwiseServer:
         """The server itself; only for servers whose update is an elementwise rule."""
-        server: ElementwiseServer = self._inner
-        return server
+        return cast(ElementwiseServer, self._inner)
 
     @property
     def rule(self) -> Rule:
@@ -142,16 +144,17 @@ class GuardedServer(Guarded):
         if not self.contract.rate:
             what = "the clients step by themselves, by the server's learning rate; give the server a method rate()"
             raise self.error("rate", what)
-        rate = self.call("rate")
+        rate = self.guard("rate", lambda: self._inner.rate())
         self._check_number(rate, "the learning rate that rate returns")
         return float(rate)
 
     def bytes_of(self, direction: Literal["pushed", "fetched"], usual: int) -> int:
         """Return the bytes of one push or fetch: `usual`, unless the server counts them itself."""
-        contract = self.contract
+        contract, server = self.contract, self._inner
         if not (contract.bytes_pushed if direction == "pushed" else contract.bytes_fetched):
             return usual
-        count = self.call(f"bytes_{direction}")
+        ask = (lambda: server.bytes_pushed()) if direction == "pushed" else (lambda: server.bytes_fetched())
+        count = self.guard(f"bytes_{direction}", ask)
         self.check_count(count, f"what bytes_{direction} returns")
         return int(count)
 
@@ -185,7 +188,7 @@ class GuardedServer(Guarded):
         if not self.contract.proxies:
             return {}
         self.set_event(client, iteration)
-        found: dict[str, float] = self.call("proxies", client, timestamp)
+        found = self.guard("proxies", lambda: self._inner.proxies(client, timestamp))
         self._proxies = check_proxies(self, found, taken, self._proxies)
         return found
 
@@ -195,12 +198,15 @@ class GuardedServer(Guarded):
         `needed`: the client needs the array afterwards; a user's server, which may write into it, then gets a copy.
         """
         self.set_event(client, iteration)
+        server = self._inner
         if not self._checked:
-            return self._result(self.call("apply_update", grad, client, timestamp), client)
+            reply = self.guard("apply_update", lambda: server.apply_update(grad, client, timestamp))
+            return self._result(reply, client)
         self._before_reply()
-        grad = grad if self.contract.derived else np.asarray(grad)  # a class without our base gets a NumPy array always
-        grad = grad.copy() if needed else grad
-        return self._result(self.call_lending(grad, "apply_update", grad, client, timestamp), client)
+        given = grad if self.contract.derived else np.asarray(grad)  # others get a NumPy array always
+        given = given.copy() if needed else given
+        reply = self.lend(given, "grad", "apply_update", lambda: server.apply_update(given, client, timestamp))
+        return self._result(reply, client)
 
     def given_up(self, client: int, timestamp: int, iteration: int) -> PushResult:
         """Tell the server that a client's task was given up; without a method `given_up` the client just continues.
@@ -212,7 +218,9 @@ class GuardedServer(Guarded):
         self.set_event(client, iteration)
         if self._checked:
             self._before_reply()
-        return self._result(self.call("given_up", client, timestamp), client, pushed=False)
+        return self._result(
+            self.guard("given_up", lambda: self._inner.given_up(client, timestamp)), client, pushed=False
+        )
 
     def _before_reply(self) -> None:
         """Ask how many pushes, this one included, are certain to come before any client is released."""
@@ -280,22 +288,23 @@ class GuardedServer(Guarded):
     def begins(self, client: int, params: Array, timestamp: int, iteration: int) -> None:
         """Tell a server that has `begins` which parameters a client computes its next gradient from."""
         self.set_event(client, iteration)
+        server = self._inner
         if not self._checked:
-            self.call("begins", client, params, timestamp)
+            self.guard("begins", lambda: server.begins(client, params, timestamp))
             return
-        params = params if self.contract.derived else np.asarray(params)
-        self.call_lending(params, "begins", client, params, timestamp)
+        given = params if self.contract.derived else np.asarray(params)
+        self.lend(given, "params", "begins", lambda: server.begins(client, given, timestamp))
 
     def tell_time(self, seconds: float) -> None:
         """Tell a server that has `tell_time` at which time, in seconds, the next push arrives."""
-        self.call("tell_time", seconds)
+        self.guard("tell_time", lambda: self._inner.tell_time(seconds))
 
     def fetch(self, client: int, iteration: int) -> Array:
         """Return the parameters that the client gets: `params` itself, unless the server has a method `fetch`."""
         if not self.contract.fetch:
             return self.params
         self.set_event(client, iteration)
-        given: Array = self.call("fetch", client)
+        given = self.guard("fetch", lambda: self._inner.fetch(client))
         return given if given is self.params else checked_array(self, given, self._size, "what fetch returns")
 
     def changed_params(self, client: int, iteration: int) -> SimulationError:

@@ -43,6 +43,7 @@ class RunContext:
         is given streams, operations and pool first. Raises SimulationError if `init` fails.
         """
         if isinstance(plugin.inner, Configurable):
-            plugin.inner.equip(self.streams, self.operations, self.pool)
-        plugin.call("init", *(own[name] if name in own else getattr(self, name) for name in plugin.signatures["init"]))
+            plugin.inner.bind_runtime(self.streams, self.operations, self.pool)
+        given = [own[name] if name in own else getattr(self, name) for name in plugin.signatures["init"]]
+        plugin.guard("init", lambda: plugin.inner.init(*given))
         plugin.note_start()

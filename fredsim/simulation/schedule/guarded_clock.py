@@ -108,17 +108,16 @@ class OwnDurations(Guarded):
 
     def __call__(self, clients: Integers, numbers: Integers) -> Integers:
         """Return how long these tasks of these clients take, int64 (n,) nanoseconds."""
-        found = []
-        for client, number in zip(clients.tolist(), numbers.tolist(), strict=True):
-            self.where = f"client {client}, task {number}"
-            seconds = self.call("seconds", client, number)
-            if not isinstance(seconds, REAL) or isinstance(seconds, bool) or not 0 < seconds <= math.inf:
-                what = (
-                    f"returned {seconds!r}; it must be a number of seconds above 0, or math.inf for a task without end"
-                )
-                raise self.error("seconds", what)
-            found.append(float(min(seconds, LAST)))  # an integer may exceed float64
-        return as_nanoseconds(found)
+        pairs = zip(clients.tolist(), numbers.tolist(), strict=True)
+        return as_nanoseconds([self._seconds(client, number) for client, number in pairs])
+
+    def _seconds(self, client: int, number: int) -> float:
+        self.where = f"client {client}, task {number}"
+        seconds = self.guard("seconds", lambda: self._inner.seconds(client, number))
+        if not isinstance(seconds, REAL) or isinstance(seconds, bool) or not 0 < seconds <= math.inf:
+            what = f"returned {seconds!r}; it must be a number of seconds above 0, or math.inf for a task without end"
+            raise self.error("seconds", what)
+        return float(min(seconds, LAST))  # an integer may exceed float64
 
     def of(self, client: int, number: int) -> int:
         """Return how long one task takes, in nanoseconds."""
@@ -149,12 +148,12 @@ class OwnClock(Clock):
         """Tell the clock, and the user's object, how many clients there will be."""
         super().expect(clients)
         if self._own.has("expect"):
-            self._own.call("expect", clients)
+            self._own.guard("expect", lambda: self.user_object.expect(clients))
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start the user's object, then the clock."""
         if self._own.has("init"):
-            self._own.call("init", clients, streams)
+            self._own.guard("init", lambda: self.user_object.init(clients, streams))
         super().init(clients, streams)
 
     def _make_durations(self, draws: Draws) -> OwnDurations:

@@ -1,0 +1,79 @@
+"""Vectors of float64: made from vectors of float32, and rounded to such; powers of two; what masks say.
+
++ − × ÷ √, comparisons, absolute value and selection are those of fredsim.jit.vector.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fredsim.jit.lanes import DoublesType, VectorType
+from fredsim.jit.pointers import INT64, lowered
+from fredsim.jit.vector import call_llvm, elementwise, splat
+
+__all__ = ["both", "fill", "narrow", "power_of_two", "some", "truncate", "widen"]
+
+EXPONENT_BIAS = 1023.0
+LOWEST_BIT_1 = 2.0**52  # the lowest bit of a float64 between this and twice as much counts ones
+MANTISSA_BITS = 52
+
+
+@intrinsic
+def widen(typingctx, x):
+    """Return a vector of float32 as one of float64, exactly."""
+    wide = DoublesType(x.lanes)
+    return elementwise(wide(x), lambda b, part: b.fpext(part, ir.VectorType(ir.DoubleType(), part.type.count)))
+
+
+@intrinsic
+def narrow(typingctx, x):
+    """Return a vector of float64 rounded to float32, to nearest even."""
+    near = VectorType(x.lanes)
+    return elementwise(near(x), lambda b, part: b.fptrunc(part, ir.VectorType(ir.FloatType(), part.type.count)))
+
+
+@intrinsic
+def truncate(typingctx, x):
+    """Return x without its fraction, towards zero."""
+    return elementwise(x(x), lambda b, part: call_llvm(b, f"llvm.trunc.v{part.type.count}f64", part.type, part))
+
+
+@intrinsic
+def fill(typingctx, like, number):
+    """Return a vector like another with a number in every lane."""
+    return lowered(like(like, like), lambda b, _, number: number)
+
+
+@intrinsic
+def power_of_two(typingctx, k):
+    """Return 2^k for whole numbers k from −1022 to 1023, and something arbitrary for others."""
+
+    def emit(builder, part):
+        bits = ir.VectorType(INT64, part.type.count)
+        biased = builder.fadd(part, ir.Constant(part.type, [LOWEST_BIT_1 + EXPONENT_BIAS] * part.type.count))
+        shifted = builder.shl(builder.bitcast(biased, bits), splat(builder, INT64(MANTISSA_BITS), part.type.count))
+        return builder.bitcast(shifted, part.type)
+
+    return elementwise(k(k), emit)
+
+
+@intrinsic
+def both(typingctx, one, other):
+    """Return the mask of the lanes in which both masks are true."""
+    return elementwise(one(one, other), lambda b, x, y: b.and_(x, y))
+
+
+@intrinsic
+def some(typingctx, mask):
+    """Return whether a mask is true in any lane."""
+
+    def emit(builder, value):
+        found = ir.Constant(ir.IntType(1), 0)
+        for part in mask.split(builder, value):
+            bits = builder.bitcast(part, ir.IntType(part.type.count))
+            found = builder.or_(found, builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)))
+        return found
+
+    return lowered(types.boolean(mask), emit)

@@ -1,0 +1,175 @@
+"""Functions of each element, sums and products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fredsim.networks.capture.tensors import (
+    Fixed,
+    Tensor,
+    as_float,
+    binary,
+    named,
+    traced,
+)
+from fredsim.networks.capture.values import Builder, Traced, UnsupportedError
+from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.dropout import Dropout
+from fredsim.numerics.ops.operator import Operator
+from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Relu, Scale, Shift, Sigmoid, Silu, Tanh
+
+__all__ = ["dropout", "number", "pointwise", "scaled"]
+
+
+def pointwise(to: Builder, x: Tensor, operator: Operator) -> Traced:
+    """Return the result of an activation."""
+    found = traced(to, x)
+    return replace(found, value=to.add(operator, found.value))
+
+
+@named("relu")
+def relu(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Relu())
+
+
+@named("clamp_min")
+def clamp_min(to: Builder, x: Tensor, low: float) -> Traced:
+    if low != 0:
+        raise UnsupportedError(f"has min={low}", "relu")
+    return relu(to, x)
+
+
+@named("clamp")
+def clamp(to: Builder, x: Tensor, low: float | None = None) -> Traced:
+    if low is None:
+        raise UnsupportedError("has no min", "relu")
+    return clamp_min(to, x, low)
+
+
+@named("leaky_relu")
+def leaky_relu(to: Builder, x: Tensor, negative_slope: float = 0.01) -> Traced:
+    return pointwise(to, x, LeakyRelu(float(negative_slope)))
+
+
+@named("gelu")
+def gelu(to: Builder, x: Tensor, approximate: str = "none") -> Traced:
+    return pointwise(to, x, Gelu("tanh" if approximate == "tanh" else "none"))
+
+
+@named("tanh")
+def tanh(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Tanh())
+
+
+@named("sigmoid")
+def sigmoid(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Sigmoid())
+
+
+@named("silu")
+def silu(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Silu())
+
+
+@named("dropout")
+def dropout(to: Builder, x: Tensor, p: float, train: bool) -> Tensor:
+    """Return the result of dropout, or the tensor itself if it leaves everything."""
+    if not train or p == 0:
+        return x
+    if p >= 1:
+        raise UnsupportedError(f"has p={p}")
+    return pointwise(to, x, Dropout(float(p)))
+
+
+def number(x: Tensor | float) -> float | None:
+    """Return a number, or the only element of a constant, as a float; None for any other tensor."""
+    if isinstance(x, int | float):
+        return float(x)
+    return float(x.values.reshape(-1)[0]) if isinstance(x, Fixed) and x.values.size == 1 else None
+
+
+def scaled(to: Builder, x: Tensor, by: float) -> Tensor:
+    """Return a tensor times a number."""
+    return x if by == 1 else pointwise(to, x, Scale(by))
+
+
+@named("add")
+def add(to: Builder, x: Tensor, other: Tensor | float, alpha: float = 1) -> Tensor:
+    by = number(other)
+    if by is not None:
+        return x if by * alpha == 0 else pointwise(to, x, Shift(by * alpha))
+    if (by := number(x)) is not None:
+        return add(to, scaled(to, _tensor(other), alpha), by)
+    return binary(to, Add(), x, scaled(to, _tensor(other), alpha))
+
+
+def _tensor(x: Tensor | float) -> Tensor:
+    assert not isinstance(x, int | float)
+    return x
+
+
+@named("sub")
+def sub(to: Builder, x: Tensor, other: Tensor | float, alpha: float = 1) -> Tensor:
+    return add(to, x, other, -alpha)
+
+
+@named("rsub")
+def rsub(to: Builder, x: Tensor, other: Tensor | float, alpha: float = 1) -> Tensor:
+    return add(to, scaled(to, x, -alpha), other)
+
+
+@named("neg")
+def neg(to: Builder, x: Tensor) -> Tensor:
+    return scaled(to, x, -1.0)
+
+
+@named("mul")
+def mul(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
+    for one, by in ((x, number(other)), (other, number(x))):
+        if by is not None:
+            return scaled(to, _tensor(one), by)
+    return binary(to, Mul(), x, _tensor(other))
+
+
+@named("div")
+def div(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
+    if (by := number(other)) is not None and by != 0:
+        return scaled(to, x, 1 / by)
+    if isinstance(other, Fixed):
+        return binary(to, Mul(), x, replace(other, values=1 / as_float(other.values)))
+    raise UnsupportedError("divides by something that depends on samples or parameters", "mul")
+
+
+@named("square")
+def square(to: Builder, x: Tensor) -> Traced:
+    return binary(to, Mul(), x, x)
+
+
+@named("pow")
+def power(to: Builder, x: Tensor, exponent: Tensor | float) -> Tensor:
+    if number(exponent) not in {1.0, 2.0}:
+        raise UnsupportedError("has another exponent than 2", "mul")
+    return x if number(exponent) == 1 else square(to, x)
+
+
+@named("masked_fill")
+def masked_fill(to: Builder, x: Tensor, mask: Tensor, value: Tensor | float) -> Traced:
+    by = number(value)
+    if not isinstance(mask, Fixed) or by is None:
+        raise UnsupportedError("has a mask that depends on samples", "masked_fill by a constant mask")
+    hidden = mask.values.astype(bool)
+    kept = binary(to, Mul(), x, replace(mask, values=as_float(~hidden)))
+    return kept if by == 0 else binary(to, Add(), kept, replace(mask, values=as_float(np.where(hidden, by, 0))))
+
+
+@named("where")
+def where(to: Builder, condition: Tensor, x: Tensor, other: Tensor | float) -> Traced:
+    if not isinstance(condition, Fixed):
+        raise UnsupportedError("has a condition that depends on samples", "where by a constant condition")
+    first, by = condition.values.astype(bool), number(other)
+    if by is not None:
+        return masked_fill(to, x, replace(condition, values=~first), by)
+    parts = [(x, first), (_tensor(other), ~first)]
+    return binary(to, Add(), *(masked_fill(to, part, replace(condition, values=~seen), 0) for part, seen in parts))

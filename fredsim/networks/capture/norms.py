@@ -1,0 +1,130 @@
+"""Norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fredsim.networks.capture.tensors import (
+    Fixed,
+    Given,
+    Tensor,
+    as_float,
+    binary,
+    dense,
+    named,
+    tensors_of,
+    traced,
+    whole,
+)
+from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
+from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.norms import BatchNorm, GroupNorm, LayerNorm, RmsNorm
+from fredsim.numerics.ops.operator import Operator
+
+__all__: list[str] = []
+
+
+def _affine(to: Builder, x: Traced, weight: Tensor | None, bias: Tensor | None, shape: Sequence[int]) -> Traced:
+    """Return x·γ + β, for parameters of which one is missing, or that an operator does not take; `shape` is theirs."""
+    for operator, given in ((Mul(), weight), (Add(), bias)):
+        if given is not None:
+            given = to.viewed(traced(to, given), [Size(size) for size in shape])
+            x = binary(to, operator, x, given)
+    return x
+
+
+def _normalized(to: Builder, x: Tensor, operator: Any, weight: Tensor | None, bias: Tensor | None) -> Traced:
+    """Return the result of a norm over channels, whose tensors have one element a channel; `operator` is affine."""
+    both = isinstance(weight, Given) and isinstance(bias, Given) and not (weight.rows or bias.rows)
+    if both:
+        return whole(to, x, operator, tensors_of(weight, bias))
+    found = traced(to, x)
+    channels = (found.sizes[1].count, *[1] * (len(found.dims) - 2))
+    return _affine(to, whole(to, found, replace(operator, affine=False)), weight, bias, channels)
+
+
+@named("group_norm")
+def group_norm(
+    to: Builder,
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Traced:
+    return _normalized(to, x, GroupNorm(num_groups, eps), weight, bias)
+
+
+@named("instance_norm")
+def instance_norm(
+    to: Builder,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    use_input_stats: bool,
+    eps: float,
+) -> Traced:
+    if not use_input_stats:
+        raise UnsupportedError("normalizes by running statistics", "group_norm")
+    return _normalized(to, x, GroupNorm(traced(to, x).sizes[1].count, eps), weight, bias)
+
+
+@named("batch_norm")
+def batch_norm(
+    to: Builder,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    eps: float,
+) -> Traced:
+    if training:
+        return _normalized(to, x, BatchNorm(eps), weight, bias)
+    if not isinstance(running_mean, Fixed) or not isinstance(running_var, Fixed):
+        raise UnsupportedError("normalizes by statistics that are no buffers")
+    found = traced(to, x)
+    shape = (-1, *[1] * (len(found.dims) - 2))
+    r = np.float32(1) / np.sqrt(as_float(running_var.values) + np.float32(eps))
+    apart = binary(to, Add(), found, Fixed(-as_float(running_mean.values).reshape(shape)))
+    normal = binary(to, Mul(), apart, Fixed(r.reshape(shape)))
+    return _affine(to, normal, weight, bias, (found.sizes[1].count, *shape[1:]))
+
+
+@named("layer_norm")
+def layer_norm(
+    to: Builder,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Traced:
+    if len(normalized_shape) == 1 and isinstance(weight, Given) and isinstance(bias, Given):
+        return dense(to, x, LayerNorm(eps), tensors_of(weight, bias))
+    normal = _over_last(to, x, normalized_shape, LayerNorm(eps, affine=False))
+    return _affine(to, normal, weight, bias, normalized_shape)
+
+
+@named("rms_norm")
+def rms_norm(
+    to: Builder, x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Traced:
+    each = float(np.finfo(np.float32).eps) if eps is None else eps
+    if len(normalized_shape) == 1 and isinstance(weight, Given):
+        return dense(to, x, RmsNorm(each), tensors_of(weight, None))
+    normal = _over_last(to, x, normalized_shape, RmsNorm(each, affine=False))
+    return _affine(to, normal, weight, None, normalized_shape)
+
+
+def _over_last(to: Builder, x: Tensor, shape: Sequence[int], operator: Operator) -> Traced:
+    found = traced(to, x)
+    lead = found.sizes[: len(found.dims) - len(shape)]
+    flat = to.viewed(found, [*lead, Size(math.prod(shape))])
+    return to.viewed(dense(to, flat, operator, {}), found.sizes)

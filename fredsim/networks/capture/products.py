@@ -1,0 +1,66 @@
+"""Dense layers, and products of two tensors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from fredsim.networks.capture.tensors import (
+    Given,
+    Tensor,
+    binary,
+    dense,
+    named,
+    traced,
+)
+from fredsim.networks.capture.values import Builder, Traced, UnsupportedError, shown
+from fredsim.networks.capture.views import repeated
+from fredsim.numerics.ops.arithmetic import Add
+from fredsim.numerics.ops.linear import Linear
+from fredsim.numerics.ops.products import MatMul
+
+__all__ = ["linear", "product_of"]
+
+
+@named("linear")
+def linear(to: Builder, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Traced:
+    """Return x·weightᵀ + bias, as torch.nn.functional.linear does."""
+    if isinstance(weight, Given) and weight.rows:
+        own = bias.rows if isinstance(bias, Given) else None
+        if bias is not None and own != weight.rows:
+            return linear(to, x, traced(to, weight), bias)
+        wide = linear(to, x, replace(weight, rows=None), replace(bias, rows=None) if isinstance(bias, Given) else None)
+        return to.sliced(wide, len(wide.dims) - 1, *weight.rows)
+    if not isinstance(weight, Given):
+        turned = traced(to, weight)
+        found = product_of(to, traced(to, x), replace(turned, dims=turned.dims[::-1]))
+        return found if bias is None else binary(to, Add(), found, bias)
+    if bias is not None and (not isinstance(bias, Given) or bias.rows):
+        return binary(to, Add(), linear(to, x, weight), bias)
+    names = {"weight": weight.name} | ({"bias": bias.name} if isinstance(bias, Given) else {})
+    outputs = weight.shape[0]
+    operator = Linear(outputs, bias is not None, "in_out" if weight.turned else "out_in")
+    return dense(to, x, operator, names)
+
+
+def product_of(to: Builder, a: Traced, b: Traced) -> Traced:
+    """Return a·b of traced tensors, as torch.matmul does."""
+    if len(a.dims) < 2 or len(b.dims) < 2:
+        raise UnsupportedError(f"takes a vector: {shown(a)} and {shown(b)}")
+    if b.batch is None and len(b.dims) == 2:
+        rows, kept_dims = to.rows(a)
+        shape = to.shapes[rows]
+        found = to.add(MatMul(), to.reshaped(rows, (math.prod(shape[:-1]), shape[-1])), to.sample_first(b))
+        return to.of_rows(to.reshaped(found, (*shape[:-1], to.shapes[found][-1])), kept_dims)
+    count = max(len(a.dims), len(b.dims))
+    a, b = (replace(x, dims=((),) * (count - len(x.dims)) + x.dims) for x in (a, b))
+    lead = [max(one.count, other.count) for one, other in zip(a.sizes[:-2], b.sizes[:-2], strict=True)]
+    a, b = (repeated(to, x, [*lead, *(size.count for size in x.sizes[-2:])]) for x in (a, b))
+    # Together as with one more dimension, which the other lacks, so that all but the last two are alike.
+    values, dims, kept = to.together(replace(a, dims=(*a.dims, ())), replace(b, dims=(*b.dims[:-2], (), *b.dims[-2:])))
+    left, right = values
+    left = to.reshaped(left, to.shapes[left][:-1])
+    shape = to.shapes[right]
+    right = to.reshaped(right, (*shape[:-3], *shape[-2:]))
+    product = to.add(MatMul(), left, right)
+    return to.of_together(product, (*dims[:-2], ()), [i for i in kept if i < len(dims) - 1])

@@ -1,0 +1,368 @@
+"""Walks what torch.export traced, and builds the graph that computes the same."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from fredsim.errors import one_line
+from fredsim.networks.capture import attention, elements, images, matmul, norms, products, views
+from fredsim.networks.capture.tensors import OPERATORS, Fixed, Given, Result
+from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
+from fredsim.networks.graph import Node
+from fredsim.numerics.ops.operator import Shape
+
+__all__ = ["Program"]
+
+#: Their functions are in OPERATORS once they are imported.
+PARTS = (attention, elements, images, matmul, norms, products, views)
+IGNORED = ("_assert_", "sym_", "_check")  # operators that compute nothing
+CASTS = {"to", "_to_copy", "type_as"}
+#: Arguments that change no number here; training normalizes by the minibatch's own statistics.
+HARMLESS = {
+    "memory_format", "device", "layout", "pin_memory", "non_blocking", "copy", "generator", "dtype", "implicit",
+    "cudnn_enabled", "cudnn_enable", "momentum", "running_mean", "running_var",
+}  # fmt: skip
+RENAMED = {"self": "x", "input": "x", "min": "low"}  # arguments whose names Python or a reader would take for others'
+
+#: Operators whose results need not be float32: integers are numbers of rows.
+OF_INTEGERS = {
+    *CASTS, "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "contiguous", "clone", "select", "slice",
+    "narrow", "expand", "permute", "transpose", "alias", "split", "chunk", "unbind", "t", "cat",
+}  # fmt: skip
+#: What a function may raise for arguments that it was not written for.
+UNKNOWN_CALL = (ValueError, TypeError, LookupError, AttributeError, AssertionError, NotImplementedError)
+SIMILAR = 0.65  # how alike the names of an operator and of its nearest are, at least
+#: What to use instead of operators that are outside of the set, where the most similar name says nothing.
+INSTEAD = {
+    "elu": "gelu", "selu": "gelu", "softplus": "gelu", "mish": "silu", "hardswish": "silu", "relu6": "relu",
+    "hardtanh": "relu", "hardsigmoid": "sigmoid", "prelu": "leaky_relu", "rrelu": "leaky_relu", "conv1d": "conv2d",
+    "conv3d": "conv2d", "conv_transpose2d": "conv2d", "lstm": "scaled_dot_product_attention",
+    "gru": "scaled_dot_product_attention", "rnn_tanh": "scaled_dot_product_attention", "rsqrt": "rms_norm",
+    "sqrt": "rms_norm", "var": "layer_norm", "std": "layer_norm", "max": "max_pool2d", "amax": "max_pool2d",
+    "max_pool1d": "max_pool2d", "adaptive_max_pool2d": "max_pool2d", "avg_pool1d": "avg_pool2d",
+    "adaptive_avg_pool1d": "mean", "feature_dropout": "dropout", "alpha_dropout": "dropout", "einsum": "matmul",
+    "_weight_norm_interface": "layer_norm", "exp": "softmax", "one_hot": "embedding", "fill": "masked_fill",
+}  # fmt: skip
+
+
+#: What is special about operators that have nothing near.
+ABOUT = {
+    "detach": "stops gradients, and fredsim has those of the whole",
+    "log_softmax": "the loss contains: leave it out",
+}
+
+
+class Program:
+    """An exported program of a module, whose first input are the samples."""
+
+    def __init__(self, exported: Any, module: Any) -> None:
+        self._exported, self._module = exported, module
+        self._nodes: list[Any] = list(exported.graph.nodes)
+        first: dict[int, str] = {id(value): name for name, value in module.named_parameters()}
+        self._names = {
+            name: first[id(value)] for name, value in module.named_parameters(remove_duplicate=False)
+        }  # the first name of each parameter, which others may share
+
+    def nodes(self, sample: Shape, tensors: dict[str, Shape]) -> tuple[Node, ...]:
+        """Return the nodes of the graph. Raises UnsupportedError, which names the operator and its layer."""
+        self._to, self._known = Builder(sample, tensors), dict[Any, Any]()
+        self._symbol, needed = None, self._needed()
+        for node in self._nodes:
+            if node in needed and node.op == "placeholder":
+                self._known[node] = self._placeholder(node)
+            elif node in needed and node.op == "call_function":
+                try:
+                    self._call(node)
+                except UnsupportedError as error:
+                    raise UnsupportedError(self._where(node, str(error)), error.instead) from error
+                except UNKNOWN_CALL as error:
+                    text = f"is called in a way that fredsim does not know ({type(error).__name__}: {one_line(error)})"
+                    raise UnsupportedError(self._where(node, text[:200])) from error
+        (output,) = self._outputs()
+        result = self._known[output]
+        if not isinstance(result, Traced) or result.batch is None:
+            raise UnsupportedError("has an output that does not depend on the sample")
+        value = self._to.sample_first(result)
+        nodes = self._to.pruned(value)
+        if not nodes:
+            raise UnsupportedError("returns the sample itself")
+        return nodes
+
+    def _outputs(self) -> list[Any]:
+        """Return the node of the output. Raises UnsupportedError if there are several, or another than a tensor."""
+        (found,) = self._nodes[-1].args
+        if len(found) != 1 or not self._exported.call_spec.out_spec.is_leaf():
+            raise UnsupportedError("returns more than one tensor; let forward return the logits alone")
+        if not isinstance(found[0], torch.fx.Node):
+            raise UnsupportedError("returns a constant")
+        return list(found)
+
+    def _roots(self) -> dict[Any, Any]:
+        """Return, by node, the node that has allocated the memory of its result, as far as schemas say it."""
+        roots: dict[Any, Any] = {}
+        for node in self._nodes:
+            schema = getattr(node.target, "_schema", None)
+            views = node.target is operator.getitem or (schema and any(r.alias_info for r in schema.returns))
+            source = node.args[0] if node.args and isinstance(node.args[0], torch.fx.Node) else None
+            roots[node] = roots[source] if views and source is not None else node
+        return roots
+
+    def _needed(self) -> set[Any]:
+        """Return the nodes that the output depends on, also through memory that others write to."""
+        self._memory = self._roots()
+        needed: set[Any] = set()
+        waiting = self._outputs()
+        while waiting:
+            while waiting:
+                node = waiting.pop()
+                if node not in needed:
+                    needed.add(node)
+                    waiting += node.all_input_nodes
+            used = {self._memory[node] for node in needed}
+            waiting = [
+                node for node in self._nodes if node not in needed and _writes(node) and self._memory[node] in used
+            ]
+        return needed
+
+    def _placeholder(self, node: Any) -> Any:
+        spec = next(spec for spec in self._exported.graph_signature.input_specs if spec.arg.name == node.name)
+        kind, target = spec.kind.name, spec.target
+        if kind == "PARAMETER":
+            name = self._names[target]
+            return Given(name, tuple(self._module.get_parameter(name).shape))
+        if kind == "USER_INPUT":
+            self._symbol = node.meta["val"].shape[0].node.expr
+            return self._to.traced(0)
+        buffers = dict(self._module.named_buffers())
+        value = buffers[target] if target in buffers else self._exported.constants[target]
+        return self._fixed(value)
+
+    @staticmethod
+    def _fixed(value: Any) -> Fixed:
+        if value.dtype in {torch.bfloat16, torch.complex64, torch.complex128}:
+            raise UnsupportedError(f"has a constant of {value.dtype}")
+        return Fixed(value.detach().cpu().numpy())
+
+    def _size(self, size: Any) -> Size:
+        """Return a size that may depend on the number of samples."""
+        if isinstance(size, int):
+            return Size(size)
+        expression = size.node.expr
+        if expression.free_symbols != {self._symbol}:
+            raise UnsupportedError("has a size that depends on data")
+        count = expression.subs(self._symbol, 1)
+        if expression != count * self._symbol:
+            raise UnsupportedError(f"has a size of {expression} for {self._symbol} samples, which mixes them")
+        return Size(int(count), batch=True)
+
+    def _argument(self, value: Any) -> Any:
+        """Return an argument of a call: tensors as they are known, and sizes as numbers."""
+        if isinstance(value, list | tuple):
+            return [self._argument(each) for each in value]
+        if not isinstance(value, torch.fx.Node):
+            return value
+        if value in self._known:
+            return self._known[value]
+        held = value.meta["val"]
+        if isinstance(held, torch.SymInt | int):
+            size = self._size(held)
+            return size if size.batch else size.count
+        raise UnsupportedError("takes a number that depends on data")
+
+    def _call(self, node: Any) -> None:
+        if node.target is operator.getitem:
+            values, index = node.args
+            self._known[node] = self._known[values][index]
+            return
+        name = _name(node)
+        if not isinstance(node.target, torch._ops.OpOverload):
+            if isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
+                return
+            raise UnsupportedError(_of_higher_order(name))
+        if name.startswith(IGNORED) or isinstance(node.meta.get("val"), torch.SymInt):
+            return
+        arguments = self._bound(node)
+        result = self._folded(node, arguments)
+        if result is None:
+            result = self._built(node, name.removesuffix("_") if _writes(node) else name, arguments)
+        if _writes(node):
+            self._write(node, result)
+        self._known[node] = result
+
+    def _bound(self, node: Any) -> dict[str, Any]:
+        """Return the arguments by the names of the schema, and defaults."""
+        found: dict[str, Any] = {}
+        for i, argument in enumerate(node.target._schema.arguments):
+            key = RENAMED.get(argument.name, argument.name)
+            if i < len(node.args):
+                found[key] = self._argument(node.args[i])
+            elif argument.name in node.kwargs:
+                found[key] = self._argument(node.kwargs[argument.name])
+            else:
+                found[key] = argument.default_value
+        return found
+
+    def _folded(self, node: Any, arguments: Mapping[str, Any]) -> Any:
+        """Return the result of an operator on constants alone, which PyTorch computes now; None of another."""
+        given = list(_flat(arguments.values()))
+        if any(isinstance(x, Traced | Given) or (isinstance(x, Fixed) and x.batch is not None) for x in given):
+            return None
+        if torch.Tag.nondeterministic_seeded in node.target.tags:
+            raise UnsupportedError("draws random numbers; only dropout may", "dropout")
+        sizes = [x for x in given if isinstance(x, Size)]
+        batch = None
+        if sizes:
+            value = node.meta["val"]
+            found = [self._size(size) for size in value.shape]
+            places = [i for i, size in enumerate(found) if size == Size(1, batch=True)]
+            if len(places) != 1 or len(sizes) != 1:
+                raise UnsupportedError("depends on the number of samples")
+            (batch,) = places
+        with torch.no_grad():
+            args = [_tensors(self._argument(x)) for x in node.args]
+            kwargs = {key: _tensors(self._argument(x)) for key, x in node.kwargs.items()}
+            result = node.target(*args, **kwargs)
+        if isinstance(result, list | tuple):
+            return tuple(self._fixed(x) for x in result)
+        return Fixed(self._fixed(result).values, batch)
+
+    def _built(self, node: Any, name: str, arguments: dict[str, Any]) -> Result:
+        """Return the result of an operator that depends on samples or parameters."""
+        if name in ABOUT:
+            raise UnsupportedError(ABOUT[name])
+        if torch.Tag.nondeterministic_seeded in node.target.tags and name not in OPERATORS.keys() | INSTEAD.keys():
+            raise UnsupportedError("draws random numbers; only dropout may", "dropout")
+        if node.target.namespace != "aten" or name not in OPERATORS.keys() | CASTS:
+            near = [INSTEAD[name]] if name in INSTEAD else difflib.get_close_matches(name, OPERATORS, 1, SIMILAR)
+            raise UnsupportedError("is not among the operators that fredsim computes itself", *near)
+        self._check_type(node, name)
+        if name in CASTS:
+            found: Result = arguments["x"]
+            if node.meta["val"].is_floating_point() and not node.args[0].meta["val"].is_floating_point():
+                raise UnsupportedError("makes floats of integers", "embedding")
+            return found
+        if name == "view" and isinstance(arguments.get("dtype"), torch.dtype):
+            raise UnsupportedError("reads the bits of numbers as another type")
+        if name != "embedding":  # whose integers are numbers of rows
+            arguments = {key: _as_floats(value) for key, value in arguments.items()}
+        function = OPERATORS[name]
+        known = inspect.signature(function).parameters
+        extra = {"out": self._shape(node), "parts": self._shape(node)}
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
+        given = {key: value for key, value in (arguments | extra).items() if key in known}
+        if "out" not in known and any(isinstance(value, Size) for value in _flat(arguments.values())):
+            raise UnsupportedError("depends on the number of samples")
+        if takes_any:
+            given |= {key: value for key, value in arguments.items() if key not in known}
+        elif "out" not in known and "parts" not in known:
+            self._check_others(node, arguments, known)
+        return function(self._to, **given)
+
+    def _shape(self, node: Any) -> Any:
+        """Return the sizes of a result, or of each of several."""
+        value = node.meta["val"]
+        if isinstance(value, list | tuple):
+            return [[self._size(size) for size in each.shape] for each in value]
+        return [self._size(size) for size in value.shape]
+
+    @staticmethod
+    def _check_others(node: Any, arguments: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+        """Raise UnsupportedError if an argument that a function does not take has an unusual value."""
+        for argument in node.target._schema.arguments:
+            key = RENAMED.get(argument.name, argument.name)
+            value, usual = arguments[key], argument.default_value
+            if key in known or key in HARMLESS or value is None or value is False or value == usual:
+                continue
+            if key == "dilation" and set(value) == {1}:
+                continue
+            raise UnsupportedError(f"has {key}={value}")
+
+    @staticmethod
+    def _check_type(node: Any, name: str) -> None:
+        value = node.meta["val"]
+        for each in value if isinstance(value, list | tuple) else [value]:
+            integers = name in OF_INTEGERS and each.dtype in {torch.int64, torch.int32, torch.uint8, torch.int16}
+            if each.dtype != torch.float32 and not integers:
+                raise UnsupportedError(f"gives {each.dtype}; fredsim computes with torch.float32")
+
+    def _write(self, node: Any, result: Any) -> None:
+        """Let a tensor that an operator has changed in place have its new value, under all its names."""
+        target = node.args[0]
+        before, own = self._known[target], self._memory[target]
+        if own.op == "placeholder" and not isinstance(before, Traced):
+            raise UnsupportedError("changes a parameter or a buffer that it uses")
+        position = {each: i for i, each in enumerate(self._nodes)}
+        for other, root in self._memory.items():
+            if root is not own or other is node or other not in self._known:
+                continue
+            if other is target or self._known[other] == before:
+                self._known[other] = result
+            elif any(position[user] > position[node] for user in other.users):
+                raise UnsupportedError(
+                    "changes a tensor in place of which another view is used later; do not change in place"
+                )
+
+    def _where(self, node: Any, text: str) -> str:
+        """Return the text about a call with the names of its operator and its layer."""
+        name = _name(node)
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path, kind = stack[-1] if stack else ("", "")
+        kind = (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
+        layer = f"its layer '{path.partition('@')[0]}' ({kind})" if path else "its forward"
+        return f"uses {name} in {layer}, which {text}"
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _as_floats(value: Any) -> Any:
+    """Return an argument in which constant integers are floats, as PyTorch takes them beside floats."""
+    if isinstance(value, list):
+        return [_as_floats(each) for each in value]
+    if isinstance(value, Fixed) and value.values.dtype.kind in "iu":
+        return Fixed(value.values.astype(np.float32), value.batch)
+    return value
+
+
+def _tensors(value: Any) -> Any:
+    """Return an argument for PyTorch, for one sample."""
+    if isinstance(value, list):
+        return [_tensors(each) for each in value]
+    if isinstance(value, Size):
+        return value.count
+    return torch.from_numpy(np.array(value.values)) if isinstance(value, Fixed) else value
+
+
+def _writes(node: Any) -> bool:
+    """Return whether an operator changes its first argument."""
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema and schema.arguments and (info := schema.arguments[0].alias_info) and info.is_write)
+
+
+def _name(node: Any) -> str:
+    """Return the name of an operator without its kind and overload."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        namespace, _, name = node.target._schema.name.partition("::")
+        return str(name) if namespace == "aten" else f"{namespace}::{name}"
+    found: Any = getattr(node.target, "__name__", node.target)
+    return str(found)
+
+
+def _of_higher_order(name: str) -> str:
+    if "grad_enabled" in name:
+        return "computes a part of it without gradients (torch.no_grad)"
+    if "autocast" in name:
+        return "computes a part of it with other types (torch.autocast)"
+    return "is not among the operators that fredsim computes itself"

@@ -1,0 +1,133 @@
+"""A network that was captured from a PyTorch module: its graph, and the initial parameters that PyTorch drew.
+
+Both are kept in a run's folder, so that the run can be verified without PyTorch and without the module's code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.networks.graph import Graph
+from fredsim.networks.layout import Layout
+from fredsim.networks.network import Network
+from fredsim.numerics.ops.attention import Attention
+from fredsim.numerics.ops.dropout import Dropout
+from fredsim.numerics.ops.embedding import Embedding
+from fredsim.numerics.ops.views import Permute, Reshape, Slice
+from fredsim.numerics.streams import Streams
+from fredsim.system.tensor_files import parse_tensors
+
+__all__ = ["GRAPH_FILE", "INITIAL_FILE", "CapturedNetwork", "draws_numbers", "lacking_rows"]
+
+GRAPH_FILE, INITIAL_FILE = "graph.json", "initial.safetensors"
+
+
+class CapturedNetwork(Network):
+    """A graph, and its initial parameters, float32 (P,).
+
+    `files` has the SHA-256 of the files that the module's factory has read; `remarks` what was perhaps not meant;
+    `code`, of a network that was read from a run's folder, the SHA-256 of the modules that it was captured from.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        initial: NDArray[np.float32],
+        files: Mapping[str, str] | None = None,
+        remarks: Sequence[str] = (),
+        code: Mapping[str, str] | None = None,
+    ) -> None:
+        self._graph, self._initial = graph, initial
+        self._files, self._remarks, self._code = dict(files or {}), remarks, dict(code or {})
+
+    @classmethod
+    def of_files(
+        cls, graph: bytes, initial: bytes, files: Mapping[str, str] | None = None, code: Mapping[str, str] | None = None
+    ) -> CapturedNetwork:
+        """Return the network of what `saved` returned. Raises ValueError, which names the file and what is wrong."""
+        from fredsim.networks.saved import graph_of_text
+
+        try:
+            found = graph_of_text(graph)
+        except ValueError as error:
+            raise ValueError(f"{GRAPH_FILE}: {error}") from None
+        try:
+            tensors = parse_tensors(initial)
+        except ValueError as error:
+            raise ValueError(f"{INITIAL_FILE}: {error}") from None
+        params = np.empty(found.layout.size, np.float32)
+        if tensors.keys() != dict(found.layout.tensors).keys():
+            raise ValueError(f"{INITIAL_FILE}: its tensors are not those of {GRAPH_FILE}")
+        for name, view in found.layout.split(params).items():
+            given = tensors[name]
+            if given.dtype != np.float32 or given.shape != view.shape:
+                raise ValueError(f"{INITIAL_FILE}: {name} is {given.dtype} {given.shape}, not float32 {view.shape}")
+            view[...] = given
+        return cls(found, params, files, code=code)
+
+    def saved(self) -> dict[str, bytes]:
+        """Return the contents of the files that a run's folder keeps of it, by name."""
+        from safetensors.numpy import save
+
+        from fredsim.networks.saved import text_of_graph
+
+        return {
+            GRAPH_FILE: text_of_graph(self._graph).encode(),
+            INITIAL_FILE: save(self._graph.layout.split(self._initial)),
+        }
+
+    @property
+    def layout(self) -> Layout:
+        """The module's parameters, by their names in PyTorch and in their order."""
+        return self._graph.layout
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self._graph
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """The SHA-256 of the files that the factory has read, by name."""
+        return self._files
+
+    @property
+    def code(self) -> Mapping[str, str]:
+        """The SHA-256 of the modules that a recorded network was captured from, by name."""
+        return self._code
+
+    def initial(self, streams: Streams) -> NDArray[np.float32]:
+        """Return the initial parameters, float32 (P,)."""
+        del streams  # PyTorch has drawn them
+        return self._initial.copy()
+
+    def remarks(self, x: NDArray[Any]) -> Iterator[str]:
+        """Yield what was perhaps not meant."""
+        del x
+        yield from self._remarks
+
+
+def draws_numbers(graph: Graph) -> bool:
+    """Return whether a graph draws random numbers in training."""
+    operators = [node.operator for node in graph.nodes]
+    shares = [operator.p for operator in operators if isinstance(operator, Dropout)]
+    shares += [operator.dropout for operator in operators if isinstance(operator, Attention)]
+    return any(share > 0 for share in shares)
+
+
+def lacking_rows(graph: Graph, *samples: NDArray[Any]) -> str:
+    """Return what is wrong if a sample chooses a row that a table lacks; "" if none does."""
+    of_samples, rows = {0}, list[int]()
+    for value, node in enumerate(graph.nodes, start=1):
+        if isinstance(node.operator, Embedding) and node.inputs[0] in of_samples:
+            rows.append(node.operator.rows)
+        elif isinstance(node.operator, Reshape | Permute | Slice) and node.inputs[0] in of_samples:
+            of_samples.add(value)
+    for x in samples if rows else ():
+        if x.size and not 0 <= x.min() <= x.max() < min(rows):
+            return f"has a table of {min(rows)} rows; samples choose the rows {x.min():g} … {x.max():g}"
+    return ""

@@ -1,0 +1,161 @@
+"""PyTorch modules for the tests of capturing: each is a function of its parameters, written as users write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+Forward = Callable[[Any, Any], Any]
+
+
+class Own(nn.Module):
+    """A module whose forward is a function of it and of the samples."""
+
+    def __init__(self, forward: Forward, width: int = 4) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.first = nn.Parameter(torch.randn(1, 1, width))
+        self.by = nn.Parameter(torch.tensor(0.5))
+        self.matrix = nn.Parameter(torch.randn(width, 3))
+        self.attention = nn.MultiheadAttention(width, 2, batch_first=True)
+        self.joint = nn.LayerNorm((5, width))
+        self.without_bias = nn.LayerNorm(width, bias=False)
+        self.register_buffer("ones", torch.ones(width))
+        self.register_buffer("mask", torch.triu(torch.full((5, 5), -math.inf), 1))
+        self.call = forward
+
+    def forward(self, x: Any) -> Any:
+        """Call the function."""
+        return self.call(self, x)
+
+
+class Plain(nn.Module):
+    """Attention written out, between embeddings and a tied head, as in many tutorials."""
+
+    def __init__(self, tokens: int = 11, block: int = 6, width: int = 8, heads: int = 2) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(tokens, width), nn.Embedding(block, width)
+        self.norm, self.joint = nn.LayerNorm(width), nn.Linear(width, 3 * width, bias=False)
+        self.out, self.head = nn.Linear(width, width), nn.Linear(width, tokens, bias=False)
+        self.head.weight = self.tokens.weight
+        self.heads, self.dropout = heads, nn.Dropout(0.1)
+        self.register_buffer("seen", torch.tril(torch.ones(block, block)))
+
+    def forward(self, x: Any) -> Any:
+        """Map tokens (n, block), integers or floats, to logits (n, block, tokens)."""
+        n, block = x.shape
+        h = self.dropout(self.tokens(x.long()) + self.places(torch.arange(block, device=x.device)))
+        width = h.shape[-1]
+        q, k, v = (
+            part.view(n, block, self.heads, width // self.heads).transpose(1, 2)
+            for part in self.joint(self.norm(h)).split(width, dim=2)
+        )
+        scores = (q @ k.transpose(-2, -1)) / math.sqrt(k.shape[-1])
+        scores = scores.masked_fill(self.seen[:block, :block] == 0, -math.inf)
+        y = self.dropout(functional.softmax(scores, dim=-1)) @ v
+        h = h + self.out(y.transpose(1, 2).contiguous().view(n, block, width))
+        return self.head(h)
+
+
+class Frozen(nn.Module):
+    """Batch normalisation whose statistics stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        self.norm.running_mean.normal_()
+        self.norm.running_var.uniform_(0.5, 2)
+
+    def train(self, mode: bool = True) -> Any:
+        """Keep the norm in evaluation mode."""
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: Any) -> Any:
+        """Normalize the units."""
+        return self.norm(self.dense(x))
+
+
+class Straight(torch.autograd.Function):
+    """ReLU whose gradient passes everywhere."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        """Return max(x, 0)."""
+        del ctx
+        return torch.relu(x)
+
+    @staticmethod
+    def backward(ctx: Any, *errors: Any) -> Any:
+        """Return δ."""
+        del ctx
+        return errors[0]
+
+
+class Encoder(nn.Module):
+    """PyTorch's own transformer layer, with the mean of places and a head."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **options)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Any) -> Any:
+        """Map (n, places, 8) to (n, 3)."""
+        return self.head(self.layer(x).mean(1))
+
+
+class Recurrent(nn.Module):
+    """What fredsim has no operator for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.LSTM(4, 3, batch_first=True), nn.Linear(3, 2)
+
+    def forward(self, x: Any) -> Any:
+        """Map (n, places, 4) to (n, 2)."""
+        return self.head(self.body(x)[0][:, -1])
+
+
+def images(*layers: nn.Module, outputs: int) -> nn.Module:
+    """Return layers on images, and a dense one."""
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(outputs, 3))
+
+
+def overwritten(own: Any, x: Any) -> Any:
+    """Change a tensor by its view, and return the tensor."""
+    y = own.dense(x)
+    y.view(-1, 20).mul_(2)
+    return y
+
+
+def added_in_place(own: Any, x: Any) -> Any:
+    """Change a tensor that has two names."""
+    y = own.dense(x)
+    other = y
+    y += x
+    return other * y
+
+
+def without_gradient(own: Any, x: Any) -> Any:
+    """Compute a part without gradients."""
+    with torch.no_grad():
+        y = own.dense(x)
+    return y + own.dense(x)
+
+
+def shortcut(own: Any, x: Any) -> Any:
+    """Return a wider image with every second place, as some residual networks do."""
+    y = own.dense(x)[:, :, ::2, ::2]
+    return functional.pad(y, (0, 0, 0, 0, 1, 1))
+
+
+def numbered(x: Any) -> Any:
+    """Return the number of each place of samples (n, places, width)."""
+    return torch.arange(x.shape[1])[:, None].expand(x.shape[0], -1, 1)

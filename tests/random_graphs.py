@@ -1,0 +1,174 @@
+"""Random small networks of the operators that have kernels, with samples and parameters, some of them odd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fredsim.data.datasets import Dataset, Split
+from fredsim.networks.graph import Graph, Node
+from fredsim.networks.layout import Layout
+from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.ops.arithmetic import Add
+from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.linear import Linear
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
+from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
+from fredsim.numerics.ops.norms import BatchNorm, GroupNorm
+from fredsim.numerics.ops.operator import Array, Operator
+from fredsim.numerics.ops.pointwise import Relu, Silu
+from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from fredsim.numerics.ops.views import Reshape
+
+__all__ = ["Builder", "dataset", "initial", "random_graph"]
+
+Draw = np.random.Generator
+
+
+class Builder:
+    """Adds nodes one after the other; each operator's tensors are named after its number."""
+
+    def __init__(self, *sample: int) -> None:
+        self.shapes: list[tuple[int, ...]] = [sample]
+        self.nodes: list[Node] = []
+        self.tensors: list[tuple[str, tuple[int, ...]]] = []
+
+    @property
+    def last(self) -> int:
+        """The number of the last value."""
+        return len(self.nodes)
+
+    def add(self, operator: Operator, *inputs: int) -> int:
+        """Add a node that takes the last value, or those named; return its number."""
+        taken = inputs or (self.last,)
+        shapes = [self.shapes[i] for i in taken]
+        shape, wanted = operator.shape(*shapes), operator.tensors(*shapes)
+        names = {role: f"{self.last}.{role}" for role in wanted}
+        self.tensors += [(names[role], wanted[role]) for role in wanted]
+        self.nodes.append(Node(operator, taken, tuple(names.items())))
+        self.shapes.append(shape)
+        return self.last
+
+    def graph(self, loss: Loss, target: tuple[int, ...] = ()) -> Graph:
+        """Return the graph."""
+        return Graph(self.shapes[0], target, tuple(self.nodes), loss, Layout(tuple(self.tensors)))
+
+
+def random_graph(rng: Draw) -> Graph:
+    """Return a graph of one to seven random layers for images, then a dense layer or two."""
+    while True:
+        made = Builder(*map(int, (rng.choice([1, 2, 3, 5, 17]), *rng.integers(1, 12, 2))))
+        try:
+            for _ in range(rng.integers(1, 6)):
+                LAYERS[rng.integers(len(LAYERS))](made, rng)
+        except ValueError:  # a kernel is larger than the image
+            if not made.nodes:
+                continue
+        layout = ("in_out", "out_in")[rng.integers(2)]
+        made.add(Reshape((-1,)))
+        if rng.random() < 0.4:
+            made.add(Linear(int(rng.integers(1, 40)), bool(rng.integers(2)), layout))  # type: ignore[arg-type]
+            made.add(Relu())
+        made.add(Linear(int(rng.integers(2, 12)), bool(rng.integers(2)), layout))  # type: ignore[arg-type]
+        if rng.random() < 0.7:
+            return made.graph(CrossEntropy())
+        return made.graph(MeanSquaredError(), made.shapes[-1])
+
+
+def pair(rng: Draw, low: int, high: int) -> tuple[int, int]:
+    """Return two numbers, often the same."""
+    a, b = map(int, rng.integers(low, high, 2))
+    return (a, a) if rng.random() < 0.5 else (a, b)
+
+
+def conv(made: Builder, rng: Draw) -> None:
+    """Add a convolution of any kind."""
+    channels = made.shapes[-1][0]
+    divisors = [d for d in range(1, channels + 1) if channels % d == 0]
+    groups = int(rng.choice(divisors)) if rng.random() < 0.3 else 1
+    outputs = groups * int(rng.choice([1, 2, 3, 4, 7, 16, 20]))
+    made.add(Conv2d(outputs, pair(rng, 1, 6), pair(rng, 1, 4), pair(rng, 0, 3), groups, bool(rng.integers(2))))
+
+
+def norm(made: Builder, rng: Draw) -> None:
+    """Add a norm, and perhaps what is computed together with it."""
+    channels, affine = made.shapes[-1][0], bool(rng.random() < 0.8)
+    other = int(rng.choice([i for i, shape in enumerate(made.shapes) if shape == made.shapes[-1]]))
+    divisors = [d for d in range(1, channels + 1) if channels % d == 0]
+    before = made.add(
+        GroupNorm(int(rng.choice(divisors)), affine=affine) if rng.random() < 0.6 else BatchNorm(affine=affine)
+    )
+    if rng.random() < 0.5:
+        made.add(Add(), *((before, other) if rng.random() < 0.5 else (other, before)))
+    if rng.random() < 0.7:
+        made.add(Relu())
+
+
+def pool(made: Builder, rng: Draw) -> None:
+    """Add a pooling."""
+    kernel, stride, kind = pair(rng, 1, 4), pair(rng, 1, 4), rng.integers(4)
+    padding = (int(rng.integers(kernel[0] // 2 + 1)), int(rng.integers(kernel[1] // 2 + 1)))
+    if kind < 2:
+        made.add(MaxPool2d(kernel, kernel if rng.random() < 0.5 else stride, padding))
+    elif kind == 2:
+        made.add(AvgPool2d(kernel, stride, padding, count_padding=bool(rng.integers(2))))
+    else:
+        made.add(AdaptiveAvgPool2d(pair(rng, 1, 4)))
+
+
+def add(made: Builder, rng: Draw) -> None:
+    """Add two values of one shape."""
+    same = [i for i, shape in enumerate(made.shapes) if shape == made.shapes[-1]]
+    made.add(Add(), *map(int, rng.choice(same, 2)))
+
+
+def block(made: Builder, rng: Draw) -> None:
+    """Add a residual block."""
+    before, outputs = made.last, int(rng.choice([3, 8, 16]))
+    stride = pair(rng, 1, 3)
+    made.add(Conv2d(outputs, (3, 3), stride, (1, 1), bias=False))
+    made.add(GroupNorm(1))
+    made.add(Relu())
+    made.add(Conv2d(outputs, (3, 3), padding=(1, 1), bias=False))
+    end = made.add(BatchNorm() if rng.random() < 0.3 else GroupNorm(1))
+    shortcut = made.add(Conv2d(outputs, (1, 1), stride, bias=False), before)
+    made.add(Add(), end, shortcut)
+    made.add(Relu())
+
+
+def activation(made: Builder, rng: Draw) -> None:
+    """Add an activation with kernels or one without."""
+    made.add(Relu() if rng.random() < 0.7 else Silu())
+
+
+LAYERS: list[Callable[[Builder, Draw], Any]] = [conv, conv, conv, norm, norm, pool, pool, add, block, activation]
+
+
+def dataset(graph: Graph, rng: Draw, count: int = 40, *, odd: bool = False) -> Dataset:
+    """Return samples and targets that fit a graph; odd samples have zeros of both signs, subnormal and huge numbers."""
+    x = rng.normal(size=(count, *graph.sample)).astype(np.float32)
+    if odd:
+        values = np.array([0.0, -0.0, 1e-42, -3e-39, 1.0], np.float32)
+        x = np.where(rng.random(x.shape) < 0.4, rng.choice(values, x.shape), x)
+        huge = np.where(rng.random(x.shape) < 0.2, rng.choice(np.array([1e30, -2e19, 3e38], np.float32), x.shape), x)
+        x = np.where(rng.random((count, *[1] * len(graph.sample))) < 0.1, huge, x)  # a tenth of the samples
+    y: Array = rng.integers(0, graph.shapes[-1][-1], count)
+    if isinstance(graph.loss, MeanSquaredError):
+        y = rng.normal(size=(count, *graph.target)).astype(np.float32)
+    split = Split(x, y)
+    return Dataset(split, split, Split(x[:17], y[:17]), graph.shapes[-1][-1])
+
+
+def initial(graph: Graph, rng: Draw, *, odd: bool = False) -> Array:
+    """Return parameters, float32 (P,), with MARGIN floats behind them; odd ones as odd samples are."""
+    params = aligned(graph.layout.size + MARGIN)[: graph.layout.size]
+    for view in graph.layout.split(params).values():
+        drawn = rng.normal(size=view.shape) * (1 / np.sqrt(max(1, view[0].size)) if view.ndim > 1 else 1)
+        if odd:
+            values = np.array([0.0, -0.0, 1e-40, 100.0, -0.5])
+            drawn = np.where(rng.random(view.shape) < 0.2, rng.choice(values, view.shape), drawn)
+        view[...] = drawn
+    return params

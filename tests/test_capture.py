@@ -1,0 +1,310 @@
+"""Captured PyTorch modules: their graphs, outputs and gradients by PyTorch in float64, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.errors import ConfigError
+from fredsim.networks.graph import Graph
+from fredsim.networks.zoo.gpt import gpt
+from fredsim.networks.zoo.lenet import lenet
+from fredsim.networks.zoo.resnet import resnet
+from fredsim.networks.zoo.vgg import vgg
+from fredsim.numerics.ops.attention import Attention
+from fredsim.numerics.ops.dropout import Dropout
+from fredsim.numerics.ops.losses.loss import Loss, Losses
+from fredsim.numerics.ops.operator import Array, Shape
+from fredsim.numerics.ops.products import MatMul
+from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # whatever importing it says
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+
+from torch import nn
+from torch.nn import functional
+
+from fredsim import zoo
+from fredsim.networks.capture.module import Captured, capture
+from tests import captured_modules as given
+from tests.captured_modules import Encoder, Own, images
+
+attend = functional.scaled_dot_product_attention
+ROWS, PLACES, IMAGE = (4,), (5, 4), (2, 8, 6)
+
+
+class Along(Loss):
+    """The inner product of outputs and targets, whose error is the target: for gradients of any output."""
+
+    def check(self, output: Shape, target: Shape) -> None:
+        """Take any."""
+
+    def losses(self, output: Array, target: Array) -> Losses:
+        """Return the products."""
+        return Losses((output * target).reshape(len(output), -1).sum(axis=1), target)
+
+
+def refused(text: str) -> ConfigError:
+    return ConfigError(f"model.name: m {text}")
+
+
+def captured(module: Any, x: Array, loss: Loss | None = None) -> Captured:
+    return capture(module, x, (), refused, loss or Along())
+
+
+def samples(shape: Shape, count: int = 4) -> Array:
+    return np.random.default_rng(2).normal(size=(count, *shape)).astype(np.float32)
+
+
+def seeded(make: Callable[[], Any]) -> Any:
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(1)
+        return make()
+
+
+def compare(module: Any, graph: Graph, x: Array) -> None:
+    """Compare the outputs and gradients of a graph with a module's in float64, without dropout."""
+    params = np.concatenate([value.detach().numpy().reshape(-1) for value in module.parameters()])
+    output = graph.forward(params, x).output
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+        if isinstance(part, nn.MultiheadAttention):
+            part.dropout = 0.0
+    module.train().double()
+    wide = torch.from_numpy(x)
+    expected = module(wide.double() if x.dtype == np.float32 else wide)
+    assert output.shape == expected.shape
+    weights = np.random.default_rng(3).normal(size=output.shape).astype(np.float32)
+    np.testing.assert_allclose(output, expected.detach().numpy(), rtol=1e-5, atol=1e-5 * expected.abs().max().item())
+    parameters = list(module.parameters())
+    grads = torch.autograd.grad(
+        (expected * torch.from_numpy(weights)).sum() / len(x), parameters, allow_unused=True, materialize_grads=True
+    )
+    top = max(grad.abs().max().item() for grad in grads)
+    for (name, found), grad in zip(
+        graph.layout.split(graph.gradient(params, x, weights)[0]).items(), grads, strict=True
+    ):
+        np.testing.assert_allclose(found, grad.numpy(), rtol=1e-4, atol=1e-5 * top, err_msg=name)
+
+
+NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
+    "mlp": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(96, 8), nn.ReLU(inplace=True), nn.Linear(8, 3)), IMAGE),
+    "vgg with batch norm": (
+        lambda: images(
+            nn.Conv2d(2, 4, 3, padding="same", bias=False), nn.BatchNorm2d(4), nn.ReLU(inplace=True),
+            nn.MaxPool2d(2), nn.Conv2d(4, 6, 3, padding="valid"), nn.BatchNorm2d(6, affine=False), nn.ReLU(),
+            nn.Dropout(0.3), nn.AdaptiveAvgPool2d((2, 1)), outputs=12,
+        ), IMAGE,
+    ),
+    "groups and pooling": (
+        lambda: images(
+            nn.Conv2d(2, 4, 3, 2, 1, groups=2), nn.GroupNorm(2, 4), nn.SiLU(), nn.InstanceNorm2d(4, affine=True),
+            nn.LeakyReLU(0.2), nn.AvgPool2d(2, ceil_mode=True, count_include_pad=False), nn.Tanh(), nn.Sigmoid(),
+            nn.GELU("tanh"), outputs=16,
+        ), (2, 8, 8),
+    ),
+    "transformer layer": (lambda: Encoder(), (5, 8)),
+    "transformer layer, norm first": (lambda: Encoder(norm_first=True, activation="gelu", dropout=0.0), (5, 8)),
+    "attention with weights": (lambda: Own(lambda own, x: own.attention(x, x, x)[0]), PLACES),
+    "causal attention": (
+        lambda: Own(lambda own, x: own.attention(x, x, x, attn_mask=own.mask, need_weights=False)[0]), PLACES,
+    ),
+    "attention of a learned query": (
+        lambda: Own(lambda own, x: own.attention(own.first.expand(x.shape[0], -1, -1), own.dense(x), x)[0]), PLACES,
+    ),
+    "attention with a bias": (
+        lambda: Own(lambda own, x: attend(x, own.dense(x), x, own.first[0, :, :1])), PLACES,
+    ),
+    "a token before the others": (
+        lambda: Own(lambda own, x: torch.cat([own.first.repeat(x.shape[0], 1, 1), own.dense(x)], 1)), PLACES,
+    ),
+    "numbers": (lambda: Own(lambda own, x: own.dense(x) * own.by - 3 + x / 2 + 2 * own.ones), PLACES),
+    "whole numbers": (
+        lambda: Own(lambda own, x: torch.cat([own.dense(x) * torch.arange(4), given.numbered(x)], 2)), PLACES,
+    ),
+    "norms": (lambda: Own(lambda own, x: own.joint(x) + own.without_bias(functional.rms_norm(x, (4,)))), PLACES),
+    "products": (
+        lambda: Own(
+            lambda own, x: x @ own.matrix
+            + functional.linear(x, own.matrix.t()) + functional.linear(x, own.dense.weight[1:], own.dense.bias[1:])
+            + functional.linear(x, own.dense.weight[:3] * own.by)
+        ), PLACES,
+    ),
+    "products of samples": (lambda: Own(lambda own, x: torch.softmax(own.dense(x) @ x.mT, 1)), PLACES),
+    "in place": (lambda: Own(given.added_in_place), PLACES),
+    "parts": (
+        lambda: Own(
+            lambda own, x: torch.stack([own.dense(x)[:, 1:, None, 1], torch.cat(x.chunk(2, 2)[::-1], 2)[:, :-1, 2:3]])
+            .sum(0).pow(2)
+        ), PLACES,
+    ),
+    "samples on another axis": (lambda: Own(lambda own, x: own.dense(x.transpose(0, 1)).relu().mean(0)), PLACES),
+    "turned": (lambda: Own(lambda own, x: own.dense(x).transpose(0, 1).reshape(5, -1).t().reshape(-1, 4, 5)), PLACES),
+    "every second": (lambda: Own(given.shortcut), (2, 4, 4)),
+    "hidden places": (
+        lambda: Own(lambda own, x: torch.where(own.mask < 0, x @ x.mT, own.dense(x).sum(2, keepdim=True))), PLACES,
+    ),
+    "frozen statistics": (given.Frozen, ROWS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_outputs_and_gradients_are_pytorchs(name: str) -> None:
+    make, shape = NETWORKS[name]
+    module, x = seeded(make), samples(shape)
+    names = [(key, tuple(value.shape)) for key, value in module.named_parameters()]
+    graph = captured(module, x).graph
+    assert list(graph.layout.tensors) == names
+    compare(module, graph, x)
+
+
+GRAPHS: list[tuple[str, Callable[..., Graph], int, Shape, dict[str, Any]]] = [
+    ("lenet", lenet, 4, (2, 16, 18), {}),
+    ("resnet", resnet, 5, (1, 6, 7), {"width": 8}),
+    ("vgg", vgg, 3, (1, 6, 5), {"widths": [4, 6]}),
+    ("gpt", gpt, 11, (5,), {"width": 12, "layers": 2, "heads": 3}),
+]
+
+
+@pytest.mark.parametrize(("name", "graph", "classes", "shape", "options"), GRAPHS, ids=[case[0] for case in GRAPHS])
+def test_the_graphs_of_networks_that_come_with_fredsim_are_those_written_by_hand(
+    name: str, graph: Callable[..., Graph], classes: int, shape: Shape, options: dict[str, Any]
+) -> None:
+    module = seeded(lambda: getattr(zoo, name)(classes, shape, **options))
+    rng, expected = np.random.default_rng(0), graph(classes, shape, **options)
+    x = rng.integers(0, classes, (3, *shape)) if name == "gpt" else samples(shape)
+    assert capture(module, x, expected.target, refused).graph == expected
+
+
+@pytest.mark.parametrize("floats", [False, True])
+def test_attention_that_is_written_out_is_one_operator(floats: bool) -> None:
+    module, x = seeded(given.Plain), np.random.default_rng(0).integers(0, 11, (3, 6))
+    x = x.astype(np.float32) if floats else x
+    graph = captured(module, x).graph
+    operators = [node.operator for node in graph.nodes]
+    (attention,) = [operator for operator in operators if isinstance(operator, Attention)]
+    assert attention == Attention(causal=True, scale=1 / math.sqrt(4), dropout=0.1)
+    assert not any(isinstance(operator, MatMul) for operator in operators)
+    assert operators.count(Dropout(0.1)) == 1
+    assert graph.layout.tensors[0][0] == "tokens.weight"
+    assert "head.weight" not in dict(graph.layout.tensors)
+    assert {node.tensors for node in graph.nodes} >= {(("weight", "tokens.weight"),)}
+    compare(module, graph, x)
+
+
+def test_views_become_as_few_nodes_as_they_need() -> None:
+    module = seeded(lambda: Own(lambda own, x: own.dense(x).view(-1, 5, 2, 2).transpose(1, 2).flatten(1, 2)))
+    operators = [node.operator for node in captured(module, samples(PLACES)).graph.nodes[1:]]
+    assert operators == [Reshape((5, 2, 2)), Permute((1, 0, 2)), Reshape((10, 2))]
+    heads = seeded(lambda: Own(lambda own, x: own.attention(x, x, x, need_weights=False)[0]))
+    nodes = captured(heads, samples(PLACES)).graph.nodes
+    views = [type(node.operator) for node in nodes if isinstance(node.operator, Reshape | Permute | Slice | Cat)]
+    assert views == [Slice, Slice, Slice, *[Reshape, Permute] * 3, Permute, Reshape]
+
+
+def test_modules_are_left_as_they_were(capfd: pytest.CaptureFixture[str]) -> None:
+    module = seeded(NETWORKS["vgg with batch norm"][0]).eval()
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    state = torch.get_rng_state()
+    found = captured(module, samples(IMAGE, 1))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not module.training
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+    assert capfd.readouterr() == ("", "")
+    (remark,) = found.remarks
+    assert remark.startswith("keeps running statistics (1.running_mean, …), which no client pushes")
+
+
+def of_half(own: Any, x: Any) -> Any:
+    return own.dense(x).half()
+
+
+NOT_IN_THE_SET = "which is not among the operators that fredsim computes itself"
+REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
+    "lstm": (given.Recurrent, PLACES, f"uses lstm in its layer 'body' (LSTM), {NOT_IN_THE_SET}; the nearest that it "
+             "does is scaled_dot_product_attention; give numerics: native, by which PyTorch computes it"),
+    "elu": (lambda: nn.Sequential(nn.Linear(4, 3), nn.ELU()), ROWS,
+            f"uses elu in its layer '1' (ELU), {NOT_IN_THE_SET}; the nearest that it does is gelu;"),
+    "flip": (lambda: Own(lambda own, x: own.dense(x).flip(1)), ROWS,
+             f"uses flip in its forward, {NOT_IN_THE_SET}; give numerics: native"),
+    "log_softmax": (lambda: nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), ROWS,
+                    "uses log_softmax in its layer '1' (LogSoftmax), which the loss contains: leave it out; give"),
+    "dilation": (lambda: images(nn.Conv2d(2, 3, 3, dilation=2), outputs=24), IMAGE,
+                 "uses conv2d in its layer '0' (Conv2d), which has dilation=[2, 2]; give numerics: native"),
+    "same": (lambda: images(nn.Conv2d(2, 3, 2, padding="same"), outputs=144), IMAGE,
+             "which has padding 'same' and a kernel of 2×2, which would pad one side more; give"),
+    "ceil": (lambda: images(nn.MaxPool2d(4, ceil_mode=True), outputs=8), IMAGE,
+             "which has ceil_mode=True, and a window that would reach over the edge"),
+    "dropout of channels": (lambda: images(nn.Dropout2d(0.1), outputs=96), IMAGE,
+                            f"uses feature_dropout in its layer '0' (Dropout2d), {NOT_IN_THE_SET}; the nearest "
+                            "that it does is dropout; give"),
+    "draws": (lambda: Own(lambda own, x: own.dense(x) + torch.randn(4)), ROWS,
+              "uses randn in its forward, which draws"),
+    "padding_idx": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Embedding(9, 2, padding_idx=1)), ROWS,
+                    "cannot be captured by torch.export: "),
+    "by data": (lambda: Own(lambda own, x: own.dense(x) if x.sum() > 0 else x), ROWS,
+                "decides by the values of its data (torch.export: data-dependent expression Eq(u0, 1)); give"),
+    "item": (lambda: Own(lambda own, x: own.dense(x) * x[0, 0].item()), ROWS,
+              "uses select in its forward, which takes"),
+    "the number of samples": (lambda: Own(lambda own, x: own.dense(x) / x.shape[0]), ROWS,
+                              "uses div in its forward, which depends on the number of samples; give"),
+    "bits": (lambda: Own(lambda own, x: own.dense(x).view(torch.int32)), ROWS,
+             "uses view in its forward, which reads the bits of numbers as another type; give"),
+    "four samples": (lambda: Own(lambda own, x: own.dense(x).reshape(4, 4)), ROWS,
+                      "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
+    "pairs of samples": (lambda: Own(lambda own, x: own.dense(x).reshape(x.shape[0] // 2, 8)), ROWS,
+                         "uses reshape in its forward, which has a size of (s77//2) for s77 samples, which mixes them"),
+    "mean of samples": (lambda: Own(lambda own, x: own.dense(x) - x.mean(0)), ROWS,
+                        "which is taken over samples; give"),
+    "samples last": (lambda: nn.TransformerEncoderLayer(4, 2, 8), PLACES,
+                     "which attends from sample to sample, as layers without batch_first=True do; the nearest"),
+    "two outputs": (lambda: Own(lambda own, x: (own.dense(x), x)), ROWS,
+                    "returns more than one tensor; let forward return the logits alone; give"),
+    "a dictionary": (lambda: Own(lambda own, x: {"logits": own.dense(x)}), ROWS, "returns more than one tensor"),
+    "the sample": (lambda: Own(lambda own, x: x), ROWS, "returns the sample itself"),
+    "a constant": (lambda: Own(lambda own, x: own.ones * 2), ROWS, "has an output that does not depend on the sample"),
+    "half": (lambda: Own(of_half), ROWS, "uses to in its forward, which gives torch.float16; fredsim computes with"),
+    "buffer": (lambda: Own(lambda own, x: own.dense(x) + own.ones.add_(1)), ROWS,
+               "uses add_ in its forward, which changes a parameter or a buffer that it uses; give"),
+    "a view": (lambda: Own(given.overwritten), PLACES,
+               "which changes a tensor in place of which another view is used later; do not change in place; give"),
+    "evaluation": (lambda: Own(lambda own, x: own.dense(x) * 2 if own.training else own.dense(x)), ROWS,
+                   "computes other things in evaluation than in training, dropout and running statistics apart; a"),
+    "no gradient": (lambda: Own(given.without_gradient), ROWS,
+                    "which computes a part of it without gradients (torch.no_grad); give"),
+    "detached": (lambda: Own(lambda own, x: own.dense(x).detach() + own.dense(x)), ROWS,
+                 "uses detach in its forward, which stops gradients, and fredsim has those of the whole; give"),
+    "own gradient": (lambda: Own(lambda own, x: given.Straight.apply(own.dense(x))), ROWS,
+                     "has another gradient than torch.export's program of it, as with a torch.autograd.Function or a"),
+    "no parameters": (lambda: nn.Flatten(), ROWS, "has no parameters; there is nothing to train"),
+    "double": (lambda: nn.Linear(4, 2).double(), ROWS, "has a parameter 'weight' of torch.float64; parameters must be"),
+    "an error": (lambda: Own(lambda own, x: 1 / 0), ROWS,
+                 "cannot be captured by torch.export: ZeroDivisionError: division by zero; give numerics: native"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    make, shape, says = REFUSED[name]
+    module = seeded(make)
+    with pytest.raises(ConfigError) as caught:
+        captured(module, samples(shape))
+    text = str(caught.value)
+    assert text.startswith("model.name: m ")
+    assert says in text
+    assert "\n" not in text
+    assert len(text) < 420
+    assert capfd.readouterr() == ("", "")
+
+
+def test_outputs_that_do_not_fit_the_loss_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"m gives outputs that do not fit the data: cross_entropy: takes outputs"):
+        capture(seeded(lambda: Own(lambda own, x: own.dense(x))), samples(PLACES), (), refused)

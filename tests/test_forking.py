@@ -1,0 +1,198 @@
+"""The process that forks others for runs: what it loads for all of them, and what ends when."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fredsim.config.choices import Backend
+from fredsim.runs.processes import forking
+from fredsim.runs.processes.process import Process, Started
+from fredsim.runs.processes.worker import Placed
+from fredsim.runs.single import warming
+from fredsim.runs.single.opening import open_expansion
+
+if not forking.FORKS:
+    pytest.skip("processes cannot be forked here", allow_module_level=True)
+
+OwnServer = Callable[[str], str]
+ROOT = Path(__file__).parents[1]
+#: Writes down the process that forked this one, how many threads that has, and who loaded the data; later, some fail.
+NOTING = """
+from fredsim.data.datasets import _load
+if timestamp == 0:
+    names = [path.read_text() for path in pathlib.Path("/proc", str(os.getppid()), "task").glob("*/comm")]
+    threads = len([name for name in names if not name.startswith("jemalloc")])  # which goes on after a fork
+    with open("notes", "a") as file:
+        print(self.lr, os.getppid(), threads, _load.cache_info().misses, _load.cache_info().hits > 0, file=file)
+    if self.lr == 0.3:
+        os.kill(os.getpid(), 9)
+    if self.lr == 0.4:
+        with open("child", "w") as file:
+            print(subprocess.Popen(["sleep", "600"]).pid, file=file)
+"""
+
+
+def own_sweep(folder: Path, source: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "own_noting.py").write_text(f"import os\nimport pathlib\nimport subprocess\n{text}", encoding="utf-8")
+    command = [sys.executable, "-m", "fredsim", "run", str(source), "server.name=own_noting:Plain", *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_one_process_loads_the_data_for_all(jobs: str, small_yaml: Path, own_server: OwnServer, tmp_path: Path) -> None:
+    words = ("sweep={server.lr: [0.1, 0.3, 0.4]}", "iterations=20", "--quiet", "--jobs", jobs, "--out", "out")
+    done = own_sweep(tmp_path, small_yaml, own_server(NOTING), *words)
+    notes = {tuple(line.split()) for line in (tmp_path / "notes").read_text(encoding="utf-8").splitlines()}
+    (forker,) = {forker for _, forker, *_ in notes}
+    assert notes == {(lr, forker, "1", "1", "True") for lr in ("0.1", "0.3", "0.4")}  # loaded once, found by others
+    assert done.stderr.count("failed: the process of the run ended with exit code -9\n") == 1
+    assert len(list(tmp_path.glob("out/*/summary.json"))) == 2
+    child = Path("/proc", (tmp_path / "child").read_text(encoding="utf-8").strip())
+    deadline = time.monotonic() + 60
+    while child.exists():  # it is killed, and the system clears it away soon
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_nothing_of_the_users_is_imported(small_yaml: Path) -> None:
+    experiment = open_expansion(str(small_yaml)).runs[0].experiment
+    server = experiment.server.model_copy(update={"name": "this_module_does_not_exist:Server"})
+    warming.warm_up(experiment.model_copy(update={"server": server}), None)
+    assert experiment.data.load(Path(), 0) is experiment.data.load(Path(), 1)  # it stays loaded
+
+
+COLD = """
+import sys
+from fredsim.runs.single import warming
+from fredsim.runs.single.opening import open_expansion
+
+try:
+    warming.warm_up(open_expansion(sys.argv[1], ["backend=numba"]).runs[0].experiment, None)
+except warming._CompilingError:
+    print("gives up")
+"""
+
+
+def test_nothing_is_compiled_beforehand(small_yaml: Path, tmp_path: Path) -> None:
+    """Compiling takes a minute, and the user is to see it, and to be able to interrupt it."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "FREDSIM_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", COLD, str(small_yaml)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "gives up\n"
+    assert not list(tmp_path.glob("cache/**/*.kernel"))
+
+
+def test_a_device_is_looked_for_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def resolve(backend: str) -> str:
+        asked.append(backend)
+        return "cuda"
+
+    monkeypatch.setitem(sys.modules, "fredsim.cuda", sys)
+    monkeypatch.setattr(warming, "resolve_backend", resolve)
+    find: Callable[[Backend], str] = warming._resolve_backend.__wrapped__
+    assert find("auto") == "cuda"
+    assert asked == []
+    assert find("numpy") == "numpy"
+
+
+@pytest.mark.parametrize(("answer", "found"), [("1 == 1", True), ("1 == 2", False), ("1 / 0", False)])
+def test_a_question_is_asked_in_a_fork(answer: str, found: bool) -> None:
+    assert forking.in_fork(lambda: eval(answer)) is found
+
+
+class Nothing:
+    """A task that does nothing, or waits."""
+
+    alone = True
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+
+    def warm_up(self) -> None:
+        raise ValueError("it is the task that says what is wrong")
+
+    def do(self, *_: object) -> Exception | None:
+        time.sleep(self.seconds)
+        return KeyError(os.getppid())
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[forking.Server]:
+    monkeypatch.setattr(forking, "_servers", [])
+    server = forking._server()
+    yield server
+    forking._kill_servers()
+    server.kill()
+
+
+def forked(task: Nothing) -> Process:
+    process = forking.new_process()
+    process.send(Placed(task))
+    return process
+
+
+def test_a_process_ends_when_it_is_killed_or_let_go_of(server: forking.Server) -> None:
+    one, other, third = forked(Nothing(600.0)), forked(Nothing()), forked(Nothing(600.0))
+    word, error = other.receive()
+    assert (word, *error.args) == ("done", server._process.pid)
+    for process in (one, other):
+        process.kill()
+        with pytest.raises((EOFError, OSError)):
+            process.receive()
+        code = process.close()
+        assert code in {1, -signal.SIGKILL}  # it ends itself when it can read no more, if that is sooner
+        assert process.close() == code
+    server.kill()
+    assert third.close() == -signal.SIGKILL
+    assert forking._server() is not server
+
+
+def test_other_surroundings_need_another_server(server: forking.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = forked(Nothing(0.2))
+    assert forking._server() is server
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
+    another = forking._server()
+    assert another is not server
+    assert running.receive()[0] == "done"  # the first goes on until its processes have ended
+    running.close()
+    assert server._process.wait(60) == 0
+
+
+FORKING = """
+import os
+import fredsim
+
+def run(out):
+    return fredsim.run("small.yaml", ["server.name=own_plain:Plain"], out=out).summary["digest"]
+
+first, second = run("first"), run("second")
+if (child := os.fork()) == 0:
+    os._exit(run("child") != first)
+assert os.waitpid(child, 0)[1] == 0
+assert first == second == run("third")
+"""
+
+
+def test_a_script_that_forks(small_yaml: Path, own_server: OwnServer, tmp_path: Path) -> None:
+    (tmp_path / "own_plain.py").write_text(own_server(""), encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", FORKING], cwd=small_yaml.parent, env=environment, check=True, timeout=300)
+
+
+def test_where_processes_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "FORKS", False)
+    forking.start_early(Nothing())  # does nothing
+    process = forked(Nothing())
+    assert isinstance(process, Started)
+    word, error = process.receive()
+    assert (word, *error.args) == ("done", os.getpid())
+    process.close()
