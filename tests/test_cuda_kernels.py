@@ -18,9 +18,9 @@ if not HAS_CUDA:
 from fredsim.cuda import layers
 from fredsim.cuda.array import upload
 from fredsim.cuda.engine import CudaEngine
-from fredsim.cuda.kernels import unit_of
+from fredsim.cuda.kernels import FOLDER, Unit, make_unit, unit_of
 from fredsim.cuda.launches import Launches
-from fredsim.cuda.machines import machine
+from fredsim.cuda.machines import EMULATED, machine
 
 ROWS = 40
 #: The network's shape, the samples of a minibatch, and the minibatches of a window.
@@ -159,3 +159,25 @@ def test_structures_are_read_from_the_sources() -> None:
     assert found == {
         "x": ("int64", 0), "at": ("int64", 64), "inputs": ("int32", 96), "rows": ("int64", 160), "mu": ("int32", 188),
     }  # fmt: skip
+
+
+@pytest.mark.skipif(not EMULATED, reason="on a device, what such a kernel gives is a matter of chance")
+@pytest.mark.parametrize("number", range(5))
+def test_the_emulation_sees_a_missing_barrier_and_copies_that_are_not_waited_for(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = (FOLDER / "outputs.cu").read_text(encoding="utf-8")
+    waits = "wait_for<STAGES - 2>();"
+    parts = source.replace(waits, waits if number else "wait_for<STAGES - 1>();").split("barrier();")
+    assert len(parts) == 5
+    text = "".join(part + ("" if at == number else "barrier();") for at, part in enumerate(parts[:-1], start=1))
+    changed = make_unit("mistaken outputs", text + parts[-1])
+
+    def chosen(family: str) -> Unit:
+        return changed if family == "outputs" else unit_of(family)
+
+    monkeypatch.setattr(layers, "unit_of", chosen)
+    model, dataset, rows = Mlp((64, 72, 10)), data(64, 10), np.arange(20).reshape(1, 20)
+    held = parameters(model, 1)
+    found, _ = CudaEngine(model, dataset, 20).gradients([upload(held[0])], rows)
+    assert np.asarray(found).tobytes() != GraphEngine(model.graph, dataset).gradients(held, rows)[0].tobytes()

@@ -2,7 +2,8 @@
 //
 // The threads of a block take turns on fibers: one runs until it is done or at a barrier. As long as none meets a
 // barrier, they share one fiber, and a block is a plain loop. Shared memory is full of NaNs when a block begins. What
-// this cannot show are races between threads: NVIDIA's compute-sanitizer does, on a device.
+// this cannot show are races between threads: NVIDIA's compute-sanitizer does, on a device. Copies that go on while the
+// threads compute are done when a thread waits for them, no earlier.
 #include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -40,10 +41,24 @@ static const void* arguments;
 alignas(128) static unsigned char shared_memory[MOST_SHARED];
 #define SHARED(type, name) type* const name = (type*)shared_memory
 
+struct Copy {
+  float* to;
+  const float* from;
+  int count;
+  bool valid;
+};
+struct Copies {  // those that a thread has begun, and where its groups of them end
+  Copy ring[256];
+  unsigned group_end[16], begun, done, groups;
+};
+static Copies copies[MOST_THREADS];
+
 static void run_threads() {  // on a fiber: take one thread after the other
   for (;;) {
     while (next_thread < (int)blockDim.x) {
       threadIdx.x = now->thread = next_thread++;
+      Copies& own = copies[threadIdx.x];
+      own.begun = own.done = own.groups = 0;
       body(arguments);
     }
     now->waits = false;
@@ -142,9 +157,24 @@ DEVICE int read(const int* at) { return *at; }
 DEVICE float* read(float* const* at) { return *at; }
 DEVICE void lower(int* at, int x) { *at = x < *at ? x : *at; }
 DEVICE void raise(int* at, int x) { *at = x > *at ? x : *at; }
-DEVICE void copy4(float* to, const float* from, bool valid) { *to = valid ? *from : 0.0f; }
-DEVICE void copy16(float* to, const float* from, bool valid) {
-  for (int i = 0; i < 4; i++) to[i] = valid ? from[i] : 0.0f;
+
+// ---- copies that go on while the threads compute
+DEVICE void begin_copy(float* to, const float* from, int count, bool valid) {
+  Copies& own = copies[threadIdx.x];
+  if (own.begun - own.done >= 256) abort();
+  own.ring[own.begun++ % 256] = {to, from, count, valid};
 }
-DEVICE void end_group() {}
-template <int N> DEVICE void wait_for() {}
+DEVICE void copy4(float* to, const float* from, bool valid) { begin_copy(to, from, 1, valid); }
+DEVICE void copy16(float* to, const float* from, bool valid) { begin_copy(to, from, 4, valid); }
+DEVICE void end_group() {
+  Copies& own = copies[threadIdx.x];
+  own.group_end[own.groups++ % 16] = own.begun;
+}
+template <int N> DEVICE void wait_for() {
+  Copies& own = copies[threadIdx.x];
+  if (own.groups <= N) return;
+  for (const unsigned end = own.group_end[(own.groups - N - 1) % 16]; (int)(end - own.done) > 0; own.done++) {
+    const Copy& copy = own.ring[own.done % 256];
+    for (int i = 0; i < copy.count; i++) copy.to[i] = copy.valid ? copy.from[i] : 0.0f;
+  }
+}
