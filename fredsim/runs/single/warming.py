@@ -77,7 +77,7 @@ def _resolve_backend(backend: Backend) -> Backend:
     if backend != "auto":
         return backend
     try:
-        import fredsim.cuda  # noqa: F401  PyTorch and Triton, which every run would import otherwise
+        import fredsim.cuda  # noqa: F401  what every run would import otherwise
     except ConfigError:
         return "numba"
     return "cuda" if in_fork(lambda: resolve_backend("auto") == "cuda") else "numba"
