@@ -243,7 +243,7 @@ REFUSED: dict[str, tuple[str, Sequence[str]]] = {
     ),
     "loss": ("data: {name: mishchenko}\nmodel: {name: linear, loss: hinge}", ("model.loss: is 'hinge'",)),
     "init": ("data: {name: mishchenko}\nmodel: {name: linear, init: he}", ("model.init: is 'he'",)),
-    "path": ("data: {name: mishchenko}\nmodel: {name: linear}\npath: hand", ("path is hand; a linear model forms",)),
+    "path": ("data: {name: mishchenko}\nmodel: {name: linear}\npath: hand", ("path is hand; the engine forms whole",)),
     "partition": (
         "data: {name: least_squares}\nmodel: {name: linear}\nclients.partition: {name: dirichlet, alpha: 1}",
         ("clients.partition is dirichlet", "float32, not classes"),

@@ -9,10 +9,8 @@ from fredsim.kernels.mlp.engine import NumbaEngine
 from fredsim.kernels.mlp.pending import slot_bytes
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
 from fredsim.kernels.ops.engine import NumbaGraphEngine
-from fredsim.kernels.squares.linear_engine import NumbaLeastSquares
-from fredsim.kernels.squares.quadratic_engine import NumbaQuadratic
+from fredsim.kernels.quadratic.engine import NumbaQuadratic
 from fredsim.networks.graph import Graph
-from fredsim.networks.linear import is_linear
 from fredsim.networks.mlp import as_mlp
 
 __all__ = ["make_engine", "pending_bytes"]
@@ -24,8 +22,6 @@ def make_engine(graph: Graph, dataset: Dataset, mu: int, threads: int | None) ->
         return NumbaQuadratic(dataset, threads)
     if mlp := as_mlp(graph):
         return NumbaEngine(mlp, dataset, mu, threads)
-    if is_linear(graph):
-        return NumbaLeastSquares(dataset, mu, threads)
     return NumbaGraphEngine(graph, dataset, mu, threads)
 
 

@@ -1,4 +1,4 @@
-"""Kernel of a quadratic's gradients, with their noise; fredsim.kernels.squares.quadratic_engine calls it.
+"""Kernel of a quadratic's gradients, with their noise; fredsim.kernels.quadratic.engine calls it.
 
 The results have the same bits as those of quadratic_gradient, quadratic_noise and quadratic_value of
 fredsim.numerics.squares.

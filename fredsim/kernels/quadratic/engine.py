@@ -11,7 +11,7 @@ from fredsim.compute.quadratic_engine import QuadraticEvaluation
 from fredsim.data.problems import Quadratic
 from fredsim.jit.team import addresses
 from fredsim.kernels.arrays.operations import NumbaOperations
-from fredsim.kernels.squares import quadratic
+from fredsim.kernels.quadratic import passes
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
 
 __all__ = ["NumbaQuadratic"]
@@ -38,7 +38,7 @@ class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
             self._allocate(batches)
         arguments = self._arguments
         arguments.set(batches=batches, held=addresses(held), tasks=np.ascontiguousarray(rows, np.int64))
-        self._team.run(quadratic.gradients, arguments, batches * size * (ELEMENT_COST if self._dataset.noise else 1))
+        self._team.run(passes.gradients, arguments, batches * size * (ELEMENT_COST if self._dataset.noise else 1))
         return self._grads[:batches, :size], self._losses[:batches]
 
     def _allocate(self, batches: int) -> None:
@@ -47,7 +47,7 @@ class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
         stride = -(-data.inputs // floats) * floats
         self._grads, self._losses = aligned(batches, stride), np.empty((batches, 1), np.float32)
         room = 2 * (data.inputs + 1) + MARGIN
-        self._arguments = quadratic.gradients.pack(
+        self._arguments = passes.gradients.pack(
             tasks=0, held=0, batches=0, size=data.inputs, seed=data.seed, noise=np.array([data.noise]),
             losses=self._losses, out=self._grads, out_stride=stride,
             scratch=aligned(self.threads, room, dtype=np.float64), scratch_stride=room,

@@ -1,1 +1,0 @@
-"""Kernels of least squares and of a quadratic."""
