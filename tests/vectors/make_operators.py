@@ -231,6 +231,7 @@ def elements() -> Iterator[str]:
         yield operator(kind, "repeated", [(3, 1, 2), (1, 4, 2)], (3, 4, 2))
         yield operator(kind, "repeated-twice", [(1, 3, 1), (2, 3, 5)], (2, 3, 5))
     yield operator("Dropout", "half", [(3, 5)], (3, 5), u=(3, 5), at=Fraction(1, 2), p=0.5)
+    yield operator("Dropout", "evaluated", [(3, 5)], (3, 5), p=0.5)
     yield operator("Dropout", "tenth", [(31,)], (31,), u=(31,), p=0.1)
     yield operator("Reshape", "plain", [(2, 3, 2)], (4, 3), sizes=(4, -1))
     yield operator("Permute", "plain", [(2, 3, 4)], (4, 2, 3), axes=(2, 0, 1))
@@ -263,6 +264,7 @@ def losses() -> Iterator[str]:
         yield loss("CrossEntropy", f"{name}-ignored", (7, 4), spread(84, 83, -3, 3), some, (7,), **own)
         last = [-1, -1, -1, 2, -1, -1, -1, -1, -1, -1, 0, 1]
         yield loss("CrossEntropy", f"{name}-last", (4, 3), spread(36, 84, -3, 3), last, (4,), **own)
+    yield loss("CrossEntropy", "hardly-smoothed", (5,), far, labels, (), smoothing=1e-20)
     for shape in ((3,), (9, 2)):
         size = 3 * math.prod(shape)
         name = "x".join(map(str, shape))
@@ -271,7 +273,7 @@ def losses() -> Iterator[str]:
         yield loss("BinaryCrossEntropy", f"of-{name}", shape, spread(size, 88, -4, 3), between, shape)
     yield loss("MeanSquaredError", "half", (1,), spread(5, 89, -3, 1), spread(5, 90, -3, 1), (1,), half=True)
     far = f32(*(sign * x for x in (0, 1, 30, 100, 800, 1e30) for sign in (1, -1)))
-    yield loss("BinaryCrossEntropy", "far", (3,), far, [number(FLOAT32, y) for y in (0, 1, 0.25, 1)], (3,))
+    yield loss("BinaryCrossEntropy", "far", (3,), far, f32(0, 0.5, 1, 0.25), (3,))
 
 
 def answers() -> str:

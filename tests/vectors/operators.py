@@ -174,6 +174,8 @@ def both(backs: Callable[..., tuple[Number, Number]], forward: Callable[..., Num
 
 
 def dropout(case: Case) -> Made:
+    if case.u is None:
+        return Made(case.xs[0], [case.d])
     return Made(
         case.xs[0].map(lambda x, v: left(case.o["p"], x, v), case.u),
         [case.d.map(lambda x, v: left(case.o["p"], x, v), case.u)],
