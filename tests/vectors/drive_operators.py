@@ -107,12 +107,28 @@ class Definitions:
 
     drawn = operator
 
+    def meeting(self, samples: int, x: Array, weight: Array, d: Array) -> Answers:
+        graph = meeting_nodes()
+        x, d = (array.reshape(samples, 9, 3) for array in (x, d))
+        return {"y": graph.forward(weight, x).output, "grad": graph.gradient(weight, x, d)[0]}
+
     def loss(self, kind: str, options: str, shapes: str, output: Array, target: Array) -> Answers:
         shape, aim = frozen(json.loads(shapes))
         loss, z, y = loss_of(kind, options), output.reshape(-1, *shape), target.reshape(-1, *aim)
         made, wrong = loss.losses(z, y), loss.wrong(z, y)
         found = {"losses": made.each, "errors": without_sign(made.error), "mean": mean_of(made.error)}
         return found | {"wrong": np.full(len(z), np.nan) if wrong is None else wrong}
+
+
+def meeting_nodes() -> Graph:
+    """Return the network of `meeting`: errors meet in values 1 and 5, and three nodes have one tensor."""
+    tied = (("weight", "weight"),)
+    dense, product = linear.Linear(3, bias=False), arithmetic.Mul()
+    nodes = (
+        Node(dense, (0,), tied), Node(pointwise.Tanh(), (1,)), Node(product, (1, 2)), Node(dense, (3,), tied),
+        Node(arithmetic.Add(), (4, 1)), Node(product, (5, 5)), Node(dense, (6,), tied),
+    )  # fmt: skip
+    return Graph((9, 3), (9, 3), nodes, Given(), Layout((("weight", (3, 3)),)))
 
 
 class Given(Loss):
@@ -157,6 +173,13 @@ class Kernels:
             if f"input{i}" in names and not meet:
                 found[f"dx{i}"] = np.stack([graph.layout.split(own)[f"input{i}"] for own in single])
         return found
+
+    def meeting(self, samples: int, x: Array, weight: Array, d: Array) -> Answers:
+        graph, (x, d) = meeting_nodes(), (array.reshape(samples, 9, 3) for array in (x, d))
+        params = parameters(graph, {"weight": weight.reshape(3, 3)})
+        grads, _ = gradient(graph, Split(x, d), params, np.arange(samples)[None])
+        assert isinstance(graph.loss, Given)
+        return {"y": graph.loss.outputs[0], "grad": grads}
 
     def loss(self, kind: str, options: str, shapes: str, output: Array, target: Array) -> Answers:
         shape, aim = frozen(json.loads(shapes))

@@ -18,7 +18,7 @@ from tests.vectors.contract import Numbers, tree
 from tests.vectors.ieee import FLOAT32, number
 from tests.vectors.losses import LOSSES, wrong_share
 from tests.vectors.make import AWKWARD, SPECIAL, chosen, f32, flat, spread, words
-from tests.vectors.operators import run
+from tests.vectors.operators import meeting, run
 from tests.vectors.records import record
 
 FILE = Path(__file__).with_name("operators.txt")
@@ -30,7 +30,7 @@ HEADER = """\
 # are its inputs, `d` the error of the output. It must answer the output y, the errors dx0, dx1 … of the inputs, in
 # which −0 is written +0, their means over the minibatch, and its gradient of each tensor. `u` are the numbers that
 # dropout draws. A loss answers each sample's loss, the error of its output, their
-# mean, and the share of wrong answers.
+# mean, and the share of wrong answers. `meeting` is a network of seven nodes, of which three have one tensor.
 """
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape]
@@ -239,6 +239,17 @@ def elements() -> Iterator[str]:
     yield operator("Cat", "plain", [(2, 1, 3), (2, 4, 3), (2, 2, 3)], (2, 7, 3), axis=1)
 
 
+def meetings() -> Iterator[str]:
+    for samples in (1, 3):
+        name = f"of-{samples}"
+        x, d = (drawn(name, part, 9 * 3 * samples) for part in (0, 1))
+        w = Box((3, 3), drawn(name, 2, 9))
+        pairs = zip(cut(x, (9, 3)), cut(d, (9, 3)), strict=True)
+        made = [meeting(one, w, error) for one, error in pairs]
+        answers = {"y": flat(y.values for y, _ in made), "grad": means([own.values for _, own in made])}
+        yield record("meeting", name, {"samples": samples, "x": x, "weight": w.values, "d": d}, answers)
+
+
 def loss(kind: str, name: str, shape: Shape, output: Numbers, target: list[Any], aim: Shape, **options: Any) -> str:
     """Return the record of a loss, of the samples' outputs and targets, whose shapes are `shape` and `aim`."""
     samples, size = len(output) // math.prod(shape), math.prod(aim)
@@ -277,7 +288,7 @@ def losses() -> Iterator[str]:
 
 
 def answers() -> str:
-    records = (images, norms, dense, sequences, elements, losses)
+    records = (images, norms, dense, sequences, elements, meetings, losses)
     return "\n".join([HEADER, *(one for part in records for one in part())])
 
 
