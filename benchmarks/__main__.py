@@ -6,7 +6,7 @@
 from the root of the repository; PyTorch and JAX come with `pip install .[bench]`. Tables: contest (against a
 PyTorch loop and a JAX scan), plain (a user's NumPy server), gates (B-FASGD), scale (many clients), evaluation, overhead
 (outside the kernels), dispatch (only the order of a million clients), clocks (a clock, and the record of events),
-networks (an iteration of a transformer, against PyTorch).
+networks (an iteration of LeNet, ResNets, a VGG and transformers, against PyTorch).
 
 The process, with all sides in it, is bound to as many processors as fredsim has threads. The peers have the same number
 of threads: PyTorch by set_num_threads, XLA by the processors that the process may use when XLA starts. Two threads are

@@ -1,78 +1,219 @@
-"""fredsim on a CUDA device compared with fredsim on the CPU: equal digests, and iterations per second.
+"""fredsim on a CUDA device: first whether its bits are the CPU's, then iterations a second beside others.
 
-    python -m benchmarks.device [--iterations N] [--rounds N] [--servers NAME,...] [-o FILE]
+    python -m benchmarks.device [--minutes N] [--servers NAME,...] [-o FILE]
 
-from the root of the repository; this needs `pip install .[cuda]` and a device.
+from the root of the repository, at most ten minutes by default; this needs `pip install .[cuda]` and a device. Beside
+it are fredsim on all cores of the CPU, and, where they are installed with support of the device, JAX and PyTorch
+(benchmarks.device_peers). What there was no time for is left out and said to be. The results are also written to FILE.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from benchmarks.cells import FIGURE_1, HIDDEN, Cell, simulate
-from benchmarks.rounds import alternate, in_brief
 from benchmarks.tables import Table, markdown, say, show
-from fredsim.simulation.paths.engines import resolve_backend
+from fredsim.errors import ConfigError
 from fredsim.system.machine import processor_name
 from fredsim.system.processors import default_threads
 
-#: (λ, µ) and the widths of hidden layers.
+#: (λ, µ) and the widths of hidden layers, and how many iterations a second are to be reached with ASGD on an H100 or
+#: H200 (docs/devices.md).
 SMALL, LARGE = (HIDDEN,), (2000, 2000)
-CELLS = (*((pair, SMALL) for pair in (*FIGURE_1, (1000, 128))), ((32, 4), LARGE), ((100, 128), LARGE))
-BACKENDS = ("numba", "cuda")
+GOALS = {
+    ((128, 1), SMALL): 200_000, ((32, 4), SMALL): 130_000, ((16, 8), SMALL): 80_000, ((4, 32), SMALL): 33_000,
+    ((250, 128), SMALL): 70_000, ((1000, 128), SMALL): 90_000, ((32, 4), LARGE): 18_000, ((100, 128), LARGE): 4_700,
+}  # fmt: skip
+CELLS = tuple(GOALS)
+assert {pair for pair, _ in CELLS} >= set(FIGURE_1)
+#: Iterations of the runs whose bits are compared, and how long a timed run takes, in seconds.
+COMPARED, TIMED = {SMALL: 400, LARGE: 40}, 4.0
+#: How often a kernel is repeated where its time is measured alone.
+REPEATED = 20
+
+
+class Clock:
+    """Whether there is still time."""
+
+    def __init__(self, minutes: float) -> None:
+        self._end = time.monotonic() + 60 * minutes
+
+    def left(self, seconds: float) -> bool:
+        """Return whether so many seconds are left."""
+        return time.monotonic() + seconds < self._end
 
 
 def run(
-    iterations: Annotated[int, typer.Option(min=1, help="Iterations a round.")] = 2000,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of each side.")] = 5,
+    minutes: Annotated[float, typer.Option(help="The most that all takes.")] = 10.0,
     servers: Annotated[str, typer.Option(help="Servers, by commas.")] = "asgd,fasgd",
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the table as Markdown.")] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Write the tables as Markdown.")] = Path("device.md"),
 ) -> None:
-    """Time the device and the CPU in turn; end with an error if their digests differ."""
-    if resolve_backend("auto") != "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
-        say("No CUDA device here: nothing was run.")
+    """Compare bits, then speeds; end with an error if a digest differs."""
+    try:
+        from fredsim.cuda.machines import EMULATED, machine
+
+        name = machine().name
+    except ConfigError as error:
+        say(f"Nothing was run: {error}")
         return
-    from fredsim.cuda.device import name
+    clock, tables = Clock(minutes), []
+    if EMULATED:
+        say("The device is emulated: its times mean nothing, and only the two smallest cells are run.")
+    cells = CELLS[:2] if EMULATED else CELLS
+    names = servers.split(",")
+    tables.append(bits(cells, names, clock))
+    tables.append(speeds(name, cells, names, clock))
+    tables.append(kernels(cells, clock))
+    for table in tables:
+        show(table)
+    output.write_text(markdown([f"# On {name}"], tables), encoding="utf-8")
+    if any(row[-1] == "different" for row in tables[0].rows):
+        raise SystemExit("bits differ")
 
-    rows, lengths = [], {SMALL: iterations, LARGE: max(1, iterations // 20)}
-    threads = default_threads()
-    for server, (pair, hidden) in product(servers.split(","), CELLS):
-        cell, length = Cell(server, *pair), lengths[hidden]
-        model = "-".join(map(str, (784, *hidden, 10)))
-        sides = [_side(cell, length, threads, backend, hidden) for backend in BACKENDS]
-        digests = [side()["digest"] for side in sides]
-        if len(set(digests)) > 1:
-            raise SystemExit(f"{cell.label}, {model}: the digests differ: {digests}")
-        seconds = alternate([lambda side=side: side()["seconds"] for side in sides], rounds)
-        rates = [f"{length / median(side):,.0f}" for side in zip(*seconds, strict=True)]
-        ratio = in_brief([cpu / device for cpu, device in seconds], seconds)
-        rows.append((*cell.names, model, *rates, *ratio, digests[0][:16]))
-        say(f"{cell.label}, {model}: {rates[0]} and {rates[1]} iterations/s, the same digest")
-    table = Table(
-        "On a CUDA device",
-        f"{name()} beside {threads} cores of {processor_name()}, on MNIST: iterations a second, evaluation apart, "
-        f"medians of {rounds} alternating rounds of {iterations:,} iterations (of the larger model "
-        f"{lengths[LARGE]:,}). Ratio: device / CPU.",
-        ("server", "λ", "µ", "model", "CPU", "device", "ratio", "range", "digest of both"),
-        rows,
+
+def bits(cells: tuple[Any, ...], servers: list[str], clock: Clock) -> Table:
+    """Compare digests of short runs."""
+    rows = []
+    for server, (pair, hidden) in product(servers, cells):
+        if not clock.left(20):
+            break
+        cell = Cell(server, *pair)
+        found = {once(cell, COMPARED[hidden], backend, hidden)["digest"] for backend in ("numba", "cuda")}
+        same = "equal" if len(found) == 1 else "different"
+        rows.append((*cell.names, network(hidden), str(COMPARED[hidden]), same))
+        say(f"{cell.label}, {network(hidden)}: bits {same}")
+    return Table(
+        "Bits", "The digests of fredsim's runs on the device and on the CPU.", (*HEAD, "iterations", "bits"), rows
     )
-    show(table)
-    if output is not None:
-        output.write_text(markdown([], [table]), encoding="utf-8")
 
 
-def _side(
-    cell: Cell, iterations: int, threads: int, backend: str, hidden: tuple[int, ...]
-) -> Callable[[], dict[str, Any]]:
+HEAD = ("server", "λ", "µ", "model")
+
+
+def speeds(name: str, cells: tuple[Any, ...], servers: list[str], clock: Clock) -> Table:
+    """Measure iterations a second: first of all cells on the device, then of each of the others."""
+    found: dict[tuple[str, str, Any], str] = {}
+    rows = list(product(servers, cells))
+    sides = ["device", "JAX", "PyTorch", "CPU"]
+    for side, (server, at) in product(sides, rows):
+        if side in ("JAX", "PyTorch") and server != "asgd":
+            continue
+        if not clock.left(4 * TIMED):
+            found[side, server, at] = "no time"
+            continue
+        found[side, server, at] = f"{rate_of(side, server, *at):,.0f}"
+        say(f"{side}, {Cell(server, *at[0]).label}, {network(at[1])}: {found[side, server, at]} iterations/s")
+    body = [
+        (
+            *Cell(server, *at[0]).names, network(at[1]), *(found.get((side, server, at), "") for side in sides),
+            f"{GOALS[at]:,}" if server == "asgd" else f"{0.7 * GOALS[at]:,.0f}",
+        )
+        for server, at in rows
+    ]  # fmt: skip
+    note = (
+        f"Iterations a second, evaluation apart: fredsim on {name}; JAX's scan and PyTorch's CUDA graph on the same "
+        f"device, in float32 (nan: not installed for it); fredsim on {default_threads()} cores of {processor_name()}."
+    )
+    return Table("Speed", note, (*HEAD, *sides, "goal"), body)
+
+
+def rate_of(side: str, server: str, pair: tuple[int, int], hidden: tuple[int, ...]) -> float:
+    """Return a side's iterations a second; NaN if it cannot run here."""
+    if side in ("JAX", "PyTorch"):
+        package = {"JAX": "jax", "PyTorch": "torch"}[side]
+        if find_spec(package) is None:
+            return float("nan")
+        words = [package, *map(str, pair), ",".join(map(str, hidden)), str(TIMED)]
+        environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "NVIDIA_TF32_OVERRIDE": "0"}
+        command = [sys.executable, "-m", "benchmarks.device_peers", *words]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=True)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return float("nan")
+        return float(done.stdout.split()[-1])
+    cell, backend = Cell(server, *pair), "cuda" if side == "device" else "numba"
+    few = max(COMPARED[hidden], 3 * cell.clients)
+    pilot = few / float(once(cell, few, backend, hidden)["seconds"])  # also compiles what is not in the cache
+    many = max(few, int(pilot * TIMED))
+    return max(many / float(once(cell, many, backend, hidden)["seconds"]) for _ in range(2))
+
+
+def kernels(cells: tuple[Any, ...], clock: Clock) -> Table:
+    """Measure each kernel of ASGD's windows alone."""
+    rows = []
+    for pair, hidden in cells:
+        if not clock.left(10):
+            break
+        cell, found = Cell("asgd", *pair), {}
+        with measured_alone(found):
+            once(cell, COMPARED[hidden], "cuda", hidden)
+        rows += [(*cell.names, network(hidden), kernel, f"{1e6 * took:.1f}") for kernel, took in found.items()]
+    note = f"Microseconds a window of a stretch, each kernel alone, launched {REPEATED} times in a row."
+    return Table("Kernels", note, (*HEAD, "kernel", "µs a window"), rows)
+
+
+@contextmanager
+def measured_alone(found: dict[str, float]) -> Iterator[None]:
+    """Within a `with` block, measure the kernels of the longest stretch that is queued: seconds a window, by name."""
+    from fredsim.cuda import queue
+    from fredsim.cuda.launches import Launches
+    from fredsim.cuda.machines import machine
+
+    longest = 0
+    word = np.zeros(1, np.int32)
+
+    class Measuring(Launches):
+        """Runs each kernel's launches again, alone; what the run computes is of no use then."""
+
+        def run(self) -> None:
+            nonlocal longest
+            super().run()
+            if self._windows <= longest:
+                return
+            longest = self._windows
+            found.clear()
+            at = machine().allocate(4)
+            for table, name in zip(self._tables, self._kernels, strict=True):
+                alone = Launches(machine(), self._windows)
+                alone._tables, alone._kernels = [table], [name]
+                machine().download(at.address, word)  # waits for the device
+                begin = time.perf_counter()
+                for _ in range(REPEATED):
+                    alone.run()
+                machine().download(at.address, word)
+                found[name] = (time.perf_counter() - begin) / REPEATED / self._windows
+
+    original = queue.Launches
+    queue.Launches = Measuring  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        queue.Launches = original  # type: ignore[misc]
+
+
+def once(cell: Cell, iterations: int, backend: str, hidden: tuple[int, ...]) -> dict[str, Any]:
+    """Run fredsim once; return the summary."""
     model = {"hidden": list(hidden), "init": "he"}
-    return lambda: simulate(cell, iterations, threads, backend=backend, model=model)[0]
+    simulated: Callable[..., Any] = simulate
+    summary: dict[str, Any] = simulated(cell, iterations, default_threads(), backend=backend, model=model)[0]
+    return summary
+
+
+def network(hidden: tuple[int, ...]) -> str:
+    """Return a network's name."""
+    return "-".join(map(str, (784, *hidden, 10)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from fredsim.config.expansion import Expansion, Source
+from fredsim.config.sweep.expansion import Expansion, Source
 from fredsim.errors import ConfigError, OutputError, brief
 from fredsim.plugins.modules import code_allowed
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy

@@ -127,7 +127,7 @@ def show(file: option.File, overrides: option.Overrides = None, allow_code: opti
     del allow_code
     from fredsim.config.document import dump_yaml
     from fredsim.runs.single.opening import open_expansion
-    from fredsim.show.descriptions import explain_nulls
+    from fredsim.show.catalogue.descriptions import explain_nulls
 
     expansion = open_expansion(file, overrides or [])
     for number, run in enumerate(expansion.runs):
@@ -268,7 +268,7 @@ def export_(
 def cite(file: option.File, overrides: option.Overrides = None, allow_code: option.AllowCode = False) -> None:
     """Print BibTeX entries for what an experiment, or a folder of results, uses: fredsim, methods, data, models."""
     del allow_code
-    from fredsim.show.citing import bibtex_of
+    from fredsim.show.catalogue.citing import bibtex_of
 
     say_lines(bibtex_of(file, overrides or []))
 
@@ -296,12 +296,12 @@ def list_(
     what: option.Listed = None,
 ) -> None:
     """List the names that an experiment may use: what they are, hyper-parameters with defaults, and sources."""
-    from fredsim.show.names import list_text, names_by_kind
+    from fredsim.show.catalogue.names import list_text, names_by_kind
 
     if what is None or what in names_by_kind():
         say_wrapped(list_text(what))
     else:
-        from fredsim.show.descriptions import describe
+        from fredsim.show.catalogue.descriptions import describe
 
         say_wrapped(describe(what))
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fredsim.config.expansion import Expansion, ResolvedRun
 from fredsim.config.shipped import shipped
+from fredsim.config.sweep.expansion import Expansion, ResolvedRun
 from fredsim.errors import ConfigError, nearest
 from fredsim.runs.folder.results import Result
 from fredsim.runs.many.resuming import reason_to_run

@@ -1,7 +1,7 @@
 """The base of servers that apply an elementwise rule, and the arrays that such a rule may keep for each client.
 
 A rule is an update of one parameter as a function of its value, its gradient, its state and a few coefficients; one
-definition runs in NumPy, numba and Triton (fredsim.numerics.rules).
+definition runs in NumPy, numba and CUDA C++ (fredsim.numerics.rules).
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def _serve() -> None:
 
 def _digest(experiment: Any, out: str, stop_at: int | None = None, resume: bool = False) -> Any:
     import fredsim
-    from fredsim.config.expansion import expand, open_source
+    from fredsim.config.sweep.expansion import expand, open_source
     from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
     from fredsim.runs.single.execution import execute
 

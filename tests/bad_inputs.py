@@ -15,8 +15,8 @@ from ruamel.yaml import YAML
 
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN
-from fredsim.config.selection import Selection
 from fredsim.config.shipped import shipped
+from fredsim.config.sweep.selection import Selection
 from fredsim.servers.schedules import SCHEDULES
 from tests.bad_cases import BASE, TOKEN, Case, Key, as_yaml, reshaped
 from tests.bad_files import an_idx_file, an_npz_file

@@ -154,3 +154,8 @@ def shortcut(own: Any, x: Any) -> Any:
     """Return a wider image with every second place, as some residual networks do."""
     y = own.dense(x)[:, :, ::2, ::2]
     return functional.pad(y, (0, 0, 0, 0, 1, 1))
+
+
+def numbered(x: Any) -> Any:
+    """Return the number of each place of samples (n, places, width)."""
+    return torch.arange(x.shape[1])[:, None].expand(x.shape[0], -1, 1)

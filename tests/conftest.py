@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import sys
 import tempfile
 import textwrap
@@ -27,17 +28,16 @@ from fredsim.runs.single import execution
 from fredsim.runs.single.run import Run
 from tests.dask_cluster import Cluster
 
-# Triton reads this when it is first imported: without a device, kernels run in its interpreter.
+# Without a device, the kernels of the backend cuda are compiled for the processor.
 if not Path("/dev/nvidiactl").exists():
-    os.environ["TRITON_INTERPRET"] = "1"
+    os.environ["FREDSIM_EMULATE"] = "1"
 
 # What tests run is no run of the user's.
 os.environ["FREDSIM_STATE"] = tempfile.mkdtemp(prefix="fredsim-tests-")
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-HAS_TRITON = all(map(importlib.util.find_spec, ("torch", "triton")))
-needs_triton = pytest.mark.skipif(not HAS_TRITON, reason="PyTorch or Triton is not installed")
-needs_device = pytest.mark.skipif(INTERPRETED or not HAS_TRITON, reason="there is no CUDA device, PyTorch or Triton")
+EMULATED = os.environ.get("FREDSIM_EMULATE") == "1"
+HAS_CUDA = any(map(shutil.which, filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++")))) if EMULATED else True
+needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="there is neither a CUDA device nor a C++ compiler to emulate one")
 
 # No deadline for examples, since the machine may be busy.
 settings.register_profile("fredsim", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -24,7 +24,7 @@ from typing import Any
 from tests.kill_cells import BACKENDS, cells
 from tests.killing import Killed, kill
 
-NEEDS = {"torch": ("torch",), "cuda": ("torch", "triton")}
+NEEDS = {"torch": ("torch",), "cuda": ()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="the folder of the tables")
     options = parser.parse_args(arguments)
     sys.path.insert(0, str(Path(__file__).parent))  # where own_modules is
-    os.environ["TRITON_INTERPRET"] = "1"
+    os.environ["FREDSIM_EMULATE"] = "1"
     folder = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a folder in memory: flushing a disk would only be slow
     gc.freeze()  # so that a forked child does not copy memory in its garbage collections
     found: list[Killed] = []
@@ -121,7 +121,7 @@ Checkpoints are written after each step of the loop, or every 2 or 20 ms, ten ti
 memory: what reaches a disk when the power fails is not tested here. Groups of `events.parquet` begin with 64 rows, and
 what `memory: 1` spills is in files of 1 MB.
 
-`cuda` is Triton's interpreter, `torch` a PyTorch module as the model. A run by `trace` replays the one above it.
+`cuda` is an emulated device, `torch` a PyTorch module as the model. A run by `trace` replays the one above it.
 [kills.csv](kills.csv) has the iteration of each kill, too (-1: while the process started).
 
 {machine}:

@@ -151,8 +151,10 @@ def dataset(graph: Graph, rng: Draw, count: int = 40, *, odd: bool = False) -> D
     """Return samples and targets that fit a graph; odd samples have zeros of both signs, subnormal and huge numbers."""
     x = rng.normal(size=(count, *graph.sample)).astype(np.float32)
     if odd:
-        values = np.array([0.0, -0.0, 1e-42, -3e-39, 1e30, -2e19, 1.0], np.float32)
-        x = np.where(rng.random(x.shape) < 0.5, rng.choice(values, x.shape), x)
+        values = np.array([0.0, -0.0, 1e-42, -3e-39, 1.0], np.float32)
+        x = np.where(rng.random(x.shape) < 0.4, rng.choice(values, x.shape), x)
+        huge = np.where(rng.random(x.shape) < 0.2, rng.choice(np.array([1e30, -2e19, 3e38], np.float32), x.shape), x)
+        x = np.where(rng.random((count, *[1] * len(graph.sample))) < 0.1, huge, x)  # a tenth of the samples
     y: Array = rng.integers(0, graph.shapes[-1][-1], count)
     if isinstance(graph.loss, MeanSquaredError):
         y = rng.normal(size=(count, *graph.target)).astype(np.float32)
@@ -166,7 +168,7 @@ def initial(graph: Graph, rng: Draw, *, odd: bool = False) -> Array:
     for view in graph.layout.split(params).values():
         drawn = rng.normal(size=view.shape) * (1 / np.sqrt(max(1, view[0].size)) if view.ndim > 1 else 1)
         if odd:
-            values = np.array([0.0, -0.0, 1e-40, 1e20, -3e30, 0.5])
+            values = np.array([0.0, -0.0, 1e-40, 100.0, -0.5])
             drawn = np.where(rng.random(view.shape) < 0.2, rng.choice(values, view.shape), drawn)
         view[...] = drawn
     return params

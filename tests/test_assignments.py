@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import fredsim
-from fredsim.config.expansion import expand, open_source
+from fredsim.config.sweep.expansion import expand, open_source
 from fredsim.errors import OutputError
 from fredsim.runs.folder.results import Result
 from fredsim.runs.many.cluster import Assignments, write_run

@@ -127,6 +127,9 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
         lambda: Own(lambda own, x: torch.cat([own.first.repeat(x.shape[0], 1, 1), own.dense(x)], 1)), PLACES,
     ),
     "numbers": (lambda: Own(lambda own, x: own.dense(x) * own.by - 3 + x / 2 + 2 * own.ones), PLACES),
+    "whole numbers": (
+        lambda: Own(lambda own, x: torch.cat([own.dense(x) * torch.arange(4), given.numbered(x)], 2)), PLACES,
+    ),
     "norms": (lambda: Own(lambda own, x: own.joint(x) + own.without_bias(functional.rms_norm(x, (4,)))), PLACES),
     "products": (
         lambda: Own(
@@ -241,8 +244,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
     "ceil": (lambda: images(nn.MaxPool2d(4, ceil_mode=True), outputs=8), IMAGE,
              "which has ceil_mode=True, and a window that would reach over the edge"),
     "dropout of channels": (lambda: images(nn.Dropout2d(0.1), outputs=96), IMAGE,
-                            "uses feature_dropout in its layer '0' (Dropout2d), which draws random numbers; only "
-                            "dropout may; the nearest that it does is dropout; give"),
+                            f"uses feature_dropout in its layer '0' (Dropout2d), {NOT_IN_THE_SET}; the nearest "
+                            "that it does is dropout; give"),
     "draws": (lambda: Own(lambda own, x: own.dense(x) + torch.randn(4)), ROWS,
               "uses randn in its forward, which draws"),
     "padding_idx": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Embedding(9, 2, padding_idx=1)), ROWS,
@@ -251,9 +254,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                 "decides by the values of its data (torch.export: data-dependent expression Eq(u0, 1)); give"),
     "item": (lambda: Own(lambda own, x: own.dense(x) * x[0, 0].item()), ROWS,
               "uses select in its forward, which takes"),
-    "three samples": (lambda: Own(lambda own, x: own.dense(x).reshape(3, 4)), ROWS,
+    "the number of samples": (lambda: Own(lambda own, x: own.dense(x) / x.shape[0]), ROWS,
+                              "uses div in its forward, which depends on the number of samples; give"),
+    "bits": (lambda: Own(lambda own, x: own.dense(x).view(torch.int32)), ROWS,
+             "uses view in its forward, which reads the bits of numbers as another type; give"),
+    "four samples": (lambda: Own(lambda own, x: own.dense(x).reshape(4, 4)), ROWS,
                       "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
-    "pairs of samples": (lambda: Own(lambda own, x: own.dense(x).reshape(len(x) // 2, 8)), ROWS,
+    "pairs of samples": (lambda: Own(lambda own, x: own.dense(x).reshape(x.shape[0] // 2, 8)), ROWS,
                          "uses reshape in its forward, which has a size of (s77//2) for s77 samples, which mixes them"),
     "mean of samples": (lambda: Own(lambda own, x: own.dense(x) - x.mean(0)), ROWS,
                         "which is taken over samples; give"),

@@ -13,8 +13,8 @@ from ruamel.yaml import YAML
 
 from docs.generate.algorithms import known
 from fredsim.config.shipped import shipped
-from fredsim.show.bibliography import bibliography, entries_of, keys_of
-from fredsim.show.listing import LISTINGS, PUBLISHED_DATA
+from fredsim.show.catalogue.bibliography import bibliography, entries_of, keys_of
+from fredsim.show.catalogue.listing import LISTINGS, PUBLISHED_DATA
 
 ROOT = Path(__file__).parents[1]
 Command = Callable[..., tuple[int, str, str]]
@@ -75,7 +75,7 @@ def test_an_entry_is_whole(key: str) -> None:
 
 def test_every_entry_is_found() -> None:
     """No entry of the file is lost by how it is read, and none has another's number."""
-    text = (ROOT / "fredsim/show/references.bib").read_text(encoding="utf-8")
+    text = (ROOT / "fredsim/show/catalogue/references.bib").read_text(encoding="utf-8")
     assert re.findall(r"^@\w+\{(\w+),", text, re.MULTILINE) == list(bibliography())
     numbers = re.findall(r"eprint = \{(.*)\}", text)
     assert len(numbers) == len(set(numbers))

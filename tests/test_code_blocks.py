@@ -17,7 +17,7 @@ from tests.pages import Command, Item, Reader, items, pages, spans
 
 INSTALLS = "installs packages; .ci/run does it"
 CLUSTER = "needs a cluster that goes on; tests/test_dask.py and test_live_cluster.py have one"
-DEVICE = "needs a device, or Triton's interpreter; tests/test_cuda.py runs there"
+DEVICE = "needs a device, or a C++ compiler; tests/test_cuda.py runs there"
 
 #: What is not tried, by a part of it, and why.
 NOT_TRIED: dict[str, dict[str, str]] = {

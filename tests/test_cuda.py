@@ -1,4 +1,4 @@
-"""Whole runs on a CUDA device, or in Triton's interpreter where there is none: the same bits as on the CPU."""
+"""Whole runs on a CUDA device, or emulated where there is none: the same bits as on the CPU."""
 
 import sys
 from collections.abc import Callable
@@ -11,14 +11,13 @@ import pytest
 from fredsim.dispatchers.base import Order
 from fredsim.runs.folder.results import Result
 from fredsim.simulation.schedule.schedule import assign_places, next_arrivals, split_windows, whole_schedule
-from tests.conftest import INTERPRETED, needs_triton
+from tests.conftest import needs_cuda
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 OwnServer = Callable[..., str]
 
-ON_DIGITS, ON_MNIST = (10, 2) if INTERPRETED else (200, 50)
 SHARDS = {"name": "shards", "per_client": 1}
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
 
@@ -28,7 +27,7 @@ def same(one: Result, other: Result) -> None:
         assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
 
 
-@needs_triton
+@needs_cuda
 @pytest.mark.parametrize("changes", [
     {},
     {"window": 2, "dispatcher": {"name": "uniform", "wait": False}, "clients": {"count": 6, "batch_size": 3}},
@@ -38,7 +37,7 @@ def same(one: Result, other: Result) -> None:
 ], ids=["plain", "no waiting", "large minibatches", "softmax regression", "nothing to validate on"])  # fmt: skip
 def test_digits(changes: dict[str, Any], simulate: Simulate) -> None:
     server = {"name": "fasgd", "lr": 0.005}
-    base = {"iterations": ON_DIGITS, "clients": {"count": 8, "batch_size": 8}, "server": server, **changes}
+    base = {"iterations": 200, "clients": {"count": 8, "batch_size": 8}, "server": server, **changes}
     base["evaluation"] = {"every": 7, "per_client": True}
     numpy, numba, cuda = (simulate({**base, "backend": name}) for name in ("numpy", "numba", "cuda"))
     assert cuda.summary["path"] == "queued"
@@ -47,8 +46,8 @@ def test_digits(changes: dict[str, Any], simulate: Simulate) -> None:
         assert (numba.folder / "clients.csv").read_bytes() == (other.folder / "clients.csv").read_bytes()
 
 
-@needs_triton
-@pytest.mark.parametrize("together", [7, 50] if INTERPRETED else [1, 7, 50])
+@needs_cuda
+@pytest.mark.parametrize("together", [1, 7, 50])
 def test_evaluation_in_parts(together: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more samples than one launch can have; a part may be as long as all of them."""
     changes = {"iterations": 3, "data": {"name": "digits", "train": 60, "validation": 50}, "model": {"hidden": [5]}}
@@ -58,7 +57,7 @@ def test_evaluation_in_parts(together: int, simulate: Simulate, monkeypatch: pyt
     same(numba, simulate({**changes, "backend": "cuda"}))
 
 
-@needs_triton
+@needs_cuda
 @pytest.mark.parametrize(("inputs", "hidden", "samples"), [(1030, 7, 5), (9, 1040, 5), (3, 2, 1100)])
 def test_more_than_a_block_can_hold(inputs: int, hidden: int, samples: int, simulate: Simulate, tmp_path: Path) -> None:
     """Of inputs, of hidden units or of samples: each more than one program takes."""
@@ -74,12 +73,12 @@ def test_more_than_a_block_can_hold(inputs: int, hidden: int, samples: int, simu
     same(simulate(base), simulate({**base, "backend": "cuda"}))
 
 
-@needs_triton
-@pytest.mark.parametrize("server", ["fasgd"] if INTERPRETED else ["asgd", "fasgd"])
+@needs_cuda
+@pytest.mark.parametrize("server", ["asgd", "fasgd"])
 def test_mnist(server: str, simulate: Simulate, mnist_root: Path) -> None:
     del mnist_root
     base = {
-        "iterations": ON_MNIST,
+        "iterations": 50,
         "data": {"name": "mnist", "train": 2000, "validation": 200},
         "clients": {"count": 4, "batch_size": 8},
         "model": {"hidden": [100]},
@@ -108,18 +107,17 @@ EXCHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-@needs_triton
+@needs_cuda
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_what_clients_and_servers_exchange(name: str, simulate: Simulate) -> None:
-    iterations = 12 if INTERPRETED else 200
-    base = {"iterations": iterations, "clients": {"count": 4, "batch_size": 2}, **EXCHANGES[name]}
+    base = {"iterations": 200, "clients": {"count": 4, "batch_size": 2}, **EXCHANGES[name]}
     one, other = simulate(base), simulate({**base, "backend": "cuda"})
     same(one, other)
     assert one.summary["digest"] == other.summary["digest"]
     assert one.summary["status"] == other.summary["status"]
 
 
-@needs_triton
+@needs_cuda
 def test_an_average_kept_on_the_host(simulate: Simulate) -> None:
     average = {"name": "window", "min_window": 3, "max_window": 8}
     base = {"iterations": 12, "backend": "cuda", "clients": {"count": 4, "batch_size": 2}}
@@ -129,7 +127,7 @@ def test_an_average_kept_on_the_host(simulate: Simulate) -> None:
     assert one.summary["experiment"] == other.summary["experiment"]
 
 
-@needs_triton
+@needs_cuda
 def test_a_server_of_ones_own(
     simulate: Simulate, own_server: OwnServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +154,7 @@ class Plain(ElementwiseServer):
 """
 
 
-@needs_triton
+@needs_cuda
 def test_a_rule_without_coefficients(simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_without_rate.py").write_text(WITHOUT_RATE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
@@ -166,14 +164,14 @@ def test_a_rule_without_coefficients(simulate: Simulate, tmp_path: Path, monkeyp
     same(one, other)
 
 
-@needs_triton
+@needs_cuda
 def test_a_recorded_run_is_verified_on_the_device(small_yaml: Path, command: Command) -> None:
     where = ("path=hand", "memory=1GB", "iterations=10", "--quiet", "--out", "out")
     assert command("run", small_yaml, *where) == (0, "", "")
     assert command("verify", "out", "--backend", "cuda")[:2] == (0, "out: same bits\n")
 
 
-@needs_triton
+@needs_cuda
 def test_what_a_device_cannot_do(small_yaml: Path, refused: Refused) -> None:
     refused(
         "run",
@@ -187,19 +185,56 @@ def test_what_a_device_cannot_do(small_yaml: Path, refused: Refused) -> None:
     assert not Path("results").exists()
 
 
-@pytest.mark.parametrize("missing", ["torch", "triton"])
-def test_without_what_it_needs(
-    missing: str, small_yaml: Path, refused: Refused, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def forget_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the modules of the backend be imported anew."""
     for name in [name for name in sys.modules if name.startswith("fredsim.cuda")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, missing, None)
-    says = ("backend is cuda; it needs PyTorch and Triton", 'pip install -c constraints.txt ".[cuda]"')
+
+
+def test_without_what_it_needs(
+    small_yaml: Path, refused: Refused, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_modules(monkeypatch)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setenv("FREDSIM_EMULATE", "0")
+    says = ("backend is cuda; it needs NVIDIA's cuda-bindings and NVRTC", 'pip install -c constraints.txt ".[cuda]"')
     refused("run", small_yaml, "backend=cuda", says=says)
     assert not Path("results").exists()
     code, out, _ = command("run", small_yaml, "backend=auto", "iterations=5")
     assert code == 0
     assert "backend: numba\n" in out
+
+
+def test_without_a_compiler_nothing_is_emulated(
+    small_yaml: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_modules(monkeypatch)
+    monkeypatch.setenv("FREDSIM_EMULATE", "1")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("PATH", "")
+    refused(
+        "run", small_yaml, "backend=cuda", says=("FREDSIM_EMULATE is 1, but there is no C++ compiler: install g++",)
+    )
+    assert not Path("results").exists()
+
+
+@needs_cuda
+def test_what_is_damaged_in_the_cache_is_compiled_again(
+    small_yaml: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each compiled unit has a checksum beside it."""
+    forget_modules(monkeypatch)
+    monkeypatch.setattr("fredsim.jit.cache.cache_folder", lambda: tmp_path / "cache")
+    given = ("run", small_yaml, "backend=cuda", "iterations=1", "--quiet", "--out")
+    assert command(*given, "one")[0] == 0
+    kept = {path: path.read_bytes() for path in (tmp_path / "cache").rglob("device-*/*")}
+    assert len(kept) > 6
+    for path in kept:
+        path.unlink()  # what this process has loaded stays as it is
+        path.write_bytes(b"damaged")
+    forget_modules(monkeypatch)
+    assert command(*given, "other")[0] == 0
+    assert {path: path.read_bytes() for path in kept} == kept
 
 
 def test_places_for_what_clients_hold() -> None:

@@ -1,62 +1,73 @@
 """Every kernel compiles for real devices, on a machine without one, to instructions that round as the contract says."""
 
-import ast
-import os
 import re
 import struct
-import subprocess
-import sys
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import numpy as np
 import pytest
 
 from fredsim.numerics import elementary
+from fredsim.numerics.operations import NumpyOperations
+from fredsim.numerics.rules import Rule
+from fredsim.servers.fasgd import RULES as FASGD
+from tests.servers.conftest import build
+from tests.servers.variants import VARIANTS
 
-pytest.importorskip("torch", reason="PyTorch is not installed")
-pytest.importorskip("triton", reason="Triton is not installed")
+pytest.importorskip("cuda.bindings.nvrtc", reason="NVIDIA's cuda-bindings are not installed")
 
-ROOT = Path(__file__).parents[1]
-CAPABILITIES = [80, 90]  # A100 and H100; both compile side by side
+from fredsim.cuda import nvrtc
+from fredsim.cuda.kernels import FAMILIES, FOLDER, Unit, unit_of
+from fredsim.cuda.rules import unit_of_rule
+
+CAPABILITIES = [80, 90]  # A100 and H100
 
 #: The instructions on floats that a kernel may consist of. One that is rounded by itself (.rn) is never fused later.
 EXACT = re.compile(
-    r"(add|sub|mul|div|sqrt)\.rn\.f(32|64)|(abs|neg|min|max)\.f(32|64)|(setp\.\w+|selp)\.f(32|64)"
-    r"|cvt\.f64\.f32|cvt\.rn\.f32\.f64|cvt\.rn\.f(32|64)\.[su](32|64)|cvt\.rzi\.s64\.f64"
+    r"(add|sub|mul|div|sqrt|rcp)\.rn\.f(32|64)|(abs|neg|min|max)\.f(32|64)|(setp\.\w+|selp|slct)\.f(32|64)"
+    r"|cvt\.f64\.f32|cvt\.rn\.f32\.f64|cvt\.rn\.f(32|64)\.[su](8|16|32|64)|cvt\.rzi\.s64\.f64"
+    r"|(ld|st|mov|ldu)\.[\w.]*f(32|64)"
 )
+ENTRY = re.compile(r"^\.visible \.entry (\w+)\(.*?^\}$", re.MULTILINE | re.DOTALL)
 
-Texts = Mapping[int, Mapping[str, str]]
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Texts:
-    """The PTX of every kernel by capability and file."""
-    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
-    folders = {capability: tmp_path_factory.mktemp(f"sm{capability}") for capability in CAPABILITIES}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.compile_kernels", str(capability), str(folder)],
-            cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True,
-        )
-        for capability, folder in folders.items()
-    ]  # fmt: skip
-    for process in running:
-        _, messages = process.communicate(timeout=500)
-        assert process.returncode == 0, messages
-    return {
-        capability: {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.ptx"))}
-        for capability, folder in folders.items()
-    }
+Texts = Mapping[str, str]
 
 
-def launched() -> set[str]:
-    """Return the names of the kernels: what asks for its place in the grid, and the one generated from a rule."""
-    names = {"apply"}
-    for path in (ROOT / "fredsim" / "cuda").glob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.FunctionDef) and "tl.program_id" in ast.unparse(node):
-                names.add(node.name)
-    return names
+def units() -> Iterator[Unit]:
+    """Give the units of all families, and those of all servers' rules."""
+    yield from map(unit_of, FAMILIES)
+    rules: dict[Rule, None] = {}
+
+    class Operations(NumpyOperations):
+        """Notes which rules servers compile."""
+
+        def compile_rule(self, rule: Rule) -> Any:
+            rules[rule] = None
+            return super().compile_rule(rule)
+
+    for variant in VARIANTS.values():
+        server = build(variant)
+        getattr(server, "server", server).operations = Operations()
+        server.init(np.zeros(300, np.float32), 6)
+    assert len(rules) > 20
+    yield from map(unit_of_rule, rules)
+    for mu in (1, 2, 4, 8):
+        yield unit_of_rule(FASGD["std"], mu)
+
+
+@pytest.fixture(scope="module", params=CAPABILITIES)
+def compiled(request: pytest.FixtureRequest) -> Texts:
+    """The PTX of every unit, by what it is of."""
+    try:
+        nvrtc.version()
+    except Exception as error:  # cuda-bindings may raise anything without the library
+        pytest.skip(f"NVRTC is not installed: {str(error).partition(chr(10))[0]}")
+    texts: dict[str, str] = {}
+    for unit in units():
+        text = nvrtc.compile_unit(unit, request.param).ptx.decode()
+        texts[unit.purpose] = texts.get(unit.purpose, "") + text  # a rule has several units
+    return texts
 
 
 def inexact(text: str) -> set[str]:
@@ -73,6 +84,7 @@ def test_the_search_sees_what_must_not_be_there() -> None:
     { div.full.f32 %f1, %f2, %f3; }
     add.f64 %fd1, %fd2, %fd3;
     mul.rn.ftz.f32 %f1, %f2, %f3;
+    ld.global.f32 %f1, [%rd1];
     mad.lo.s32 %r1, %r2, %r3, %r4;
     sqrt.approx.ftz.f32 %f1, %f2;
     cvt.rn.f16.f32 %h1, %f1;
@@ -84,28 +96,29 @@ def test_the_search_sees_what_must_not_be_there() -> None:
     }  # fmt: skip
 
 
-def test_every_kernel_compiles(compiled: Texts) -> None:
-    for capability in CAPABILITIES:
-        assert {name.partition("-")[0] for name in compiled[capability]} == launched()
-        for name, text in compiled[capability].items():
-            assert f".target sm_{capability}" in text, name
+def test_every_kernel_of_the_sources_compiles(compiled: Texts) -> None:
+    found = {name for text in compiled.values() for name in ENTRY.findall(text)}
+    assert found == {name for unit in units() for name in unit.kernels}
+    written = [path.read_text(encoding="utf-8").count("\nKERNEL(") for path in FOLDER.glob("*.cu")]
+    assert len(found) == sum(written) > 30
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES)
-def test_every_instruction_rounds_as_the_contract_says(compiled: Texts, capability: int) -> None:
-    assert {name: found for name, text in compiled[capability].items() if (found := inexact(text))} == {}
+def test_every_instruction_rounds_as_the_contract_says(compiled: Texts) -> None:
+    assert {name: found for name, text in compiled.items() if (found := inexact(text))} == {}
 
 
-@pytest.mark.parametrize("capability", CAPABILITIES)
-def test_constants_of_exp_and_log_keep_all_their_bits(compiled: Texts, capability: int) -> None:
+def test_what_would_be_fused_is_not(compiled: Texts) -> None:
+    """Dense layers are products and sums: as many of one as of the other, and no instruction that is both."""
+    text = compiled["dense"]
+    assert text.count("add.rn.f32") >= text.count("mul.rn.f32") > 1000
+
+
+def test_constants_of_exp_and_log_keep_all_their_bits(compiled: Texts) -> None:
     constants = (
         elementary.INVERSE_LN2, elementary.LN2_HIGH, elementary.LN2_LOW, elementary.SQRT2,
         *elementary.EXP_POLYNOMIAL, *elementary.LOG_POLYNOMIAL,
     )  # fmt: skip
-    texts = [text for name, text in compiled[capability].items() if name.startswith("softmax_cross_entropy")]
-    assert len(texts) >= 2
-    for text in texts:
-        literals = {literal.lower() for literal in re.findall(r"0d([0-9A-Fa-f]{16})", text)}
-        for value in constants:  # the compiler may subtract −x for adding x
-            either = {struct.pack(">d", sign * value).hex() for sign in (1.0, -1.0)}
-            assert either & literals, value
+    literals = {literal.lower() for literal in re.findall(r"0d([0-9A-Fa-f]{16})", compiled["losses"])}
+    for value in constants:  # the compiler may subtract −x for adding x
+        either = {struct.pack(">d", sign * value).hex() for sign in (1.0, -1.0)}
+        assert either & literals, value

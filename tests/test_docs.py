@@ -9,8 +9,8 @@ import pytest
 from ruamel.yaml import YAML
 
 import fredsim
-from fredsim.config.expansion import expand, open_source
 from fredsim.config.partition import PARTITIONS
+from fredsim.config.sweep.expansion import expand, open_source
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE
 from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.single.execution import execute

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fredsim.config.expansion import expand, open_source
+from fredsim.config.sweep.expansion import expand, open_source
 from fredsim.runs.folder.results import Result
 from fredsim.runs.plan import estimates as module
 from fredsim.runs.plan.estimates import Estimate, estimate

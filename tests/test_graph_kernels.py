@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 
 from fredsim.compute.graph_engine import GraphEngine
-from fredsim.kernels.ops.correlate import LANES, Tile, padded, spans, tile_of
 from fredsim.kernels.ops.engine import NumbaGraphEngine
+from fredsim.kernels.ops.images.correlate import LANES, Tile, padded, spans, tile_of
 from fredsim.networks.graph import Graph
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.conv2d import Conv2d
@@ -75,3 +76,185 @@ def test_random_graphs(part: int) -> None:
 def test_many_random_graphs(part: int) -> None:
     for seed in range(QUICK + part, MANY, 10):
         compare_random(seed)
+
+
+#: Convolutions: channels, rows and columns of the sample, the operator, µ; each large enough for tiles of other sizes.
+CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], Conv2d, int]] = {
+    "wide rows": ((3, 9, 32), Conv2d(16, (3, 3), padding=(1, 1)), 4),
+    "rows of no whole tiles": ((4, 10, 29), Conv2d(17, (3, 3), padding=(1, 1)), 4),
+    "bands": ((16, 20, 13), Conv2d(16, (3, 3), padding=(1, 1), bias=False), 5),
+    "across samples": ((20, 12, 12), Conv2d(50, (5, 5)), 16),
+    "across samples, some left": ((20, 9, 9), Conv2d(18, (5, 5), padding=(2, 2)), 21),
+    "pairs of samples": ((17, 8, 8), Conv2d(33, (3, 3), padding=(1, 1)), 7),
+    "strides": ((16, 16, 16), Conv2d(32, (3, 3), (2, 2), (1, 1)), 8),
+    "strides wider than the kernel": ((8, 17, 16), Conv2d(48, (2, 1), (3, 2)), 8),
+    "no window": ((9, 14, 14), Conv2d(70, (1, 1), (2, 2)), 6),
+    "groups": ((24, 14, 14), Conv2d(40, (3, 3), padding=(1, 1), groups=4), 6),
+    "each channel": ((20, 12, 12), Conv2d(20, (3, 3), padding=(1, 1), groups=20), 8),
+    "one input": ((1, 28, 28), Conv2d(20, (5, 5)), 6),
+    "many blocks of samples": ((16, 24, 24), Conv2d(16, (3, 3), padding=(1, 1)), 23),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions(name: str) -> None:
+    """A second convolution takes the first one's output, so that the error of an input is wanted."""
+    shape, operator, mu = CONVOLUTIONS[name]
+    made = Builder(*shape)
+    made.add(Conv2d(shape[0], (1, 1)))
+    made.add(operator)
+    made.add(AdaptiveAvgPool2d((1, 1)))
+    made.add(Reshape((-1,)))
+    made.add(Linear(3))
+    graph = made.graph(CrossEntropy())
+    tile = tile_of(mu, spans(1, 1, 0, 1, shape[2], shape[2]), operator.outputs, 10**9)
+    assert tile.samples * tile.pixels * tile.vectors > 1
+    compare(graph, mu, 2, 1, batches=1)
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "mu"), [(70, 130, 1), (300, 40, 4), (40, 300, 13), (129, 65, 40)])
+@pytest.mark.parametrize("layout", ["in_out", "out_in"])
+def test_dense_layers(inputs: int, outputs: int, mu: int, layout: str) -> None:
+    made = Builder(inputs)
+    made.add(Linear(outputs, True, layout))  # type: ignore[arg-type]
+    made.add(Relu())
+    made.add(Linear(5, False, layout))  # type: ignore[arg-type]
+    for threads in (1, 3):
+        compare(made.graph(CrossEntropy()), mu, threads, mu, batches=3)
+
+
+def test_what_no_kernel_computes_is_computed_by_its_definition() -> None:
+    """Also where it takes an image, and where two nodes have one tensor."""
+    made = Builder(4, 6, 6)
+    made.add(Conv2d(4, (3, 3), padding=(1, 1)))
+    before = made.add(Tanh())
+    after = made.add(Conv2d(4, (3, 3), padding=(1, 1)))
+    made.add(Mul(), before, after)
+    made.add(Reshape((12, 12)))
+    made.add(LayerNorm())
+    made.add(Reshape((-1,)))
+    made.add(Linear(4))
+    graph = made.graph(CrossEntropy())
+    compare(graph, 5, 2, 0)
+    nodes = [*graph.nodes]
+    nodes[2] = type(nodes[2])(nodes[2].operator, nodes[2].inputs, nodes[0].tensors)
+    tied = Graph(graph.sample, graph.target, tuple(nodes), graph.loss, graph.layout)
+    grads = compare(tied, 5, 2, 0)
+    assert not tied.layout.split(grads[0])["2.weight"].any()
+
+
+def test_errors_that_meet_are_added_in_the_nodes_order() -> None:
+    """A value goes to a norm, two sums and a convolution; what can be computed together is, the rest is not."""
+    made = Builder(3, 7, 7)
+    h = made.add(Conv2d(8, (3, 3), padding=(1, 1)))
+    a = made.add(GroupNorm(2), h)
+    b = made.add(Conv2d(8, (3, 3), padding=(1, 1)), h)
+    c = made.add(BatchNorm(), b)
+    d = made.add(Add(), a, c)
+    e = made.add(Relu(), d)
+    f = made.add(Add(), e, h)
+    g = made.add(GroupNorm(4), f)
+    i = made.add(Add(), g, d)
+    made.add(Add(), i, i)
+    made.add(Reshape((-1,)))
+    made.add(Linear(4))
+    compare(made.graph(CrossEntropy()), 6, 2, 3)
+
+
+def test_samples_that_meet_are_evaluated_in_the_blocks_of_the_definition() -> None:
+    made = Builder(2, 3, 3)
+    made.add(BatchNorm())
+    made.add(Reshape((-1,)))
+    made.add(Linear(4))
+    graph, rng = made.graph(CrossEntropy()), np.random.default_rng(0)
+    data, params = dataset(graph, rng, 700), initial(graph, rng)
+    engine = NumbaGraphEngine(graph, data, 3, 2)
+    losses, wrong = engine.outcomes(params, "train")
+    expected = GraphEngine(graph, data).outcomes(params, "train")
+    assert (bits(losses), wrong.tolist()) == (bits(expected[0]), expected[1].tolist())
+    assert engine.evaluate(params, "train") == GraphEngine(graph, data).evaluate(params, "train")
+    engine.close()
+
+
+def test_overflow_spreads_as_in_the_definition() -> None:
+    """Activations overflow, dead units have infinite errors, and padding of +0 meets them in gradients of weights."""
+    made = Builder(2, 9, 9)
+    made.add(Conv2d(5, (3, 3), (2, 2), (1, 1)))
+    made.add(Relu())
+    made.add(MaxPool2d((2, 2), (2, 2), (1, 1)))
+    made.add(Conv2d(3, (3, 3), padding=(2, 2)))
+    made.add(Reshape((-1,)))
+    made.add(Linear(2))
+    graph = made.graph(MeanSquaredError(), (2,))
+    grads = np.concatenate([compare(graph, 4, 2, seed, odd=True) for seed in range(12)])
+    unknown = np.isnan(grads)
+    assert unknown.any()
+    assert not unknown.any(axis=1).all()
+
+
+def test_buffers_that_are_not_needed_at_once_share_memory() -> None:
+    """A chain of convolutions keeps their inputs for the gradients, and needs two errors at a time."""
+    made, mu, size = Builder(16, 16, 16), 8, 16 * 16 * 16 * 4
+    for _ in range(6):
+        made.add(Conv2d(16, (3, 3), padding=(1, 1), bias=False))
+    made.add(AdaptiveAvgPool2d((1, 1)))
+    made.add(Reshape((-1,)))
+    made.add(Linear(3))
+    graph = made.graph(CrossEntropy())
+    engine = NumbaGraphEngine(graph, dataset(graph, np.random.default_rng(0)), mu, 1)
+    kept, weights = 7 * mu * size, 6 * 4 * 16 * 16 * 9
+    assert kept < engine.buffer_bytes < 1.15 * kept + 3 * mu * size + 4 * weights
+    engine.close()
+
+
+def test_tiles_fit_and_leave_nothing_out() -> None:
+    for samples in (1, 2, 7, 32):
+        for columns in (1, 3, 8, 29):
+            for outputs in (1, 20, 48, 70):
+                reached = spans(-1, 1, 1, 3, columns, columns)
+                tile = tile_of(samples, reached, outputs, 10**9)
+                assert tile.samples <= samples
+                assert tile.pixels <= (samples if tile.across else columns)
+                assert padded(outputs) // LANES % tile.vectors == 0
+    assert tile_of(32, spans(1, 1, -1, 3, 32, 32), 16, 10**9) != Tile(1, 1, 1, across=False)
+
+
+DIGEST = """
+import hashlib
+import numpy as np
+from tests.random_graphs import dataset, initial
+from tests.test_graph_kernels import bits, mixed
+from fredsim.kernels.ops.engine import NumbaGraphEngine
+
+graph, rng = mixed(), np.random.default_rng(0)
+engine = NumbaGraphEngine(graph, dataset(graph, rng), 9, 1)
+grads, losses = engine.gradients([initial(graph, rng)], np.arange(9)[None])
+print(hashlib.sha256(bits(grads) + bits(losses)).hexdigest())
+"""
+
+
+def mixed() -> Graph:
+    """Return a network with each kind of kernel, large enough for tiles of many sums."""
+    made = Builder(3, 12, 12)
+    made.add(Conv2d(20, (3, 3), padding=(1, 1)))
+    made.add(GroupNorm(5))
+    made.add(Relu())
+    made.add(Conv2d(20, (3, 3), padding=(1, 1), bias=False))
+    made.add(MaxPool2d((2, 2), (2, 2)))
+    made.add(Reshape((-1,)))
+    made.add(Linear(10, layout="out_in"))
+    return made.graph(CrossEntropy())
+
+
+@pytest.mark.parametrize("processor", ["generic", "haswell"])
+def test_other_processors_have_the_same_bits(processor: str) -> None:
+    """Code for SSE2 and for AVX2, whose registers hold fewer sums."""
+    if os.uname().machine != "x86_64":
+        pytest.skip("the processor is of another kind")
+    environment = os.environ | {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": ""}
+    words = [sys.executable, "-c", DIGEST]
+    found = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    graph, rng = mixed(), np.random.default_rng(0)
+    engine = GraphEngine(graph, dataset(graph, rng))
+    grads, losses = engine.gradients([initial(graph, rng)], np.arange(9)[None])
+    assert found.strip() == hashlib.sha256(bits(grads) + bits(losses)).hexdigest()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fredsim.jit.cache import _Files, _is_private, make_module
+from fredsim.jit.cache import _Files, is_private, make_module
 from fredsim.show.progress import LineObserver
 from fredsim.system.notices import on_notices
 
@@ -104,8 +104,8 @@ def test_what_others_can_write_is_not_read(folder: bool, tmp_path: Path) -> None
     path.chmod(0o770 if folder else 0o660)
     before, notes = only(cache).stat().st_mtime_ns, list[str]()
     with on_notices(lambda: None, notes.append):
-        assert not _is_private(path)
-        assert not _is_private(path)
+        assert not is_private(path)
+        assert not is_private(path)
     assert notes == [
         f"compiled kernels are neither read nor kept: {path} can be written by others; delete it, or name a folder of "
         "your own by FREDSIM_CACHE"

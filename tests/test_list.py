@@ -9,10 +9,10 @@ from pydantic import BaseModel
 
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.data import Data, LeastSquares, Modular, Quadratic, Text
-from fredsim.config.expansion import expand, open_source
 from fredsim.config.experiment import TorchChoice
 from fredsim.config.models import LinearChoice, MlpChoice, Normal
 from fredsim.config.networks import GptChoice, ResnetChoice, VggChoice
+from fredsim.config.sweep.expansion import expand, open_source
 from fredsim.data.datasets import DATASETS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES

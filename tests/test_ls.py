@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fredsim.config.expansion import expand, open_source
+from fredsim.config.sweep.expansion import expand, open_source
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE
 from fredsim.runs.folder.results import Results
 from fredsim.runs.single.execution import execute

@@ -26,7 +26,7 @@ from fredsim.config.yaml_reader import parse_yaml
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.record import COLUMNS as LIVE
 from fredsim.servers import SERVERS
-from fredsim.show.listing import LISTINGS
+from fredsim.show.catalogue.listing import LISTINGS
 from fredsim.show.plots import KINDS
 from tests.test_schema import PLAIN, SCHEMA, problems
 

@@ -1,12 +1,22 @@
 """Layouts, digests and initial parameters."""
 
 import hashlib
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
-from fredsim.networks.mlp import Mlp
+from fredsim.networks.linear import Linear, is_linear
+from fredsim.networks.mlp import Mlp, as_mlp
+from fredsim.networks.network import Network
+from fredsim.numerics.ops import linear as dense
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
+from fredsim.numerics.ops.pointwise import Tanh
 from fredsim.numerics.streams import Stream, Streams, normal_quantile
 
 
@@ -69,3 +79,40 @@ def test_weights_beyond_float32_are_infinite_without_a_warning() -> None:
     beyond = np.abs(normal * 3e38) > np.finfo(np.float32).max
     assert 0 < beyond.sum() < 12
     np.testing.assert_array_equal(np.isinf(model.initial(Streams(0))[:12]), beyond)
+
+
+class Tangents(Network):
+    """A network that nothing in fredsim knows: 64 inputs, 5 units with tanh, 10 classes."""
+
+    layout = Layout((("in", (5, 64)), ("out", (5, 10))))  # the first in PyTorch's order of axes
+    nodes = (
+        Node(dense.Linear(5, bias=False, layout="out_in"), (0,), (("weight", "in"),)),
+        Node(Tanh(), (1,)),
+        Node(dense.Linear(10, bias=False), (2,), (("weight", "out"),)),
+    )
+    graph = Graph((64,), (), nodes, CrossEntropy(), layout)
+
+    def initial(self, streams: Streams) -> NDArray[np.float32]:
+        words = streams.words(Stream.PARAMETERS, np.arange(self.layout.size), 0)
+        return (0.1 * normal_quantile(words)).astype(np.float32)
+
+
+def test_a_new_network_is_asked_not_known(
+    simulate: Callable[[dict[str, Any]], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fredsim.config.models.MlpChoice.network", lambda *_: Tangents())
+    numpy, numba = (simulate({"backend": backend, "iterations": 20}) for backend in ("numpy", "numba"))
+    assert numpy.summary["digest"] == numba.summary["digest"]
+    assert (numba.summary["numerics"], numba.summary["path"]) == ("portable", "snapshots")
+    assert numba.params.keys() == {"in", "out"}
+    assert numba.metrics["validation_error"].notna().all()
+
+
+def test_what_a_graph_is_and_what_it_is_measured_by() -> None:
+    mlp, linear, tangents = Mlp((64, 5, 10), "zeros"), Linear(7, "normal"), Tangents()
+    assert as_mlp(mlp.graph) == Mlp((64, 5, 10))
+    assert as_mlp(linear.graph) is as_mlp(tangents.graph) is None
+    assert [is_linear(network.graph) for network in (mlp, linear, tangents)] == [False, True, False]
+    assert [network.measured_by for network in (mlp, linear, tangents)] == ["error", "gap", "error"]
+    assert MeanSquaredError.measured_by == "loss"
+    assert mlp.graph.values == 5 + 5 + 10

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fredsim.config.document import parse_override, read_document
-from fredsim.config.expansion import expand
 from fredsim.config.experiment import Experiment
+from fredsim.config.sweep.expansion import expand
 from fredsim.runs.folder.result import Result
 from fredsim.runs.single.execution import execute
 from fredsim.servers import SERVERS
@@ -44,6 +44,13 @@ def test_it_runs_with_every_server(server: str, command: Command) -> None:
     assert experiment.server.name == server
     execute(experiment, Path("run"))
     assert Result(Path("run")).summary["status"] == "finished"
+
+
+@pytest.mark.parametrize("data", ["modular", "text:mine.txt"])
+def test_sequences_are_for_a_transformer(data: str, command: Command) -> None:
+    assert command("new", "mine.yaml", "--data", data) == (0, "mine.yaml\n", "")
+    experiment = resolved("mine.yaml")
+    assert (experiment.data.name, experiment.model.name) == (data, "gpt")
 
 
 @pytest.mark.parametrize("data", ["mnist", "least_squares", "quadratic", "mishchenko", "torchvision:CIFAR10"])

@@ -59,9 +59,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_a_pytorch_that_is_damaged_leaves_numba(tmp_path: Path) -> None:
+def test_a_package_that_is_damaged_leaves_numba(tmp_path: Path) -> None:
     """Importing it may raise anything."""
-    (tmp_path / "torch.py").write_text("raise OSError('libcudnn.so.9: cannot open shared object file')\n", "utf-8")
+    (tmp_path / "cuda").mkdir()
+    damaged = "raise OSError('libnvrtc.so.13: cannot open shared object file')\n"
+    (tmp_path / "cuda" / "bindings.py").write_text(damaged, "utf-8")
     program = """
 from fredsim.errors import ConfigError
 from fredsim.simulation.paths.engines import resolve_backend
@@ -71,11 +73,11 @@ try:
 except ConfigError as error:
     print(error)
 """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "FREDSIM_EMULATE": "0"}
     words = [sys.executable, "-c", program]
     found = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.splitlines()
     assert found[0] == "numba"
-    assert found[1].startswith("backend is cuda; it needs PyTorch and Triton (libcudnn.so.9: cannot open shared")
+    assert found[1].startswith("backend is cuda; it needs NVIDIA's cuda-bindings and NVRTC (libnvrtc.so.13")
 
 
 def test_auto_takes_the_quickest(simulate: Simulate) -> None:

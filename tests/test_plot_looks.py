@@ -21,7 +21,7 @@ from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.headers import groups_of
 from fredsim.show.plots.line_ends import apart
 from fredsim.show.plots.numbers import TickNumbers, given, number
-from fredsim.show.plots.questions import leaders, ranked
+from fredsim.show.plots.titles.questions import leaders, ranked
 from fredsim.show.plots.words import noun, words
 
 NAMES = ("asgd", "sasgd", "fasgd", "dcasgd", "gap_aware", "delay_adaptive", "adam", "momentum")

@@ -188,7 +188,7 @@ def _contrast(one: str, other: str) -> float:
 )
 def test_contrasts(theme: str, ground: str, lines: tuple[str, ...]) -> None:
     """WCAG 2.2: 4.5:1 for text on each of its grounds, 3:1 for lines and the edges of controls."""
-    css = (Path(winner.__file__).parent / "page.css").read_text(encoding="utf-8")
+    css = (Path(winner.__file__).parent / "assets/page.css").read_text(encoding="utf-8")
     blocks = {
         scheme: body
         for body in re.findall(r":root[^{]*\{([^}]*)\}", css)

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import fredsim
-from fredsim.config.expansion import ResolvedRun, expand, open_source
 from fredsim.config.shipped import shipped
+from fredsim.config.sweep.expansion import ResolvedRun, expand, open_source
 from fredsim.show.progress import LineObserver
 from fredsim.simulation.record.recorder import Row
 

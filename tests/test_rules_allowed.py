@@ -5,7 +5,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +20,7 @@ from fredsim.kernels.arrays.update import TeamRule
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.rules import Rule
 from fredsim.runs.folder.results import Results
+from tests.conftest import HAS_CUDA
 
 PAGE = (Path(__file__).parents[1] / "docs" / "rules.md").read_text(encoding="utf-8")
 TEAM = Team(1)
@@ -45,7 +45,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeModule:
 def operations(*, device: bool = True) -> Iterator[Callable[[Rule], Any]]:
     yield NumpyOperations().compile_rule
     yield lambda rule: TeamRule(TEAM, rule)
-    if device and find_spec("torch") and find_spec("triton"):  # in its interpreter, where there is no device
+    if device and HAS_CUDA:
         from fredsim.cuda.operations import CudaOperations
 
         yield CudaOperations().compile_rule

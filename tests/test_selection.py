@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import fredsim
-from fredsim.config.selection import Selection, best_rows
+from fredsim.config.sweep.selection import Selection, best_rows
 from fredsim.runs.folder.results import Results
 
 Command = Callable[..., tuple[int, str, str]]

@@ -15,7 +15,7 @@ from fredsim.numerics import squares
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
 from fredsim.show.tables import short
-from tests.conftest import needs_triton
+from tests.conftest import needs_cuda
 from tests.test_state import stop_and_go_on
 
 Simulate = Callable[..., Result]
@@ -67,7 +67,7 @@ def test_the_same_files_however_computed(simulate: Simulate, problem: dict[str, 
     assert float(found[-1]["gradient_norm"]) == summary["gradient_norm"]
 
 
-@needs_triton
+@needs_cuda
 @pytest.mark.parametrize("changes", [
     LEAST_SQUARES | {"clients": {"count": 4, "batch_size": 70, "sampling": "iid"}},
     LEAST_SQUARES | {"clients": {"count": 4, "batch_size": 1}, "data": LEAST_SQUARES["data"] | {"columns": 1}},
@@ -76,7 +76,7 @@ def test_the_same_files_however_computed(simulate: Simulate, problem: dict[str, 
     {"evaluation": {"every": 9, "gradient_norm": True}, "data": {"name": "digits", "train": 20, "validation": 5}},
 ], ids=["large minibatches", "one of one", "quadratic", "more than a block, no noise", "of a classifier"])  # fmt: skip
 def test_on_a_device(simulate: Simulate, changes: dict[str, Any]) -> None:
-    """Or in Triton's interpreter: the same files."""
+    """Or emulated: the same files."""
     ways = {"backend": "numba"}, {"backend": "cuda"}, {"backend": "cuda", "path": "snapshots"}
     results = [simulate(changes | {"iterations": 4} | way) for way in ways]
     no_rows = changes.get("data", {}).get("name") == "quadratic"  # its noise is drawn on the host

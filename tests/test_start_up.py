@@ -9,8 +9,8 @@ import pytest
 
 from fredsim.plugins.discovery import Classes
 from fredsim.servers.base import Server
-from fredsim.show.listing import LISTINGS
-from fredsim.show.names import list_text, names_by_kind
+from fredsim.show.catalogue.listing import LISTINGS
+from fredsim.show.catalogue.names import list_text, names_by_kind
 
 Command = Callable[..., tuple[int, str, str]]
 HEAVY = {"dask", "llvmlite", "matplotlib", "numba", "pandas", "plotly", "pyarrow", "scipy", "torch"}

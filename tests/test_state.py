@@ -20,7 +20,7 @@ from fredsim.simulation.paths.engines import make_engine
 from fredsim.simulation.paths.loop import Diverged
 from fredsim.simulation.record.recorder import Row
 from fredsim.simulation.schedule.length import Length
-from tests.conftest import needs_triton
+from tests.conftest import needs_cuda
 from tests.random_experiments import experiment
 from tests.test_random_experiments import beside, left_behind
 
@@ -153,7 +153,7 @@ def test_what_clients_hold_of_several_timestamps() -> None:
     assert stop_and_go_on(data, [11, 30]) == "fused"
 
 
-@needs_triton
+@needs_cuda
 @pytest.mark.parametrize(("server", "path"), [("fasgd", "queued"), ("asgd", "snapshots")])
 @pytest.mark.parametrize("wait", [True, False])
 def test_on_a_device(server: str, path: str, wait: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fredsim.show.names import list_text
+from fredsim.show.catalogue.names import list_text
 
 Command = Callable[..., tuple[int, str, str]]
 CODES = r"\x1b\[([\d;]*)m"

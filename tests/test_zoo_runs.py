@@ -151,3 +151,50 @@ def test_a_run_is_the_same_again(option: str, run: Callable[..., Result]) -> Non
         np.testing.assert_allclose(norms.iloc[0], np.linalg.norm(grad.astype(np.float64)), rtol=1e-5)
         assert len(table) == 3
         assert table["error"].between(0, 1).all()
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "tokens for a dense network": ("gpt", {"model": {"name": "mlp"}}, "model.name is mlp; the data are sequences"),
+    "tokens for images": ("gpt", {"model": {"name": "vgg"}}, "model.name is vgg, which takes images; the data"),
+    "images for tokens": ("vgg", {"model": {"name": "gpt"}}, "model.name is gpt, which takes sequences"),
+    "images that are too small": ("vgg", {"model": {"name": "lenet"}}, "model.name: lenet needs images of"),
+    "another depth": ("vgg", {"model": {"name": "resnet", "depth": 9}}, "model.depth: is 9; it must be 6n + 2"),
+    "another width": ("vgg", {"model": {"name": "resnet", "width": 12}}, "model.width: is 12; it should be a"),
+    "no widths": ("vgg", {"model": {"name": "vgg", "widths": []}}, "model.widths: is []; it should have"),
+    "heads that do not fit": (
+        "gpt",
+        {"model": {"name": "gpt", "width": 10}},
+        "model: width is 10 and heads 4; the width must be a multiple",
+    ),
+    "another's key": (
+        "vgg",
+        {"model": {"name": "resnet", "widht": 8}},
+        "model.widht: unknown key; did you mean 'width'?",
+    ),
+    "no such model": ("vgg", {"model": {"name": "resent"}}, "is 'resent'; it must be mlp, linear"),
+    "too many sums": ("gpt", {"data": {"name": "modular", "terms": 9}}, "data.p is 97 and data.terms 9; 760,231"),
+    "classes of tokens": (
+        "gpt",
+        {"clients": {"count": 3, "batch_size": 2, "partition": {"name": "dirichlet", "alpha": 1.0}}},
+        "clients.partition is dirichlet; the data set's labels are one for each token of a sequence, not classes",
+    ),
+    "tokens that are scaled": (
+        "gpt",
+        {"data": {"name": "text:x", "normalize": {"mean": 0.0, "std": 1.0}}},
+        "data.normalize: unknown key (known: name, sha256, train, validation, block)",
+    ),
+    "no such text": (
+        "gpt",
+        {"data": {"name": "text:no.txt"}},
+        "no.txt: cannot be read (No such file or directory); it",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_fit_is_refused(what: str, tmp_path: Path) -> None:
+    name, changes, says = REFUSED[what]
+    with pytest.raises(fredsim.FredsimError) as caught:
+        fredsim.run({**BASE, **RUNS[name], **changes}, out=tmp_path / "run")
+    assert says in str(caught.value)
+    assert not (tmp_path / "run").exists()

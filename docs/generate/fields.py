@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from docs.generate.markdown import flow, linked, one_line, table
 from fredsim.plugins.attribute_docs import meanings
-from fredsim.show.descriptions import constant_of, models_of, range_of
+from fredsim.show.catalogue.descriptions import constant_of, models_of, range_of
 
 __all__ = ["Key", "default_of", "example_of", "keys_of", "name_of", "nested", "tables"]
 

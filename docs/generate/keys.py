@@ -15,8 +15,8 @@ from fredsim.config.data import Text
 from fredsim.config.experiment import Affects, Experiment, PluginChoice, TorchChoice
 from fredsim.config.partition import Partition
 from fredsim.config.schema import SweepKeys
-from fredsim.show.descriptions import constant_of, models_of
-from fredsim.show.listing import LISTINGS
+from fredsim.show.catalogue.descriptions import constant_of, models_of
+from fredsim.show.catalogue.listing import LISTINGS
 
 __all__ = ["all_keys", "keys_page", "meaning_of", "with_key_table"]
 

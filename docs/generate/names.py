@@ -8,13 +8,13 @@ from typing import Any, Literal, get_args, get_origin
 from docs.generate.fields import Key, keys_of
 from docs.generate.keys import all_keys, meaning_of
 from docs.generate.markdown import flow
-from fredsim.show.listing import LISTINGS, Entry
+from fredsim.show.catalogue.listing import LISTINGS, Entry
 
 __all__ = ["names_text"]
 
 
 def names_text() -> str:
-    """Return the content of `fredsim/show/names.json`."""
+    """Return the content of `fredsim/show/catalogue/names.json`."""
     kinds = {kind: {name: _named(entry) for name, entry in listing().items()} for kind, listing in LISTINGS.items()}
     keys: dict[str, Any] = {}
     for place in all_keys():

@@ -18,7 +18,7 @@ __all__ = ["ROOT", "generated_files"]
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = "experiments/schema.json"
-NAMES = "fredsim/show/names.json"
+NAMES = "fredsim/show/catalogue/names.json"
 
 
 def generated_files() -> Iterator[tuple[str, str]]:

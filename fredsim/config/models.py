@@ -24,7 +24,6 @@ from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE, CapturedNetwork
 from fredsim.networks.linear import Linear
 from fredsim.networks.mlp import Mlp
 from fredsim.networks.network import MeasuredBy, Network, Numerics
-from fredsim.networks.saved import MOST_BYTES
 from fredsim.system.files import read_bytes
 
 __all__ = [
@@ -50,6 +49,8 @@ class Recorded:
 
     def network(self) -> CapturedNetwork:
         """Return the network of a portable run, from its folder. Raises OutputError if a file is gone or damaged."""
+        from fredsim.networks.saved import MOST_BYTES
+
         try:
             graph = read_bytes(self.folder / GRAPH_FILE, most=MOST_BYTES)
             initial = read_bytes(self.folder / INITIAL_FILE)

@@ -32,7 +32,7 @@ from fredsim.config.schema_rules import (
     share_definitions,
 )
 from fredsim.config.sections import EXCHANGE_KEYS, DispatcherChoice
-from fredsim.config.selection import Selection
+from fredsim.config.sweep.selection import Selection
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters

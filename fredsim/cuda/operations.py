@@ -6,65 +6,66 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fredsim.compute.storage import Limits, Pool
-from fredsim.cuda import ternary as kernels
-from fredsim.cuda import trees
-from fredsim.cuda.array import DeviceArray
-from fredsim.cuda.device import device, launch, tile
-from fredsim.cuda.rules import BLOCK, compile_rule
+from fredsim.cuda.array import DeviceArray, empty, upload
+from fredsim.cuda.interface import Loaded
+from fredsim.cuda.kernels import unit_of
+from fredsim.cuda.launches import Launches, launch
+from fredsim.cuda.machines import machine
+from fredsim.cuda.rules import unit_of_rule
 from fredsim.errors import ConfigError
 from fredsim.numerics import distributions, ternary
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Draws, Ternary
 
-__all__ = ["CudaOperations"]
+__all__ = ["CudaOperations", "add_apply"]
 
 Update = Callable[..., bool]
+
+#: The threads of most blocks, the elements that a block of sums adds, and those to which a block applies a rule.
+BLOCK, SUMMED, APPLIED = 128, 1024, 512
 
 
 class CudaTernary:
     """Ternary gradients on the device: fredsim.numerics.ternary.Ternary."""
 
     def __init__(self, operations: CudaOperations) -> None:
-        self._operations = operations
+        self._operations, self._kernels = operations, machine().load(unit_of("ternary"))
 
     def scaler(self, g: Any) -> np.float32:
-        """Return max|g|."""
-        return np.float32(self._flat(g).abs().max().item())
+        """Return max|g|; NaN if g contains one."""
+        return np.uint32(self._operations.look("find_largest", g)).view(np.float32)
 
     def clip(self, g: Any, sigmas: float) -> Any:
         """Return g clipped to ±sigmas·σ; see fredsim.numerics.ternary.clip."""
-        centre = self._operations.on_device([self._operations.mean(g)], torch.float64)
-        squares = torch.empty(-(-g.size // trees.BLOCK), dtype=torch.float64, device=centre.device)
-        launch(kernels.square_blocks, (len(squares),), self._flat(g), g.size, centre, squares, BLOCK=trees.BLOCK)
+        centre = upload(np.array([self._operations.mean(g)]))
+        squares = self._operations.sums("sum_squares", self._operations.array_of(g), centre)
         return ternary.clipped(g, sigmas * np.sqrt(self._operations.total(squares) / np.float64(g.size)))
 
     def encode(self, g: Any, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
         """Return g quantised with the scaler s and packed, uint8 (⌈n/4⌉,), on the host."""
-        scaler, n = self._operations.on_device([s], torch.float32), ternary.packed_size(g.size)
-        packed = torch.empty(n, dtype=torch.uint8, device=scaler.device)
-        key, block = int(draws.stream) << 32 | draws.streams.seed, tile(n, trees.BLOCK)
+        given, scaler, n = self._operations.array_of(g), upload([s], np.float32), ternary.packed_size(g.size)
+        packed = empty(n, np.uint8)
+        words = (draws.streams.seed, int(draws.stream), draws.begin, draws.step, draws.client)
+        names = ("seed", "stream", "begin", "step", "client")
         launch(
-            kernels.encode, (-(-n // block),), self._flat(g), g.size, scaler, key, draws.begin, draws.step,
-            draws.client, packed, BLOCK=block,
+            machine(), self._kernels["encode"], (-(-n // BLOCK), 1, 1), g=given.address, scaler=scaler.address,
+            packed=packed.address, n=given.size,
+            **{name: np.int64(word).astype(np.int32) for name, word in zip(names, words, strict=True)},
         )  # fmt: skip
-        result: NDArray[np.uint8] = packed.cpu().numpy()
-        return result
+        return np.asarray(packed)
 
     def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Any:
         """Return s times the first `count` packed values, on the device."""
-        scaler, codes = self._operations.on_device([s], torch.float32), self._operations.on_device(packed, torch.uint8)
-        out, block = torch.empty(count, device=scaler.device), tile(count, trees.BLOCK)
-        launch(kernels.decode, (-(-count // block),), codes, count, scaler, out, BLOCK=block)
-        return DeviceArray(out)
-
-    def _flat(self, g: Any) -> torch.Tensor:
-        flat: torch.Tensor = self._operations.tensor_of(g).reshape(-1)
-        return flat
+        scaler, codes, out = upload([s], np.float32), upload(packed, np.uint8), empty(count)
+        launch(
+            machine(), self._kernels["decode"], (-(-count // BLOCK), 1, 1), packed=codes.address,
+            scaler=scaler.address, out=out.address, n=count,
+        )  # fmt: skip
+        return out
 
 
 class CudaOperations:
@@ -72,50 +73,37 @@ class CudaOperations:
 
     def __init__(self, draw: Draw = distributions.draw) -> None:
         """Set up the device; `draw` draws from distributions, on the host, where the few draws are used."""
-        self._device, self.draw = device(), draw
+        self.draw = draw
+        self._kernels = machine().load(unit_of("sums"))
         self.ternary: Ternary = CudaTernary(self)
-        self._diverged_at = torch.zeros(1, dtype=torch.int32, device=self._device)
-        self._no_target = torch.zeros(1, dtype=torch.int64, device=self._device)
+        self._flag, self._no_target = upload(np.zeros(1, np.int32)), upload(np.zeros(1, np.int64))
 
     def compile_rule(self, rule: Rule) -> Update:
         """Return update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite; see Operations.
 
         Arrays on the host are copied to the device and back.
         """
-        kernel, count = compile_rule(rule), 2 + len(rule.state)
+        kernel, count = machine().load(unit_of_rule(rule))["apply"], 2 + len(rule.state)
 
         def update(*arguments: Any) -> bool:
             begin, end, *coefficients = arguments[count:]
-            arrays = [self.tensor_of(array)[begin:end] for array in arguments[:count]]
             if begin == end:  # a call on no elements, made only to compile
-                arrays = [torch.zeros(1, device=self._device) for _ in arguments[:count]]
-            numbers = self.on_device([coefficients or [0.0]], torch.float32)
-            self._diverged_at.fill_(1)
-            self.apply(kernel, arrays[:-1], arrays[-1], numbers, self._no_target, 0, 1, self._diverged_at)
+                return True
+            arrays = [self.array_of(array)[begin:end] for array in arguments[:count]]
+            numbers = upload([coefficients or [0.0]], np.float32)
+            machine().upload(np.ones(1, np.int32), self._flag.address)
+            launches = Launches(machine())
+            add_apply(
+                launches, kernel, [array.address for array in arrays[:-1]], end - begin, gradients=arrays[-1].address,
+                coefficients=numbers.address, targets=self._no_target.address, events=1, diverged_at=self._flag.address,
+            )  # fmt: skip
+            launches.run()
             for given, array in zip(arguments[: count - 1], arrays, strict=False):
-                if not isinstance(given, DeviceArray) and begin < end:
-                    given[begin:end] = array.cpu().numpy()
-            return bool(self._diverged_at.item())
+                if not isinstance(given, DeviceArray):
+                    given[begin:end] = np.asarray(array)
+            return bool(np.asarray(self._flag)[0])
 
         return update
-
-    def apply(
-        self,
-        kernel: Any,
-        arrays: Sequence[torch.Tensor],
-        gradients: torch.Tensor,
-        coefficients: torch.Tensor,
-        targets: torch.Tensor,
-        first: int,
-        events: int,
-        diverged_at: torch.Tensor,
-    ) -> None:
-        """Queue a rule's kernel for a window of pushes; the arguments are those of fredsim.cuda.rules."""
-        size, block = arrays[0].numel(), tile(arrays[0].numel(), BLOCK)
-        launch(
-            kernel, (-(-size // block),), *arrays, gradients, gradients.shape[-1], coefficients, targets, size, first,
-            events, diverged_at, BLOCK=block,
-        )  # fmt: skip
 
     def pool(self, size: int, limits: Limits) -> Pool:
         """Return a pool of arrays (size,) for what clients hold. Raises ConfigError if a limit on memory is given."""
@@ -128,21 +116,27 @@ class CudaOperations:
 
     def zeros(self, size: int) -> Any:
         """Return zeros, float32 (size,), on the device."""
-        return DeviceArray(torch.zeros(size, device=self._device))
+        array = empty(size)
+        array[...] = 0.0
+        return array
 
-    def on_device(self, values: Any, dtype: torch.dtype) -> torch.Tensor:
-        """Return host values as a tensor on the device."""
-        return torch.as_tensor(values, dtype=dtype).to(self._device)
+    def array_of(self, array: Any) -> DeviceArray:
+        """Return an array on the device whose elements lie one behind the other; one on the host is copied there."""
+        return array.contiguous if isinstance(array, DeviceArray) else upload(array, np.float32)
 
-    def tensor_of(self, array: Any) -> torch.Tensor:
-        """Return an array's tensor on the device; an array on the host is copied there."""
-        if isinstance(array, DeviceArray):
-            return array.tensor
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
+    def look(self, kernel: str, array: Any) -> int:
+        """Return what a kernel that looks at each element finds; 0 at first."""
+        given = self.array_of(array)
+        machine().upload(np.zeros(1, np.int32), self._flag.address)
+        blocks = (-(-given.size // BLOCK), 1, 1)
+        launch(
+            machine(), self._kernels[kernel], blocks, array=given.address, found=self._flag.address, n=given.size
+        )  # fmt: skip
+        return int(np.asarray(self._flag)[0])
 
     def finite(self, array: Any) -> bool:
         """Return whether every element is finite."""
-        return bool(torch.isfinite(self.tensor_of(array)).all())
+        return not self.look("find_infinite", array)
 
     def duplicate(self, array: Any, out: Any) -> None:
         """Copy an array, on the device or to it."""
@@ -155,13 +149,31 @@ class CudaOperations:
 
     def mean(self, array: Any) -> float:
         """Return the mean of all elements in float64, as fredsim.numerics.oracle.mean64."""
-        values = self.tensor_of(array).reshape(-1)
-        return float(self.total(values) / np.float64(len(values)))
+        values = self.array_of(array)
+        return float(self.total(self.sums("sum_floats", values)) / np.float64(values.size))
 
-    def total(self, values: torch.Tensor) -> float:
-        """Return the sum of a flat tensor (n,) in float64 by the binary tree; 0 for an empty one."""
-        while len(values) > 1:
-            sums = torch.empty(-(-len(values) // trees.BLOCK), dtype=torch.float64, device=self._device)
-            launch(trees.sum_blocks, (len(sums),), values, len(values), sums, BLOCK=trees.BLOCK)
-            values = sums
-        return float(values.item() if len(values) else 0.0) + 0.0
+    def sums(self, kernel: str, values: DeviceArray, centre: DeviceArray | None = None) -> DeviceArray:
+        """Return the sums in float64 of each SUMMED elements, each a whole subtree."""
+        out = empty(-(-values.size // SUMMED), np.float64)
+        fields = {
+            "array": values.address,
+            "out": out.address,
+            "n": values.size,
+            "centre": 0 if centre is None else centre.address,
+        }
+        launch(machine(), self._kernels[kernel], (out.size, 1, 1), **fields)
+        return out
+
+    def total(self, values: DeviceArray) -> float:
+        """Return the sum of float64 (n,) by the binary tree; 0 for an empty array."""
+        while values.size > 1:
+            values = self.sums("sum_doubles", values)
+        return float(np.asarray(values)[0] if values.size else 0.0) + 0.0
+
+
+def add_apply(
+    launches: Launches, kernel: Loaded, arrays: Sequence[int], size: int, where: Any = True, /, **fields: Any
+) -> None:
+    """Add the kernel of a rule that changes arrays (size,) at these addresses; the fields are those of rule.cu."""
+    blocks = (-(-size // APPLIED), 1, 1)
+    launches.add(kernel, blocks, where, arrays=arrays, size=size, **fields)

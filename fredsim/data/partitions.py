@@ -44,7 +44,7 @@ def iid(rows: int, clients: int, streams: Streams) -> ShardTable:
 
 
 def sorted_shards(labels: Integers, clients: int, streams: Streams, per_client: int) -> ShardTable:
-    """Sort the rows by label, cut them into λ·`per_client` pieces, and deal these at random, `per_client` to each.
+    """Sort the rows by label, cut them into λ·`per_client` pieces, and assign these at random, `per_client` to each.
 
     McMahan et al. 2017, arXiv:1602.05629. Raises ConfigError if there are fewer rows than pieces.
     """
@@ -52,10 +52,10 @@ def sorted_shards(labels: Integers, clients: int, streams: Streams, per_client: 
     if pieces > rows:
         what = f"{clients} clients need {pieces} pieces of one row at least, and there are {rows} training rows"
         raise ConfigError(f"clients.partition.per_client is {per_client}; {what}; lower it, or clients.count")
-    dealt = np.empty(pieces, np.int64)
-    dealt[_permutations(streams, pieces, np.zeros(1, np.int64))[0]] = np.arange(pieces) // per_client
+    assigned = np.empty(pieces, np.int64)
+    assigned[_permutations(streams, pieces, np.zeros(1, np.int64))[0]] = np.arange(pieces) // per_client
     owners = np.empty(rows, np.int64)
-    owners[np.argsort(labels, kind="stable")] = dealt[_piece_of(rows, pieces)]
+    owners[np.argsort(labels, kind="stable")] = assigned[_piece_of(rows, pieces)]
     return ShardTable.from_owners(owners, clients)
 
 

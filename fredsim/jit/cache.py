@@ -28,7 +28,7 @@ from numba.core.ccallback import CFunc
 
 from fredsim.system import notices
 
-__all__ = ["Compiled", "cache_folder", "make_module"]
+__all__ = ["Compiled", "cache_folder", "is_private", "make_module"]
 
 
 def cache_folder() -> Path:
@@ -93,7 +93,7 @@ class _Files:
     def load(self, key):
         """Return what was saved under a key, None if there is nothing that can be used."""
         path = self._path(key)
-        if not path.is_file() or not (_is_private(self._folder) and _is_private(path)):
+        if not path.is_file() or not (is_private(self._folder) and is_private(path)):
             return None
         content = path.read_bytes()
         checksum, data = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
@@ -102,7 +102,7 @@ class _Files:
     def save(self, key, data):
         """Save something under a key: the file is there as a whole, or not at all."""
         path, content = self._path(key), serialize.dumps(data)
-        if not _is_private(self._folder):
+        if not is_private(self._folder):
             return
         handle, part = tempfile.mkstemp(dir=self._folder)  # for this user alone
         try:
@@ -123,7 +123,7 @@ def _checksum(name, data):
 
 
 @functools.cache
-def _is_private(path):
+def is_private(path):
     """Return whether nobody but this user, or root, can have written a file or folder; say so once if not."""
     if not hasattr(os, "geteuid"):  # Windows
         return True

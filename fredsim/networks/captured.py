@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from fredsim.networks.graph import Graph
 from fredsim.networks.layout import Layout
 from fredsim.networks.network import Network
-from fredsim.networks.saved import graph_of_text, text_of_graph
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.embedding import Embedding
@@ -50,6 +49,8 @@ class CapturedNetwork(Network):
         cls, graph: bytes, initial: bytes, files: Mapping[str, str] | None = None, code: Mapping[str, str] | None = None
     ) -> CapturedNetwork:
         """Return the network of what `saved` returned. Raises ValueError, which names the file and what is wrong."""
+        from fredsim.networks.saved import graph_of_text
+
         try:
             found = graph_of_text(graph)
         except ValueError as error:
@@ -71,6 +72,8 @@ class CapturedNetwork(Network):
     def saved(self) -> dict[str, bytes]:
         """Return the contents of the files that a run's folder keeps of it, by name."""
         from safetensors.numpy import save
+
+        from fredsim.networks.saved import text_of_graph
 
         return {
             GRAPH_FILE: text_of_graph(self._graph).encode(),

@@ -3,7 +3,7 @@
 Each is one algorithm in float64, after fdlibm (Sun Microsystems, e_exp.c, e_log.c, k_cos.c and k_sin.c): range
 reduction, one fixed polynomial in Horner form, assembly of the exponent's bits. The float32 functions widen, compute
 and round once, which keeps them within 0.51 ulp. fredsim.kernels.arrays.elementary has the same expressions for
-scalars, fredsim.cuda.elementary those for devices. Arguments may have any shape.
+scalars, fredsim/cuda/sources/elementary.h those for devices. Arguments may have any shape.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fredsim.show import completion
+from fredsim.show.catalogue import completion
 from fredsim.show.terminal import say
 
 __all__ = [

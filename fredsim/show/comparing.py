@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fredsim.config.expansion import Expansion
+from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import option
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result

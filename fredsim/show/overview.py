@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import read_document
-from fredsim.config.expansion import outline_of
+from fredsim.config.sweep.expansion import outline_of
 from fredsim.errors import OutputError
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.result import Result

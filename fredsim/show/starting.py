@@ -14,18 +14,18 @@ from pydantic import BaseModel
 
 from fredsim.config.data import Data, LeastSquares, Modular, Quadratic, Text
 from fredsim.config.document import Document, dump_yaml
-from fredsim.config.expansion import expand
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.models import LinearChoice, MlpChoice
 from fredsim.config.networks import GptChoice
 from fredsim.config.registry import find_class
 from fredsim.config.sections import Clients, DispatcherChoice
+from fredsim.config.sweep.expansion import expand
 from fredsim.config.yaml_reader import parse_yaml
 from fredsim.errors import ConfigError, OutputError, visible
 from fredsim.hyper import Configurable
 from fredsim.plugins.attribute_docs import meanings
 from fredsim.plugins.modules import look_in
-from fredsim.show.listing import own_text
+from fredsim.show.catalogue.listing import own_text
 from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["write_experiment"]

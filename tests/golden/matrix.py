@@ -1,6 +1,6 @@
 """The matrix of digests: golden experiments with every instruction set, number of threads, backend and Python at hand.
 
-    python tests/golden/matrix.py [--every N] [--python PROGRAM …] [--emulated N] [--interpreter N] [--device N]
+    python tests/golden/matrix.py [--every N] [--python PROGRAM …] [--emulated N] [--device N]
                                   [--jobs N] [--output FILE]
 
 Each cell is a process of its own, which runs every N-th experiment and compares its digest with the recorded one. The
@@ -28,7 +28,9 @@ ROOT = HERE.parents[1]
 #: The instruction sets that code is compiled to, with the NUMBA_CPU_NAME that selects each.
 CODES = {"x86_64": {"SSE2": "generic", "AVX2": "haswell", "AVX-512": "skylake-avx512"}, "aarch64": {"NEON": "generic"}}
 FLAGS = {"AVX2": "avx2", "AVX-512": "avx512f"}  # the flags in /proc/cpuinfo that these require
-VERSIONS = ("numpy", "numba", "llvmlite", "triton", "torch")
+#: The kernels for a device, compiled for the processor.
+EMULATED = "a device, emulated"
+VERSIONS = ("numpy", "numba", "llvmlite")
 
 
 def digest(experiment: dict[str, Any], backend: str) -> str:
@@ -50,9 +52,9 @@ def run_cell(backend: str, threads: int, every: int, jobs: int) -> None:
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
             found = list(pool.map(digest, *todo))
     differ = [name for (name, _), digest in zip(chosen, found, strict=True) if digest != recorded[name]]
-    code = {"code": importlib.import_module("fredsim.cuda.device").name()} if backend == "cuda" else {}
+    code = {"code": importlib.import_module("fredsim.cuda.machines").machine().name} if backend == "cuda" else {}
     versions = {}
-    for name in VERSIONS if backend == "cuda" else VERSIONS[:1] if backend == "numpy" else VERSIONS[:3]:
+    for name in VERSIONS[:1] if backend == "numpy" else VERSIONS:
         versions[name] = importlib.metadata.version(name)
     print(json.dumps({
         "machine": platform.machine(), "python": platform.python_version(), "count": len(chosen), "differ": differ,
@@ -60,14 +62,14 @@ def run_cell(backend: str, threads: int, every: int, jobs: int) -> None:
     }))  # fmt: skip
 
 
-def cells(every: int, interpreter: int, device: int) -> list[tuple[str, str, int, int]]:
+def cells(every: int, device: int) -> list[tuple[str, str, int, int]]:
     """Return (code, backend, threads, every) for each cell of this machine."""
     machine = platform.machine()
     flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split() if os.path.exists("/proc/cpuinfo") else []
     codes = [code for code in CODES.get(machine, {}) if code not in FLAGS or FLAGS[code] in flags]
     found = [(code, "numba", threads, every) for code in [*codes, "the very processor"] for threads in (1, 2, 3)]
     found.append(("NumPy's own", "numpy", 1, every))
-    found += [("Triton's interpreter", "cuda", 1, interpreter), ("a CUDA device", "cuda", 1, device)]
+    found += [(EMULATED, "cuda", 1, every), ("a CUDA device", "cuda", 1, device)]
     return [cell for cell in found if cell[-1]]
 
 
@@ -75,13 +77,13 @@ def outcome(command: list[str], code: str, backend: str, threads: int, every: in
     """Run a cell by this command, and return its result."""
     name = {name: value for codes in CODES.values() for name, value in codes.items()}.get(code)
     chosen = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""} if name else {}
-    interpreted = code == "Triton's interpreter"
-    environment = os.environ | chosen | ({"TRITON_INTERPRET": "1"} if interpreted else {})
+    emulated = code == EMULATED
+    environment = os.environ | chosen | ({"FREDSIM_EMULATE": "1"} if emulated else {})
     program = [*command, str(Path(__file__).relative_to(ROOT)), "--cell", backend, str(threads)]
     options = ["--every", str(every), "--jobs", str(jobs)]
     ran = subprocess.run([*program, *options], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     result: dict[str, Any] = {"code": code} | json.loads(ran.stdout.splitlines()[-1])
-    return result | {"backend": "interpreter" if interpreted else backend, "threads": threads}
+    return result | {"backend": "cuda, emulated" if emulated else backend, "threads": threads}
 
 
 def row(result: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +103,6 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th experiment; 0: none")
     parser.add_argument("--python", action="append", default=[], metavar="PROGRAM", help="one with fredsim's needs")
     parser.add_argument("--emulated", type=int, default=0, metavar="N", help="arm64, by scripts/arm64.sh, every N-th")
-    parser.add_argument("--interpreter", type=int, default=0, metavar="N", help="Triton's interpreter, every N-th")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="a CUDA device, every N-th")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="experiments done in parallel")
     parser.add_argument("--output", type=Path, metavar="FILE", help="a Markdown file for the table")
@@ -113,7 +114,7 @@ def main() -> None:
     planned = [
         ([python], cell)
         for number, python in enumerate(options.python or [sys.executable])
-        for cell in cells(options.every, options.interpreter, options.device)
+        for cell in cells(options.every, options.device)
         if number == 0 or cell[0] in {"the very processor", "NumPy's own"}
     ]
     if options.emulated:
@@ -131,7 +132,7 @@ def main() -> None:
         from fredsim.system.machine import processor_name
 
         today = datetime.datetime.now(datetime.UTC).date()
-        counts = {name: getattr(options, name) for name in ("every", "emulated", "interpreter", "device")}
+        counts = {name: getattr(options, name) for name in ("every", "emulated", "device")}
         pythons = dict.fromkeys(
             row["Python"].rpartition(".")[0] for row in rows if row["machine"] == platform.machine()
         )

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fredsim.config.document import assign
-from fredsim.config.expansion import expand, open_source
 from fredsim.config.experiment import Experiment
 from fredsim.config.resolution import resolve
+from fredsim.config.sweep.expansion import expand, open_source
 
 RECORDED: dict[str, str] = json.loads(Path(__file__).with_name("experiments.json").read_text(encoding="utf-8"))
 FOLDER = Path(__file__).parents[2] / "experiments"

@@ -14,7 +14,7 @@ from fredsim.config.partition import PARTITIONS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.servers import SERVERS
-from tests.conftest import needs_device
+from tests.conftest import needs_cuda
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,12 +49,10 @@ def test_whatever_there_is_has_a_digest() -> None:
     assert {experiment["compress"]["name"] for experiment in found if "compress" in experiment} == set(COMPRESSORS)
 
 
-@pytest.mark.parametrize("backend", ["numba", "numpy", pytest.param("cuda", marks=needs_device)])
+@pytest.mark.parametrize("backend", ["numba", "numpy", pytest.param("cuda", marks=needs_cuda)])
 @pytest.mark.parametrize("name", make.experiments())
 def test_digest(name: str, backend: str, tmp_path: Path) -> None:
-    """Kernels run on one to three threads in turn; golden/matrix.py has each experiment with each number,
-    and some in Triton's interpreter.
-    """
+    """Kernels run on one to three threads in turn; golden/matrix.py has each experiment with each number."""
     experiment, threads = make.experiments()[name], 1 + list(RECORDED).index(name) % 3
     if not make.has_kernels(experiment, backend):
         pytest.skip("this backend has no kernels for the network")

@@ -4,10 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-pytest.importorskip("triton", reason="Triton is not installed")
+from tests.conftest import needs_cuda
 
 SIZE, PUSHES = 500, 30
 
@@ -18,6 +16,7 @@ def bits(values: Any) -> bytes:
     return (np.where(array == array, array, array.dtype.type(np.nan)) if array.dtype.kind == "f" else array).tobytes()
 
 
+@needs_cuda
 def test_rules_on_a_device_give_the_bits_of_numpy(
     spec: dict[str, Any], exchange: Callable[..., Any], make: Callable[[Mapping[str, Any]], Any]
 ) -> None:
@@ -36,7 +35,7 @@ def test_rules_on_a_device_give_the_bits_of_numpy(
             client = int(ex.rng.choice(sorted(ex.eligible)))
             gradients = [g * scales for g in ex.gradients()]
             if ex is two:
-                gradients = [DeviceArray(operations.tensor_of(g)) for g in gradients]
+                gradients = [operations.array_of(g) for g in gradients]
             ex.push(client, gradients)
     states = one.server.take_state(), two.server.take_state()
     assert isinstance(server.params, DeviceArray)

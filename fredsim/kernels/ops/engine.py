@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from fredsim.compute.graph_engine import BLOCK, Evaluation
 from fredsim.data.datasets import Dataset, Split
 from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.kernels.ops.plan import Plan
-from fredsim.kernels.ops.program import Batch, Program
+from fredsim.kernels.ops.program import Batch, EachItsOwn, Program
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.ops.norms import BatchNorm
@@ -22,12 +23,15 @@ __all__ = ["NumbaGraphEngine"]
 
 Array = NDArray[np.float32]
 AT_ONCE = 64  # samples that are evaluated together, if samples do not meet
+MOST_BYTES = 2**26  # of the buffers of all threads, if each computes minibatches of its own
 
 
 class NumbaGraphEngine(Evaluation, NumbaOperations):
     """Computes gradients of minibatches of µ samples, and evaluates, by kernels: fredsim.compute.engines.Engine.
 
     The bits are those of fredsim.compute.graph_engine.GraphEngine. `threads` None means one thread per processor.
+    Threads compute a minibatch together; or each computes minibatches of its own, if there are enough of them, their
+    buffers are not too large, and all operators have kernels: then no thread waits for another.
     """
 
     def __init__(self, graph: Graph, dataset: Dataset, mu: int, threads: int | None) -> None:
@@ -35,28 +39,44 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         self._graph, self._dataset, self._mu = graph, dataset, mu
         self._work = mu * graph.layout.size
         self._program = Program(Plan(graph, dataset.train, mu, self.threads, learn=True))
+        few_bytes = self.threads * self._program.bytes <= MOST_BYTES
+        self._apart = self.threads > 1 and self._program.kernels_only and few_bytes
         self._grads, self._losses = aligned(0, graph.layout.size), aligned(0, mu)
         # Samples meet in a batch norm: there, blocks are those of GraphEngine.
         meet = any(isinstance(node.operator, BatchNorm) for node in graph.nodes)
         self._block = BLOCK if meet else AT_ONCE
         self._evaluations: dict[tuple[int, int], Program] = {}
+        # Compile, or load from the cache, now, so that it is not counted in the run's time.
+        for split in (dataset.validation, dataset.test):
+            for count in {min(len(split), self._block), len(split) % self._block} - {0}:
+                self._evaluation(split, count)
 
     @property
     def buffer_bytes(self) -> int:
-        """The bytes of what one minibatch's computation needs beside parameters and gradients."""
-        return self._program.bytes
+        """The most bytes that computing gradients needs beside parameters and gradients, on all threads."""
+        return self._program.bytes * (1 + self.threads if self._apart else 1)
+
+    @cached_property
+    def _each(self) -> EachItsOwn:
+        """The programs of threads that compute minibatches of their own."""
+        plans = (Plan(self._graph, self._dataset.train, self._mu, 1, learn=True) for _ in range(self.threads))
+        return EachItsOwn([Program(plan) for plan in plans])
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
-        """Compute the gradients of one minibatch after the other; see Engine."""
+        """Compute the gradients of minibatches; see Engine."""
         batches = len(rows)
         if batches > len(self._grads):
             size = self._graph.layout.size
-            self._grads = aligned(batches * size + MARGIN)[: batches * size].reshape(batches, size)
+            stride = -(-size // MARGIN) * MARGIN + MARGIN  # whole vectors may be written behind a gradient
+            self._grads = aligned(batches, stride)[:, :size]
             self._losses = aligned(batches, self._mu)
-        for b in range(batches):
-            samples = np.ascontiguousarray(rows[b], np.int64)
+        samples, first = np.ascontiguousarray(rows, np.int64), 0
+        if self._apart and batches >= self.threads:
+            first = batches // self.threads * self.threads
+            self._each.run(self._team, held[:first], samples, self._grads, self._losses)
+        for b in range(first, batches):
             arena = self._program.arena
-            batch = Batch(held[b], samples, self._grads[b], self._losses[b], None, arena)
+            batch = Batch(held[b], samples[b], self._grads[b], self._losses[b], None, arena)
             self._program.run(self._team, batch, self._work)
         return self._grads[:batches], self._losses[:batches]
 

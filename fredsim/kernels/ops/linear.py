@@ -15,8 +15,8 @@ import numpy as np
 
 from fredsim.jit.cache import make_module
 from fredsim.jit.kernel import Kernel
-from fredsim.kernels.ops.conv_weights import pack_forward
-from fredsim.kernels.ops.correlate import LANES, correlate, padded, tile_of
+from fredsim.kernels.ops.images.conv_weights import pack_forward
+from fredsim.kernels.ops.images.correlate import LANES, correlate, padded, tile_of
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, Steps
 from fredsim.kernels.ops.sums import mean_of_samples
@@ -148,9 +148,9 @@ class LinearKernels(OperatorKernels):
             correlate(tile), x=x, x_sample=0, x_row=0, x_rows=1, x_columns=x.samples, channels=inputs, samples=1,
             rows=1, columns=x.samples, scale=1, scale_columns=1, first=0, first_column=0, direction=1, taps=1,
             tap_columns=1, merged=1, group=blocks, inputs=inputs, batch=BATCH, direct=direct, bias_begin=bias_begin,
-            w=w, w_begin=weight.begin if direct else 0, w_group=0, w_tap=0, w_column=0, w_input=w_input, w_panel=w_panel, bias=bias,
-            blocks=blocks, outputs=outputs, lanes=padded(outputs), sample=0, row=0, row_at=0, column=outputs,
-            column_at=0, width=0, gap=0, out=out,
+            w=w, w_begin=weight.begin if direct else 0, w_group=0, w_tap=0, w_column=0, w_input=w_input,
+            w_panel=w_panel, bias=bias, blocks=blocks, outputs=outputs, lanes=padded(outputs), sample=0, row=0,
+            row_at=0, column=outputs, column_at=0, width=0, gap=0, out=out,
         )  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:

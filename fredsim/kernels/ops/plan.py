@@ -14,14 +14,15 @@ import numpy as np
 
 from fredsim.data.datasets import Split
 from fredsim.kernels.ops.fallback import FallbackKernels, FallbackLoss, finish
-from fredsim.kernels.ops.joined import find_joined
-from fredsim.kernels.ops.layouts import ToImage, ToPlain, gather
-from fredsim.kernels.ops.norms import NormKernels
+from fredsim.kernels.ops.images.joined import find_joined
+from fredsim.kernels.ops.images.layouts import ToImage, ToPlain, gather
+from fredsim.kernels.ops.images.norms import NormKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.kernels.ops.registry import kernels_of, loss_kernels_of
-from fredsim.kernels.ops.sharing import MOST, add_mean
+from fredsim.kernels.ops.sequences.heads import fuse_heads
+from fredsim.kernels.ops.sequences.sharing import MOST, add_mean
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph, Node
 from fredsim.numerics.ops.pointwise import Relu
@@ -42,8 +43,9 @@ class Plan(Steps):
     """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
 
     def __init__(self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool) -> None:
+        graph = fuse_heads(graph)
         super().__init__(graph, split.y, mu, threads, learn=learn)
-        self.graph, self.samples = graph, split.x
+        self.graph, self.samples = graph, np.ascontiguousarray(split.x)
         self._lay_out()
         values = self._forward()
         last = self._places[-1].number if self._places else 0

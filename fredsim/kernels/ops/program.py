@@ -7,7 +7,7 @@ buffers share a place if no step needs both. What changes from minibatch to mini
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fredsim.jit.kernel import Kernel, kernel
 from fredsim.jit.pointers import call, int64s, item, put
-from fredsim.jit.team import Team, address
+from fredsim.jit.team import Team, address, addresses
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
@@ -73,17 +73,17 @@ def run_steps(rank, size, barrier, a):
         call(item(a.steps, 2 * i), (rank, size, barrier, item(a.steps, 2 * i + 1)))
 
 
-@kernel(steps=int64s, count=int, batches=int, stride=int, words=int64s, own=int64s, changing=int)
+@kernel(steps=int64s, count=int, batches=int, words=int64s, own=int64s)
 def run_batches(rank, size, barrier, a):
-    """Run whole minibatches, each on one thread; thread `rank` has its own steps, from steps[rank·2·count] on.
+    """Run whole minibatches, each on one thread, which has steps of its own: from steps[rank·2·count] on.
 
-    own[rank] is the address of the thread's BATCH, to which the first `changing` of the `stride` words of each
-    minibatch, words[batch·stride :], are copied.
+    own[rank] is the address of the thread's BATCH, to which the words of a minibatch, words[batch·BATCH_WORDS :], are
+    copied first.
     """
+    given = int64s(item(a.own, rank))
     for batch in range(rank, a.batches, size):
-        given = int64s(item(a.own, rank))
-        for i in range(a.changing):
-            put(given, i, item(a.words, batch * a.stride + i))
+        for i in range(BATCH_WORDS):
+            put(given, i, item(a.words, batch * BATCH_WORDS + i))
         for i in range(a.count):
             at = 2 * (rank * a.count + i)
             call(item(a.steps, at), (np.int64(0), np.int64(1), barrier, item(a.steps, at + 1)))
@@ -92,7 +92,7 @@ def run_batches(rank, size, barrier, a):
 class Steps:
     """The steps of a program as they are planned, for µ samples; kernels' arguments may be Buffers and Values.
 
-    `learn`: whether gradients are computed. `targets` are those of all samples, (n, …), of which BATCH's rows are chosen.
+    `learn`: whether gradients are computed. `targets` are those of all samples, (n, …); BATCH's rows choose from them.
     """
 
     def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int, *, learn: bool) -> None:
@@ -222,3 +222,34 @@ class Program:
                 team.run(run_steps, part[1], work)
             else:
                 part(batch)
+
+
+class EachItsOwn:
+    """Programs of one network for one thread each, which then compute different minibatches at the same time.
+
+    All steps must be kernels.
+    """
+
+    def __init__(self, programs: list[Program]) -> None:
+        self._programs = programs
+        tables = [part[0] for program in programs for part in program.parts if isinstance(part, tuple)]
+        self._steps = np.concatenate(tables)
+        self._own = addresses(program.batch for program in programs)
+        run_batches.address  # noqa: B018  compiles it now
+
+    def run(
+        self,
+        team: Team,
+        held: Sequence[NDArray[np.float32]],
+        rows: NDArray[np.int64],
+        grads: NDArray[np.float32],
+        losses: NDArray[np.float32],
+    ) -> None:
+        """Compute minibatches at the parameters that clients hold; `team` has as many threads as there are programs."""
+        words = np.zeros((len(held), BATCH_WORDS), np.int64)
+        words[:, PARAMS] = addresses(held)
+        for column, array in ((ROWS, rows), (GRADS, grads), (LOSSES, losses)):
+            words[:, column] = address(array) + array.strides[0] * np.arange(len(held))
+        count = len(self._steps) // len(self._programs)
+        packed = run_batches.pack(steps=self._steps, count=count, batches=len(held), words=words, own=self._own)
+        team.run(run_batches, packed)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fredsim.kernels.ops.conv2d import ConvKernels
+from fredsim.kernels.ops.images.conv2d import ConvKernels
+from fredsim.kernels.ops.images.norms import NormKernels
+from fredsim.kernels.ops.images.pooling import PoolKernels
 from fredsim.kernels.ops.linear import LinearKernels
 from fredsim.kernels.ops.losses import CrossEntropyKernels, SquaredErrorKernels
-from fredsim.kernels.ops.norms import NormKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import AddKernels, ReluKernels
-from fredsim.kernels.ops.pooling import PoolKernels
-from fredsim.kernels.ops.sequences import LOSSES_OF_SEQUENCES, SEQUENCES
+from fredsim.kernels.ops.sequences.registry import LOSSES_OF_SEQUENCES, SEQUENCES
 from fredsim.kernels.ops.views import ReshapeKernels
 from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.conv2d import Conv2d

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fredsim.errors import one_line
 from fredsim.networks.capture import attention, elements, images, matmul, norms, products, views
 from fredsim.networks.capture.tensors import OPERATORS, Fixed, Given, Result
 from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
@@ -35,6 +36,8 @@ OF_INTEGERS = {
     *CASTS, "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "contiguous", "clone", "select", "slice",
     "narrow", "expand", "permute", "transpose", "alias", "split", "chunk", "unbind", "t", "cat",
 }  # fmt: skip
+#: What a function may raise for arguments that it was not written for.
+UNKNOWN_CALL = (ValueError, TypeError, LookupError, AttributeError, AssertionError, NotImplementedError)
 SIMILAR = 0.65  # how alike the names of an operator and of its nearest are, at least
 #: What to use instead of operators that are outside of the set, where the most similar name says nothing.
 INSTEAD = {
@@ -79,6 +82,9 @@ class Program:
                     self._call(node)
                 except UnsupportedError as error:
                     raise UnsupportedError(self._where(node, str(error)), error.instead) from error
+                except UNKNOWN_CALL as error:
+                    text = f"is called in a way that fredsim does not know ({type(error).__name__}: {one_line(error)})"
+                    raise UnsupportedError(self._where(node, text[:200])) from error
         (output,) = self._outputs()
         result = self._known[output]
         if not isinstance(result, Traced) or result.batch is None:
@@ -239,12 +245,20 @@ class Program:
         self._check_type(node, name)
         if name in CASTS:
             found: Result = arguments["x"]
+            if node.meta["val"].is_floating_point() and not node.args[0].meta["val"].is_floating_point():
+                raise UnsupportedError("makes floats of integers", "embedding")
             return found
+        if name == "view" and isinstance(arguments.get("dtype"), torch.dtype):
+            raise UnsupportedError("reads the bits of numbers as another type")
+        if name != "embedding":  # whose integers are numbers of rows
+            arguments = {key: _as_floats(value) for key, value in arguments.items()}
         function = OPERATORS[name]
         known = inspect.signature(function).parameters
         extra = {"out": self._shape(node), "parts": self._shape(node)}
         takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
         given = {key: value for key, value in (arguments | extra).items() if key in known}
+        if "out" not in known and any(isinstance(value, Size) for value in _flat(arguments.values())):
+            raise UnsupportedError("depends on the number of samples")
         if takes_any:
             given |= {key: value for key, value in arguments.items() if key not in known}
         elif "out" not in known and "parts" not in known:
@@ -311,6 +325,15 @@ def _flat(values: Any) -> Iterator[Any]:
             yield from _flat(value)
         else:
             yield value
+
+
+def _as_floats(value: Any) -> Any:
+    """Return an argument in which constant integers are floats, as PyTorch takes them beside floats."""
+    if isinstance(value, list):
+        return [_as_floats(each) for each in value]
+    if isinstance(value, Fixed) and value.values.dtype.kind in "iu":
+        return Fixed(value.values.astype(np.float32), value.batch)
+    return value
 
 
 def _tensors(value: Any) -> Any:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from fredsim.config.choices import Backend
 from fredsim.config.document import read_document
-from fredsim.config.expansion import is_folder_name
 from fredsim.config.experiment import config_digest
+from fredsim.config.sweep.expansion import is_folder_name
 from fredsim.errors import OutputError, nearest, one_line, shown, visible
 from fredsim.runs.folder.per_client import CLIENTS
 from fredsim.runs.folder.run_files import (

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fredsim.config.document import flatten, read_document
-from fredsim.config.expansion import Expansion, folder_label, outline_of
-from fredsim.config.selection import Selection, best_rows
+from fredsim.config.sweep.expansion import Expansion, folder_label, outline_of
+from fredsim.config.sweep.selection import Selection, best_rows
 from fredsim.errors import OutputError, option, shown
 from fredsim.runs.folder.result import Result, result_of
 from fredsim.runs.folder.run_files import first_line, read_recorded

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import Experiment
+from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import ClusterError, ConfigError, SimulationError, how_to_install
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.folder.growing_files import GrowingText

@@ -17,8 +17,8 @@ import numpy as np
 
 from fredsim.config.data import AnyData, Data
 from fredsim.config.document import flatten
-from fredsim.config.expansion import Expansion, ResolvedRun
 from fredsim.config.experiment import Experiment
+from fredsim.config.sweep.expansion import Expansion, ResolvedRun
 from fredsim.data.datasets import data_root
 from fredsim.data.remarks import about_channels, about_labels, about_samples
 from fredsim.dispatchers.trace_file import COLUMNS, recorded_staleness, survey

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import Experiment
 from fredsim.config.resolution import placed
+from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.folder.results import Result, Results

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import dump_yaml
-from fredsim.config.expansion import Expansion
 from fredsim.config.resolution import with_place
+from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import ConfigError
 from fredsim.plugins.user_code import user_code_digests
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy

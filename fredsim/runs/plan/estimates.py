@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from fredsim.config.document import flatten
-from fredsim.config.expansion import ResolvedRun
 from fredsim.config.experiment import Affects, Experiment, irrelevant_to
 from fredsim.config.resolution import placed
+from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.errors import ConfigError
 from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
@@ -48,12 +48,12 @@ class Estimate:
 
     `most_held` is the most tasks whose passes are pending at once (path `hand`), or the most versions of the parameters
     that clients hold at once (other paths). `memory`, in bytes, is that of these, the server's state, unsent pushes,
-    the clients' own arrays and the data; for a PyTorch module that of the whole process, because most of it is what
-    PyTorch takes, which is measured. `pushed` and `fetched`, in bytes, are those of a run without gates (`gated`:
-    the run has some). `rows` is the number of rows of metrics.csv; `simulated` the seconds on the run's clock, None
-    without one; `exact` whether iterations and simulated seconds are exact; `goal` whether the run has a goal, which
-    may end it earlier; `as_rule` the seconds with asgd in place of a user's server that could be written as a rule
-    (docs/rules.md), None for all others.
+    the clients' own arrays, the data and the values of a minibatch; for a PyTorch module that of the whole process,
+    because most of it is what PyTorch takes, which is measured. `pushed` and `fetched`, in bytes, are those of a run
+    without gates (`gated`: the run has some). `rows` is the number of rows of metrics.csv; `simulated` the seconds on
+    the run's clock, None without one; `exact` whether iterations and simulated seconds are exact; `goal` whether the
+    run has a goal, which may end it earlier; `as_rule` the seconds with asgd in place of a user's server that could be
+    written as a rule (docs/rules.md), None for all others.
     """
 
     label: str
@@ -259,7 +259,10 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
         missing = (1 - 1 / max(1, clients)) ** summary["iterations"]  # about the share of the clients that had not
         return most_held, int(summary["peak"] + missing * (own + (0 if together else held)))
     data *= 4 if model.measured_by == "gap" else 2  # as loaded, and as kernels read it; a gap needs float64, too
-    return most_held, held + arrays * size + own + data
+    work = 0  # the values and errors of a minibatch, which on the path `hand` clients hold
+    if model.graph is not None and summary["path"] != "hand":
+        work = 4 * experiment.clients.batch_size * 2 * model.graph.values
+    return most_held, held + arrays * size + own + data + work
 
 
 def _pending_bytes(prepared: Prepared) -> int:

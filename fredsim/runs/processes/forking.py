@@ -37,7 +37,9 @@ FORKS = sys.platform == "linux"
 PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from fredsim.runs.processes.forking import main; main()"
 
 #: The beginnings of the names of variables that libraries read when they are imported.
-READ_AT_IMPORT = ("CUDA_", "KMP_", "LD_", "MKL_", "NUMBA_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_", "TRITON_")
+READ_AT_IMPORT = (
+    "CUDA_", "FREDSIM_EMULATE", "KMP_", "LD_", "MKL_", "NUMBA_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_",
+)  # fmt: skip
 
 _servers: list[Server] = []  # the one at hand, if any
 

@@ -130,8 +130,7 @@ def execute_here(
         run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks)
         found = _own_code(experiment, code) | dict(prepared.model.code)  # the user's modules have been imported by now
         opened.enter_context(locked(folder))
-        claim(folder, "config.yaml", heading + dump_yaml(prepared.experiment.plain()), experiment.digest)
-        note_code(folder / "config.yaml", [experiment])
+        _claim(folder, heading, prepared.experiment, experiment)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         run.identify(found)
         checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
@@ -154,6 +153,12 @@ def execute_here(
             _write_summary(folder, summary, keep=policy.keep)
     observer.memory(peak_memory())
     observer.end(label or experiment.name, summary | {"status": Result(folder).ending})
+
+
+def _claim(folder: Path, heading: str, used: Experiment, given: Experiment) -> None:
+    """Write config.yaml, with the defaults that are `used`, and note that it runs code that was `given` here."""
+    claim(folder, "config.yaml", heading + dump_yaml(used.plain()), given.digest)
+    note_code(folder / "config.yaml", [given])
 
 
 def _own_code(experiment: Experiment, wanted: Mapping[str, str] | None) -> dict[str, str]:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fredsim.config.data import DataRead
-from fredsim.config.each_run import for_each_run
-from fredsim.config.expansion import ResolvedRun
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.partition import Lists, PartitionChoice, make_shards
 from fredsim.config.resolution import check_batch, placed
+from fredsim.config.sweep.each_run import for_each_run
+from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.data.datasets import Dataset, data_root
 from fredsim.data.shards import Shards
 from fredsim.dispatchers.durations import LAST
@@ -23,7 +23,7 @@ from fredsim.runs.single.sizes import check_sizes
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors
 
-__all__ = ["Prepared", "check_data", "deal_shards", "model_files", "prepare"]
+__all__ = ["Prepared", "assign_shards", "check_data", "model_files", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     if model.graph is not None:
         check_sizes(experiment, model.graph, length)
     interval = _interval(experiment.evaluation, batches, steps)
-    return Prepared(experiment, dataset, model, length, interval, deal_shards(experiment, dataset))
+    return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset))
 
 
 def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
@@ -90,19 +90,19 @@ def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None)
     for_each_run(runs, check, lambda run: run.label)
 
 
-def deal_shards(experiment: Experiment, dataset: Dataset) -> Shards | None:
+def assign_shards(experiment: Experiment, dataset: Dataset) -> Shards | None:
     """Return which training rows each client has; None if all share them. Raises ConfigError, DataError."""
     clients = experiment.clients
-    deal = _deal if isinstance(clients.partition, Lists) else _deal_once  # a file may have changed
-    return deal(clients.partition, dataset, clients.count, experiment.seed)
+    assign = _assign if isinstance(clients.partition, Lists) else _assign_once  # a file may have changed
+    return assign(clients.partition, dataset, clients.count, experiment.seed)
 
 
-def _deal(partition: PartitionChoice, dataset: Dataset, clients: int, seed: int) -> Shards | None:
+def _assign(partition: PartitionChoice, dataset: Dataset, clients: int, seed: int) -> Shards | None:
     return make_shards(partition, dataset.train.y, clients, seed)
 
 
 #: The runs of a sweep share shards: making them takes longer than any other check before the first run.
-_deal_once = functools.lru_cache(maxsize=16)(_deal)
+_assign_once = functools.lru_cache(maxsize=16)(_assign)
 
 
 def _interval(evaluation: Evaluation, batches: int, steps: int) -> Interval:

@@ -12,7 +12,7 @@ from fredsim.data.datasets import data_root
 from fredsim.errors import ConfigError
 from fredsim.runs.processes.apart import own_modules
 from fredsim.runs.processes.forking import in_fork
-from fredsim.runs.single.prepared import deal_shards
+from fredsim.runs.single.prepared import assign_shards
 from fredsim.simulation.paths.engines import make_engine, make_operations, resolve_backend
 from fredsim.system.notices import on_notices
 
@@ -54,7 +54,7 @@ def warm_up(experiment: Experiment, root: str | os.PathLike[str] | None) -> None
         return
     dataset = experiment.data.load(data_root(root), experiment.seed)
     dataset.digest  # noqa: B018  it is kept
-    deal_shards(experiment, dataset)
+    assign_shards(experiment, dataset)
     if backend != "cuda":
         with on_notices(_give_up, _give_up):
             if experiment.model.user_code:
@@ -77,7 +77,7 @@ def _resolve_backend(backend: Backend) -> Backend:
     if backend != "auto":
         return backend
     try:
-        import fredsim.cuda  # noqa: F401  PyTorch and Triton, which every run would import otherwise
+        import fredsim.cuda  # noqa: F401  what every run would import otherwise
     except ConfigError:
         return "numba"
     return "cuda" if in_fork(lambda: resolve_backend("auto") == "cuda") else "numba"

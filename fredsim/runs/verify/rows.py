@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import Experiment
-from fredsim.config.selection import Selection
+from fredsim.config.sweep.expansion import Expansion
+from fredsim.config.sweep.selection import Selection
 from fredsim.errors import FredsimError, OutputError
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.tables import SweepTables, as_recorded, outcome_values, recorded_rows, recorded_tables

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import differing, read_document
-from fredsim.config.expansion import Expansion
 from fredsim.config.experiment import FIGURE_KEYS, Experiment
+from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import OutputError
 from fredsim.runs.folder.result import Result, result_of
 from fredsim.runs.folder.tables import SweepTables, as_recorded, outcome_values, recorded_rows

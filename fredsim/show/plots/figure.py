@@ -19,20 +19,20 @@ from fredsim.config.figure_options import Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
-from fredsim.show.plots.copies import COPIES
-from fredsim.show.plots.curves import CURVES
 from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, check_clocks, default_y
-from fredsim.show.plots.ends import ENDS
 from fredsim.show.plots.groups import Panel, by_run, group, single_panel
+from fredsim.show.plots.kinds.copies import COPIES
+from fredsim.show.plots.kinds.curves import CURVES
+from fredsim.show.plots.kinds.ends import ENDS
+from fredsim.show.plots.kinds.matrix import MATRIX
+from fredsim.show.plots.kinds.probe import PROBE
+from fredsim.show.plots.kinds.shards import SHARDS
+from fredsim.show.plots.kinds.staleness import STALENESS
+from fredsim.show.plots.kinds.timeline import TIMELINE, trace
+from fredsim.show.plots.kinds.waits import WAITS
 from fredsim.show.plots.legends import Words, add_legend, avoid_overlap
-from fredsim.show.plots.matrix import MATRIX
-from fredsim.show.plots.probe import PROBE
-from fredsim.show.plots.shards import SHARDS
-from fredsim.show.plots.staleness import STALENESS
 from fredsim.show.plots.styles import SHOWN, Style, style_of, take_literally
-from fredsim.show.plots.subjects import Subject, coloured, subject_of
-from fredsim.show.plots.timeline import TIMELINE, trace
-from fredsim.show.plots.waits import WAITS
+from fredsim.show.plots.titles.subjects import Subject, coloured, subject_of
 from fredsim.system.files import replacing, write_errors
 
 __all__ = ["KINDS", "Options", "draw", "plot"]

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
-from fredsim.show.plots.questions import UNNAMED
 from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, take_literally
+from fredsim.show.plots.titles.questions import UNNAMED
 
 __all__ = ["Words", "add_legend", "avoid_overlap"]
 

@@ -21,11 +21,11 @@ from fredsim.errors import visible
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import requested_files
 from fredsim.show.plots import published
-from fredsim.show.plots.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.drawing import available_y, x_of
 from fredsim.show.plots.groups import Line, Panel
-from fredsim.show.plots.probe import PARTS, probes_of, quartiles
-from fredsim.show.plots.staleness import histograms
+from fredsim.show.plots.kinds.curves import by_iteration, by_steps, steps
+from fredsim.show.plots.kinds.probe import PARTS, probes_of, quartiles
+from fredsim.show.plots.kinds.staleness import histograms
 from fredsim.show.report.packing import finite, thinned
 
 if TYPE_CHECKING:

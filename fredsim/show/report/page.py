@@ -132,4 +132,4 @@ def _policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
 
 
 def _file(name: str) -> str:
-    return resources.files("fredsim.show.report").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("fredsim.show.report").joinpath("assets", name).read_text(encoding="utf-8")

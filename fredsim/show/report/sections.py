@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fredsim.show.distinct import alike
-from fredsim.show.plots import copies, curves, probe, staleness
 from fredsim.show.plots.drawing import Options, available_y, default_y, marker_notes
 from fredsim.show.plots.groups import Panel
+from fredsim.show.plots.kinds import copies, curves, probe, staleness
 from fredsim.show.report import figures
 from fredsim.show.tables import Table
 

@@ -29,12 +29,12 @@ def resolve_backend(backend: Backend) -> Backend:
     if backend != "auto":
         return backend
     try:
-        from fredsim.cuda.device import device
+        from fredsim.cuda.machines import EMULATED, machine
 
-        device()
+        machine()
     except ConfigError:
         return "numba"
-    return "cuda"
+    return "numba" if EMULATED else "cuda"
 
 
 class HostDraws:

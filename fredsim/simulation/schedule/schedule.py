@@ -110,7 +110,7 @@ def assign_places(schedule: Schedule) -> tuple[Integers, Integers, int]:
     A place is an array (P,) on a device; the third value is the number of places. A fetch that is never used has place
     −1. Place 0 keeps the initial parameters; any other place is free again once the client that used it has arrived.
     """
-    held, kept = np.zeros(len(schedule), np.int64), np.full(len(schedule), -1, np.int64)
+    held, kept = [0] * len(schedule), [-1] * len(schedule)
     free: list[int] = []
     places = 1
     for event, (begun, following) in enumerate(
@@ -118,13 +118,13 @@ def assign_places(schedule: Schedule) -> tuple[Integers, Integers, int]:
     ):
         if begun >= 0:
             held[event] = kept[begun]
-            free.append(int(kept[begun]))
+            free.append(kept[begun])
         if following >= 0:
             if not free:
                 free.append(places)
                 places += 1
             kept[event] = free.pop()
-    return held, kept, places
+    return np.array(held, np.int64), np.array(kept, np.int64), places
 
 
 def split_windows(begun: Integers, room: int) -> Iterator[tuple[int, int]]:

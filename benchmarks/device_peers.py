@@ -1,0 +1,158 @@
+"""What one would write for a device in JAX and in PyTorch: benchmarks.device runs each in a process of its own.
+
+    python -m benchmarks.device_peers jax|torch LAMBDA MU WIDTHS SECONDS      # WIDTHS: of hidden layers, by commas
+
+prints iterations a second of ASGD on data of MNIST's shape, without compilation, in float32 (no TF32). JAX's is the
+whole simulation as one compiled scan over the arrivals. PyTorch's is a CUDA graph of 16 arrivals, replayed, without
+the order of clients and minibatches, which are tensors on the device.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PEERS"]
+
+INPUTS, CLASSES, ROWS, RATE = 784, 10, 6000, 0.005
+GRAPHED = 16  # arrivals in one CUDA graph
+CHUNK = 512  # arrivals that JAX's compiled scan takes at once
+
+Arrays = list[NDArray[np.float32]]
+
+
+def data() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return samples of which a fifth is not 0, as in MNIST, and labels."""
+    rng = np.random.default_rng(0)
+    x = rng.random((ROWS, INPUTS), np.float32) * (rng.random((ROWS, INPUTS)) < 0.2)
+    return x.astype(np.float32), rng.integers(0, CLASSES, ROWS)
+
+
+def parameters(widths: list[int]) -> Arrays:
+    """Return W1, b1, W2, b2, …"""
+    rng, found = np.random.default_rng(1), []
+    for inputs, width in pairwise([INPUTS, *widths, CLASSES]):
+        found.append((rng.standard_normal((inputs, width)) * np.sqrt(2 / inputs)).astype(np.float32))
+        found.append(np.zeros(width, np.float32))
+    return found
+
+
+def by_jax(clients: int, mu: int, widths: list[int], seconds: float) -> float:
+    """Return iterations a second of a compiled scan."""
+    import jax
+    import jax.numpy as jnp
+    from jax import lax
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    samples, answers = data()
+    x, y = jnp.array(samples), jnp.array(answers, jnp.int32)
+    theta = [jnp.array(part) for part in parameters(widths)]
+    held = [jnp.repeat(part[None], clients, axis=0) for part in theta]
+
+    def loss(theta: Any, x: Any, y: Any) -> Any:
+        for number in range(0, len(theta), 2):
+            x = x @ theta[number] + theta[number + 1]
+            x = jax.nn.relu(x) if number + 2 < len(theta) else x
+        of_label = jnp.take_along_axis(x, y[:, None], axis=1)[:, 0]
+        return (jax.nn.logsumexp(x, axis=1) - of_label).mean()
+
+    def arrive(carry: Any, event: Any) -> Any:
+        theta, held = carry
+        client, rows = event
+        own = [lax.dynamic_index_in_dim(part, client, keepdims=False) for part in held]
+        grads = jax.grad(loss)(own, x[rows], y[rows])
+        theta = [part - RATE * grad for part, grad in zip(theta, grads, strict=True)]
+        held = [lax.dynamic_update_index_in_dim(part, new, client, 0) for part, new in zip(held, theta, strict=True)]
+        return (theta, held), None
+
+    run = jax.jit(lambda carry, events: lax.scan(arrive, carry, events)[0], donate_argnums=0)
+    rng = np.random.default_rng(2)
+
+    def events() -> Any:
+        order, rows = rng.integers(0, clients, CHUNK), rng.integers(0, ROWS, (CHUNK, mu))
+        return jnp.array(order, jnp.int32), jnp.array(rows, jnp.int32)
+
+    given = [events() for _ in range(8)]
+    carry = jax.block_until_ready(run((theta, held), given[0]))
+
+    def advance() -> int:
+        nonlocal carry
+        for some in given:
+            carry = run(carry, some)
+        jax.block_until_ready(carry)
+        return CHUNK * len(given)
+
+    return rate(advance, seconds)
+
+
+def by_torch(clients: int, mu: int, widths: list[int], seconds: float) -> float:
+    """Return iterations a second of a replayed CUDA graph."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    samples, answers = data()
+    device = torch.device("cuda")
+    x, y = torch.from_numpy(samples).to(device), torch.from_numpy(answers).to(device)
+    theta = [torch.from_numpy(part).to(device) for part in parameters(widths)]
+    held = [part[None].repeat(clients, *[1] * part.dim()) for part in theta]
+    order = torch.zeros(GRAPHED, 1, dtype=torch.int64, device=device)
+    rows = torch.zeros(GRAPHED, mu, dtype=torch.int64, device=device)
+
+    def arrive(event: int) -> None:
+        client = order[event]
+        own = [part.index_select(0, client)[0].requires_grad_() for part in held]
+        value = x.index_select(0, rows[event])
+        for number in range(0, len(own), 2):
+            value = torch.addmm(own[number + 1], value, own[number])
+            value = value.relu() if number + 2 < len(own) else value
+        grads = torch.autograd.grad(cross_entropy(value, y.index_select(0, rows[event])), own)
+        with torch.no_grad():
+            torch._foreach_add_(theta, grads, alpha=-RATE)
+            for part, new in zip(held, theta, strict=True):
+                part.index_copy_(0, client, new[None])
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for event in range(3):
+            arrive(event)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for event in range(GRAPHED):
+            arrive(event)
+    rng = np.random.default_rng(2)
+    orders = torch.from_numpy(rng.integers(0, clients, (64, GRAPHED, 1))).to(device)
+    choices = torch.from_numpy(rng.integers(0, ROWS, (64, GRAPHED, mu))).to(device)
+
+    def advance() -> int:
+        for number in range(64):
+            order.copy_(orders[number])
+            rows.copy_(choices[number])
+            graph.replay()
+        torch.cuda.synchronize()
+        return 64 * GRAPHED
+
+    return rate(advance, seconds)
+
+
+def rate(advance: Callable[[], int], seconds: float) -> float:
+    """Return iterations a second: of as many calls as take so many seconds, after one that is not counted."""
+    advance()
+    begin, done = time.perf_counter(), 0
+    while (took := time.perf_counter() - begin) < seconds:
+        done += advance()
+    return done / took
+
+
+PEERS: dict[str, Callable[[int, int, list[int], float], float]] = {"jax": by_jax, "torch": by_torch}
+
+
+if __name__ == "__main__":
+    name, clients, mu, widths, seconds = sys.argv[1:]
+    print(PEERS[name](int(clients), int(mu), [int(width) for width in widths.split(",")], float(seconds)))

@@ -1,0 +1,148 @@
+"""A CUDA device, through NVIDIA's driver and cuda-bindings: memory, compiled kernels, launches."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver as cuda
+from numpy.typing import NDArray
+
+from fredsim.cuda import nvrtc
+from fredsim.cuda.cache import Kept
+from fredsim.cuda.interface import Loaded, Memory
+from fredsim.cuda.kernels import Unit
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.system import notices
+
+__all__ = ["Driver"]
+
+NO_DEVICE = (
+    "backend is cuda; the driver finds no CUDA device here ({}): leave backend out, or set FREDSIM_EMULATE=1 to run "
+    "its kernels on the processor"
+)
+#: Launches, copies and allocations are all in order on the default stream.
+STREAM = cuda.CUstream(0)
+
+
+class DeviceMemory:
+    """Memory of the device; it is freed in order with the kernels that were queued before."""
+
+    def __init__(self, size: int) -> None:
+        code, pointer = cuda.cuMemAllocAsync(size, STREAM)
+        if code == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise MemoryError(f"the device has no room for {size:,} bytes more")
+        _check(code)
+        self.address = int(pointer)
+        self.shadow: NDArray[np.uint8] = np.empty(size, np.uint8)  # never touched, so it takes addresses alone
+
+    def __del__(self) -> None:
+        if hasattr(self, "address"):
+            with suppress(Exception):  # at the end of the process the driver may be gone
+                cuda.cuMemFreeAsync(self.address, STREAM)
+
+
+class Driver:
+    """The first CUDA device that the driver shows; see Machine."""
+
+    def __init__(self) -> None:
+        """Begin to use the device. Raises ConfigError if there is none."""
+        try:
+            _check(*cuda.cuInit(0))
+            self._device = _value(cuda.cuDeviceGet(0))
+        except Exception as error:  # without a driver's library, cuda-bindings may raise anything
+            raise ConfigError(NO_DEVICE.format(str(error).partition("\n")[0])) from None
+        self.name = _value(cuda.cuDeviceGetName(256, self._device)).split(b"\0")[0].decode()
+        self._context = _value(cuda.cuDevicePrimaryCtxRetain(self._device))
+        self._thread = threading.local()
+        self.use()
+        kinds = cuda.CUdevice_attribute
+        major, minor = (
+            int(_value(cuda.cuDeviceGetAttribute(kind, self._device)))
+            for kind in (
+                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            )
+        )
+        self._capability = 10 * major + minor
+        self._keep_freed_memory()
+        # By the version of CUDA that cuLaunchKernel came with.
+        code, launcher, _ = cuda.cuGetProcAddress(b"cuLaunchKernel", 4000, 0)
+        _check(code)
+        self._launcher = int(launcher)
+        self._kept = Kept("nvrtc", [nvrtc.version(), *nvrtc.OPTIONS, str(self._capability)])
+        self._loaded: dict[Unit, dict[str, Loaded]] = {}
+
+    def _keep_freed_memory(self) -> None:
+        """Let freed memory stay with this process, so that allocating it again takes no time."""
+        pool = _value(cuda.cuDeviceGetDefaultMemPool(self._device))
+        kind = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+        _check(*cuda.cuMemPoolSetAttribute(pool, kind, cuda.cuuint64_t(2**64 - 1)))
+
+    def use(self) -> None:
+        """Make the device's context this thread's."""
+        if not getattr(self._thread, "uses", False):
+            _check(*cuda.cuCtxSetCurrent(self._context))
+            self._thread.uses = True
+
+    def load(self, unit: Unit) -> dict[str, Loaded]:
+        """Compile a unit, or take it from the cache, and load it."""
+        if unit not in self._loaded:
+            self.use()
+            path = self._kept.file(unit.text, ".cubin", functools.partial(self._compile, unit))
+            module = _value(cuda.cuModuleLoadData(path.read_bytes() + b"\0"))
+            self._loaded[unit] = {name: self._kernel(module, unit, name) for name in unit.kernels}
+        return self._loaded[unit]
+
+    def _compile(self, unit: Unit) -> bytes:
+        """Return a unit as machine code; for a device that NVRTC does not know, as a text that the driver compiles."""
+        notices.compiling()
+        known = [one for one in nvrtc.architectures() if one <= self._capability]
+        if not known:
+            raise ConfigError(
+                f"backend is cuda; NVRTC {nvrtc.version()} compiles nothing for {self.name}: leave backend out"
+            )
+        compiled = nvrtc.compile_unit(unit, known[-1])
+        code: bytes = compiled.cubin if known[-1] == self._capability else compiled.ptx
+        return code
+
+    def _kernel(self, module: Any, unit: Unit, name: str) -> Loaded:
+        kernel = unit.kernels[name]
+        function = _value(cuda.cuModuleGetFunction(module, name.encode()))
+        if kernel.shared > 48 * 1024:  # more must be asked for
+            kind = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            _check(*cuda.cuFuncSetAttribute(function, kind, kernel.shared))
+        return Loaded(name, kernel.arguments, kernel.threads, kernel.shared, self._launcher, int(function))
+
+    def allocate(self, size: int) -> Memory:
+        """Return memory of the device."""
+        self.use()
+        return DeviceMemory(max(1, size))
+
+    def upload(self, values: NDArray[Any], address: int) -> None:
+        """Copy an array to the device."""
+        self.use()
+        if values.nbytes:
+            _check(*cuda.cuMemcpyHtoD(address, values.__array_interface__["data"][0], values.nbytes))
+
+    def download(self, address: int, values: NDArray[Any]) -> None:
+        """Copy from the device to an array, once all that was queued is done."""
+        self.use()
+        if values.nbytes:
+            _check(*cuda.cuMemcpyDtoH(values.__array_interface__["data"][0], address, values.nbytes))
+
+
+def _check(code: Any) -> None:
+    """Raise SimulationError if a function of the driver failed."""
+    if code != cuda.CUresult.CUDA_SUCCESS:
+        raise SimulationError(f"the CUDA driver fails: {code.name}")
+
+
+def _value(found: tuple[Any, ...]) -> Any:
+    """Return what a function of the driver returns behind its code."""
+    code, value = found
+    _check(code)
+    return value

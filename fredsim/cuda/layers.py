@@ -1,0 +1,163 @@
+"""Chooses the kernels of a network's layers by the size of a minibatch and of a window, and adds their launches.
+
+Every choice gives the same bits. A window may have other kernels than the next: `batches` is a number for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fredsim.cuda.interface import Loaded
+from fredsim.cuda.kernels import unit_of
+from fredsim.cuda.launches import Launches
+from fredsim.cuda.machines import machine
+
+__all__ = [
+    "LEAVES", "ROUNDED", "THIN", "Workspace", "add_backward", "add_forward", "add_gradients", "add_outputs",
+    "add_softmax", "parts_of", "strips",
+]  # fmt: skip
+
+#: The most samples of a thin minibatch, for which there are kernels of their own, and what each number of samples is
+#: rounded up to.
+THIN, ROUNDED = 8, (1, 1, 2, 4, 4, 8, 8, 8, 8)
+#: The most outputs of a narrow layer, for which there are kernels of their own.
+NARROW = 16
+#: The samples that one block of a gradient's kernel sums, the layers that one launch of it takes, the threads of a
+#: block of thin minibatches and the rows of each.
+LEAVES, LAYERS, BLOCK, ROWS = 128, 4, 128, 4
+#: How many large blocks a launch should have at least; with fewer, small blocks use more of a device.
+FEW_BLOCKS = 64
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Addresses on the device: of each layer's z and errors, (B, µ, width) each; and the network's shape."""
+
+    sizes: Sequence[int]
+    z: Sequence[int]
+    errors: Sequence[int]
+
+    @property
+    def offsets(self) -> list[int]:
+        """Where each layer begins in the flat parameters."""
+        heights = [(inputs + 1) * width for inputs, width in pairwise(self.sizes)]
+        return [sum(heights[:layer]) for layer in range(len(heights))]
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the last layer and the loss are computed by one kernel."""
+        return self.sizes[-1] <= NARROW
+
+
+def parts_of(mu: int) -> int:
+    """Return into how many parts a minibatch's gradient is divided, which are summed one by one."""
+    return -(-mu // LEAVES)
+
+
+def add_forward(launches: Launches, space: Workspace, batches: Any, mu: int, layers: int, **given: Any) -> None:
+    """Add the forward pass of the first layers; `given` are the fields held, rows and x, the data set's inputs."""
+    kernels = machine().load(unit_of("dense"))
+    for layer, (inputs, width) in enumerate(pairwise(space.sizes[: layers + 1])):
+        fields = {
+            "held": given["held"], "rows": given["rows"], "x": given["x"] if layer == 0 else space.z[layer - 1],
+            "out": space.z[layer], "at": space.offsets[layer], "mu": mu, "inputs": inputs, "width": width,
+        }  # fmt: skip
+        _add(launches, kernels, "forward" if layer else "forward_first", width, batches, mu, fields)
+
+
+def add_outputs(launches: Launches, space: Workspace, batches: Any, mu: int, x: int, **fields: Any) -> None:
+    """Add a narrow last layer, with losses and errors; the fields are held, rows, labels and losses."""
+    kernels, hidden = machine().load(unit_of("outputs")), len(space.sizes) > 2
+    launches.add(
+        kernels["outputs_hidden" if hidden else "outputs_first"], (-(-mu // 8), 1, batches),
+        x=space.z[-2] if hidden else x, z=space.z[-1], errors=space.errors[-1], at=space.offsets[-1], mu=mu,
+        inputs=space.sizes[-2], classes=space.sizes[-1], **fields,
+    )  # fmt: skip
+
+
+def add_backward(launches: Launches, space: Workspace, batches: Any, mu: int, held: Any) -> None:
+    """Add the errors of all layers but the last, whose errors are there."""
+    kernels = machine().load(unit_of("dense"))
+    for layer in range(len(space.sizes) - 2, 0, -1):
+        inputs, width = space.sizes[layer : layer + 2]
+        fields = {
+            "held": held, "x": space.errors[layer], "z": space.z[layer - 1], "out": space.errors[layer - 1],
+            "at": space.offsets[layer], "mu": mu, "inputs": inputs, "width": width,
+        }  # fmt: skip
+        if width <= NARROW:
+            launches.add(kernels["propagate_narrow"], (-(-mu // 8), -(-inputs // 128), batches), **fields)
+        else:
+            _add(launches, kernels, "propagate", inputs, batches, mu, fields)
+
+
+def _add(
+    launches: Launches, kernels: dict[str, Loaded], name: str, columns: int, batches: Any, mu: int, fields: Any
+) -> None:
+    """Add the kernel of a layer with so many outputs a sample."""
+    if mu <= THIN:
+        launches.add(kernels[f"{name}_thin_{ROUNDED[mu]}"], (-(-columns // 64), 1, batches), **fields)
+        return
+    blocks = -(-mu // 64) * -(-columns // 64)
+    few = (blocks * np.asarray(batches) < FEW_BLOCKS) | (mu <= 16)
+    if not np.all(few):
+        launches.add(kernels[f"{name}_64"], (-(-mu // 64), -(-columns // 64), batches), ~few, **fields)
+    if np.any(few):
+        launches.add(kernels[f"{name}_16"], (-(-mu // 16), -(-columns // 32), batches), few, **fields)
+
+
+def add_softmax(launches: Launches, space: Workspace, samples: Any, **fields: Any) -> None:
+    """Add the losses of so many samples; the fields are those of losses.cu."""
+    kernel = machine().load(unit_of("losses"))["softmax_cross_entropy"]
+    blocks = (-(-np.asarray(samples) // kernel.threads), 1, 1)
+    launches.add(kernel, blocks, z=space.z[-1], n=samples, classes=space.sizes[-1], **fields)
+
+
+def add_gradients(
+    launches: Launches, space: Workspace, batches: Any, mu: int, *, x: int, rows: Any, out: int, sums: int, stride: int
+) -> None:
+    """Add the mean gradients of all layers, `stride` elements apart; `sums` are those of parts of a minibatch."""
+    kernels, parts = machine().load(unit_of("gradients")), parts_of(mu)
+    kernel = kernels[f"gradient_thin_{ROUNDED[mu]}" if mu <= THIN else "gradient_64"]
+    for begin in range(0, len(space.sizes) - 1, LAYERS):
+        blocks, fields = _minibatches(space, begin, mu, x, rows)
+        fields |= {"out": sums if parts > 1 else out, "stride": stride, "parts": parts}
+        launches.add(kernel, (blocks, parts, batches), **fields)
+    if parts > 1:
+        kernel = kernels["sum_parts"]
+        blocks = -(-stride // kernel.threads)
+        launches.add(kernel, (blocks, 1, batches), sums=sums, out=out, stride=stride, mu=mu, parts=parts)
+
+
+def strips(space: Workspace, mu: int, x: int, rows: Any) -> tuple[int, dict[str, Any]] | None:
+    """Return the blocks and the minibatches of sources/rule_thin.cu; None if it cannot form these gradients."""
+    return _minibatches(space, 0, mu, x, rows) if mu <= THIN and len(space.sizes) - 1 <= LAYERS else None
+
+
+def _minibatches(space: Workspace, begin: int, mu: int, x: int, rows: Any) -> tuple[int, dict[str, Any]]:
+    """Return how many blocks LAYERS layers from `begin` on take, and the fields of their structure `Gradients`."""
+    layers = range(begin, min(begin + LAYERS, len(space.sizes) - 1))
+    padding = [0] * (LAYERS - len(layers))
+
+    def each(values: Sequence[int]) -> list[int]:
+        return [values[layer] for layer in layers] + padding
+
+    tiles = [_tiles(space.sizes[layer], space.sizes[layer + 1], mu) for layer in layers]
+    firsts = [sum(tiles[:number]) for number in range(len(tiles))]
+    fields = {
+        "x": each([x, *space.z]), "errors": each(space.errors), "at": each(space.offsets), "inputs": each(space.sizes),
+        "width": each(space.sizes[1:]), "gathered": each([1, *[0] * len(space.sizes)]), "first_tile": firsts + padding,
+        "rows": rows, "layers": len(layers), "mu": mu,
+    }  # fmt: skip
+    return sum(tiles), fields
+
+
+def _tiles(inputs: int, width: int, mu: int) -> int:
+    """Return how many blocks a layer's gradient takes, of one minibatch and one part."""
+    if mu <= THIN:
+        return -(-(-(-(inputs + 1) // ROWS) * width) // BLOCK)
+    return -(-(inputs + 1) // 64) * -(-width // 64)

@@ -1,0 +1,60 @@
+// What every kernel is written with. A kernel takes one structure by value:
+//
+//     KERNEL(name, Arguments, threads, bytes) { ... p.field ... }
+//
+// `threads` is the size of its blocks, `bytes` the shared memory of a block, both written as products and sums of
+// numbers: Python reads them, and the fields of the structures, from these files (fredsim/cuda/kernels.py). Fields are
+// pointers, i64, int, float and double, alone or in arrays of one dimension, each on a line of its own.
+//
+// Products and sums are compiled one by one (-fmad=false, -ffp-contract=off), so + - * / and sqrtf round as NumPy does.
+typedef long long i64;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef unsigned char u8;
+
+#ifndef EMULATED
+#define DEVICE __device__ __forceinline__
+// 384 threads of a multiprocessor at least: so the compiler gives none more than 168 registers.
+#define KERNEL(name, Arguments, threads, bytes)                                           \
+  extern "C" __global__ void __launch_bounds__(threads, threads < 64 ? 1 : 384 / threads) \
+      name(const __grid_constant__ Arguments p)
+#define SHARED(type, name)                                        \
+  extern __shared__ __align__(16) unsigned char shared_memory[]; \
+  type* const name = (type*)shared_memory
+#define UNROLL _Pragma("unroll")
+#define UNROLL_LITTLE _Pragma("unroll 4")
+DEVICE float float_of(int bits) { return __int_as_float(bits); }
+DEVICE int bits_of(float x) { return __float_as_int(x); }
+DEVICE double double_of(i64 bits) { return __longlong_as_double(bits); }
+DEVICE i64 bits_of(double x) { return __double_as_longlong(x); }
+DEVICE u32 high_half(u32 x, u32 y) { return __umulhi(x, y); }
+DEVICE void barrier() { __syncthreads(); }
+// Reads what no thread writes during the launch, so that it may be read earlier than written in the source.
+DEVICE float read(const float* at) { return __ldg(at); }
+DEVICE int read(const int* at) { return __ldg(at); }
+DEVICE float* read(float* const* at) { return (float*)__ldg((const i64*)at); }
+DEVICE void lower(int* at, int x) { atomicMin(at, x); }
+DEVICE void raise(int* at, int x) { atomicMax(at, x); }
+// Copies between global and shared memory that go on while the threads compute, in groups: `copy` begins one of 4 or 16
+// bytes, and writes zeros if not `valid`; `end_group` ends a group; `wait_for` waits until at most N groups are under way.
+DEVICE void copy4(float* to, const float* from, bool valid) {
+  u32 address = (u32)__cvta_generic_to_shared(to);
+  int bytes = valid ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(address), "l"(from), "r"(bytes));
+}
+DEVICE void copy16(float* to, const float* from, bool valid) {
+  u32 address = (u32)__cvta_generic_to_shared(to);
+  int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(from), "r"(bytes));
+}
+DEVICE void end_group() { asm volatile("cp.async.commit_group;\n" ::); }
+template <int N> DEVICE void wait_for() { asm volatile("cp.async.wait_group %0;\n" ::"n"(N)); }
+#else
+#include "emulate.h"
+#endif
+
+#define INFINITE float_of(0x7f800000)
+#define NOT_A_NUMBER float_of(0x7fc00000)
+
+DEVICE float positive(float x) { return x > 0.0f ? x : 0.0f; }
+template <class T> DEVICE T smaller(T x, T y) { return x < y ? x : y; }

@@ -1,0 +1,180 @@
+// Runs kernels on the processor, block after block and thread after thread, with the bits that a device gives.
+//
+// The threads of a block take turns on fibers: one runs until it is done or at a barrier. As long as none meets a
+// barrier, they share one fiber, and a block is a plain loop. Shared memory is full of NaNs when a block begins. What
+// this cannot show are races between threads: NVIDIA's compute-sanitizer does, on a device. Copies that go on while the
+// threads compute are done when a thread waits for them, no earlier.
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include <atomic>
+
+#define DEVICE static inline
+#define UNROLL
+#define UNROLL_LITTLE
+struct Place {
+  unsigned x, y, z;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+static Place threadIdx, blockIdx, blockDim, gridDim;
+
+// ---- fibers
+static const int MOST_THREADS = 1024, STACK = 64 << 10, MOST_SHARED = 224 << 10;
+struct Fiber {
+  jmp_buf here;
+  ucontext_t start;
+  bool started, waits;
+  int thread;
+};
+static Fiber fibers[MOST_THREADS];
+static jmp_buf scheduler;
+static Fiber* now;
+static int next_thread;
+static void (*body)(const void*);
+static const void* arguments;
+alignas(128) static unsigned char shared_memory[MOST_SHARED];
+#define SHARED(type, name) type* const name = (type*)shared_memory
+
+struct Copy {
+  float* to;
+  const float* from;
+  int count;
+  bool valid;
+};
+struct Copies {  // those that a thread has begun, and where its groups of them end
+  Copy ring[256];
+  unsigned group_end[16], begun, done, groups;
+};
+static Copies copies[MOST_THREADS];
+
+static void run_threads() {  // on a fiber: take one thread after the other
+  for (;;) {
+    while (next_thread < (int)blockDim.x) {
+      threadIdx.x = now->thread = next_thread++;
+      Copies& own = copies[threadIdx.x];
+      own.begun = own.done = own.groups = 0;
+      body(arguments);
+    }
+    now->waits = false;
+    if (!_setjmp(now->here)) _longjmp(scheduler, 1);
+  }
+}
+static __attribute__((noinline)) void go_on(Fiber* fiber) {
+  now = fiber;
+  threadIdx.x = fiber->thread;
+  if (_setjmp(scheduler)) return;
+  if (fiber->started) _longjmp(fiber->here, 1);
+  fiber->started = true;
+  getcontext(&fiber->start);
+  fiber->start.uc_stack.ss_sp = malloc(STACK);
+  fiber->start.uc_stack.ss_size = STACK;
+  fiber->start.uc_link = nullptr;
+  makecontext(&fiber->start, run_threads, 0);
+  setcontext(&fiber->start);
+}
+static __attribute__((noinline)) void barrier() {
+  now->waits = true;
+  if (!_setjmp(now->here)) _longjmp(scheduler, 1);
+}
+static void run_block() {
+  next_thread = 0;
+  int used = 0;
+  while (next_thread < (int)blockDim.x) go_on(&fibers[used++]);
+  for (bool any = true; any;) {
+    any = false;
+    for (int i = 0; i < used; i++)
+      if (fibers[i].waits) {
+        go_on(&fibers[i]);
+        any = any || fibers[i].waits;
+      }
+  }
+}
+
+// ---- launches, with the arguments of cuLaunchKernel; a kernel is known by the address of its Emulated
+struct Emulated {
+  void (*body)(const void*);
+  long long size, threads, bytes;
+};
+static std::atomic_flag busy = ATOMIC_FLAG_INIT;
+extern "C" long long emulated_size(const Emulated* kernel) { return kernel->size; }
+static int launch(const Emulated* kernel, unsigned x, unsigned y, unsigned z, unsigned threads, void** parameters) {
+  if (threads != kernel->threads || kernel->bytes > MOST_SHARED || threads > MOST_THREADS) return 1;
+  while (busy.test_and_set(std::memory_order_acquire)) {
+  }
+  body = kernel->body;
+  arguments = parameters[0];
+  gridDim = {x, y, z};
+  blockDim = {threads, 1, 1};
+  for (blockIdx.z = 0; blockIdx.z < z; blockIdx.z++)
+    for (blockIdx.y = 0; blockIdx.y < y; blockIdx.y++)
+      for (blockIdx.x = 0; blockIdx.x < x; blockIdx.x++) {
+        memset(shared_memory, 0xff, kernel->bytes);
+        run_block();
+      }
+  busy.clear(std::memory_order_release);
+  return 0;
+}
+extern "C" int emulated_launch(const Emulated* kernel, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned,
+                               unsigned, unsigned, void*, void** parameters, void**) {
+  return launch(kernel, x, y, z, threads, parameters);
+}
+#define KERNEL(name, Arguments, threads, bytes)                                               \
+  static void name##_body(const Arguments& p);                                                \
+  extern "C" const Emulated name = {[](const void* given) { name##_body(*(const Arguments*)given); }, \
+                                    sizeof(Arguments), threads, bytes};                       \
+  static void name##_body(const Arguments& p)
+
+// ---- what a device has
+DEVICE float float_of(int bits) {
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+DEVICE int bits_of(float x) {
+  int bits;
+  memcpy(&bits, &x, 4);
+  return bits;
+}
+DEVICE double double_of(i64 bits) {
+  double x;
+  memcpy(&x, &bits, 8);
+  return x;
+}
+DEVICE i64 bits_of(double x) {
+  i64 bits;
+  memcpy(&bits, &x, 8);
+  return bits;
+}
+DEVICE u32 high_half(u32 x, u32 y) { return (u64)x * y >> 32; }
+DEVICE float read(const float* at) { return *at; }
+DEVICE int read(const int* at) { return *at; }
+DEVICE float* read(float* const* at) { return *at; }
+DEVICE void lower(int* at, int x) { *at = x < *at ? x : *at; }
+DEVICE void raise(int* at, int x) { *at = x > *at ? x : *at; }
+
+// ---- copies that go on while the threads compute
+DEVICE void begin_copy(float* to, const float* from, int count, bool valid) {
+  Copies& own = copies[threadIdx.x];
+  if (own.begun - own.done >= 256) abort();
+  own.ring[own.begun++ % 256] = {to, from, count, valid};
+}
+DEVICE void copy4(float* to, const float* from, bool valid) { begin_copy(to, from, 1, valid); }
+DEVICE void copy16(float* to, const float* from, bool valid) { begin_copy(to, from, 4, valid); }
+DEVICE void end_group() {
+  Copies& own = copies[threadIdx.x];
+  own.group_end[own.groups++ % 16] = own.begun;
+}
+template <int N> DEVICE void wait_for() {
+  Copies& own = copies[threadIdx.x];
+  if (own.groups <= N) return;
+  for (const unsigned end = own.group_end[(own.groups - N - 1) % 16]; (int)(end - own.done) > 0; own.done++) {
+    const Copy& copy = own.ring[own.done % 256];
+    for (int i = 0; i < copy.count; i++) copy.to[i] = copy.valid ? copy.from[i] : 0.0f;
+  }
+}

@@ -1,0 +1,198 @@
+"""Convolutions: fredsim.numerics.ops.conv2d.Conv2d."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fredsim.kernels.ops.images.conv_weights import (
+    BAND_LEVELS,
+    gradient_tile,
+    pack_forward,
+    pack_transposed,
+    unpack_gradient,
+    weight_gradient,
+)
+from fredsim.kernels.ops.images.correlate import LANES, correlate, padded, spans, tile_of
+from fredsim.kernels.ops.operator import OperatorKernels
+from fredsim.kernels.ops.program import BATCH, Steps
+from fredsim.kernels.ops.sums import channel_sums, mean_of_samples
+from fredsim.kernels.ops.values import Buffer, Value
+from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.ops.conv2d import Conv2d
+
+__all__ = ["ConvKernels"]
+
+Reach = tuple[int, int, int]
+
+CACHE_BYTES = 384 * 2**10  # of a block of samples, for the gradients of weights: part of the L2 cache
+
+
+class ConvKernels(OperatorKernels):
+    """A convolution of images."""
+
+    def __init__(self, operator: Conv2d, shapes: Sequence[Any], tensors: Any) -> None:
+        super().__init__(operator, shapes, tensors)
+        self.outer = operator.shape(*shapes)
+        self.each_in, self.each_out = shapes[0][0] // operator.groups, operator.outputs // operator.groups
+        self.in_lanes, self.out_lanes = padded(self.each_in), padded(self.each_out)
+        self.taps = math.prod(operator.kernel)
+        self.work = math.prod(self.outer) * self.each_in * self.taps
+
+    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
+        """Take and give images."""
+        return [True], True
+
+    def halo(self) -> int:
+        """Return the padding of columns."""
+        return int(self.operator.padding[1])
+
+    def error_halo(self) -> int:
+        """Return how far taps reach beside the output's columns from the input's places."""
+        most = 0
+        for first, taps, count in self._places(1):
+            if taps and count:
+                most = max(most, taps - 1 - first, first + count - 1 - (self.outer[2] - 1))
+        return most
+
+    def _places(self, axis: int) -> list[Reach]:
+        """Return, for the input's places p, p + stride, … of an axis, p < stride, what their errors are sums of.
+
+        The first output that the first tap reaches, the number of taps, `stride` apart, and the number of such places.
+        """
+        op, size, found = self.operator, self.shapes[0][1 + axis], []
+        kernel, stride, pad = op.kernel[axis], op.stride[axis], op.padding[axis]
+        for p in range(stride):
+            tap = (p + pad) % stride
+            taps, places = -(-(kernel - tap) // stride), -(-(size - p) // stride)
+            found.append(((p + pad - tap) // stride, max(0, taps), max(0, places)))
+        return found
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        """Write the weights in the kernels' order, then correlate."""
+        op, (x,) = self.operator, inputs
+        row = self.each_in * self.taps
+        self.packed = plan.buffer(op.groups * row * self.out_lanes + LANES * self.out_lanes)
+        bias = plan.buffer(op.groups * self.out_lanes)
+        weight, block = self.tensors["weight"], plan.each_thread(256)
+        plan.step(
+            pack_forward, batch=BATCH, begin=weight.begin,
+            bias_begin=self.tensors["bias"].begin if op.bias else -1, groups=op.groups, outputs=self.each_out,
+            inputs=self.each_in, taps=self.taps, lanes=self.out_lanes, block=block[0], block_stride=block[1],
+            out=self.packed, bias=bias,
+        )  # fmt: skip
+        _, rows, columns = self.outer
+        reached = spans(1, op.stride[1], -op.padding[1], op.kernel[1], x.shape[2], columns)
+        tile = tile_of(out.samples, reached, self.each_out, self.work * out.samples)
+        w_column = self.each_in * LANES
+        weights = {
+            "w": self.packed, "w_begin": 0, "w_group": row * self.out_lanes, "w_tap": op.kernel[1] * w_column,
+            "w_column": w_column, "w_panel": row * LANES, "bias": bias,
+        }  # fmt: skip
+        plan.step(
+            correlate(tile), **self._input(x, self.each_in), samples=out.samples, rows=rows, columns=columns,
+            scale=op.stride[0], scale_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
+            direction=1, taps=op.kernel[0], tap_columns=op.kernel[1], merged=op.groups == 1, **weights,
+            **self._output(out, self.each_out, tile.vectors), row=out.row, row_at=0, column=op.outputs, column_at=0,
+            gap=out.halo * op.outputs, out=out,
+        )  # fmt: skip
+        return out
+
+    def _input(self, x: Value, inputs: int) -> dict[str, Any]:
+        channels, rows, columns = x.shape
+        return {
+            "x": x, "x_sample": x.sample, "x_row": x.row, "x_rows": rows, "x_columns": columns, "channels": channels,
+            "inputs": inputs,
+        }  # fmt: skip
+
+    def _output(self, out: Value, outputs: int, vectors: int) -> dict[str, Any]:
+        group = padded(outputs) // (LANES * vectors)
+        return {
+            "group": group, "blocks": self.operator.groups * group, "outputs": outputs, "lanes": padded(outputs),
+            "sample": out.sample, "width": out.shape[2] * out.shape[0], "batch": BATCH, "direct": 0, "bias_begin": -1,
+            "w_input": LANES,
+        }  # fmt: skip
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        """Sum up the gradients of weight and bias; correlate the error with the transposed weights."""
+        self._weight_gradient(plan, error)
+        if self.operator.bias:
+            sums = plan.buffer(error.samples * padded(self.operator.outputs))
+            channel_sums(plan, error, sums)
+            mean_of_samples(plan, sums, padded(self.operator.outputs), self.tensors["bias"])
+        return [self._input_error(plan, error) if wanted[0] else None]
+
+    def _input_error(self, plan: Steps, error: Value) -> Value:
+        op, sent = self.operator, self.inputs[0].error()
+        turned = plan.buffer(op.groups * self.taps * self.out_lanes * self.in_lanes)
+        plan.step(
+            pack_transposed, packed=self.packed, groups=op.groups, taps=self.taps, inputs=self.each_in,
+            in_lanes=self.in_lanes, out_lanes=self.out_lanes, out=turned,
+        )  # fmt: skip
+        for p, down in enumerate(self._places(0)):
+            for q, across in enumerate(self._places(1)):
+                if down[2] and across[2]:
+                    self._error_of_places(plan, error, sent, turned, (p, q), (down, across))
+        return sent
+
+    def _error_of_places(
+        self, plan: Steps, error: Value, sent: Value, turned: Buffer, place: tuple[int, int], reach: tuple[Reach, Reach]
+    ) -> None:
+        """Add the step for the input's places that are strides apart from `place`; `reach` is what `_places` says."""
+        op, (p, q) = self.operator, place
+        (first, taps, rows), (first_column, tap_columns, columns) = reach
+        reached = spans(-1, 1, first_column, tap_columns, error.shape[2], columns)
+        tile = tile_of(sent.samples, reached, self.each_in, self.work * sent.samples)
+        (down, across), width, channels = op.stride, op.kernel[1], sent.shape[0]
+        w_column = self.out_lanes * LANES
+        begin = (p + op.padding[0]) % down * width + (q + op.padding[1]) % across
+        weights = {
+            "w": turned, "w_begin": begin * w_column, "w_group": self.taps * self.out_lanes * self.in_lanes,
+            "w_tap": down * width * w_column, "w_column": across * w_column, "w_panel": self.taps * w_column,
+            "bias": np.zeros(op.groups * self.in_lanes + LANES, np.float32),
+        }  # fmt: skip
+        plan.step(
+            correlate(tile), **self._input(error, self.each_out), samples=sent.samples, rows=rows, columns=columns,
+            scale=1, scale_columns=1, first=first, first_column=first_column, direction=-1, taps=taps,
+            tap_columns=tap_columns, merged=0, **weights, **self._output(sent, self.each_in, tile.vectors),
+            row=down * sent.row, row_at=p * sent.row, column=across * channels, column_at=q * channels,
+            gap=0 if q else sent.halo * channels, out=sent,
+        )  # fmt: skip
+
+    def _weight_gradient(self, plan: Steps, error: Value) -> None:
+        op, (x,) = self.operator, self.inputs
+        merged = op.groups == 1
+        run, runs = (self.each_in * op.kernel[1], 1) if merged else (self.each_in, op.kernel[1])
+        height, vectors = gradient_tile(run, self.each_out, self.work * plan.mu)
+        heights = -(-run // height)
+        size = op.groups * op.kernel[0] * runs * heights * height * self.out_lanes
+        at_once = 1
+        while at_once < plan.mu and 8 * at_once * (x.sample + error.sample) <= CACHE_BYTES:
+            at_once *= 2
+        blocks = -(-plan.mu // at_once)
+        level = (blocks - 1).bit_length()
+        total, levels = plan.buffer(size), plan.buffer(size * level)
+        stack, stack_stride = plan.each_thread((1 + BAND_LEVELS + at_once.bit_length()) * height * vectors * LANES)
+        _, rows, columns = self.outer
+        read = (op.kernel[1] + 2 + columns * op.stride[1]) * x.shape[0] + run  # floats of a row outside of the image
+        plan.step(
+            weight_gradient(height, vectors), x=x, x_sample=x.sample, x_row=x.row, x_rows=x.shape[1],
+            channels=x.shape[0], nothing=np.zeros(read + MARGIN, np.float32),
+            e=error, e_sample=error.sample, e_row=error.row, outputs=op.outputs, rows=rows, columns=columns,
+            stride=op.stride[0], stride_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
+            taps=op.kernel[0], runs=runs, heights=heights, widths=self.out_lanes // (LANES * vectors),
+            groups=op.groups, inputs=self.each_in, group_outputs=self.each_out, lanes=self.out_lanes,
+            samples=plan.mu, at_once=at_once, stack=stack, stack_stride=stack_stride, levels=levels, level=size,
+            out=total,
+        )  # fmt: skip
+        block = plan.each_thread(256)
+        weight = self.tensors["weight"]
+        plan.step(
+            unpack_gradient, batch=BATCH, begin=plan.gradient(weight), groups=op.groups, outputs=self.each_out,
+            inputs=self.each_in, taps=self.taps, tap_columns=op.kernel[1], tap_row=runs * heights * height,
+            tap_column=self.each_in if merged else heights * height, lanes=self.out_lanes, block=block[0],
+            block_stride=block[1], x=total,
+        )  # fmt: skip

@@ -1,0 +1,242 @@
+"""Gradients of a convolution's weights, and the weights in the orders that kernels read them in.
+
+A sample's own gradient of a weight is Σ x·δ over output positions, in bands of 8 rows; bands are summed by the tree,
+then samples. A tile is A neighbouring inputs of one tap row (tap columns and channels lie together) times Q vectors of
+output channels. Its sums stay in registers over a band; sums that wait for their partners in the tree stand on a
+stack. Samples are taken in blocks whose values fit into a cache, all tiles of a block before the next block.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from fredsim.jit.cache import make_module
+from fredsim.jit.kernel import Kernel, kernel
+from fredsim.jit.pointers import floats, int64s, item, put, shift
+from fredsim.jit.shuffles import transpose16
+from fredsim.jit.subroutine import subroutine
+from fredsim.jit.vector import load, store, zeros
+from fredsim.kernels.ops.images.correlate import LANES, MOST_SUMS, instructions
+from fredsim.kernels.ops.program import GRADS, PARAMS
+from fredsim.kernels.ops.rows import part_of
+
+__all__ = ["gradient_tile", "pack_forward", "pack_transposed", "unpack_gradient", "weight_gradient"]
+
+ZERO, ZERO_PLACE = np.float32(0), np.int64(0)
+HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 18, 20, 21, 24)  # how many inputs a tile may have
+
+SOURCE = '''
+from fredsim.jit.kernel import kernel
+from fredsim.jit.pointers import floats, item, shift
+from fredsim.jit.vector import broadcast, load, store, zeros
+from fredsim.kernels.ops.images.conv_weights import merge
+from fredsim.kernels.ops.rows import part_of
+
+
+@kernel(x=floats, x_sample=int, x_row=int, x_rows=int, channels=int, nothing=floats, e=floats, e_sample=int, e_row=int,
+        outputs=int, rows=int, columns=int, stride=int, stride_columns=int, first=int, first_column=int, taps=int,
+        runs=int, heights=int, widths=int, groups=int, inputs=int, group_outputs=int, lanes=int, samples=int,
+        at_once=int, stack=floats, stack_stride=int, levels=floats, level=int, out=floats)
+def weights(rank, size, barrier, a):
+    """Compute all tiles; see fredsim.kernels.ops.images.conv_weights."""
+    like = zeros(16)
+    count = broadcast(16, a.samples)
+    sums = shift(a.stack, rank * a.stack_stride)
+    bands_stack = shift(sums, {floats})
+    samples_stack = shift(bands_stack, {bands} * {floats})
+    begin, end = part_of(rank, size, a.groups * a.taps * a.runs * a.heights * a.widths)
+    bands = (a.rows + 7) // 8
+    blocks = (a.samples + a.at_once - 1) // a.at_once
+    step = a.stride_columns * a.channels
+    for block in range(blocks):
+        i0, i1 = block * a.at_once, min((block + 1) * a.at_once, a.samples)
+        for t in range(begin, end):
+            q0, line = t % a.widths * {lanes}, t // a.widths
+            k0, line = line % a.heights * {A}, line // a.heights
+            run, tap, g = line % a.runs, line // a.runs % a.taps, line // a.runs // a.taps
+            x_at = (a.first_column + run) * a.channels + g * a.inputs + k0
+            e_at = g * a.group_outputs + q0
+            place = (line * a.heights * {A} + k0) * a.lanes + q0
+            for i in range(i0, i1):
+                for band in range(bands):
+                    {begin}
+                    for y in range(8 * band, min(8 * band + 8, a.rows)):
+                        r = y * a.stride + a.first + tap
+                        x = shift(a.x, i * a.x_sample + r * a.x_row + x_at)
+                        if r < 0 or r >= a.x_rows:
+                            x = shift(a.nothing, x_at - a.first_column * a.channels)
+                        e = shift(a.e, i * a.e_sample + y * a.e_row + e_at)
+                        for _ in range(a.columns):
+{products}
+                            x = shift(x, step)
+                            e = shift(e, a.outputs)
+                    {end}
+                    merge(sums, {A}, {lanes}, bands_stack, {lanes}, {floats}, band, band == bands - 1)
+                merge(sums, {A}, {lanes}, samples_stack, {lanes}, {floats}, i - i0, i == i1 - 1)
+            last = block == blocks - 1
+            place = (line * a.heights * {A} + k0) * a.lanes + q0
+            merge(sums, {A}, {lanes}, shift(a.levels, place), a.lanes, a.level, block, last)
+            if last:
+                out = shift(a.out, place)
+                for k in range({A}):
+                    for c in range(0, {lanes}, 16):
+                        store(out, k * a.lanes + c, load(like, sums, k * {lanes} + c) / count)
+'''
+BAND_LEVELS = 16  # of a tree of bands: enough for 2^16 of them
+
+
+@subroutine
+def merge(sums, rows, width, stack, pitch, level, index, last):
+    """Merge a tile's sums, the `index`-th of a tree, with those that wait on the stack; leave the result in `sums`.
+
+    The tile has `rows` rows of `width` floats, which on the stack are `pitch` apart; a level of the stack is `level`
+    floats. Each trailing 1 bit of the index is one merge; the last sums of the tree are merged with all that wait.
+    Others are put on the stack.
+    """
+    height = ZERO_PLACE
+    while (index >> height) & 1 or (last and index >> height):
+        if (index >> height) & 1:
+            for k in range(rows):
+                for c in range(0, width, 16):
+                    before = load(zeros(16), stack, height * level + k * pitch + c)
+                    store(sums, k * width + c, before + load(zeros(16), sums, k * width + c))
+        height += 1
+    if not last:
+        for k in range(rows):
+            for c in range(0, width, 16):
+                store(stack, height * level + k * pitch + c, load(zeros(16), sums, k * width + c))
+
+
+@cache
+def weight_gradient(height: int, vectors: int) -> Kernel:
+    """Return the kernel for tiles of this size."""
+    sums = [(k, q) for k in range(height) for q in range(vectors)]
+
+    def lines(form: str) -> str:
+        made = [form.format(s=f"s{k}_{q}", at=(k * vectors + q) * LANES) for k, q in sums]
+        return ("\n" + " " * 20).join(made)
+
+    products = [f"e{q} = load(like, e, {LANES * q})" for q in range(vectors)]
+    for k in range(height):
+        products.append(f"b = broadcast({LANES}, item(x, {k}))")
+        products += [f"s{k}_{q} = s{k}_{q} + b * e{q}" for q in range(vectors)]
+    source = SOURCE.format(
+        A=height, lanes=LANES * vectors, bands=BAND_LEVELS, floats=height * vectors * LANES,
+        begin=lines("{s} = like"), end=lines("store(sums, {at}, {s})"),
+        products="\n".join(" " * 28 + line for line in products),
+    )  # fmt: skip
+    module = make_module(source, f"gradients of weights in tiles of {height} × {vectors}")
+    found: Kernel = module.weights
+    return found
+
+
+def gradient_tile(run: int, outputs: int, work: int) -> tuple[int, int]:
+    """Return the size of tile, inputs and vectors, that takes least time for runs of so many inputs."""
+    vectors = -(-outputs // LANES)
+    if work < 200_000:
+        return (4 if run >= 4 else 1), 1
+
+    def cost(tile: tuple[int, int]) -> float:
+        height, q = tile
+        return -(-run // height) * (vectors / q) * instructions(height, q)
+
+    fitting = [
+        (height, q) for height in HEIGHTS for q in (1, 2, 3)
+        if vectors % q == 0 and (height * q <= MOST_SUMS or height * q == 1) and height < run + 4
+    ]  # fmt: skip
+    return min(fitting, key=cost)
+
+
+@kernel(batch=int64s, begin=int, bias_begin=int, groups=int, outputs=int, inputs=int, taps=int, lanes=int,
+        block=floats, block_stride=int, out=floats, bias=floats)  # fmt: skip
+def pack_forward(rank, size, barrier, a):
+    """Write weights (groups·outputs, inputs, taps) as (groups, panels, taps, inputs, 16), and the bias.
+
+    A panel is 16 outputs; the bias is (groups, lanes). Lanes from `outputs` on are +0, as is the bias if bias_begin is
+    negative.
+    """
+    params = floats(item(a.batch, PARAMS))
+    block = shift(a.block, rank * a.block_stride)
+    row, vectors = a.inputs * a.taps, a.lanes // 16
+    begin, end = part_of(rank, size, a.groups * vectors)
+    for t in range(begin, end):
+        g, o0 = t // vectors, t % vectors * 16
+        own = min(16, a.outputs - o0)
+        source = shift(params, a.begin + (g * a.outputs + o0) * row)
+        out = shift(a.out, g * row * a.lanes + o0 * row)
+        for o in range(16):
+            known = o < own and a.bias_begin >= 0
+            put(a.bias, g * a.lanes + o0 + o, item(params, a.bias_begin + g * a.outputs + o0 + o) if known else ZERO)
+        k, tap = ZERO_PLACE, ZERO_PLACE
+        for m0 in range(0, row, 16):
+            count = min(16, row - m0)
+            if own == 16 and count == 16:
+                if a.taps == 1:
+                    transpose16(source, m0, row, out, m0 * 16, 16)
+                    continue
+                transpose16(source, m0, row, block, 0, 16)
+            else:
+                for m in range(count):
+                    for o in range(16):
+                        put(block, m * 16 + o, item(source, o * row + m0 + m) if o < own else ZERO)
+            if a.taps == 1:
+                k = m0
+            for m in range(count):
+                store(out, (tap * a.inputs + k) * 16, load(zeros(16), block, m * 16))
+                tap += 1
+                if tap == a.taps:
+                    tap, k = ZERO_PLACE, k + 1
+
+
+@kernel(packed=floats, groups=int, taps=int, inputs=int, in_lanes=int, out_lanes=int, out=floats)
+def pack_transposed(rank, size, barrier, a):
+    """Write weights as pack_forward writes them as (groups, panels of inputs, taps, outputs, 16).
+
+    The number of outputs is a whole number of vectors. Lanes from `inputs` on are arbitrary.
+    """
+    across, down = a.out_lanes // 16, a.in_lanes // 16
+    begin, end = part_of(rank, size, a.groups * across * down * a.taps)
+    for t in range(begin, end):
+        tap, line = t % a.taps, t // a.taps
+        o, k, g = line % across, line // across % down, line // across // down
+        source = ((g * across + o) * a.taps + tap) * a.inputs + k * 16
+        out = ((g * down + k) * a.taps + tap) * a.out_lanes + o * 16
+        transpose16(a.packed, source * 16, 16, a.out, out * 16, 16)
+
+
+@kernel(batch=int64s, begin=int, groups=int, outputs=int, inputs=int, taps=int, tap_columns=int, tap_row=int,
+        tap_column=int, lanes=int, block=floats, block_stride=int, x=floats)  # fmt: skip
+def unpack_gradient(rank, size, barrier, a):
+    """Write a gradient from x to the flat vector, as (groups·outputs, inputs, taps).
+
+    In x, a tap's inputs lie `lanes` floats apart, a row's taps tap_column·lanes, rows and groups tap_row·lanes.
+    """
+    grads = floats(item(a.batch, GRADS))
+    block = shift(a.block, rank * a.block_stride)
+    row, vectors = a.inputs * a.taps, (a.outputs + 15) // 16
+    blocks = (row + 15) // 16
+    begin, end = part_of(rank, size, a.groups * vectors * blocks)
+    for t in range(begin, end):
+        m0, o0, g = t % blocks * 16, t // blocks % vectors * 16, t // blocks // vectors
+        count, own = min(16, row - m0), min(16, a.outputs - o0)
+        out = shift(grads, a.begin + (g * a.outputs + o0) * row + m0)
+        tap_rows = a.taps // a.tap_columns
+        first = g * tap_rows
+        k, tap = m0 // a.taps, m0 % a.taps
+        tap_row, tap_column = tap // a.tap_columns, tap % a.tap_columns
+        for m in range(count):
+            line = (first + tap_row) * a.tap_row + tap_column * a.tap_column + k
+            store(block, m * 16, load(zeros(16), a.x, line * a.lanes + o0))
+            tap_column += 1
+            if tap_column == a.tap_columns:
+                tap_row, tap_column = tap_row + 1, ZERO_PLACE
+                if tap_row == tap_rows:
+                    tap_row, k = ZERO_PLACE, k + 1
+        if own == 16 and count == 16:
+            transpose16(block, 0, 16, out, 0, row)
+        else:
+            for o in range(own):
+                for m in range(count):
+                    put(out, o * row + m, item(block, m * 16 + o))

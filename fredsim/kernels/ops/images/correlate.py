@@ -1,0 +1,230 @@
+"""The inner loops of convolutions and dense layers, generated for tiles of several sizes.
+
+A tile is P neighbouring pixels of one row, of S samples, in Q vectors of 16 output channels: S·P·Q sums that stay in
+registers, each from +0, while the products of one input channel after the other are added. Which sums are in a tile
+changes no sum. `correlate` computes, for output pixel (y, x) of a sample and every output channel,
+
+    Σ over tap rows r, tap columns c, channels k, ascending: input(y·scale + f ± r, x·scale + f ± c, k) · w[r, c, k]
+
+where taps outside of the input's rows are left out: their product would be ±0, as parameters are finite, and a sum from
++0 is never −0. Beside its columns the input has a halo of +0. It stands for the forward pass (+) as well as for the
+error of the input (−), there with the weights transposed. If `direct`, weights are read from the parameters as they
+are, as are biases from bias_begin on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+from fredsim.jit.cache import make_module
+from fredsim.jit.kernel import Kernel
+from fredsim.jit.processor import WIDE
+
+__all__ = ["LANES", "MOST_SUMS", "Tile", "correlate", "instructions", "padded", "spans", "tile_of"]
+
+LANES = 16
+
+
+class Tile(NamedTuple):
+    """Sums that are computed together: S, P and Q; `across`: the pixels are the same one of P samples, and S is 1."""
+
+    samples: int
+    pixels: int
+    vectors: int
+    across: bool
+
+
+MOST_SUMS = 24 if WIDE else 6  # vectors of sums that fit into registers
+SAMPLES = (1, 2, 4)
+PIXELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24)
+SMALL_WORK = 200_000  # multiply-adds below which a tile's size does not matter, so that less is compiled
+
+HEAD = """
+from fredsim.jit.kernel import kernel
+from fredsim.jit.pointers import floats, int64s, item, shift
+from fredsim.jit.vector import broadcast, load, zeros
+from fredsim.kernels.ops.program import PARAMS
+from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
+
+
+@kernel(x=floats, x_sample=int, x_row=int, x_rows=int, x_columns=int, channels=int, samples=int, rows=int, columns=int,
+        scale=int, scale_columns=int, first=int, first_column=int, direction=int, taps=int, tap_columns=int, merged=int,
+        group=int, inputs=int, batch=int64s, direct=int, bias_begin=int, w=floats, w_begin=int, w_group=int, w_tap=int,
+        w_column=int, w_input=int, w_panel=int, bias=floats, blocks=int, outputs=int, lanes=int, sample=int, row=int,
+        row_at=int, column=int, column_at=int, width=int, gap=int, out=floats)
+def correlate(rank, size, barrier, a):
+    like = zeros(16)
+    params = floats(item(a.batch, PARAMS))
+    weights = params if a.direct else a.w
+    biases = a.bias if a.bias_begin < 0 else shift(params, a.bias_begin)
+"""
+#: The pixels of a tile are neighbours in a row.
+ALONG = """
+    whole = a.samples // {S}
+    sets = whole + a.samples % {S}
+    begin, end = part_of(rank, size, sets * a.rows * a.blocks)
+    step, x_run, o_step = a.scale_columns * a.channels, a.direction * a.channels, a.column
+    for t in range(begin, end):
+        block, y, chosen = t % a.blocks, t // a.blocks % a.rows, t // a.blocks // a.rows
+        i = chosen * {S} if chosen < whole else whole * {S} + chosen - whole
+        g, c0 = block // a.group, block % a.group * {lanes}
+        r = a.scale * y + a.first
+        if a.direction > 0:
+            t0, t1 = max(0, -r), min(a.taps, a.x_rows - r)
+        else:
+            t0, t1 = max(0, r - a.x_rows + 1), min(a.taps, r + 1)
+        x = shift(a.x, i * a.x_sample + (r + a.direction * t0) * a.x_row + g * a.inputs)
+        w = shift(weights, a.w_begin + g * a.w_group + c0 // 16 * a.w_panel + t0 * a.w_tap)
+        bias = shift(biases, g * a.lanes + c0)
+        line = shift(a.out, i * a.sample + y * a.row + a.row_at)
+        out = shift(line, a.column_at + g * a.outputs + c0)
+        left = a.outputs - c0
+        for j in range(0, a.columns, {P}):
+            j0 = min(j, a.columns - {P})
+            first = a.scale_columns * j0 + a.first_column
+            last = first + a.scale_columns * {P1}
+            if a.direction > 0:
+                u0, u1 = max(0, -last), min(a.tap_columns, a.x_columns - first)
+            else:
+                u0, u1 = max(0, first - a.x_columns + 1), min(a.tap_columns, last + 1)
+            u1 = max(u0, u1)
+            px = shift(x, (first + a.direction * u0) * a.channels)
+            pw = shift(w, u0 * a.w_column)
+            runs, run = u1 - u0, a.inputs
+            if a.merged:
+                runs, run = 1, (u1 - u0) * a.inputs
+            if {wholly}:
+{many}
+{one}
+        if block == 0:
+            for s in range({S} if chosen < whole else 1):
+                clear_halo(shift(line, s * a.sample), y == 0, a.width, a.gap)
+"""
+#: The pixels of a tile are the same place of several samples, so that no tap outside of the input's columns is added.
+ACROSS = """
+    begin, end = part_of(rank, size, a.rows * a.columns * a.blocks)
+    step, x_run, o_step = a.x_sample, a.direction * a.channels, a.sample
+    for t in range(begin, end):
+        block, column, y = t % a.blocks, t // a.blocks % a.columns, t // a.blocks // a.columns
+        g, c0 = block // a.group, block % a.group * {lanes}
+        r, first = a.scale * y + a.first, a.scale_columns * column + a.first_column
+        if a.direction > 0:
+            t0, t1 = max(0, -r), min(a.taps, a.x_rows - r)
+            u0, u1 = max(0, -first), min(a.tap_columns, a.x_columns - first)
+        else:
+            t0, t1 = max(0, r - a.x_rows + 1), min(a.taps, r + 1)
+            u0, u1 = max(0, first - a.x_columns + 1), min(a.tap_columns, first + 1)
+        u1 = max(u0, u1)
+        x = shift(a.x, (r + a.direction * t0) * a.x_row + (first + a.direction * u0) * a.channels + g * a.inputs)
+        pw = shift(weights, a.w_begin + g * a.w_group + c0 // 16 * a.w_panel + t0 * a.w_tap + u0 * a.w_column)
+        bias = shift(biases, g * a.lanes + c0)
+        line = shift(a.out, y * a.row + a.row_at)
+        out = shift(line, a.column_at + column * a.column + g * a.outputs + c0)
+        left = a.outputs - c0
+        runs, run = u1 - u0, a.inputs
+        if a.merged:
+            runs, run = 1, (u1 - u0) * a.inputs
+        for j in range(0, a.samples, {P}):
+            j0 = min(j, a.samples - {P})
+            px = shift(x, j0 * a.x_sample)
+            if True:
+{many}
+        if block == 0 and column == 0:
+            for s in range(a.samples):
+                clear_halo(shift(line, s * a.sample), y == 0, a.width, a.gap)
+"""
+
+
+def _tile(samples: int, pixels: int, vectors: int) -> str:
+    """Return the lines that compute one tile."""
+    places = [(s, p) for s in range(samples) for p in range(pixels)]
+    q_range = range(vectors)
+    lines = [f"a{s}_{p}_{q} = like" for s, p in places for q in q_range]
+    lines += ["for tap in range(t1 - t0):", "    for u in range(runs):"]
+    inner = [f"qx{s} = shift(px, tap * a.direction * a.x_row + u * x_run + {s} * a.x_sample)" for s in range(samples)]
+    inner += ["qw = shift(pw, tap * a.w_tap + u * a.w_column)", "for k in range(run):"]
+    inner += [f"    w{q} = load(like, qw, k * a.w_input + {q} * a.w_panel)" for q in q_range]
+    for s, p in places:
+        inner.append(f"    b = broadcast({LANES}, item(qx{s}, {p} * step + k))")
+        inner += [f"    a{s}_{p}_{q} = a{s}_{p}_{q} + b * w{q}" for q in q_range]
+    lines += [" " * 8 + line for line in inner]
+    lines += [f"z{q} = load(like, bias, {LANES * q})" for q in q_range]
+    for s, p in places:
+        lines.append(f"o = shift(out, {s} * a.sample + (j0 + {p}) * o_step)")
+        lines += [f"put_lanes(o, {LANES * q}, a{s}_{p}_{q} + z{q}, left - {LANES * q})" for q in q_range]
+    return "\n".join(" " * 16 + line for line in lines)
+
+
+@cache
+def correlate(tile: Tile) -> Kernel:
+    """Return the kernel for tiles of this size."""
+    size = (tile.samples, tile.pixels, tile.vectors)
+    source = (HEAD + (ACROSS if tile.across else ALONG)).format(
+        S=tile.samples, P=tile.pixels, P1=tile.pixels - 1, lanes=LANES * tile.vectors, many=_tile(*size),
+        wholly="chosen < whole" if tile.samples > 1 else "True",
+        one="" if tile.samples == 1 else " " * 12 + "else:\n" + _tile(1, *size[1:]),
+    )  # fmt: skip
+    module = make_module(source, f"convolutions in tiles of {size[0]} × {size[1]} × {size[2]}")
+    found: Kernel = module.correlate
+    return found
+
+
+def padded(count: int) -> int:
+    """Return a number of channels, rounded up to whole vectors."""
+    return -(-count // LANES) * LANES
+
+
+def spans(direction: int, scale: int, first: int, taps: int, size: int, count: int) -> list[tuple[int, int]]:
+    """Return which taps of each of `count` outputs lie inside an axis of `size` inputs: the first, and the end."""
+    found = []
+    for x in range(count):
+        at = scale * x + first
+        begin, end = (
+            (max(0, -at), min(taps, size - at)) if direction > 0 else (max(0, at - size + 1), min(taps, at + 1))
+        )
+        found.append((begin, max(begin, end)))
+    return found
+
+
+def instructions(inputs: int, vectors: int) -> int:
+    """Return how many instructions a step of a tile is, or as many as are done while one of its sums is added to.
+
+    A product with one vector reads its input by itself; with more, the input is read before.
+    """
+    return max(2 * inputs * vectors + vectors + (inputs if vectors > 1 else 0), 16) + 1
+
+
+def tile_of(samples: int, reached: Sequence[tuple[int, int]], outputs: int, work: int, *, direct: bool = False) -> Tile:
+    """Return the size of tile that takes least time for rows of pixels that reach so many taps; see `spans`.
+
+    If weights are read `direct`ly, in rows that are far apart, several vectors of a row are read at once.
+
+    """
+    vectors, columns = padded(outputs) // LANES, len(reached)
+    if work < SMALL_WORK:
+        return Tile(1, 4 if columns >= 4 else 1, 1, across=False)
+
+    def cost(tile: Tile) -> float:
+        s, p, q, across = tile
+        if across:
+            steps = -(-samples // p) * sum(end - begin for begin, end in reached)
+        else:
+            starts = [min(j, columns - p) for j in range(0, columns, p)]
+            taps = [
+                max(reached[j + p - 1][1], reached[j][1]) - min(reached[j + p - 1][0], reached[j][0]) for j in starts
+            ]
+            steps = sum(taps) * (samples // s + samples % s)
+        return steps * -(-vectors // q) * instructions(s * p, q)
+
+    fitting = [
+        Tile(s, p, q, across)
+        for across in (False, True)
+        for s in (SAMPLES[:1] if across else SAMPLES)
+        for p in PIXELS
+        for q in ((2, 3, 4) if direct and vectors > 1 else (1, 2, 3))
+        if s <= samples and p <= (samples if across else columns) and (direct or vectors % q == 0)
+        if s * p * q <= MOST_SUMS or s * p * q == 1
+    ]
+    return min(fitting, key=cost)

@@ -1,0 +1,116 @@
+"""What `fredsim cite` prints: BibTeX entries of what an experiment uses, each with a comment that says for what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fredsim.config.experiment import Experiment
+from fredsim.config.registry import KNOWN, Kind, find_class
+from fredsim.config.sweep.expansion import Expansion, Source
+from fredsim.dispatchers.gates import spelled_out
+from fredsim.errors import OutputError, visible
+from fredsim.runs.single.opening import open_expansion
+from fredsim.runs.verify.verify import results_of
+from fredsim.servers.schedules import SCHEDULES
+from fredsim.show.catalogue.bibliography import NUMBER, bibliography, entries_of
+from fredsim.show.catalogue.listing import LISTINGS, PUBLISHED_DATA, own_text
+from fredsim.show.latex import escape_latex
+from fredsim.system.version import fredsim_version
+
+__all__ = ["bibtex_of"]
+
+DECAY = "Loshchilov and Hutter 2019, arXiv:1711.05101"
+
+
+def bibtex_of(source: Source, overrides: Sequence[str] = ()) -> str:
+    """Return BibTeX entries for everything that an experiment, or the runs in a folder of results, use.
+
+    Raises ConfigError if the experiment is not valid.
+    """
+    expansion = open_expansion(source, overrides)
+    versions = _versions(expansion)
+    own = bibliography()["fredsim"].replace("VERSION", ", ".join(versions))
+    entries = {"fredsim": own}
+    uses: dict[str, dict[str, None]] = {"fredsim": {"fredsim": None}}
+    unknown: dict[str, None] = {}
+    for what, citation in _citations(expansion):
+        if not citation:
+            unknown[what] = None
+        for key, (entry, about) in entries_of(citation).items():
+            entries[key] = entry
+            uses.setdefault(key, {})[f"{what} ({about})" if about else what] = None
+    parts = [f"% {_comment(', '.join(uses[key]))}\n{entry}\n" for key, entry in entries.items()]
+    if unknown:
+        parts.append(f"% No source is known of: {_comment(', '.join(unknown))}.\n")
+    return "\n".join(parts)
+
+
+def _comment(text: str) -> str:
+    """Return a text for a comment: on one line, and without @, with which BibTeX would begin an entry."""
+    return visible(" ".join(text.replace("@", "(at)").split()))
+
+
+def _versions(expansion: Expansion) -> list[str]:
+    """Return the versions of fredsim that computed the recorded runs; without such runs, the installed version."""
+    recorded: dict[str, None] = {}
+    if expansion.folder is not None:
+        with suppress(OutputError):  # of a sweep only the tables may be left
+            for run in results_of(expansion.folder):
+                recorded[str(run.summary.get("versions", {}).get("fredsim", fredsim_version()))] = None
+    return [escape_latex(one) for one in recorded] or [fredsim_version()]
+
+
+def _citations(expansion: Expansion) -> Iterator[tuple[str, str]]:
+    """Yield (part, citation) for each part of the experiments that was published, or that is not fredsim's own.
+
+    The citation of a part whose source is unknown, such as a user's class, is empty.
+    """
+    for number in dict.fromkeys(NUMBER.findall(expansion.heading)):
+        yield f"experiment {expansion.name}", f"arXiv:{number}"
+    for run in expansion.runs:
+        experiment = run.experiment
+        if experiment.published is not None:
+            yield "published points", experiment.published.source.partition(";")[0]
+        yield from _of_class("server", experiment.server.name, experiment.server.hyper)
+        yield from _of_class("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
+        for gate in (experiment.dispatcher.push, experiment.dispatcher.fetch):
+            yield from _of_class("gate", *spelled_out(gate))
+        if experiment.compress is not None:
+            yield from _of_class("compressor", experiment.compress.name, experiment.compress.hyper)
+        if experiment.average is not None:
+            yield from _of_class("average", experiment.average.name, experiment.average.hyper)
+        yield from _of_data(experiment)
+
+
+def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (part, citation) for a class, the classes within it, its schedule, and its weight decay."""
+    citation = own_text(find_class(kind, name), "citation")
+    if citation or name not in KNOWN[kind]:
+        yield f"{kind} {name}", citation
+    inner, rate = hyper.get("inner"), hyper.get("lr")
+    if isinstance(inner, Mapping) and "name" in inner:
+        yield from _of_class(kind, str(inner["name"]), inner)
+    if isinstance(rate, Mapping) and rate.get("name") in SCHEDULES:
+        found = re.search(r"\(([A-Z][^()]*\b\d{4}\b[^()]*)\)", SCHEDULES[str(rate["name"])].__doc__ or "")
+        if found:
+            yield f"schedule {rate['name']}", found[1]
+    if name in KNOWN[kind] and hyper.get("weight_decay"):
+        yield "weight decay", DECAY
+
+
+def _of_data(experiment: Experiment) -> Iterator[tuple[str, str]]:
+    """Yield (part, citation) for the data, its partition and the model."""
+    data, model = experiment.data.name, experiment.model.name
+    known = LISTINGS["datasets"]().get(data)
+    citation = PUBLISHED_DATA.get(data, known.citation if known else "")
+    if citation or not known:
+        yield f"data {data}", citation
+    partition = experiment.clients.partition
+    if partition.citation:
+        yield f"partition {getattr(partition, 'name', '')}", partition.citation
+    entry = LISTINGS["models"]().get(model)
+    if entry is None or entry.citation:
+        yield f"model {model}", entry.citation if entry else ""

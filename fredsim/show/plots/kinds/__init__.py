@@ -1,0 +1,1 @@
+"""The kinds of figures, a file each: what their panels show."""

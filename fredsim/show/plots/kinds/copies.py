@@ -1,0 +1,101 @@
+"""The share of potential copies that passed the gates, against iterations: pushes on the left, fetches on the right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.axes import Axes
+
+from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
+from fredsim.show.plots.coinciding import coinciding, merged_name
+from fredsim.show.plots.drawing import Drawing, Kind, Options, X, default_y, final_values, share_of
+from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.numbers import number
+from fredsim.show.plots.titles.curve_titles import MANY
+from fredsim.show.plots.titles.subjects import subject_of
+from fredsim.show.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CAPTION", "COPIES", "final_row", "shares_of"]
+
+CAPTION = "Copies that passed the gates against those that could have been made; grey: all pass."
+COPIED = ("pushes", "fetches")
+
+
+def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
+    """Draw each line's share of copies up to each iteration: the median of its runs, and the smallest and largest."""
+    del options
+    (panel,) = panels
+    found = {line.label: [shares_of(line, copies) for copies in COPIED] for line in panel.lines}
+    same = coinciding({label: tuple(one.to_csv() for one in some) for label, some in found.items()})
+    lines = [line for line in panel.lines if line.label in same]
+    for place, (axes, copies) in enumerate(zip(grid, COPIED, strict=True)):
+        for line in lines:
+            shares = found[line.label][place]
+            axes.plot(shares.index, shares.median(axis=1), color=line.colour, linestyle=line.dash, label=line.label)
+            if len(line.runs) > 1 and len(lines) <= MANY:
+                edges = shares.min(axis=1), shares.max(axis=1)
+                axes.fill_between(shares.index, *edges, color=line.colour, alpha=0.18, linewidth=0)
+        axes.set_xlabel(X["iterations"])
+        axes.set_ylabel(f"share of {copies} that passed")
+        plain_numbers(axes, "x")
+        axes.set_xlim(0, max([1, *(int(some[place].index[-1]) for some in found.values() if len(some[place]))]))
+    for axes in grid:
+        scale_y([axes], None, from_zero=True)
+        axes.set_ylim(top=1.0)
+        unclip(axes)
+    rows = [final_row(line) for line in panel.lines]
+    text = "Up to each iteration, the share of the copies that could have been made which passed the gates."
+    return _titled(Drawing(text, [Table(rows)]), panel, same, rows)
+
+
+COPIES = Kind("the share of potential pushes and fetches that passed the gates", draw, axes=2)
+
+
+def _titled(drawing: Drawing, panel: Panel, same: dict[str, list[str]], rows: Sequence[dict[str, Any]]) -> Drawing:
+    """Return a drawing with its question and answer, and the order and the names of the legend."""
+    subject = subject_of([panel])
+    made = {str(row["line"]): float(row["bytes"]) for row in rows if row["line"] in same}
+    merged = {one: merged_name([subject.entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
+    order = sorted(made, key=lambda label: -made[label])
+    answer = ""
+    if len(made) > 1 and made[order[0]]:
+        share = number(100 * made[order[-1]] / made[order[0]], 3)
+        fewest, most = (subject.full[label] for label in (order[-1], order[0]))
+        answer = f"Fewest bytes: {fewest}, {share} % of those of {most}"
+    question = "What share of pushes and fetches passes the gates?"
+    return replace(drawing, question=question, answer=answer, order=order, merged=merged, first="most bytes first")
+
+
+def shares_of(line: Line, copies: str) -> pd.DataFrame:
+    """Return the shares of a line's runs up to each iteration with a row, one column per run, indexed by iteration.
+
+    There is none where no copy was possible yet.
+    """
+    import pandas as pd
+
+    columns = []
+    for run in line.runs:
+        rows = run.metrics.drop_duplicates("iteration").set_index("iteration")
+        rows = rows[rows[f"potential_{copies}"] > 0]
+        columns.append(rows[copies] / rows[f"potential_{copies}"])
+    return pd.concat(columns, axis=1).sort_index()
+
+
+def final_row(line: Line) -> dict[str, Any]:
+    """Return a line's row: medians over its runs of copies, their shares, bytes and the error at the end."""
+    last = [run.metrics.iloc[-1] for run in line.runs]
+    row: dict[str, Any] = {"line": line.label, "runs": len(last)}
+    for copies in ("pushes", "fetches"):
+        row[copies] = int(median(int(end[copies]) for end in last))
+        row[f"of potential {copies}"] = float(median(share_of(end, copies) for end in last))
+    row["bytes"] = int(median(int(end["bytes_pushed"] + end["bytes_fetched"]) for end in last))
+    y = default_y(line.runs)
+    final = final_values(line.runs, y)
+    row[f"final {y}"] = median(final) if final else None
+    return row

@@ -1,0 +1,224 @@
+"""How runs ended, one point per setting: against a swept value, bytes, or the share of copies that passed.
+
+The runs of one point are drawn as their median, with whiskers from the smallest to the largest value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter, NullLocator
+
+from fredsim.config.figure_options import SHARES
+from fredsim.runs.folder.results import Result
+from fredsim.show.plots import published
+from fredsim.show.plots.axes import plain_numbers, style_y, unclip
+from fredsim.show.plots.coinciding import coinciding
+from fredsim.show.plots.drawing import (
+    Drawing,
+    Kind,
+    Options,
+    axis_unit,
+    final_values,
+    label_of,
+    mark_diverged,
+    marker_notes,
+    share_of,
+    x_of,
+)
+from fredsim.show.plots.groups import Line, Panel, flat_config, labels
+from fredsim.show.plots.numbers import TickNumbers, number
+from fredsim.show.plots.titles.end_titles import Point, titled, x_label
+from fredsim.show.plots.words import value_name
+from fredsim.show.tables import PUBLISHED, Table
+
+__all__ = ["ENDS"]
+
+DECADE = 10  # the x axis is logarithmic if its largest value is more than so many times the smallest
+TICKS = 8  # the most swept values that have a tick each
+SHORT = 4  # labels of ticks with more characters are rotated
+
+
+def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
+    """Draw a panel into each Axes."""
+    points = [{line.label: _points(line, options) for line in panel.lines} for panel in panels]
+    every = [point for found in points for some in found.values() for point in some]
+    values = [point.x for point in every if point.x is not None]
+    numbers = [value for value in values if not isinstance(value, str)]
+    unit, name, places = 1.0, "", dict[str, float]()
+    if len(numbers) < len(values):
+        places = {text: float(place) for place, text in enumerate(dict.fromkeys(map(str, values)))}
+    else:
+        unit, name = axis_unit(options.x or "bytes", max(numbers, default=0.0))
+    names = iter(labels([point.runs[0] for point in every]))
+    same = _coinciding(panels, points, options)
+    rows: list[dict[str, Any]] = []
+    beside: list[dict[str, Any]] = []
+    sources: dict[str, None] = {}
+    for axes, panel, found in zip(grid, panels, points, strict=True):
+        for line in panel.lines:
+            beside += _publish(axes, panel, line, found[line.label], options, (places, unit), sources)
+            if line.label in same:
+                _draw(axes, line, found[line.label], places, unit, options)
+            rows += [_row(panel, line, point, next(names), options) for point in found[line.label]]
+        _style_x(axes, options, places, numbers)
+        axes.set_xlabel(f"{x_label(options)} ({name})" if name else x_label(options))
+    scale = style_y(grid, options)  # after drawing, as in curves
+    for axes in grid:
+        unclip(axes)
+    tables = [Table(rows), *([Table(beside, PUBLISHED)] if sources else [])]
+    text = " ".join(filter(None, (_caption(every, options, sources), scale)))
+    return titled(Drawing(text, tables, bool(sources)), panels, points, same, options)
+
+
+ENDS = Kind("how runs ended: against a swept value, bytes, or the share of copies that passed", draw, shared=True)
+
+
+def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers: Sequence[float]) -> None:
+    """Set the scale and the ticks of the x axis: a place for each word, or numbers."""
+    if places:
+        texts = [value_name(options.axis or "", text) for text in places]
+        rotation, side = (60, "right") if len(places) > 4 else (0, "center")
+        axes.set_xticks(list(places.values()), texts, rotation=rotation, ha=side, rotation_mode="anchor")
+    elif numbers and 0 < min(numbers) * DECADE < max(numbers):
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.xaxis.set_major_formatter(TickNumbers())
+        if options.axis is not None and len(ticks := sorted(set(numbers))) <= TICKS:
+            texts = [number(value) for value in ticks]
+            axes.set_xticks(ticks, texts)
+            if max(map(len, texts)) > SHORT:
+                axes.tick_params("x", rotation=30)
+            axes.xaxis.set_minor_locator(NullLocator())
+    else:
+        plain_numbers(axes, "x", whole=options.axis is not None and all(value == int(value) for value in numbers))
+
+
+def _publish(
+    axes: Axes, panel: Panel, line: Line, points: Sequence[Point], options: Options,
+    scale: tuple[dict[str, float], float], sources: dict[str, None],
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Draw the published points of a line, add their sources, and return the rows that compare with them."""
+    rows = []
+    for point in points:
+        for source, value, ended in published.at_end(point.runs, options.y):
+            sources[source] = None
+            finals = final_values(ended, options.y)
+            at = options.x or "bytes", point.x
+            rows.append(published.row(panel, line.label, at, value, median(finals) if finals else None))
+            if point.x is not None:
+                place = _place(point.x, *scale)
+                axes.plot(place, value, "o", color=line.colour, fillstyle="none", markersize=6.5)
+    return rows
+
+
+def _coinciding(
+    panels: Sequence[Panel], points: Sequence[Mapping[str, Sequence[Point]]], options: Options
+) -> dict[str, list[str]]:
+    """Return the labels of the lines to draw, each with those that have the same points in all panels."""
+    keys: dict[str, list[object]] = {}
+    for place, panel in enumerate(panels):
+        for line in panel.lines:
+            some = [(point.x, *final_values(point.runs, options.y)) for point in points[place][line.label]]
+            crosses = [run.has_diverged for point in points[place][line.label] for run in point.runs]
+            keys.setdefault(line.label, []).append((place, repr(some), repr(crosses)))
+    return coinciding({label: tuple(key) for label, key in keys.items()})
+
+
+def _points(line: Line, options: Options) -> list[Point]:
+    """Return a line's points, ordered by x if it is a number."""
+    groups: dict[str, tuple[Any, list[Result]]] = {}
+    for run in line.runs:
+        flat = flat_config(run)
+        if options.axis is None:
+            key, x = repr({key: value for key, value in flat.items() if key != "seed"}), None
+        else:
+            x = flat.get(options.axis)
+            x = x if x is None or _is_number(x) else str(x).lower() if isinstance(x, bool) else str(x)
+            key = repr(x)
+        groups.setdefault(key, (x, []))[1].append(run)
+    points = [Point(_measured(runs, options) if options.axis is None else x, runs) for x, runs in groups.values()]
+    return sorted(points, key=lambda point: 0.0 if point.x is None or isinstance(point.x, str) else point.x)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _measured(runs: Sequence[Result], options: Options) -> float:
+    if options.x in SHARES:
+        return median(share_of(run.metrics.iloc[-1], options.x) for run in runs)
+    return median(float(x_of(run.metrics, options.x or "bytes").iloc[-1]) for run in runs)
+
+
+def _place(x: float | str, places: dict[str, float], unit: float) -> float:
+    return places[str(x)] if places else float(x) / unit
+
+
+def _draw(
+    axes: Axes, line: Line, points: Sequence[Point], places: dict[str, float], unit: float, options: Options
+) -> None:
+    """Draw a line's points, those without x as a horizontal line, and a cross for each run that diverged."""
+    shown: list[tuple[float, list[float]]] = []
+    for point in points:
+        finals = final_values(point.runs, options.y)
+        if point.x is None and finals:
+            alone = len(points) == 1
+            axes.axhline(median(finals), color=line.colour, linestyle=":", label=line.label if alone else None)
+        elif point.x is not None:
+            x = _place(point.x, places, unit)
+            shown += [(x, finals)] if finals else []
+            for run in point.runs:
+                if run.has_diverged:
+                    mark_diverged(axes, x, float(run.metrics[options.y].iloc[-1]), line.colour)
+    if not shown:
+        return
+    middle = [median(finals) for _, finals in shown]
+    low = [value - min(finals) for value, (_, finals) in zip(middle, shown, strict=True)]
+    high = [max(finals) - value for value, (_, finals) in zip(middle, shown, strict=True)]
+    axes.errorbar(
+        [x for x, _ in shown],
+        middle,
+        [low, high] if any(len(finals) > 1 for _, finals in shown) else None,
+        color=line.colour,
+        linestyle="" if places else line.dash,
+        marker="o",
+        markersize=3.5,
+        capsize=2,
+        label=line.label,
+    )
+
+
+def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]) -> str:
+    name = "total bytes" if (options.x or "bytes") == "bytes" else x_label(options).partition(" (")[0]
+    what = label_of(options.y).partition(" (")[0]
+    parts = [f"{what[0].upper()}{what[1:]} at the end of runs against {name}."]
+    most = max(len(point.runs) for point in points)
+    if most > 1:
+        parts.append(f"Points: median of up to {most} runs; whiskers: their smallest and largest.")
+    if any(point.x is None for point in points):
+        parts.append("Dotted: runs that have no such value.")
+    return " ".join([*parts, *marker_notes((run for point in points for run in point.runs), sources)])
+
+
+def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) -> dict[str, Any]:
+    """Return a point's row: how its runs ended, and how many copies they made."""
+    finals = final_values(point.runs, options.y)
+    last = [run.metrics.iloc[-1] for run in point.runs]
+    row = panel.row({"line": line.label})
+    row |= {"of": name} if options.axis is None else {options.axis: point.x}
+    row |= {"runs": len(last), "diverged": sum(run.has_diverged for run in point.runs)}
+    row[f"final {options.y}"] = median(finals) if finals else None
+    if len(finals) > 1:
+        row |= {"smallest": min(finals), "largest": max(finals)}
+    row["bytes"] = int(median(int(end["bytes_pushed"] + end["bytes_fetched"]) for end in last))
+    for copies in SHARES:
+        row[f"of potential {copies}"] = float(median(share_of(end, copies) for end in last))
+    if all(run.timed for run in point.runs):
+        row["seconds"] = float(median(end["time"] for end in last))
+    if options.x in {"iterations", "updates"}:  # bytes, shares and seconds have columns already
+        row[options.x] = point.x
+    return row

@@ -1,0 +1,145 @@
+"""A heat map of when lines reach a value: one row per line, one column per panel, colours relative to the column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
+
+from fredsim.show.colours import PALETTE
+from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit, label_of, quantity_text
+from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.headers import add_headers, neighbours
+from fredsim.show.plots.kinds.curves import first_x
+from fredsim.show.plots.numbers import number
+from fredsim.show.plots.styles import Style, style_of
+from fredsim.show.plots.titles.questions import leaders, quantity
+from fredsim.show.plots.titles.subjects import subject_of
+from fredsim.show.tables import Table
+
+__all__ = ["MATRIX"]
+
+SHADES = LinearSegmentedColormap.from_list("times the best", [PALETTE[0], "#7FA2E6", "#EEF3FC"])
+WORST = 8.0  # the ratio to the best of a column from which on all cells have the same, lightest colour
+LIGHT = 2.2  # the ratio from which on a cell's text is dark
+CELL = (0.62, 0.3)  # a cell's width and height, in inches
+WIDEST = 7.0  # the most inches, 1,400 px
+NAMES = 26  # the most letters in a line of a row's name
+HATCH: dict[str, Any] = {"hatch": "//////", "facecolor": "white", "edgecolor": "0.82", "linewidth": 0.0}
+
+
+def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
+    """Draw all panels, one column each, into one Axes."""
+    (axes,) = grid
+    (value,) = options.reach
+    panels = neighbours(panels)
+    style = style_of(options)
+    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    x = options.x or ("seconds" if all(run.timed for run in runs) else "iterations")
+    lines = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
+    found = [{line.label: _when(line, x, options.y, value) for line in panel.lines} for panel in panels]
+    middles = [{label: middle for label, (middle, _) in column.items()} for column in found]
+    unit, name = axis_unit(x, max((when for one in middles for when in one.values() if math.isfinite(when)), default=0))
+    image = _draw_cells(axes, lines, middles, style, unit)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    wide = min(WIDEST, 2.6 + CELL[0] * len(panels)) if len(panels) > 4 else 6.0
+    figure.set_size_inches(style.width or wide, 2.4 + CELL[1] * len(lines))
+    names = dict.fromkeys(lines, "") | subject_of(panels).full
+    shown = [style.wrapped(names[line] or line, NAMES) for line in lines]
+    axes.set_yticks(range(len(lines)), shown, fontsize=style.dense + (1 if style.width is None else 0))
+    what = label_of(options.y).partition(" (")[0]
+    real = any(run.live for run in runs)
+    counted = quantity_text(x, real=real) if x == "seconds" or not name else f"{name} pushed and fetched"
+    if x == "seconds" and unit != 1:
+        counted = counted.replace("seconds", name)
+    label = f"in a cell: {counted} to a {what} of {number(value)}; bold: the best of a column"
+    axes.set_xlabel(style.wrapped(label, 90, 0.75), labelpad=6, fontsize=style.dense + (style.width is None))
+    add_headers(axes, panels, style)
+    bar = figure.colorbar(
+        image, ax=axes, location="bottom", shrink=0.5 if style.width is None else 0.9, aspect=36, pad=0.02, extend="max"
+    )
+    bar.set_ticks([1, 2, 4, WORST], labels=["1", "2", "4", number(WORST)], fontsize=style.dense)
+    bar.ax.minorticks_off()
+    bar.set_label("times the best of the column", fontsize=style.dense)
+    rows = [
+        _row(panel, line, column, (x, value))
+        for panel, column in zip(panels, found, strict=True)
+        for line in panel.lines
+    ]
+    caption = (
+        f"{quantity_text(x, real=real).capitalize()} to a {what} of {value:g}; of several runs the median, where one "
+        f"that is never there counts as infinite. Colours: times the best of the column, the lightest {WORST:g} times "
+        "or more."
+    )
+    subject = subject_of(panels)
+    question = f"Which {subject.noun} is first at a {quantity(options.y)} of {number(value)}?"
+    scaled = [{label: when / unit for label, when in column.items()} for column in middles]
+    answer = leaders(scaled, subject.full, name and f" {name}", "columns")
+    return Drawing(caption, [Table(rows)], question=question, answer=answer)
+
+
+MATRIX = Kind("when a value is reached: a heat map, one row per line, one column per panel", draw, axes=1, columns=True)
+
+
+def _draw_cells(
+    axes: Axes, lines: Sequence[str], middles: Sequence[Mapping[str, float]], style: Style, unit: float
+) -> AxesImage:
+    """Draw the cells; a line that never reaches the value is hatched, the best of a column is bold."""
+    shades = [[math.nan] * len(middles) for _ in lines]
+    for place, column in enumerate(middles):
+        best = min(column.values(), default=math.inf)
+        for label, middle in column.items():
+            row = lines.index(label)
+            ratio = _ratio(middle, best)
+            shades[row][place] = ratio
+            if math.isinf(middle):
+                axes.add_patch(Rectangle((place - 0.5, row - 0.5), 1, 1, zorder=0.5, **HATCH))
+            text = "never" if math.isinf(middle) else number(middle / unit, 3)
+            weight = "bold" if math.isfinite(middle) and middle == best else "normal"
+            colour = "white" if ratio < LIGHT else "0.1" if math.isfinite(ratio) else "0.35"
+            axes.text(place, row, text, ha="center", va="center", fontsize=style.dense, color=colour, fontweight=weight)
+    image = axes.imshow(shades, cmap=SHADES, norm=LogNorm(1.0, WORST), aspect="auto")
+    axes.set_xlim(-0.5, len(middles) - 0.5)
+    axes.set_ylim(len(lines) - 0.5, -0.5)
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    for place in range(1, max(len(lines), len(middles))):  # thin gaps between cells
+        for line, most in ((axes.axvline, len(middles)), (axes.axhline, len(lines))):
+            if place < most:
+                line(place - 0.5, color="white", linewidth=0.8)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return image
+
+
+def _row(panel: Panel, line: Line, found: Mapping[str, tuple[float, int]], at: tuple[str, float]) -> dict[str, Any]:
+    middle, count = found[line.label]
+    x, value = at
+    best = min(when for when, _ in found.values())
+    return panel.row({"line": line.label, "runs": len(line.runs)}) | {
+        f"{x} to {value:g}": _number(middle),
+        f"reached {value:g}": count,
+        "times the best": _number(_ratio(middle, best)),
+    }
+
+
+def _ratio(middle: float, best: float) -> float:
+    """Return a time over the best of its column, NaN without one."""
+    return middle / best if math.isfinite(middle) and best else math.nan
+
+
+def _when(line: Line, x: str, y: str, value: float) -> tuple[float, int]:
+    """Return the median of the x at which a line's runs reach a value, and how many of them do."""
+    when = [first_x(run.first_row(y, value), x) for run in line.runs]
+    return median(when), sum(map(math.isfinite, when))
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,162 @@
+"""The distribution of the staleness of pushes, in updates: the shares that are so stale or more, and histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator
+from numpy.typing import NDArray
+
+from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
+from fredsim.show.plots.coinciding import coinciding, merged_name
+from fredsim.show.plots.drawing import Drawing, Kind, Options
+from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.numbers import TickNumbers, number
+from fredsim.show.plots.titles.questions import ranked
+from fredsim.show.plots.titles.subjects import subject_of
+from fredsim.show.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CAPTION", "STALENESS", "Histogram", "counts_of", "final_row", "histograms", "tail_of"]
+
+BINS = 60
+FAR = 30  # how many times another's a line's largest staleness must be for a logarithmic x axis
+SHOWN = 99.9  # the percentage of pushes that is shown; a long tail would compress the rest of the axis
+CAPTION = (
+    "Staleness of what the server applied: updates since the parameters that a gradient was computed from."
+    f" The largest {100 - SHOWN:.1g} % are left out."
+)
+
+
+def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
+    """Draw a panel into each Axes: for each staleness, the share of pushes that have it or more."""
+    counts = [{line.label: counts_of(line) for line in panel.lines} for panel in panels]
+    tails = [{label: tail_of(found) for label, found in one.items()} for one in counts]
+    keys: dict[str, list[object]] = {}
+    for place, one in enumerate(tails):
+        for label, (at, shares) in one.items():
+            keys.setdefault(label, []).append((place, at.tobytes(), shares.tobytes()))
+    same = coinciding({label: tuple(key) for label, key in keys.items()})
+    rows = []
+    for axes, panel, one, found in zip(grid, panels, tails, counts, strict=True):
+        rows += [panel.row(final_row(line, found[line.label])) for line in panel.lines]
+        for line in panel.lines:
+            at, shares = one[line.label]
+            if line.label in same and len(at):
+                style: dict[str, Any] = {"color": line.colour, "linestyle": line.dash, "label": line.label}
+                axes.plot(at, shares, drawstyle="steps-pre", marker="o", markersize=3, markevery=[-1], **style)
+        scale_y([axes], options.log is not False, from_zero=True)
+        _style_x(axes, [at[-1] for at, _ in one.values() if len(at)])
+        axes.set_ylabel("share of pushes with τ or more")
+        unclip(axes)
+    text = "Staleness of what the server applied: updates since the parameters that a gradient was computed from. "
+    text += "At each staleness, the share of pushes that have it or more; a dot: the largest."
+    return _titled(Drawing(text, [Table(rows)]), panels, counts, same)
+
+
+STALENESS = Kind("the share of pushes that are so stale or more", draw)
+
+
+def _style_x(axes: Axes, largest: Sequence[int]) -> None:
+    """Set the x axis; it is logarithmic from 1 on if one line's largest staleness is many times another's."""
+    axes.set_xlabel("staleness τ (updates)")
+    if largest and max(largest) > FAR * (min(largest) + 1):
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_xlim(0, max(largest))
+        powers = [10**power for power in range(len(str(max(largest))))]
+        axes.xaxis.set_major_locator(FixedLocator([0, *powers]))
+        axes.xaxis.set_major_formatter(TickNumbers())
+        return
+    plain_numbers(axes, "x", whole=True)
+    axes.set_xlim(0, max([*largest, 1]))
+
+
+def _titled(
+    drawing: Drawing, panels: Sequence[Panel], counts: Sequence[Mapping[str, pd.Series[int]]],
+    same: Mapping[str, Sequence[str]],
+) -> Drawing:  # fmt: skip
+    """Return a drawing with its question and answer, and the order and the names of the legend."""
+    subject = subject_of(panels)
+    means = [{label: _mean(found) for label, found in one.items() if label in same and len(found)} for one in counts]
+    merged = {one: merged_name([subject.entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
+    answer = ""
+    if len(means) == 1 and means[0]:
+        least, *_, most = sorted(means[0].items(), key=lambda one: one[1]) * (2 if len(means[0]) == 1 else 1)
+        texts = [
+            f"{merged.get(label, subject.full[label])}, {number(mean)} on average" for label, mean in (least, most)
+        ]
+        answer = f"Least stale: {texts[0]}; most: {texts[1]}" if len(means[0]) > 1 else f"{number(least[1])} on average"
+    question = "How stale are the gradients that the server applies?"
+    order = ranked(means)
+    return replace(drawing, question=question, answer=answer, order=order, merged=merged, first="least stale first")
+
+
+def _mean(counts: pd.Series[int]) -> float:
+    return int((counts.index * counts).sum()) / int(counts.sum())
+
+
+def tail_of(counts: pd.Series[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return staleness, ascending from 0, and for each the share of pushes that have it or more."""
+    if not len(counts):
+        return np.zeros(0, np.int64), np.zeros(0)
+    at, found = counts.index.to_numpy(np.int64), counts.to_numpy(np.int64)
+    more = found[::-1].cumsum()[::-1]
+    if at[0] > 0:
+        at, more = np.append(0, at), np.append(more[0], more)
+    return at, more / more[0]
+
+
+class Histogram(NamedTuple):
+    """A line's histogram.
+
+    `counts` are the numbers of pushes, indexed by ascending staleness; `shares` (n,) are the shares of pushes, per
+    update, between `edges` (n + 1,).
+    """
+
+    line: Line
+    counts: pd.Series[int]
+    edges: NDArray[Any]
+    shares: NDArray[Any]
+
+
+def histograms(lines: Sequence[Line]) -> list[Histogram]:
+    """Return one histogram per line, all with the same edges; the pushes of a line's runs are counted together."""
+    counted = [(line, counts_of(line)) for line in lines]
+    end = max((_percentile(counts, SHOWN) for _, counts in counted), default=0) + 1
+    width = -(-end // BINS)
+    edges = np.arange(0, end + width, width)
+    found = []
+    for line, counts in counted:
+        shares = np.histogram(counts.index, edges, weights=counts)[0] / max(1, counts.sum()) / width
+        found.append(Histogram(line, counts, edges - 0.5, shares))
+    return found
+
+
+def counts_of(line: Line) -> pd.Series[int]:
+    """Return the number of pushes of a line's runs by staleness, ascending."""
+    import pandas as pd
+
+    return pd.concat([run.staleness for run in line.runs]).astype(np.int64).groupby("staleness")["count"].sum()
+
+
+def _percentile(counts: pd.Series[int], percent: float) -> int:
+    """Return the smallest staleness that at least `percent` percent of the pushes do not exceed."""
+    place = int(np.searchsorted(counts.cumsum(), percent * counts.sum() / 100))
+    return int(counts.index[place]) if len(counts) else 0
+
+
+def final_row(line: Line, counts: pd.Series[int]) -> dict[str, object]:
+    """Return a line's row: its pushes, and mean, percentiles and maximum of their staleness."""
+    total = int(counts.sum())
+    row: dict[str, object] = {"line": line.label, "runs": len(line.runs), "pushes": total}
+    if total:
+        row["mean"] = int((counts.index * counts).sum()) / total
+        row |= {f"{percent} %": _percentile(counts, percent) for percent in (50, 95, 99)}
+        row["max"] = int(counts.index[-1])
+    return row

@@ -1,0 +1,1 @@
+"""The words of figures: the question in the title, and the names of what is compared."""

@@ -1,0 +1,72 @@
+"""A run through NVIDIA's packages, with a library in the place of the driver that launches emulated kernels.
+
+So what fredsim asks of the driver, and how, is tried where there is no device.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import HAS_CUDA
+
+pytest.importorskip("cuda.bindings.driver", reason="NVIDIA's cuda-bindings are not installed")
+
+STUB = Path(__file__).with_name("stub_driver.cpp")
+#: A module of the stub is the path of a library.
+PROGRAM = """
+import json, sys
+import numpy as np
+
+from fredsim.cuda.emulation import Emulation
+from fredsim.cuda.driver import Driver
+from fredsim.cuda.array import empty, upload
+from fredsim.cuda.machines import machine
+from fredsim.simulation.paths.engines import resolve_backend
+import fredsim
+
+emulation = Emulation()
+
+
+def compiled(driver, unit):
+    emulation.load(unit)
+    return str(emulation._kept.file(unit.text, ".so", lambda: b"")).encode()
+
+
+Driver._compile = compiled
+found = {"name": machine().name, "auto": resolve_backend("auto")}
+x = upload(np.arange(6, dtype=np.float32).reshape(2, 3))
+found["sums"] = np.asarray(x + x[:, 1:2]).tolist()
+try:
+    empty(2**31)
+except MemoryError as error:
+    found["no room"] = str(error)
+for backend in ("cuda", "numba"):
+    result = fredsim.run(json.loads(sys.argv[1]) | {"backend": backend}, out=f"{sys.argv[2]}/{backend}")
+    found[backend] = result.summary["digest"], result.summary["path"], result.summary["device"]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not HAS_CUDA, reason="the stub is compiled for Linux, by a C++ compiler")
+@pytest.mark.parametrize("mu", [3, 40])
+def test_a_run(mu: int, tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
+    from fredsim.cuda.emulation import compiler
+
+    words = [str(compiler()), "-shared", "-fPIC", str(STUB), "-o", str(tmp_path / "libcuda.so.1"), "-ldl"]
+    subprocess.run(words, check=True)
+    experiment = digits_experiment | {"clients": {"count": 8, "batch_size": mu}}
+    paths = str(tmp_path), os.environ.get("LD_LIBRARY_PATH", "")
+    environment = os.environ | {"FREDSIM_EMULATE": "0", "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, "-c", PROGRAM, json.dumps(experiment), str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["name"], found["auto"]) == ("Stub", "cuda")
+    assert found["sums"] == [[1, 2, 3], [7, 8, 9]]
+    assert found["no room"] == f"the device has no room for {2**33:,} bytes more"
+    assert found["cuda"] == [found["numba"][0], "queued", "Stub"]
