@@ -18,7 +18,7 @@ from tests.vectors.contract import Numbers, tree
 from tests.vectors.ieee import FLOAT32, number
 from tests.vectors.losses import LOSSES, wrong_share
 from tests.vectors.make import AWKWARD, SPECIAL, chosen, f32, flat, spread, words
-from tests.vectors.operators import run
+from tests.vectors.operators import meeting, run
 from tests.vectors.records import record
 
 FILE = Path(__file__).with_name("operators.txt")
@@ -30,7 +30,7 @@ HEADER = """\
 # are its inputs, `d` the error of the output. It must answer the output y, the errors dx0, dx1 … of the inputs, in
 # which −0 is written +0, their means over the minibatch, and its gradient of each tensor. `u` are the numbers that
 # dropout draws. A loss answers each sample's loss, the error of its output, their
-# mean, and the share of wrong answers.
+# mean, and the share of wrong answers. `meeting` is a network of seven nodes, of which three have one tensor.
 """
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape]
@@ -231,11 +231,23 @@ def elements() -> Iterator[str]:
         yield operator(kind, "repeated", [(3, 1, 2), (1, 4, 2)], (3, 4, 2))
         yield operator(kind, "repeated-twice", [(1, 3, 1), (2, 3, 5)], (2, 3, 5))
     yield operator("Dropout", "half", [(3, 5)], (3, 5), u=(3, 5), at=Fraction(1, 2), p=0.5)
+    yield operator("Dropout", "evaluated", [(3, 5)], (3, 5), p=0.5)
     yield operator("Dropout", "tenth", [(31,)], (31,), u=(31,), p=0.1)
     yield operator("Reshape", "plain", [(2, 3, 2)], (4, 3), sizes=(4, -1))
     yield operator("Permute", "plain", [(2, 3, 4)], (4, 2, 3), axes=(2, 0, 1))
     yield operator("Slice", "plain", [(2, 5, 3)], (2, 2, 3), axis=1, begin=2, end=4)
     yield operator("Cat", "plain", [(2, 1, 3), (2, 4, 3), (2, 2, 3)], (2, 7, 3), axis=1)
+
+
+def meetings() -> Iterator[str]:
+    for samples in (1, 3):
+        name = f"of-{samples}"
+        x, d = (drawn(name, part, 9 * 3 * samples) for part in (0, 1))
+        w = Box((3, 3), drawn(name, 2, 9))
+        pairs = zip(cut(x, (9, 3)), cut(d, (9, 3)), strict=True)
+        made = [meeting(one, w, error) for one, error in pairs]
+        answers = {"y": flat(y.values for y, _ in made), "grad": means([own.values for _, own in made])}
+        yield record("meeting", name, {"samples": samples, "x": x, "weight": w.values, "d": d}, answers)
 
 
 def loss(kind: str, name: str, shape: Shape, output: Numbers, target: list[Any], aim: Shape, **options: Any) -> str:
@@ -263,6 +275,7 @@ def losses() -> Iterator[str]:
         yield loss("CrossEntropy", f"{name}-ignored", (7, 4), spread(84, 83, -3, 3), some, (7,), **own)
         last = [-1, -1, -1, 2, -1, -1, -1, -1, -1, -1, 0, 1]
         yield loss("CrossEntropy", f"{name}-last", (4, 3), spread(36, 84, -3, 3), last, (4,), **own)
+    yield loss("CrossEntropy", "hardly-smoothed", (5,), far, labels, (), smoothing=1e-20)
     for shape in ((3,), (9, 2)):
         size = 3 * math.prod(shape)
         name = "x".join(map(str, shape))
@@ -271,11 +284,11 @@ def losses() -> Iterator[str]:
         yield loss("BinaryCrossEntropy", f"of-{name}", shape, spread(size, 88, -4, 3), between, shape)
     yield loss("MeanSquaredError", "half", (1,), spread(5, 89, -3, 1), spread(5, 90, -3, 1), (1,), half=True)
     far = f32(*(sign * x for x in (0, 1, 30, 100, 800, 1e30) for sign in (1, -1)))
-    yield loss("BinaryCrossEntropy", "far", (3,), far, [number(FLOAT32, y) for y in (0, 1, 0.25, 1)], (3,))
+    yield loss("BinaryCrossEntropy", "far", (3,), far, f32(0, 0.5, 1, 0.25), (3,))
 
 
 def answers() -> str:
-    records = (images, norms, dense, sequences, elements, losses)
+    records = (images, norms, dense, sequences, elements, meetings, losses)
     return "\n".join([HEADER, *(one for part in records for one in part())])
 
 

@@ -15,7 +15,7 @@ from tests.vectors.functions import POINTWISE
 from tests.vectors.ieee import FLOAT32, Number, number
 from tests.vectors.norms import batch_norm, frozen_norm, group_norm, layer_norm, rms_norm
 
-__all__ = ["run", "softmax"]
+__all__ = ["meeting", "run", "softmax"]
 
 
 def run(
@@ -174,6 +174,8 @@ def both(backs: Callable[..., tuple[Number, Number]], forward: Callable[..., Num
 
 
 def dropout(case: Case) -> Made:
+    if case.u is None:
+        return Made(case.xs[0], [case.d])
     return Made(
         case.xs[0].map(lambda x, v: left(case.o["p"], x, v), case.u),
         [case.d.map(lambda x, v: left(case.o["p"], x, v), case.u)],
@@ -317,3 +319,39 @@ OPERATORS: dict[str, Callable[..., Made]] = {
     "Slice": slice_of,
     "Softmax": softmax_of_last,
 }
+
+
+def meeting(x: Box, w: Box, d: Box) -> tuple[Box, Box]:
+    """Return the output of the network of drive_operators.meeting_nodes for a sample, and its own gradient of w.
+
+    Errors that meet in a value are added, the last node's first, and one node's in the order of its inputs; so are the
+    gradients of a tensor that several nodes have.
+    """
+    o, t = {"outputs": w.shape[1]}, {"weight": w}
+
+    def of(kind: str, given: list[Box], error: Box) -> Made:
+        return run(kind, o, [given], t, [error], [None])[0]
+
+    a = of("Linear", [x], d).y
+    b = of("Tanh", [a], d).y
+    c = of("Mul", [a, b], d).y
+    e = of("Linear", [c], d).y
+    f = of("Add", [e, a], d).y
+    g = of("Mul", [f, f], d).y
+    last = of("Linear", [g], d)
+    own, errors = last.grads["weight"], last.errors[0]
+    assert errors is not None
+    first, second = of("Mul", [f, f], errors).errors
+    assert first is not None
+    assert second is not None
+    at_f = first.map(lambda p, q: p + q, second)
+    middle = of("Linear", [c], at_f)
+    assert middle.errors[0] is not None
+    at_a, (to_a, at_b) = at_f, of("Mul", [a, b], middle.errors[0]).errors
+    assert to_a is not None
+    assert at_b is not None
+    (through,) = of("Tanh", [a], at_b).errors
+    assert through is not None
+    at_a = at_a.map(lambda p, q, r: (p + q) + r, to_a, through)
+    own = own.map(lambda p, q, r: (p + q) + r, middle.grads["weight"], of("Linear", [x], at_a).grads["weight"])
+    return last.y, own

@@ -36,7 +36,7 @@ def check(driver: Any, driven: str, lines: str, hidden: set[str]) -> None:
 def test_every_operator_and_loss_has_answers() -> None:
     """Positions and constants are not computed."""
     named = {name for file in FILES for name in file.__all__}
-    seen = {name.partition("-")[0] for _, name, _ in RECORDS}
+    seen = {name.partition("-")[0] for driven, name, _ in RECORDS if driven != "meeting"}
     losses = {"BinaryCrossEntropy", "CrossEntropy", "MeanSquaredError"}
     assert seen == (named - {"Constant", "Pointwise", "sigmoid64"}) | losses
 
