@@ -28,6 +28,8 @@ __all__ = ["WITHOUT_ONE", "experiment", "fitting", "made_up"]
 
 #: Learning rates, some of which diverge.
 RATES = (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 30.0, 1e4, 1e20)
+#: The share of experiments whose model is a network of operators.
+NETWORKS = 0.2
 #: Names that need a file, or have nothing to vary.
 WITHOUT_ONE = {"always", "lists"}
 #: A folder of this process only, since another process could read a file before it is complete.
@@ -85,7 +87,27 @@ def made_up(rng: random.Random) -> dict[str, Any]:
     data["evaluation"]["per_client"] = rng.random() < 0.4
     if rng.random() < 0.3:
         data["events"] = True
+    if rng.random() < NETWORKS:
+        _make_network(rng, data)
     return data
+
+
+def _make_network(rng: random.Random, data: dict[str, Any]) -> None:
+    """Replace the perceptron by a small network, and its data; few gradients, since the oracle is slow."""
+    kind = rng.choice(["resnet", "vgg", "gpt", "gpt"])
+    data["model"] = {"name": kind, "init": _init(rng)}
+    if kind == "gpt":
+        data["data"] = {"name": "modular", "p": 5, "train": rng.choice([11, 14]), "validation": rng.choice([0, 1, 8])}
+        heads = rng.choice([1, 2, 3])
+        data["model"] |= {"width": heads * rng.choice([1, 3, 4]), "heads": heads, "layers": rng.choice([1, 1, 2])}
+        if "partition" in data["clients"]:  # a token's label is no class of its sequence
+            data["clients"]["partition"] = {"name": "iid", "shards": True}
+    else:
+        data["data"] = {"name": "digits", "train": rng.choice([17, 50]), "validation": rng.choice([0, 1, 9])}
+        own = {"width": 8} if kind == "resnet" else {"widths": rng.choice([[3], [4, 5], [1, 2, 17]])}
+        data["model"] |= own
+    data["clients"]["batch_size"] = min(data["clients"]["batch_size"], 5)
+    data["iterations"] = rng.randint(3, 12)
 
 
 def _partition(rng: random.Random) -> dict[str, Any]:

@@ -39,6 +39,36 @@ def test_synchronous_sgd_does_not_depend_on_how_the_batch_is_split(
     assert len(digests) == 1
 
 
+@pytest.mark.parametrize(
+    ("model", "data", "digests"),
+    [
+        ({"name": "resnet", "width": 8}, {"name": "digits"}, 1),
+        ({"name": "gpt", "width": 16, "layers": 1}, {"name": "modular", "p": 23}, 1),
+        ({"name": "vgg", "widths": [4]}, {"name": "digits"}, 4),
+    ],
+)
+def test_networks_do_not_depend_on_how_the_batch_is_split(
+    simulate: Simulate, model: dict[str, Any], data: dict[str, Any], digests: int
+) -> None:
+    """But for batch norm, where a minibatch's samples meet."""
+    runs = [
+        simulate(
+            {
+                "updates": 5,
+                "data": {**data, "train": 192, "validation": 10},
+                "model": {"init": "he", **model},
+                "clients": {"count": clients, "batch_size": 64 // clients},
+                "server": {"name": "sync", "lr": 0.1},
+                "evaluation": {"every": 10**6},
+                "backend": "numba",
+            }
+        )
+        for clients in (1, 4, 16, 64)
+    ]
+    assert {run.summary["status"] for run in runs} == {"finished"}
+    assert len({run.summary["digest"] for run in runs}) == digests
+
+
 def test_splits_part_where_fred_drops_samples(simulate: Simulate) -> None:
     """With n not a multiple of every µ the splits see different samples from the second pass on."""
     digests = []

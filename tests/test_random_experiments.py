@@ -1,4 +1,4 @@
-"""Random experiments leave the same bytes on every backend, path, number of threads and window.
+"""Random experiments leave the same bytes on every backend, path, number of threads and window, and when they go on.
 
 A few dozen here; `--slow` tries a thousand, or as many as FREDSIM_EXPERIMENTS says (BEGIN:END for some of them).
 """
@@ -7,6 +7,9 @@ import os
 import random
 import tempfile
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,15 @@ import pytest
 import fredsim
 from fredsim.config.partition import PARTITIONS
 from fredsim.config.registry import KNOWN
+from fredsim.config.resolution import resolve
 from fredsim.errors import FredsimError
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.results import Result
+from fredsim.runs.single.execution import execute
 from tests.conftest import HAS_CUDA
 from tests.random_experiments import WITHOUT_ONE, experiment
 
-FEW = 24
+FEW, FEW_WAYS = 24, 2
 FILES = (
     "metrics.csv", "staleness.csv", "params.safetensors", "params_raw.safetensors", "probe.csv", "clients.csv",
     "events.parquet",
@@ -38,9 +44,34 @@ def left_behind(data: dict[str, Any], way: dict[str, Any]) -> tuple[dict[str, by
         except FredsimError as error:
             return {}, f"{type(error).__name__}: {error}", ""
         assert isinstance(result, Result)
-        files = {name: path.read_bytes() for name in FILES if (path := result.folder / name).is_file()}
-        summary = result.summary
-        return files, f"{summary['status']} {summary['iterations']} {summary['test_error']}", summary["path"]
+        return contents(result)
+
+
+def contents(result: Result) -> tuple[dict[str, bytes], str, str]:
+    """Return the files of a run's folder, how it ended, and its path."""
+    files = {name: path.read_bytes() for name in FILES if (path := result.folder / name).is_file()}
+    summary = result.summary
+    return files, f"{summary['status']} {summary['iterations']} {summary['test_error']}", summary["path"]
+
+
+def gone_on(data: dict[str, Any], way: dict[str, Any], stops: Sequence[int]) -> tuple[dict[str, bytes], str, str]:
+    """Run an experiment, stop it several times, after the stop was asked for as often as `stops` says; let it go on."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "run"
+        try:
+            resolved = resolve(data | way)
+            for least in (*stops, 10**9):
+                execute(resolved, place, stop=partial(asked_often, count(), least), policy=CheckpointPolicy(1e9))
+                if Result(place).summary["status"] != "interrupted":
+                    break
+        except FredsimError as error:
+            return {}, f"{type(error).__name__}: {error}", ""
+        return contents(Result(place))
+
+
+def asked_often(asked: Iterator[int], least: int) -> bool:
+    """Say whether this was asked at least as often."""
+    return next(asked) >= least
 
 
 def beside(data: dict[str, Any], usual: str) -> tuple[str, ...]:
@@ -69,33 +100,38 @@ def ways(rng: random.Random, data: dict[str, Any], usual: str, count: int) -> li
     return [{key: value for key, value in way.items() if value is not None} for way in drawn]
 
 
-def compare(number: int, count: int, *, device: bool = False) -> str:
+def compare(number: int, ways_of_each: int, *, device: bool = False) -> str:
     """Compare an experiment's runs with the oracle's; return how it ended."""
     data, rng = experiment(number), random.Random(number)
     with np.errstate(all="ignore"):
         reference = left_behind(data, {"backend": "numpy"})
         fastest = left_behind(data, {"backend": "numba", "threads": rng.choice([1, 2])})
-        others = ways(rng, data, fastest[2], count)
+        others = ways(rng, data, fastest[2], ways_of_each)
         if device:
             others.append({"backend": "cuda"})
         for way, found in [({}, fastest), *((way, left_behind(data, {"backend": "numba"} | way)) for way in others)]:
             assert found[1] == reference[1], (number, way)
             for name, content in reference[0].items():
                 assert found[0][name] == content, (number, way, name)
+        if ways_of_each > FEW_WAYS or "name" in data["model"]:
+            stops, way = [rng.choice([1, 1, 2, 5]) for _ in range(3)], {"backend": "numba", "window": 1}
+            assert gone_on(data, way, stops)[:2] == reference[:2], (number, stops)
     return reference[1].partition(" ")[0]
 
 
 @pytest.mark.parametrize("number", range(FEW))
 def test_a_few(number: int) -> None:
-    compare(number, 2)
+    compare(number, FEW_WAYS)
 
 
 def test_what_the_few_are_of() -> None:
     """A thousand draws hold every name that there is, and end in every way."""
     seen: dict[str, set[str]] = {kind: set() for kind in ("server", "dispatcher", "gate", "compressor")}
     partitions: set[str] = set()
+    networks: set[str] = set()
     for number in range(400):
         data = experiment(number)
+        networks |= {data["model"].get("name", "mlp")}
         seen["server"].add(data["server"]["name"])
         seen["dispatcher"].add(data["dispatcher"]["name"])
         seen["compressor"] |= {data["compress"]["name"]} if "compress" in data else set()
@@ -105,6 +141,7 @@ def test_what_the_few_are_of() -> None:
     for kind, names in seen.items():
         assert names == set(KNOWN[kind]) - WITHOUT_ONE, kind  # type: ignore[index]
     assert partitions == set(PARTITIONS) - WITHOUT_ONE
+    assert networks == {"mlp", "resnet", "vgg", "gpt"}
 
 
 @pytest.mark.slow

@@ -213,8 +213,7 @@ def test_sums_and_products_of_several_inputs() -> None:
     compare(graph, draw(rng, 4, 5, odd=True), draw(rng, *graph.target), 7, 2)
 
 
-@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int32, np.int64])
-@pytest.mark.parametrize("mu", [1, 5, 16, 33])
+@pytest.mark.parametrize(("kind", "mu"), [(np.uint8, 16), (np.int16, 5), (np.int32, 1), (np.int64, 33)])
 def test_tables(kind: type[np.integer[Any]], mu: int) -> None:
     rng, network = np.random.default_rng(mu), Builder((11,), [], {})
     tokens = network.add(Embedding(30, 18), 0)
@@ -263,11 +262,13 @@ def test_cross_entropy(loss: CrossEntropy, places: Shape, classes: int) -> None:
         compare(graph, draw(rng, 1, *places, 6, odd=odd), y.astype(np.int32), mu, mu % 3 + 1, scale=9, odd=odd)
 
 
-def test_other_losses_of_sequences() -> None:
+@pytest.mark.parametrize("mu", [1, 13])
+def test_other_losses_of_sequences(mu: int) -> None:
     rng, network = np.random.default_rng(4), Builder((5, 6), [], {})
     network.add(Linear(3), 0)
-    targets = (rng.random((ROWS, 5, 3)) < 0.5).astype(F)
-    compare(network.graph(BinaryCrossEntropy()), draw(rng, 5, 6), targets, 5, 2, scale=3)
+    graph, x = network.graph(BinaryCrossEntropy()), draw(rng, 5, 6, odd=True)
+    for targets in ((rng.random((ROWS, 5, 3)) < 0.5).astype(F), rng.random((ROWS, 5, 3)).astype(F)):
+        compare(graph, x, targets, mu, mu % 3 + 1, scale=3)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ TYPES = {"f32": np.float32, "f64": np.float64, "u32": np.uint32, "u8": np.uint8}
 INSIDE = ("logits", "errors", "activations")
 
 
-def records() -> Iterator[tuple[str, str, str]]:
+def records(file: Path = make.FILE) -> Iterator[tuple[str, str, str]]:
     """Give each record's kernel, name and lines."""
-    for text in make.FILE.read_text(encoding="utf-8").split("\n\n")[1:]:
+    for text in file.read_text(encoding="utf-8").split("\n\n")[1:]:
         title, lines = text.split("\n", 1)
         kernel, name = title.split()
         yield kernel, name, lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,21 +39,28 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         self._graph, self._dataset, self._mu = graph, dataset, mu
         self._work = mu * graph.layout.size
         self._program = Program(Plan(graph, dataset.train, mu, self.threads, learn=True))
-        self._each: EachItsOwn | None = None
-        bytes_of_all = self.threads * self._program.bytes
-        if self.threads > 1 and self._program.kernels_only and bytes_of_all <= MOST_BYTES:
-            plans = [Plan(graph, dataset.train, mu, 1, learn=True) for _ in range(self.threads)]
-            self._each = EachItsOwn([Program(plan) for plan in plans])
+        few_bytes = self.threads * self._program.bytes <= MOST_BYTES
+        self._apart = self.threads > 1 and self._program.kernels_only and few_bytes
         self._grads, self._losses = aligned(0, graph.layout.size), aligned(0, mu)
         # Samples meet in a batch norm: there, blocks are those of GraphEngine.
         meet = any(isinstance(node.operator, BatchNorm) for node in graph.nodes)
         self._block = BLOCK if meet else AT_ONCE
         self._evaluations: dict[tuple[int, int], Program] = {}
+        # Compile, or load from the cache, now, so that it is not counted in the run's time.
+        for split in (dataset.validation, dataset.test):
+            for count in {min(len(split), self._block), len(split) % self._block} - {0}:
+                self._evaluation(split, count)
 
     @property
     def buffer_bytes(self) -> int:
-        """The bytes of what the computation of gradients needs beside parameters and gradients, on all threads."""
-        return self._program.bytes + (self._each.bytes if self._each is not None else 0)
+        """The most bytes that computing gradients needs beside parameters and gradients, on all threads."""
+        return self._program.bytes * (1 + self.threads if self._apart else 1)
+
+    @cached_property
+    def _each(self) -> EachItsOwn:
+        """The programs of threads that compute minibatches of their own."""
+        plans = (Plan(self._graph, self._dataset.train, self._mu, 1, learn=True) for _ in range(self.threads))
+        return EachItsOwn([Program(plan) for plan in plans])
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Compute the gradients of minibatches; see Engine."""
@@ -63,7 +71,7 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
             self._grads = aligned(batches, stride)[:, :size]
             self._losses = aligned(batches, self._mu)
         samples, first = np.ascontiguousarray(rows, np.int64), 0
-        if self._each is not None and batches >= self.threads:
+        if self._apart and batches >= self.threads:
             first = batches // self.threads * self.threads
             self._each.run(self._team, held[:first], samples, self._grads, self._losses)
         for b in range(first, batches):

@@ -45,7 +45,7 @@ class Plan(Steps):
     def __init__(self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool) -> None:
         graph = fuse_heads(graph)
         super().__init__(graph, split.y, mu, threads, learn=learn)
-        self.graph, self.samples = graph, split.x
+        self.graph, self.samples = graph, np.ascontiguousarray(split.x)
         self._lay_out()
         values = self._forward()
         last = self._places[-1].number if self._places else 0

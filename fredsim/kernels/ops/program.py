@@ -237,11 +237,6 @@ class EachItsOwn:
         self._own = addresses(program.batch for program in programs)
         run_batches.address  # noqa: B018  compiles it now
 
-    @property
-    def bytes(self) -> int:
-        """The bytes of the programs' memory."""
-        return sum(program.bytes for program in self._programs)
-
     def run(
         self,
         team: Team,

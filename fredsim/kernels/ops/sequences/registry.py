@@ -12,6 +12,7 @@ from fredsim.kernels.ops.sequences.activations import (
     TanhKernels,
 )
 from fredsim.kernels.ops.sequences.attention import AttentionKernels
+from fredsim.kernels.ops.sequences.binary_cross_entropy import BinaryCrossEntropyKernels
 from fredsim.kernels.ops.sequences.copies import CatKernels, PermuteKernels, SliceKernels
 from fredsim.kernels.ops.sequences.cross_entropy import CrossEntropyKernels
 from fredsim.kernels.ops.sequences.dense_positions import PositionsKernels
@@ -22,6 +23,7 @@ from fredsim.numerics.ops.arithmetic import Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.linear import Linear
+from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.norms import LayerNorm, RmsNorm
@@ -50,4 +52,7 @@ SEQUENCES: dict[type[Operator], type[OperatorKernels]] = {
     Slice: SliceKernels,
     Tanh: TanhKernels,
 }
-LOSSES_OF_SEQUENCES: dict[type[Loss], type[LossKernels]] = {CrossEntropy: CrossEntropyKernels}
+LOSSES_OF_SEQUENCES: dict[type[Loss], type[LossKernels]] = {
+    BinaryCrossEntropy: BinaryCrossEntropyKernels,
+    CrossEntropy: CrossEntropyKernels,
+}

@@ -1,0 +1,120 @@
+"""Functions of one number of docs/numerics.md, "Operators of networks" and "exp, log, cos, tanh and erf", exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tests.vectors.contract import ZERO, exp64, horner
+from tests.vectors.ieee import FLOAT32, FLOAT64, Number, number
+
+__all__ = ["POINTWISE", "erfc64", "sigmoid64", "tanh64"]
+
+Q = (0.28209470349588633, 0.28209862324507645, 0.2467579407766034, 0.17718591090780222, 0.07692352594298908,
+     0.03289147839232942, -0.20366449240189902, 0.36625147293923743, -0.8626106901969764, 1.2591524780948267,
+     -1.0092444702378078, 0.4295023673696332, -0.07735046102505506)  # fmt: skip
+E = tuple((-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(15))
+TWO_BY_ROOT_PI, ROOT_HALF = 1.12837916709551257390, 0.70710678118654752440
+ROOT_2_BY_PI, ROOT_1_BY_2PI = 0.79788456080286535588, 0.39894228040143267794
+
+Function = Callable[[Number], Number]
+
+
+def wide(x: Number) -> Number:
+    return x.to(FLOAT64)
+
+
+def tanh64(x: Number) -> Number:
+    if abs(x) < 2.0**-9:
+        square = x * x
+        return x * (1.0 - square * (number(FLOAT64, 1.0 / 3.0) - square * number(FLOAT64, 2.0 / 15.0)))
+    value = 1.0 - 2.0 / (exp64(2.0 * abs(x)) + 1.0)
+    return -value if x < 0 else value
+
+
+def erfc64(x: Number) -> Number:
+    size = abs(x)
+    if size < 1.0:
+        return 1.0 - x * horner(E, x * x) * TWO_BY_ROOT_PI
+    far = size if size < 12.0 else number(FLOAT64, 12.0)
+    t = 1.0 / (1.0 + 0.5 * far)
+    outer = t * horner(Q, t) * exp64(-(far * far))
+    return 2.0 - outer if x < 0 else outer
+
+
+def sigmoid64(x: Number) -> Number:
+    e = exp64(-abs(x))
+    return (e if x < 0 else number(FLOAT64, 1)) / (1.0 + e)
+
+
+def gelu_share(x: Number) -> Number:
+    return 0.5 * erfc64(-x * ROOT_HALF)
+
+
+def inner(x: Number) -> Number:
+    return ROOT_2_BY_PI * (x + 0.044715 * (x * x * x))
+
+
+def gelu(o: dict[str, Any]) -> tuple[Function, Function]:
+    if o.get("approximate") == "tanh":
+
+        def slope(x: Number) -> Number:
+            t, rate = tanh64(inner(x)), ROOT_2_BY_PI * (1.0 + number(FLOAT64, 3.0 * 0.044715) * (x * x))
+            return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * rate
+
+        return lambda x: x * (0.5 * (1.0 + tanh64(inner(x)))), slope
+    return (
+        lambda x: x * gelu_share(x),
+        lambda x: gelu_share(x) + x * (ROOT_1_BY_2PI * exp64(-0.5 * (x * x))),
+    )
+
+
+def in_float64(pair: tuple[Function, Function]) -> tuple[Callable[..., Number], Callable[..., Number]]:
+    """Return f and δ·f' of functions in float64, each rounded once."""
+    value, slope = pair
+    return lambda x: value(wide(x)).to(FLOAT32), lambda x, d: d * slope(wide(x)).to(FLOAT32)
+
+
+def silu_slope(x: Number) -> Number:
+    s = sigmoid64(x)
+    return s * (1.0 + x * (1.0 - s))
+
+
+def by_answer(
+    value: Function, slope: Callable[[Number], Number]
+) -> tuple[Callable[..., Number], Callable[..., Number]]:
+    """Return f, in float64 and rounded once, and δ·(slope of the rounded y in float32)."""
+
+    def rounded(x: Number) -> Number:
+        return value(wide(x)).to(FLOAT32)
+
+    return rounded, lambda x, d: d * slope(rounded(x))
+
+
+def leaky(o: dict[str, Any]) -> tuple[Callable[..., Number], Callable[..., Number]]:
+    s = number(FLOAT32, o.get("slope_below", 0.01))
+    return lambda x: x if x > 0 else x * s, lambda x, d: d if x > 0 else d * s
+
+
+def scale(o: dict[str, Any]) -> tuple[Callable[..., Number], Callable[..., Number]]:
+    c = number(FLOAT32, o["by"])
+    return lambda x: x * c, lambda x, d: d * c
+
+
+def shift(o: dict[str, Any]) -> tuple[Callable[..., Number], Callable[..., Number]]:
+    c = number(FLOAT32, o["by"])
+    return lambda x: x + c, lambda x, d: d
+
+
+#: By the operator's name: what returns f(x) and the error of the input, given x and δ, from the operator's options.
+POINTWISE: dict[str, Callable[[dict[str, Any]], tuple[Callable[..., Number], Callable[..., Number]]]] = {
+    "Gelu": lambda o: in_float64(gelu(o)),
+    "LeakyRelu": leaky,
+    "Relu": lambda o: (lambda x: x if x > 0 else ZERO, lambda x, d: d if x > 0 else ZERO),
+    "Scale": scale,
+    "Shift": shift,
+    "Sigmoid": lambda o: by_answer(sigmoid64, lambda y: y * (1 - y)),
+    "Silu": lambda o: in_float64((lambda x: x * sigmoid64(x), silu_slope)),
+    "Tanh": lambda o: by_answer(tanh64, lambda y: 1 - y * y),
+}
