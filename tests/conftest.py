@@ -28,8 +28,8 @@ from fredsim.runs.single import execution
 from fredsim.runs.single.run import Run
 from tests.dask_cluster import Cluster
 
-# Without a device, the kernels of the backend cuda are compiled for the processor.
-if not Path("/dev/nvidiactl").exists():
+# Without a device, or what it needs, the kernels of the backend cuda are compiled for the processor.
+if not Path("/dev/nvidiactl").exists() or not all(map(importlib.util.find_spec, ("cuda", "cuda.bindings"))):
     os.environ["FREDSIM_EMULATE"] = "1"
 
 # What tests run is no run of the user's.
