@@ -28,15 +28,17 @@ from fredsim.runs.single import execution
 from fredsim.runs.single.run import Run
 from tests.dask_cluster import Cluster
 
-# Without a device, the kernels of the backend cuda are compiled for the processor.
-if not Path("/dev/nvidiactl").exists():
+# Without a device, or what it needs, the kernels of the backend cuda are compiled for the processor.
+if not Path("/dev/nvidiactl").exists() or not all(map(importlib.util.find_spec, ("cuda", "cuda.bindings"))):
     os.environ["FREDSIM_EMULATE"] = "1"
 
 # What tests run is no run of the user's.
 os.environ["FREDSIM_STATE"] = tempfile.mkdtemp(prefix="fredsim-tests-")
 
 EMULATED = os.environ.get("FREDSIM_EMULATE") == "1"
-HAS_CUDA = any(map(shutil.which, filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++")))) if EMULATED else True
+COMPILERS = filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++"))
+#: The emulation's fibers are tried on Linux.
+HAS_CUDA = not EMULATED or (sys.platform == "linux" and any(map(shutil.which, COMPILERS)))
 needs_cuda = pytest.mark.skipif(not HAS_CUDA, reason="there is neither a CUDA device nor a C++ compiler to emulate one")
 
 # No deadline for examples, since the machine may be busy.

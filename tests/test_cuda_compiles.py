@@ -21,7 +21,7 @@ from fredsim.cuda import nvrtc
 from fredsim.cuda.kernels import FAMILIES, FOLDER, Unit, unit_of
 from fredsim.cuda.rules import unit_of_rule
 
-CAPABILITIES = [80, 90]  # A100 and H100
+CAPABILITIES = [75, 90]  # T4, which has no asynchronous copies, and H100
 
 #: The instructions on floats that a kernel may consist of. One that is rounded by itself (.rn) is never fused later.
 EXACT = re.compile(

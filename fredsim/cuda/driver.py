@@ -54,7 +54,7 @@ class Driver:
             _check(*cuda.cuInit(0))
             self._device = _value(cuda.cuDeviceGet(0))
         except Exception as error:  # without a driver's library, cuda-bindings may raise anything
-            raise ConfigError(NO_DEVICE.format(str(error).partition("\n")[0])) from None
+            raise ConfigError(NO_DEVICE.format(str(error).partition("\n")[0].rstrip("."))) from None
         self.name = _value(cuda.cuDeviceGetName(256, self._device)).split(b"\0")[0].decode()
         self._context = _value(cuda.cuDevicePrimaryCtxRetain(self._device))
         self._thread = threading.local()

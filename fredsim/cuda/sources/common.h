@@ -37,18 +37,27 @@ DEVICE void lower(int* at, int x) { atomicMin(at, x); }
 DEVICE void raise(int* at, int x) { atomicMax(at, x); }
 // Copies between global and shared memory that go on while the threads compute, in groups: `copy` begins one of 4 or 16
 // bytes, and writes zeros if not `valid`; `end_group` ends a group; `wait_for` waits until at most N groups are under way.
+#if __CUDA_ARCH__ >= 800
 DEVICE void copy4(float* to, const float* from, bool valid) {
-  u32 address = (u32)__cvta_generic_to_shared(to);
-  int bytes = valid ? 4 : 0;
+  const u32 address = (u32)__cvta_generic_to_shared(to);
+  const int bytes = valid ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(address), "l"(from), "r"(bytes));
 }
 DEVICE void copy16(float* to, const float* from, bool valid) {
-  u32 address = (u32)__cvta_generic_to_shared(to);
-  int bytes = valid ? 16 : 0;
+  const u32 address = (u32)__cvta_generic_to_shared(to);
+  const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address), "l"(from), "r"(bytes));
 }
 DEVICE void end_group() { asm volatile("cp.async.commit_group;\n" ::); }
 template <int N> DEVICE void wait_for() { asm volatile("cp.async.wait_group %0;\n" ::"n"(N)); }
+#else  // older devices have no such copies: each is done at once
+DEVICE void copy4(float* to, const float* from, bool valid) { *to = valid ? *from : 0.0f; }
+DEVICE void copy16(float* to, const float* from, bool valid) {
+  *(float4*)to = valid ? *(const float4*)from : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+DEVICE void end_group() {}
+template <int N> DEVICE void wait_for() {}
+#endif
 #else
 #include "emulate.h"
 #endif
