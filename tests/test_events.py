@@ -207,7 +207,7 @@ def test_a_damaged_end_is_cut_back(simulate: Simulate, monkeypatch: pytest.Monke
             path.write_bytes(content[:end] + junk)
             if end == len(content) and not junk:
                 continue
-            with pytest.warns(UserWarning, match=rf"its end is damaged; .* its first {rows:,} rows"):
+            with pytest.warns(UserWarning, match=rf"its end is damaged; its first {rows:,} rows"):
                 found = Result(result.folder).events
             pd.testing.assert_frame_equal(found, whole.iloc[:rows])
     for broken, says in ((b"", "is empty"), (b"a,b\n", "is no Parquet file"), (content[:50], "is damaged")):

@@ -122,11 +122,11 @@ def few(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 
 def made(number: int, change: Callable[[dict[str, Any], random.Random], dict[str, Any] | None]) -> dict[str, Any]:
-    """The first experiment of these draws that can be changed so."""
+    """The first experiment of these draws, of a multilayer perceptron, that can be changed so."""
     rng = random.Random(number)
     for _ in range(100):
         data = change(experiment(rng.randrange(10**6)), rng)
-        if data is not None and fitting(data) is not None:
+        if data is not None and "hidden" in data["model"] and fitting(data) is not None:
             return data
     raise AssertionError(f"{number}: none in 100 draws")
 

@@ -16,6 +16,7 @@ __all__ = ["commands_page"]
 ENVIRONMENT = [
     ("`FREDSIM_DATA`", "Where data files are kept, unless `--data-root` does [the user's cache]."),
     ("`FREDSIM_CACHE`", "The folder of compiled kernels [the user's cache]."),
+    ("`FREDSIM_EMULATE`", "1: `backend: cuda` is compiled for the processor ([devices](../devices.md)) [0]."),
     ("`FREDSIM_STATE`", "The folder of the list of your runs with own code [the user's state]."),
 ]
 

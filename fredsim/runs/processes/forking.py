@@ -41,6 +41,9 @@ READ_AT_IMPORT = (
     "CUDA_", "FREDSIM_EMULATE", "KMP_", "LD_", "MKL_", "NUMBA_", "OMP_", "OPENBLAS_", "PYTHON", "PYTORCH_",
 )  # fmt: skip
 
+#: The limits of a process that it passes on: on the processor's time, memory, and the size and number of files.
+LIMITS = ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_STACK")
+
 _servers: list[Server] = []  # the one at hand, if any
 
 
@@ -84,7 +87,11 @@ def _server() -> Server:
 
 def _surroundings() -> object:
     """Return what a process takes over from the one that starts it, and `Placed` cannot change any more."""
-    return os.sched_getaffinity(0), {name: os.environ[name] for name in os.environ if name.startswith(READ_AT_IMPORT)}
+    import resource  # not everywhere that Python is
+
+    limits = [resource.getrlimit(getattr(resource, name)) for name in LIMITS]
+    read = {name: os.environ[name] for name in os.environ if name.startswith(READ_AT_IMPORT)}
+    return os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0), limits, read
 
 
 class Server:
