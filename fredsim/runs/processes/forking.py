@@ -45,6 +45,7 @@ READ_AT_IMPORT = (
 LIMITS = ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_STACK")
 
 _servers: list[Server] = []  # the one at hand, if any
+_retired: list[Server] = []  # that have not ended yet
 
 
 def new_process() -> Process:
@@ -75,12 +76,14 @@ def _fork() -> int:
 
 def _server() -> Server:
     """Return the server at hand; a new one if it has died, or was started in other surroundings."""
+    _retired[:] = [server for server in _retired if not server.has_ended()]
     for server in list(_servers):
         if server.is_usable():
             return server
         server.retire()
         with suppress(ValueError):  # another thread has done so
             _servers.remove(server)
+            _retired.append(server)
     _servers.append(Server())
     return _servers[0]
 
@@ -109,7 +112,11 @@ class Server:
 
     def is_usable(self) -> bool:
         """Return whether it lives, and would be no other if it were started now."""
-        return self._process.poll() is None and self._surroundings == _surroundings()
+        return not self.has_ended() and self._surroundings == _surroundings()
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended."""
+        return self._process.poll() is not None
 
     def fork(self) -> Process:
         """Return a new process."""
@@ -148,13 +155,15 @@ class Server:
 
 @atexit.register
 def _kill_servers() -> None:
-    while _servers:
-        _servers.pop().kill()
+    for servers in (_servers, _retired):
+        while servers:
+            servers.pop().kill()
 
 
 def _forget_servers() -> None:
-    while _servers:
-        _servers.pop().retire()
+    for servers in (_servers, _retired):
+        while servers:
+            servers.pop().retire()
 
 
 if FORKS:
