@@ -3,7 +3,7 @@
 A user's class may keep something outside its objects: in itself, in its module, anywhere in the process. So a process
 does only one such run itself: the first, if no other code has used the user's modules. Any other run is done in a
 process of its own. Where processes can be forked, these come from one that never imports a user's module, and beginning
-one takes a few hundredths of a second.
+one takes a fraction of a second.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Forks processes from one that has imported fredsim and loaded the data, but never a user's module.
 
-That process, the server, stays at hand between runs. So a process that has done nothing else costs a few hundredths of
-a second, and all of them share the memory of the data. The server starts no thread and touches no device, since these
-do not survive a fork; on systems where a process cannot be forked safely, each is started anew.
+That process, the server, stays at hand between runs. So a process that has done nothing else costs a tenth of a second
+or two, and all of them share the memory of the data. The server starts no thread and touches no device, since these do
+not survive a fork; threads of OpenBLAS and jemalloc do no harm, which provide for forks. On systems where a process
+cannot be forked safely, each is started anew.
 
 A process and the one that it works for have two connections: the channel, through which tasks and callbacks go, and the
 leash. When the leash is let go of at the other end, because that process has ended, too, the server kills the process;
