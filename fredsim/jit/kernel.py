@@ -30,7 +30,7 @@ from fredsim.jit.pointers import ELEMENTS, INT64, element_pointer
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import address, barrier_wait
 
-__all__ = ["Arguments", "Fields", "Kernel", "kernel", "specialise"]
+__all__ = ["Arguments", "Fields", "Kernel", "kernel", "specialise", "with_functions"]
 
 DTYPES = {kind: numpy_support.as_dtype(element) for kind, element in ELEMENTS.items()}
 
@@ -166,6 +166,16 @@ def specialise(names: Sequence[str], **constants: object) -> ModuleType:
         namespace.update({key: value for key, value in constants.items() if key in general})
         sys.modules[module.__name__] = module
     return module
+
+
+def with_functions(template: Any, **functions: Any) -> Any:
+    """Return a copy of a plain function that calls other functions: its globals of these names are `functions`.
+
+    numba cannot cache a kernel that gets a function as an argument, but one that has it as a global.
+    """
+    copy = _with_globals(template, template.__globals__ | functions)
+    copy.__qualname__ = "_".join([template.__name__, *(function.__name__ for function in functions.values())])
+    return copy
 
 
 def _with_globals(function, names):

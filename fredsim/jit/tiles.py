@@ -23,7 +23,6 @@ __all__ = [
     "tile_add_row",
     "tile_divide",
     "tile_load",
-    "tile_products",
     "tile_scale",
     "tile_store",
     "tile_store_part",
@@ -80,17 +79,6 @@ def tile_zeros(typingctx, rows, lanes):
     """Return a tile of +0; both arguments are literals."""
     tile = TileType(rows.literal_value, lanes.literal_value)
     return lowered(tile(rows, lanes), lambda b, rows, lanes: ir.Constant(tile.llvm, None))
-
-
-@intrinsic
-def tile_products(typingctx, like, factors, index, step, values, at):
-    """Return the tile factors[index + p·step]·values[at + j], of the size of `like`."""
-
-    def emit(builder, _, *places):
-        return like.join(builder, _products(builder, like, *places))
-
-    integer = types.intp
-    return lowered(like(like, factors, integer, integer, values, integer), emit)
 
 
 @intrinsic

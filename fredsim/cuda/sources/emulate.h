@@ -131,26 +131,16 @@ extern "C" int emulated_launch(const Emulated* kernel, unsigned x, unsigned y, u
   static void name##_body(const Arguments& p)
 
 // ---- what a device has
-DEVICE float float_of(int bits) {
-  float x;
-  memcpy(&x, &bits, 4);
-  return x;
+template <class To, class From> DEVICE To same_bits(From x) {
+  static_assert(sizeof(To) == sizeof(From), "of one size");
+  To y;
+  memcpy(&y, &x, sizeof y);
+  return y;
 }
-DEVICE int bits_of(float x) {
-  int bits;
-  memcpy(&bits, &x, 4);
-  return bits;
-}
-DEVICE double double_of(i64 bits) {
-  double x;
-  memcpy(&x, &bits, 8);
-  return x;
-}
-DEVICE i64 bits_of(double x) {
-  i64 bits;
-  memcpy(&bits, &x, 8);
-  return bits;
-}
+DEVICE float float_of(int bits) { return same_bits<float>(bits); }
+DEVICE int bits_of(float x) { return same_bits<int>(x); }
+DEVICE double double_of(i64 bits) { return same_bits<double>(bits); }
+DEVICE i64 bits_of(double x) { return same_bits<i64>(x); }
 DEVICE u32 high_half(u32 x, u32 y) { return (u64)x * y >> 32; }
 DEVICE float read(const float* at) { return *at; }
 DEVICE int read(const int* at) { return *at; }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from fredsim.jit.kernel import kernel
+from fredsim.jit.kernel import Fields, Kernel, kernel, with_functions
 from fredsim.jit.pointers import floats, shift
+from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, load_part, store, store_part, zeros
+from fredsim.kernels.arrays.reductions import copy
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import Steps
-from fredsim.kernels.ops.rows import clear_halo, copy_row, part_of
+from fredsim.kernels.ops.rows import clear_halo, part_of
 from fredsim.kernels.ops.values import Value
 from fredsim.numerics.rules import where
 
@@ -23,14 +26,22 @@ def copy_rows(rank, size, barrier, a):
     for t in range(begin, end):
         i, y = t // a.rows, t % a.rows
         out = shift(a.out, i * a.sample + y * a.row)
-        copy_row(shift(a.x, i * a.x_sample + y * a.x_row), a.width, out)
+        copy(shift(a.x, i * a.x_sample + y * a.x_row), a.width, out)
         clear_halo(out, y == 0, a.width, a.gap)
 
 
-@kernel(x=floats, x_sample=int, x_row=int, y=floats, y_sample=int, y_row=int, samples=int, rows=int, width=int,
-        sample=int, row=int, gap=int, out=floats)  # fmt: skip
-def add_rows(rank, size, barrier, a):
-    """Write x + y."""
+#: Rows of `width` floats of two operands, and of what is made of them.
+OF_TWO = Fields(
+    x=floats, x_sample=int, x_row=int, y=floats, y_sample=int, y_row=int, samples=int, rows=int, width=int, sample=int,
+    row=int, gap=int, out=floats,
+)  # fmt: skip
+
+
+function: Any = None  # a placeholder: each kernel has its own
+
+
+def combine_rows(rank, size, barrier, a):
+    """Write function(x, y), of vectors, for this thread's rows."""
     begin, end = part_of(rank, size, a.samples * a.rows)
     like = zeros(16)
     for t in range(begin, end):
@@ -39,33 +50,28 @@ def add_rows(rank, size, barrier, a):
         out = shift(a.out, i * a.sample + r * a.row)
         k = 0
         while k + 16 <= a.width:
-            store(out, k, load(like, x, k) + load(like, y, k))
+            store(out, k, function(load(like, x, k), load(like, y, k)))
             k += 16
         if k < a.width:
             rest = a.width - k
-            store_part(out, k, load_part(like, x, k, rest) + load_part(like, y, k, rest), rest)
+            store_part(out, k, function(load_part(like, x, k, rest), load_part(like, y, k, rest)), rest)
         clear_halo(out, r == 0, a.width, a.gap)
 
 
-@kernel(x=floats, x_sample=int, x_row=int, mask=floats, mask_sample=int, mask_row=int, samples=int, rows=int, width=int,
-        sample=int, row=int, gap=int, out=floats)  # fmt: skip
-def select_rows(rank, size, barrier, a):
-    """Write x where `mask` is above 0, else +0."""
-    begin, end = part_of(rank, size, a.samples * a.rows)
-    like = zeros(16)
-    for t in range(begin, end):
-        i, r = t // a.rows, t % a.rows
-        x, mask = shift(a.x, i * a.x_sample + r * a.x_row), shift(a.mask, i * a.mask_sample + r * a.mask_row)
-        out = shift(a.out, i * a.sample + r * a.row)
-        k = 0
-        while k + 16 <= a.width:
-            store(out, k, where(load(like, mask, k) > 0.0, load(like, x, k), like))
-            k += 16
-        if k < a.width:
-            rest = a.width - k
-            kept = where(load_part(like, mask, k, rest) > 0.0, load_part(like, x, k, rest), like)
-            store_part(out, k, kept, rest)
-        clear_halo(out, r == 0, a.width, a.gap)
+@subroutine(forceinline=True)
+def plus(x, y):
+    """Return x + y."""
+    return x + y
+
+
+@subroutine(forceinline=True)
+def where_positive(x, mask):
+    """Return x where `mask` is above 0, else +0."""
+    return where(mask > 0.0, x, zeros(16))
+
+
+add_rows = Kernel(with_functions(combine_rows, function=plus), OF_TWO)
+select_rows = Kernel(with_functions(combine_rows, function=where_positive), OF_TWO)
 
 
 def spans(*values: Value) -> tuple[list[dict[str, int]], dict[str, int]]:
@@ -98,15 +104,17 @@ def copy_value(plan: Steps, value: Value, out: Value) -> Value:
 
 def add_values(plan: Steps, x: Value, y: Value, out: Value) -> Value:
     """Add the step that writes x + y to a value of their form; return that."""
-    (own, other), sizes = spans(x, y, out)
-    plan.step(add_rows, x=x, **named("x", own), y=y, **named("y", other), **sizes, out=out)
-    return out
+    return _combined(plan, add_rows, x, y, out)
 
 
 def select(plan: Steps, x: Value, mask: Value, out: Value) -> Value:
     """Add the step that writes x where `mask` is above 0, else +0; return its output."""
-    (own, other), sizes = spans(x, mask, out)
-    plan.step(select_rows, x=x, **named("x", own), mask=mask, **named("mask", other), **sizes, out=out)
+    return _combined(plan, select_rows, x, mask, out)
+
+
+def _combined(plan: Steps, combine: Kernel, x: Value, y: Value, out: Value) -> Value:
+    (own, other), sizes = spans(x, y, out)
+    plan.step(combine, x=x, **named("x", own), y=y, **named("y", other), **sizes, out=out)
     return out
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fredsim.jit.subroutine import subroutine
-from fredsim.jit.vector import load, load_part, store, store_part, zeros
+from fredsim.jit.vector import store, store_part, zeros
 
-__all__ = ["clear", "clear_halo", "copy_row", "part_of", "put_lanes"]
+__all__ = ["clear", "clear_halo", "part_of", "put_lanes"]
 
 
 @subroutine
@@ -32,17 +32,6 @@ def clear_halo(image, first, width, gap):
         clear(image, width, gap)
         if first:
             clear(image, -gap, gap)
-
-
-@subroutine
-def copy_row(source, count, out):
-    """Copy `count` floats."""
-    i = 0
-    while i + 16 <= count:
-        store(out, i, load(zeros(16), source, i))
-        i += 16
-    if i < count:
-        store_part(out, i, load_part(zeros(16), source, i, count - i), count - i)
 
 
 @subroutine

@@ -14,7 +14,14 @@ __all__ = ["Constant", "Parameter"]
 
 
 class _Source(Operator):
-    """Of the input only its samples are counted."""
+    """Of the input only its samples are counted; each gets the same values, of shape `sizes`."""
+
+    sizes: Shape
+
+    def shape(self, *shapes: Shape) -> Shape:
+        """Return the sizes."""
+        del shapes
+        return self.sizes
 
     def _repeated(self, values: Array, inputs: Sequence[Array]) -> Array:
         return np.repeat(values[None], len(inputs[0]), axis=0)
@@ -48,11 +55,6 @@ class Constant(_Source):
         """The numbers as an array."""
         return np.frombuffer(self.data, np.dtype(self.dtype).newbyteorder("<")).astype(self.dtype).reshape(self.sizes)
 
-    def shape(self, *shapes: Shape) -> Shape:
-        """Return the sizes."""
-        del shapes
-        return self.sizes
-
     def forward(
         self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
     ) -> tuple[Array, None]:
@@ -70,11 +72,6 @@ class Parameter(_Source):
         """Return weight, of the sizes."""
         del shapes
         return {"weight": self.sizes}
-
-    def shape(self, *shapes: Shape) -> Shape:
-        """Return the sizes."""
-        del shapes
-        return self.sizes
 
     def forward(
         self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None

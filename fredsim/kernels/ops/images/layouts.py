@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int32s, int64s, item, put, shift, uint8s
+from fredsim.jit.subroutine import subroutine
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, ROWS, Steps
 from fredsim.kernels.ops.rows import clear_halo, part_of
@@ -18,26 +19,27 @@ from fredsim.kernels.ops.values import Value
 __all__ = ["ToImage", "ToPlain", "gather"]
 
 
-@kernel(batch=int64s, x=int32s, width=int, count=int, out=int32s)
-def gather_words(rank, size, barrier, a):
-    """Copy the samples of the minibatch, `width` words of 32 bits each, to `out`."""
+@subroutine
+def gather_elements(rank, size, a):
+    """Copy this thread's samples of the minibatch, `width` elements each, to `out`."""
     rows = int64s(item(a.batch, ROWS))
     begin, end = part_of(rank, size, a.count)
     for i in range(begin, end):
         source, out = shift(a.x, item(rows, i) * a.width), shift(a.out, i * a.width)
         for k in range(a.width):
             put(out, k, item(source, k))
+
+
+@kernel(batch=int64s, x=int32s, width=int, count=int, out=int32s)
+def gather_words(rank, size, barrier, a):
+    """Copy the samples of the minibatch, of words of 32 bits."""
+    gather_elements(rank, size, a)
 
 
 @kernel(batch=int64s, x=uint8s, width=int, count=int, out=uint8s)
 def gather_bytes(rank, size, barrier, a):
-    """Copy the samples of the minibatch, `width` bytes each, to `out`."""
-    rows = int64s(item(a.batch, ROWS))
-    begin, end = part_of(rank, size, a.count)
-    for i in range(begin, end):
-        source, out = shift(a.x, item(rows, i) * a.width), shift(a.out, i * a.width)
-        for k in range(a.width):
-            put(out, k, item(source, k))
+    """Copy the samples of the minibatch, of bytes."""
+    gather_elements(rank, size, a)
 
 
 @kernel(batch=int64s, x=floats, count=int, channels=int, rows=int, columns=int, sample=int, row=int, gap=int,

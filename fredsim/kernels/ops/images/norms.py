@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.jit.kernel import Fields, kernel
+from fredsim.jit.kernel import Fields, kernel, with_functions
 from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait
@@ -45,38 +45,24 @@ BACKWARD = Fields(
 )  # fmt: skip
 
 
-@subroutine
-def sum_values(a, i, c0, stack):
-    """Return the sums over positions of 16 channels of sample i."""
-    like = zeros(16)
-    bands = (a.rows + BAND - 1) // BAND
-    x = shift(a.x, i * a.x_sample + c0)
-    band = 0
-    while band < bands:
-        begin, end = band * BAND, min(band * BAND + BAND, a.rows)
-        one, other = like, like
-        if (band + 2) * BAND <= a.rows:  # two bands at a time
-            for y in range(begin, end):
-                p, q = shift(x, y * a.x_row), shift(x, (y + BAND) * a.x_row)
-                for k in range(a.columns):
-                    one = one + load(like, p, k * a.channels)
-                    other = other + load(like, q, k * a.channels)
-            store(stack, band * 16, one)
-            store(stack, band * 16 + 16, other)
-            band += 2
-        else:
-            for y in range(begin, end):
-                p = shift(x, y * a.x_row)
-                for k in range(a.columns):
-                    one = one + load(like, p, k * a.channels)
-            store(stack, band * 16, one)
-            band += 1
-    return tree_of_vectors(like, stack, 16, bands)
+@subroutine(forceinline=True)
+def itself(x, mean):
+    """Return x."""
+    return x
 
 
-@subroutine
-def sum_squares(a, i, c0, mean, stack):
-    """Return the sums over positions of (x − mean)·(x − mean), of 16 channels of sample i."""
+@subroutine(forceinline=True)
+def squared_difference(x, mean):
+    """Return (x − mean)·(x − mean)."""
+    d = x - mean
+    return d * d
+
+
+term: Any = None  # a placeholder: sum_values and sum_squares have their own
+
+
+def sum_over_positions(a, i, c0, mean, stack):
+    """Return the sums over positions of term(x, mean), of 16 channels of sample i; two bands at a time."""
     like = zeros(16)
     bands = (a.rows + BAND - 1) // BAND
     x = shift(a.x, i * a.x_sample + c0)
@@ -88,10 +74,8 @@ def sum_squares(a, i, c0, mean, stack):
             for y in range(begin, end):
                 p, q = shift(x, y * a.x_row), shift(x, (y + BAND) * a.x_row)
                 for k in range(a.columns):
-                    d = load(like, p, k * a.channels) - mean
-                    one = one + d * d
-                    d = load(like, q, k * a.channels) - mean
-                    other = other + d * d
+                    one = one + term(load(like, p, k * a.channels), mean)
+                    other = other + term(load(like, q, k * a.channels), mean)
             store(stack, band * 16, one)
             store(stack, band * 16 + 16, other)
             band += 2
@@ -99,11 +83,14 @@ def sum_squares(a, i, c0, mean, stack):
             for y in range(begin, end):
                 p = shift(x, y * a.x_row)
                 for k in range(a.columns):
-                    d = load(like, p, k * a.channels) - mean
-                    one = one + d * d
+                    one = one + term(load(like, p, k * a.channels), mean)
             store(stack, band * 16, one)
             band += 1
     return tree_of_vectors(like, stack, 16, bands)
+
+
+sum_values = subroutine(with_functions(sum_over_positions, term=itself))
+sum_squares = subroutine(with_functions(sum_over_positions, term=squared_difference))
 
 
 @subroutine
@@ -170,7 +157,7 @@ def group_forward(rank, size, barrier, a):
     for i in range(begin, end):
         means = shift(a.statistics, i * 2 * a.lanes)
         for c0 in range(0, a.lanes, 16):
-            store(means, c0, sum_values(a, i, c0, stack))
+            store(means, c0, sum_values(a, i, c0, zeros(16), stack))
         spread_over_group(a, means, stack)
         r = shift(means, a.lanes)
         for c0 in range(0, a.lanes, 16):
@@ -196,13 +183,14 @@ def batch_forward(rank, size, barrier, a):
     vectors = a.lanes // 16
     begin, end = part_of(rank, size, a.samples * vectors)
     for t in range(begin, end):
-        store(a.leaves, 16 * t, sum_values(a, t // vectors, t % vectors * 16, stack))
+        store(a.leaves, 16 * t, sum_values(a, t // vectors, t % vectors * 16, zeros(16), stack))
     barrier_wait(size, barrier)
     mean_over_samples(a, rank, size, a.leaves, a.lanes, a.statistics)
     barrier_wait(size, barrier)
     for t in range(begin, end):
         c0 = t % vectors * 16
-        store(a.leaves, 16 * t, sum_squares(a, t // vectors, c0, load(zeros(16), a.statistics, c0), stack))
+        mean = load(zeros(16), a.statistics, c0)
+        store(a.leaves, 16 * t, sum_squares(a, t // vectors, c0, mean, stack))
     barrier_wait(size, barrier)
     r = shift(a.statistics, a.lanes)
     mean_over_samples(a, rank, size, a.leaves, a.lanes, r)

@@ -6,12 +6,12 @@ The forward pass writes the slope beside the value, so that the backward pass is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from fredsim.jit.doubles import narrow, widen
-from fredsim.jit.kernel import Fields, Kernel, kernel
+from fredsim.jit.kernel import Fields, Kernel, kernel, with_functions
 from fredsim.jit.pointers import floats, item
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import share
@@ -83,76 +83,24 @@ def gelu_tanh_value(x, numbers, learn):
     return narrow(wide * part), narrow(part + 0.5 * wide * (1.0 - t * t) * rate)
 
 
-@kernel(ACTIVATION)
-def tanh(rank, size, barrier, a):
-    """Write tanh_value of this thread's share."""
+function: Any = None  # a placeholder: each kernel has its own
+
+
+def write_values(rank, size, barrier, a):
+    """Write a function's values and, if they are wanted, its slopes, of this thread's share."""
     i, end = share(rank, size, a.count)
     while i < end:
-        y, slope = tanh_value(load(zeros(16), a.x, i), a.numbers, a.learn)
+        y, slope = function(load(zeros(16), a.x, i), a.numbers, a.learn)
         store(a.y, i, y)
         if a.learn:
             store(a.slope, i, slope)
         i += 16
 
 
-@kernel(ACTIVATION)
-def sigmoid(rank, size, barrier, a):
-    """Write sigmoid_value of this thread's share."""
-    i, end = share(rank, size, a.count)
-    while i < end:
-        y, slope = sigmoid_value(load(zeros(16), a.x, i), a.numbers, a.learn)
-        store(a.y, i, y)
-        if a.learn:
-            store(a.slope, i, slope)
-        i += 16
-
-
-@kernel(ACTIVATION)
-def silu(rank, size, barrier, a):
-    """Write silu_value of this thread's share."""
-    i, end = share(rank, size, a.count)
-    while i < end:
-        y, slope = silu_value(load(zeros(16), a.x, i), a.numbers, a.learn)
-        store(a.y, i, y)
-        if a.learn:
-            store(a.slope, i, slope)
-        i += 16
-
-
-@kernel(ACTIVATION)
-def leaky_relu(rank, size, barrier, a):
-    """Write leaky_relu_value of this thread's share."""
-    i, end = share(rank, size, a.count)
-    while i < end:
-        y, slope = leaky_relu_value(load(zeros(16), a.x, i), a.numbers, a.learn)
-        store(a.y, i, y)
-        if a.learn:
-            store(a.slope, i, slope)
-        i += 16
-
-
-@kernel(ACTIVATION)
-def gelu(rank, size, barrier, a):
-    """Write gelu_value of this thread's share."""
-    i, end = share(rank, size, a.count)
-    while i < end:
-        y, slope = gelu_value(load(zeros(16), a.x, i), a.numbers, a.learn)
-        store(a.y, i, y)
-        if a.learn:
-            store(a.slope, i, slope)
-        i += 16
-
-
-@kernel(ACTIVATION)
-def gelu_tanh(rank, size, barrier, a):
-    """Write gelu_tanh_value of this thread's share."""
-    i, end = share(rank, size, a.count)
-    while i < end:
-        y, slope = gelu_tanh_value(load(zeros(16), a.x, i), a.numbers, a.learn)
-        store(a.y, i, y)
-        if a.learn:
-            store(a.slope, i, slope)
-        i += 16
+tanh, sigmoid, silu, leaky_relu, gelu, gelu_tanh = (
+    Kernel(with_functions(write_values, function=value), ACTIVATION)
+    for value in (tanh_value, sigmoid_value, silu_value, leaky_relu_value, gelu_value, gelu_tanh_value)
+)
 
 
 @kernel(x=floats, y=floats, count=int, out=floats)

@@ -9,9 +9,10 @@ import numpy as np
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift
+from fredsim.kernels.arrays.reductions import copy
 from fredsim.kernels.ops.fallback import FallbackKernels
 from fredsim.kernels.ops.program import Steps
-from fredsim.kernels.ops.rows import clear, copy_row, part_of
+from fredsim.kernels.ops.rows import clear, part_of
 from fredsim.kernels.ops.values import Value
 
 __all__ = ["CatKernels", "PermuteKernels", "SliceKernels"]
@@ -28,7 +29,7 @@ def copy_part(rank, size, barrier, a):
         if a.around:
             clear(out, 0, a.begin)
             clear(out, a.begin + a.width, a.stride - a.begin - a.width)
-        copy_row(shift(a.x, row * a.x_stride + a.x_begin), a.width, shift(out, a.begin))
+        copy(shift(a.x, row * a.x_stride + a.x_begin), a.width, shift(out, a.begin))
 
 
 @kernel(x=floats, axes=int, sizes=int64s, strides=int64s, count=int, out=floats)
@@ -44,7 +45,7 @@ def copy_in_order(rank, size, barrier, a):
             rest //= length
         x, out = shift(a.x, at), shift(a.out, row * width)
         if step == 1:
-            copy_row(x, width, out)
+            copy(x, width, out)
         else:
             for i in range(width):
                 put(out, i, item(x, i * step))

@@ -19,9 +19,10 @@ from fredsim.jit.tiles import (
     tile_store_part,
     tile_zeros,
 )
+from fredsim.kernels.arrays.reductions import copy
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Batch, Steps
-from fredsim.kernels.ops.rows import clear, copy_row, part_of
+from fredsim.kernels.ops.rows import clear, part_of
 from fredsim.kernels.ops.sequences.products import PANEL, ZERO
 from fredsim.kernels.ops.values import Value
 
@@ -56,7 +57,7 @@ def look_up(rank, size, barrier, a):
     table = shift(floats(item(a.batch, PARAMS)), a.begin)
     begin, end = part_of(rank, size, a.places)
     for i in range(begin, end):
-        copy_row(shift(table, integer(a.numbers, a.size, i) * a.width), a.width, shift(a.out, i * a.width))
+        copy(shift(table, integer(a.numbers, a.size, i) * a.width), a.width, shift(a.out, i * a.width))
 
 
 @kernel(numbers=int, size=int, places=int, rows=int, first=int32s, following=int32s)

@@ -28,7 +28,6 @@ TOGETHER = 16  # positions that are computed together
 LEVELS = 32  # the most levels of a tree
 #: The floats of a thread's workspace beside two of TOGETHER padded rows: a block, a stack, and three vectors.
 BESIDE = TOGETHER * TOGETHER + LEVELS * TOGETHER + 3 * TOGETHER
-ONES = np.ones(1, np.float32)
 
 #: x (rows, channels), and what is kept of it: x̂ (rows, channels), and r (rows,), if `learn`. `gamma` and `beta` are
 #: where γ and β begin among the parameters, or −1; `centred` is 0 for RmsNorm. `work` is each thread's workspace, of
