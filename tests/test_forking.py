@@ -1,6 +1,7 @@
 """The process that forks others for runs: what it loads for all of them, and what ends when."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -165,6 +166,19 @@ def test_other_surroundings_need_another_server(server: forking.Server, monkeypa
     assert running.receive()[0] == "done"  # the first goes on until its processes have ended
     running.close()
     assert server._process.wait(60) == 0
+
+
+@pytest.mark.parametrize("name", forking.LIMITS)
+def test_other_limits_are_other_surroundings(name: str) -> None:
+    """A process takes over the limits of the one that starts it, at that moment."""
+    limit = getattr(resource, name)
+    soft, hard = resource.getrlimit(limit)
+    before = forking._surroundings()
+    resource.setrlimit(limit, (2**40 if soft == resource.RLIM_INFINITY else soft - 1, hard))
+    try:
+        assert forking._surroundings() != before
+    finally:
+        resource.setrlimit(limit, (soft, hard))
 
 
 FORKING = """

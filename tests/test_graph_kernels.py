@@ -14,7 +14,9 @@ import pytest
 from fredsim.compute.graph_engine import GraphEngine
 from fredsim.kernels.ops.engine import NumbaGraphEngine
 from fredsim.kernels.ops.images.correlate import LANES, Tile, padded, spans, tile_of
+from fredsim.kernels.ops.program import Batch
 from fredsim.networks.graph import Graph
+from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.linear import Linear
@@ -62,7 +64,8 @@ def compare_random(seed: int) -> None:
     """Compare a random graph, with odd numbers for every other seed."""
     rng = np.random.default_rng(seed)
     graph, mu = random_graph(rng), int(rng.choice([1, 2, 3, 4, 5, 8, 9, 16, 33]))
-    compare(graph, mu, 1 + seed % 3, seed, odd=bool(seed % 2), batches=1)
+    batches = 4 if seed % 5 == 0 else 1  # with so many, each thread computes some alone
+    compare(graph, mu, 1 + seed % 3, seed, odd=bool(seed % 2), batches=batches)
 
 
 @pytest.mark.parametrize("part", range(6))
@@ -204,6 +207,21 @@ def test_buffers_that_are_not_needed_at_once_share_memory() -> None:
     engine = NumbaGraphEngine(graph, dataset(graph, np.random.default_rng(0)), mu, 1)
     kept, weights = 7 * mu * size, 6 * 4 * 16 * 16 * 9
     assert kept < engine.buffer_bytes < 1.15 * kept + 3 * mu * size + 4 * weights
+    engine.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_written_behind_a_gradient(seed: int) -> None:
+    """There may stand another one, which another thread computes."""
+    rng = np.random.default_rng(seed)
+    graph, mu = random_graph(rng), 3
+    engine, size = NumbaGraphEngine(graph, dataset(graph, rng), mu, 1), graph.layout.size
+    held, rows = [initial(graph, rng)], rng.integers(0, 30, (1, mu))
+    engine.gradients(held, rows)
+    room, losses = np.full(size + 4 * MARGIN, 7, np.float32), np.empty(mu, np.float32)
+    engine._program.run(engine._team, Batch(held[0], rows[0], room, losses, None, engine._program.arena), 0)
+    assert (room[size:] == 7).all()
+    assert (room[:size] != 7).any()
     engine.close()
 
 

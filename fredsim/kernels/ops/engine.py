@@ -67,7 +67,7 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         batches = len(rows)
         if batches > len(self._grads):
             size = self._graph.layout.size
-            stride = -(-size // MARGIN) * MARGIN + MARGIN  # whole vectors may be written behind a gradient
+            stride = -(-size // MARGIN) * MARGIN + MARGIN  # no line of memory is written by two threads
             self._grads = aligned(batches, stride)[:, :size]
             self._losses = aligned(batches, self._mu)
         samples, first = np.ascontiguousarray(rows, np.int64), 0
