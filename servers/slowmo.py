@@ -49,11 +49,12 @@ class SlowMo(CollectingServer):
 
     rule = Rule(slow_momentum, state=("u",))
     holds = True
+    takes_fraction = True
 
     def expect(self, clients: int) -> None:
         """Note the number of clients, each of which must send an update to close a round."""
         super().expect(clients)
-        self.needed = clients
+        self.needed = self.at_work or clients
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (γ, λ, β, α γ)."""

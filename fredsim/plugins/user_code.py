@@ -41,7 +41,8 @@ def user_code_digests(experiment: Mapping[str, Any]) -> dict[str, str]:
 
 def named_modules(experiment: Mapping[str, Any]) -> set[str]:
     """Return the names of the modules that a resolved experiment names, as in `package.module:Class`; not fredsim's."""
-    texts = _strings([experiment.get(part) for part in PARTS])
+    optimizer = (experiment.get("clients") or {}).get("optimizer")
+    texts = _strings([*(experiment.get(part) for part in PARTS), optimizer])
     found = {name[1] for text in texts if (name := NAME.fullmatch(text))}
     return {name for name in found if name.partition(".")[0] != "fredsim"}
 
