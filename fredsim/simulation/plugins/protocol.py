@@ -133,8 +133,6 @@ def _check_control_variates(protocol: Protocol, contract: Contract) -> None:
         why = "dispatcher.wait is false"
     elif contract.cancels:
         why = "the server restarts clients, whose control variates would be lost"
-    elif contract.begins or contract.fetch:
-        why = "the server gives each client parameters of its own"
     if why:
         raise ConfigError(f"clients.control_variates is true; {why}: leave one of them out")
 
