@@ -32,6 +32,7 @@ from fredsim.native.randomness import random_states
 from fredsim.native.settings import deterministic
 from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.system.processors import default_threads
 
@@ -114,7 +115,9 @@ class TorchEngine(Evaluation):
         files = {"model_files": self._model.files} if self._model.files else {}
         return {"numerics": self.numerics, "vmap": alone or f"{self._width} clients at once", **files}
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Compute as many minibatches at once as `fix_window` chose; the last call repeats its last minibatch."""
         if len(rows) > len(self._grads):
             self._grads = aligned(len(rows), self._model.layout.size)

@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from fredsim.networks.graph import Graph
 from fredsim.networks.layout import Layout
 from fredsim.networks.network import Network
-from fredsim.numerics.ops.attention import Attention
-from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.views import Permute, Reshape, Slice
 from fredsim.numerics.streams import Streams
 from fredsim.system.tensor_files import parse_tensors
 
-__all__ = ["GRAPH_FILE", "INITIAL_FILE", "CapturedNetwork", "draws_numbers", "lacking_rows"]
+__all__ = ["GRAPH_FILE", "INITIAL_FILE", "CapturedNetwork", "lacking_rows"]
 
 GRAPH_FILE, INITIAL_FILE = "graph.json", "initial.safetensors"
 
@@ -109,14 +107,6 @@ class CapturedNetwork(Network):
         """Yield what was perhaps not meant."""
         del x
         yield from self._remarks
-
-
-def draws_numbers(graph: Graph) -> bool:
-    """Return whether a graph draws random numbers in training."""
-    operators = [node.operator for node in graph.nodes]
-    shares = [operator.p for operator in operators if isinstance(operator, Dropout)]
-    shares += [operator.dropout for operator in operators if isinstance(operator, Attention)]
-    return any(share > 0 for share in shares)
 
 
 def lacking_rows(graph: Graph, *samples: NDArray[Any]) -> str:

@@ -77,6 +77,11 @@ class Graph:
         """How many numbers the values have that are computed from one sample."""
         return sum(map(math.prod, self.shapes[1:]))
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers in training."""
+        return any(node.operator.draws for node in self.nodes)
+
     @cached_property
     def _learns(self) -> list[bool]:
         """Whether each value depends on a tensor, so that its error is needed."""
@@ -88,7 +93,7 @@ class Graph:
     def _tensors(self, node: Node, views: Mapping[str, Array]) -> dict[str, Array]:
         return {role: views[name] for role, name in node.tensors}
 
-    def forward(self, params: Array, x: Array, draw: Sequence[Draw] | None = None) -> Passed:
+    def forward(self, params: Array, x: Array, draw: Sequence[Draw | None] | None = None) -> Passed:
         """Return the output for samples x (µ, …) at parameters (P,); `draw` has random numbers for each node."""
         views, values, kept = self.layout.split(params), [x], []
         for number, node in enumerate(self.nodes):
@@ -100,7 +105,7 @@ class Graph:
         return Passed(values[-1], kept)
 
     def gradient(
-        self, params: Array, x: Array, y: Array, draw: Sequence[Draw] | None = None
+        self, params: Array, x: Array, y: Array, draw: Sequence[Draw | None] | None = None
     ) -> tuple[Array, NDArray[np.float32]]:
         """Return the minibatch-mean gradient (P,) and the losses (µ,) of samples x (µ, …) with targets y (µ, …).
 
