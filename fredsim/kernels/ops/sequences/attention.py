@@ -302,7 +302,7 @@ class AttentionKernels(OperatorKernels):
         padded = -(-queries // 16) * 16
         stays = plan.buffer(plan.mu * heads * keys * padded)
         plan.step(
-            draw_weights, **drawing(self.operator.dropout, self.draws), samples=plan.mu, heads=heads, queries=queries,
+            draw_weights, **drawing(plan, self.operator.dropout, self.draws), heads=heads, queries=queries,
             keys=keys, padded=padded, causal=self.operator.causal, out=stays,
         )  # fmt: skip
         return stays
