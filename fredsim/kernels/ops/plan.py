@@ -120,7 +120,8 @@ class Plan(Steps):
         number = len(self._shapes)
         self._shapes.append(shape)
         self._images.append(image)
-        self._learns.append(bool(kernels.tensors) or any(self._learns[i] for i in inputs))
+        own = any(tensor.name not in self.graph.frozen for tensor in kernels.tensors.values())
+        self._learns.append(own or any(self._learns[i] for i in inputs))
         self._places.append(Place(kernels, inputs, number))
         return number
 
