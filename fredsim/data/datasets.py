@@ -15,12 +15,13 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from fredsim.data.augment import Augmentation, NumberedSampler
 from fredsim.data.idx import read_mnist
 from fredsim.data.npz import read_npz
 from fredsim.data.sampling import Sampler, make_sampler
@@ -41,6 +42,7 @@ __all__ = [
     "file_digest",
     "load_dataset",
     "normalized",
+    "unscaled",
 ]
 
 
@@ -50,13 +52,15 @@ class Split:
 
     Or sequences: tokens `x`, int32 (n, T), and what follows each of them, `y`, int32 (n, T).
     `integers` says of which integers a user's samples were that are used as they are, such as `uint16 up to 4095`;
-    `divisor` is what integers were divided by, 0 if they were not.
+    `divisor` is what integers were divided by, 0 if they were not. `bounds` are the lowest and the highest token that
+    there may be, of samples that are written into x later.
     """
 
     x: NDArray[Any]
     y: NDArray[Any]
     integers: str = ""
     divisor: int = 0
+    bounds: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -68,7 +72,8 @@ class Dataset:
 
     `shape` is that of one sample, such as (1, 28, 28), of which a row of `x` is the C order; () if only rows are known.
     `classes` is 0 if samples have targets instead of labels; of sequences it is the number of tokens. `unused` are the
-    labels below it that no sample has. A label `ignored` of a sequence does not count.
+    labels below it that no sample has. A label `ignored` of a sequence does not count. `augment` changes the training
+    samples before a gradient is computed from them.
     """
 
     train: Split
@@ -78,6 +83,15 @@ class Dataset:
     shape: tuple[int, ...] = ()
     unused: tuple[int, ...] = ()
     ignored: int | None = None
+    augment: Augmentation | None = None
+
+    #: Whether its samples are written anew, in place, while an engine has it: nothing may be kept of them.
+    rewritten: ClassVar[bool] = False
+
+    @property
+    def staged(self) -> bool:
+        """Whether what a gradient is computed from is not simply rows of `train`."""
+        return self.augment is not None
 
     @property
     def sequences(self) -> bool:
@@ -90,8 +104,9 @@ class Dataset:
         return int(self.train.x.shape[1])
 
     def sampler(self, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
-        """Return the sampler of the training rows: fredsim.data.sampling.make_sampler."""
-        return make_sampler(kind, len(self.train), batch_size, streams, shards)
+        """Return the sampler of the training rows: fredsim.data.sampling.make_sampler; numbered if they are changed."""
+        found = make_sampler(kind, len(self.train), batch_size, streams, shards)
+        return found if self.augment is None else NumberedSampler(found)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -157,6 +172,16 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
         if not np.isfinite(x).all():
             raise ConfigError(f"data.normalize.std is {list(std)}; a value is not finite in float32 then, raise it")
         return replace(split, x=x.reshape(split.x.shape))
+
+    return replace(data, train=of(data.train), validation=of(data.validation), test=of(data.test))
+
+
+@functools.lru_cache(maxsize=4)
+def unscaled(data: Dataset) -> Dataset:
+    """Return a data set whose samples are the bytes that were divided, or others as they are, in float32."""
+
+    def of(split: Split) -> Split:
+        return replace(split, x=np.rint(split.x * np.float32(split.divisor)), divisor=0) if split.divisor else split
 
     return replace(data, train=of(data.train), validation=of(data.validation), test=of(data.test))
 

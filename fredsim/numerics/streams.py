@@ -36,6 +36,7 @@ class Stream(IntEnum):
     PARTITION = 9
     DATA = 10
     NOISE = 11
+    AUGMENT = 12
 
 
 MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))

@@ -1,0 +1,113 @@
+"""An engine for samples that are not simply rows of an array: they are changed at random, or read when needed.
+
+It writes the samples of the next few gradients, one after the other, into a small array, from which another engine
+computes. So they are the same for every backend, and take no more memory than that array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.compute.engines import Engine, Part
+from fredsim.data.datasets import Dataset, Split
+from fredsim.numerics.oracle import mean64
+
+__all__ = ["Staged"]
+
+Array = NDArray[np.float32]
+
+#: The most minibatches, and bytes, of samples that are in the array at once, unless one minibatch has more bytes.
+MOST_MINIBATCHES, MOST_BYTES = 64, 32 * 2**20
+
+
+class Window(Dataset):
+    """A data set whose training part is the array into which samples are written."""
+
+    rewritten: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, dataset: Dataset, mu: int, minibatches: int) -> Window:
+        """Return one with room for so many minibatches of µ samples; at first, it has the first µ again and again.
+
+        The other parts, and the whole training part as `whole`, are the data set's own.
+        """
+        train = dataset.train
+        x, y = (np.tile(one, (minibatches, *[1] * (one.ndim - 1))) for one in (train.x[:mu], train.y[:mu]))
+        bounds = (int(train.x.min()), int(train.x.max())) if train.x.dtype.kind in "iu" else None
+        split = Split(x, y, train.integers, train.divisor, bounds)
+        parts = (dataset.validation, dataset.test, dataset.classes, dataset.shape, dataset.unused, dataset.ignored)
+        found = cls(split, *parts)
+        found.__dict__["whole"] = train
+        return found
+
+    def replace_train(self, other: Window) -> None:
+        """Take the array of another window."""
+        self.__dict__["train"] = other.train
+
+
+class Staged:
+    """Gives another engine the samples of minibatches; for anything else, it is that engine: see `Engine`."""
+
+    why_whole = "training samples are changed at random before they are used"
+    queues = False
+
+    def __init__(self, make: Callable[[Dataset], Engine], dataset: Dataset, mu: int) -> None:
+        """Make the engine: `make` returns one for minibatches of µ samples of a data set."""
+        self._dataset, self._mu = dataset, mu
+        row = dataset.train.x.itemsize * dataset.inputs + dataset.train.y[:1].nbytes
+        self._most = max(1, min(MOST_MINIBATCHES, MOST_BYTES // max(1, mu * row)))
+        self._window = Window.of(dataset, mu, self._most)
+        self._engine = make(self._window)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
+        """Choose as the engine does; but where that changes no bit, no more minibatches than there is room for."""
+        width = self._engine.fix_window(wanted, clients, nbytes)
+        if self._engine.numerics == "portable":
+            return min(width, self._most)
+        self._most = max(width, self._most // width * width)  # whole windows, as a window's bits depend on its width
+        self._window.replace_train(Window.of(self._dataset, self._mu, self._most))
+        return width
+
+    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64], *keys: Any) -> tuple[Any, Array]:
+        """Compute the gradients of minibatches, (B, µ) rows, or (B, µ + 1) of a NumberedSampler; see Engine.
+
+        Without numbers samples are used as they are.
+        """
+        if len(rows) <= self._most:
+            return self._gradients(held, rows, *keys)
+        grads, losses = [], []
+        for begin in range(0, len(rows), self._most):
+            some = slice(begin, begin + self._most)
+            found, its_losses = self._gradients(held[some], rows[some], *keys)
+            grads += [np.array(one) for one in found]
+            losses.append(its_losses.copy())
+        return grads, np.concatenate(losses)
+
+    def _gradients(self, held: Sequence[Array], rows: NDArray[np.int64], *keys: Any) -> tuple[Any, Array]:
+        mu, train = self._mu, self._window.train
+        places = np.arange(len(rows) * mu).reshape(-1, mu)
+        if len(rows):
+            chosen = rows[:, :mu].reshape(-1)
+            x, y = self._dataset.train.x[chosen], self._dataset.train.y[chosen]
+            if rows.shape[1] > mu and self._dataset.augment is not None:
+                x = self._dataset.augment(x, rows[:, mu], mu)
+            train.x[: len(x)], train.y[: len(y)] = x, y
+            self._engine.samples_changed()
+        return self._engine.gradients(held, places, *keys)
+
+    def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
+        """Return the loss of each sample of a part, as it is, and whether its answer is wrong; see Engine."""
+        name: Any = "whole" if part == "train" else part
+        return self._engine.outcomes(params, name)
+
+    def evaluate(self, params: Any, part: Part) -> tuple[float, float]:
+        """Return the mean loss and the mean of wrong answers; NaN of nothing. See Engine."""
+        losses, wrong = self.outcomes(params, part)
+        return (mean64(losses), mean64(wrong)) if len(losses) else (float("nan"), float("nan"))
