@@ -6,20 +6,25 @@ computes. So they are the same for every backend, and take no more memory than t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
+from fredsim.compute.graph_engine import BLOCK
 from fredsim.data.datasets import Dataset, Split
 from fredsim.numerics.oracle import mean64
 
-__all__ = ["Staged"]
+__all__ = ["EVALUATION_BATCH", "Staged"]
 
 Array = NDArray[np.float32]
 
+#: The number of samples that a native engine evaluates at once.
+EVALUATION_BATCH = 500
 #: The most minibatches, and bytes, of samples that are in the array at once, unless one minibatch has more bytes.
 MOST_MINIBATCHES, MOST_BYTES = 64, 32 * 2**20
 
@@ -33,26 +38,35 @@ class Window(Dataset):
     def of(cls, dataset: Dataset, mu: int, minibatches: int) -> Window:
         """Return one with room for so many minibatches of µ samples; at first, it has the first µ again and again.
 
-        The other parts, and the whole training part as `whole`, are the data set's own.
+        The other parts, and the whole training part as `whole`, are the data set's own; but those that are read on
+        demand are evaluated in blocks (`block`).
         """
         train = dataset.train
-        x, y = (np.tile(one, (minibatches, *[1] * (one.ndim - 1))) for one in (train.x[:mu], train.y[:mu]))
+        x, y = (np.tile(one, (minibatches, *[1] * (one.ndim - 1))) for one in train.rows(slice(0, mu)))
         bounds = (int(train.x.min()), int(train.x.max())) if train.x.dtype.kind in "iu" else None
-        split = Split(x, y, train.integers, train.divisor, bounds)
-        parts = (dataset.validation, dataset.test, dataset.classes, dataset.shape, dataset.unused, dataset.ignored)
-        found = cls(split, *parts)
-        found.__dict__["whole"] = train
+        split = replace(train, x=x, y=y, bounds=bounds)
+        nothing = replace(split, x=x[:0], y=y[:0])
+        whole, *others = (nothing if one.on_demand else one for one in (train, dataset.validation, dataset.test))
+        found = cls(split, *others, dataset.classes, dataset.shape, dataset.unused, dataset.ignored)
+        found.__dict__["whole"] = whole
         return found
 
     def replace_train(self, other: Window) -> None:
         """Take the array of another window."""
         self.__dict__["train"] = other.train
 
+    def block(self, x: NDArray[Any], y: NDArray[Any]) -> str:
+        """Let samples be a part, in the same array for all blocks of this length; return the part's name."""
+        name = f"block of {len(x)}"
+        split = self.__dict__.setdefault(name, replace(self.train, x=np.empty_like(x), y=np.empty_like(y)))
+        split.x[...], split.y[...] = x, y
+        return name
+
 
 class Staged:
     """Gives another engine the samples of minibatches; for anything else, it is that engine: see `Engine`."""
 
-    why_whole = "training samples are changed at random before they are used"
+    why_whole = "training samples are read, or changed at random, when they are needed"
     queues = False
 
     def __init__(self, make: Callable[[Dataset], Engine], dataset: Dataset, mu: int) -> None:
@@ -95,7 +109,7 @@ class Staged:
         places = np.arange(len(rows) * mu).reshape(-1, mu)
         if len(rows):
             chosen = rows[:, :mu].reshape(-1)
-            x, y = self._dataset.train.x[chosen], self._dataset.train.y[chosen]
+            x, y = self._dataset.train.rows(chosen)
             if rows.shape[1] > mu and self._dataset.augment is not None:
                 x = self._dataset.augment(x, rows[:, mu], mu)
             train.x[: len(x)], train.y[: len(y)] = x, y
@@ -104,8 +118,25 @@ class Staged:
 
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, as it is, and whether its answer is wrong; see Engine."""
+        split: Split = getattr(self._dataset, part)
         name: Any = "whole" if part == "train" else part
-        return self._engine.outcomes(params, name)
+        if not split.on_demand or not len(split):
+            return self._engine.outcomes(params, name)
+        found = []
+        for rows in self._blocks(len(split)):
+            name = self._window.block(*split.rows(rows))
+            self._engine.samples_changed()
+            found.append([one.copy() for one in self._engine.outcomes(params, name)])
+        losses, wrong = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return losses, wrong
+
+    def _blocks(self, count: int) -> Iterator[slice]:
+        """Yield slices of samples that are evaluated together, as they would be if all were in memory."""
+        native = self._engine.numerics == "native"
+        begins = [*range(0, count, EVALUATION_BATCH if native else BLOCK)]
+        if native and len(begins) > 1 and count - begins[-1] == 1:  # one sample alone may be too few
+            del begins[-1]
+        return (slice(begin, end) for begin, end in pairwise([*begins, count]))
 
     def evaluate(self, params: Any, part: Part) -> tuple[float, float]:
         """Return the mean loss and the mean of wrong answers; NaN of nothing. See Engine."""

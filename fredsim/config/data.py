@@ -20,6 +20,7 @@ from pydantic import (
 from fredsim.config.document import Problems
 from fredsim.data.augment import Augmentation, find_function
 from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, load_dataset, normalized, unscaled
+from fredsim.data.folders import load_folder
 from fredsim.data.problems import least_squares, modular, quadratic
 from fredsim.errors import ConfigError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable, check_printable
@@ -118,7 +119,7 @@ class Data(DataRead):
 
     name: Annotated[Printable, Field(examples=["digits"])]
     sha256: Sha256 | None = None
-    """The SHA-256 of an NPZ file: filled in if it is null, otherwise checked."""
+    """The SHA-256 of an NPZ file, or of what `sha256sum` prints of NPY files: filled in if null, otherwise checked."""
     train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
     """The number of rows to train on, the first of the training part; null: 1,200 of digits, 50,000 of mnist, 10,000 of
     mishchenko, all but the last sixth of others."""
@@ -155,7 +156,8 @@ class Data(DataRead):
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.load_dataset)."""
-        data = load_dataset(self.name, self.train, self.validation, root, self.sha256)
+        load = load_folder if self.name.startswith("npy:") else load_dataset
+        data = load(self.name, self.train, self.validation, root, self.sha256)
         if self.scale is not None:
             data = unscaled(data)
         if self.normalize is not None:
