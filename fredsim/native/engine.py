@@ -131,6 +131,10 @@ class TorchEngine(Evaluation):
                 losses[begin:end] = its_losses[: end - begin]
         return self._grads[: len(rows)], losses
 
+    def samples_changed(self) -> None:
+        """Take the training samples from the data set again."""
+        self._x, self._y = self._samples(self._dataset.train)
+
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.float64]]:
         """Evaluate in the module's evaluation mode."""
         split: Split = getattr(self._dataset, part)
