@@ -108,6 +108,10 @@ class Engine(BackendOperations, Protocol):
         """
         ...
 
+    def samples_changed(self) -> None:
+        """Note that samples of the data set have been written anew, in place (fredsim.compute.staged)."""
+        ...
+
     # Which of these an engine has, `why_whole` and `queues` say, and which paths its backend takes.
 
     def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:

@@ -53,6 +53,9 @@ class Evaluation:
         """Return `wanted`, or as many as `window_bytes` allow: the number changes no bit."""
         return wanted or max(1, min(clients, self.window_bytes // nbytes))
 
+    def samples_changed(self) -> None:
+        """Note that the samples of the data set have been written anew, in place."""
+
     def _no_executor(self, *arguments: Any) -> Any:
         raise NotImplementedError(self.why_whole)
 

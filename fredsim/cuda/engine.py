@@ -125,6 +125,10 @@ class CudaEngine(Evaluation, CudaOperations):
         """Return how many minibatches are computed at once; see Engine."""
         return min(super().fix_window(wanted, clients, nbytes), MOST_MINIBATCHES)
 
+    def samples_changed(self) -> None:
+        """Upload samples again when they are needed."""
+        self._uploaded.cache_clear()
+
     def _upload(self, split: Split) -> tuple[DeviceArray, DeviceArray]:
         """Return a split's inputs and labels on the device."""
         return upload(split.x, np.float32), upload(split.y, np.int32)

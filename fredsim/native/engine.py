@@ -150,6 +150,10 @@ class TorchEngine(Evaluation):
             finally:
                 self._module.train()
 
+    def samples_changed(self) -> None:
+        """Take the training samples from the data set again."""
+        self._x, self._y = self._samples(self._dataset.train)
+
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.float64]]:
         """Evaluate in the module's evaluation mode."""
         split: Split = getattr(self._dataset, part)

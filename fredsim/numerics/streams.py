@@ -36,6 +36,7 @@ class Stream(IntEnum):
     PARTITION = 9
     DATA = 10
     NOISE = 11
+    AUGMENT = 12
     DROPOUT = 13
     MODULE = 14
 

@@ -77,7 +77,7 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         draws = keys if self._graph.draws else None
         if self._apart and batches >= self.threads:
             first = batches // self.threads * self.threads
-            some = None if draws is None else draws.first(first)
+            some = None if draws is None else draws.part(slice(first))
             self._each.run(self._team, held[:first], samples, self._grads, self._losses, some)
         for b in range(first, batches):
             arena = self._program.arena

@@ -45,7 +45,7 @@ class Plan(Steps):
     def __init__(self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool) -> None:
         graph = fuse_heads(graph)
         super().__init__(graph, split.y, mu, threads, learn=learn)
-        self.graph, self.samples = graph, np.ascontiguousarray(split.x)
+        self.graph, self.samples, self._bounds = graph, np.ascontiguousarray(split.x), split.bounds
         self._lay_out()
         values = self._forward()
         last = self._places[-1].number if self._places else 0
@@ -150,7 +150,8 @@ class Plan(Steps):
         values = [self._value(0, dtype=self.samples.dtype.newbyteorder("="))]
         gather(self, self.samples, values[0])
         if values[0].dtype.kind in "iu" and self.samples.size:
-            self.ranges[id(values[0].buffer)] = int(self.samples.min()), int(self.samples.max())
+            known = self._bounds or (int(self.samples.min()), int(self.samples.max()))
+            self.ranges[id(values[0].buffer)] = known
         for place in self._places:
             kernels = place.kernels
             kernels.inputs = [values[i] for i in place.inputs]

@@ -45,9 +45,9 @@ class Keys(NamedTuple):
         """Return each key twice."""
         return self._replace(clients=np.repeat(self.clients, 2), numbers=np.repeat(self.numbers, 2))
 
-    def first(self, count: int) -> Keys:
-        """Return the first `count` keys."""
-        return self._replace(clients=self.clients[:count], numbers=self.numbers[:count])
+    def part(self, some: slice) -> Keys:
+        """Return some of the keys."""
+        return self._replace(clients=self.clients[some], numbers=self.numbers[some])
 
     def one(self, b: int) -> Draws:
         """Return the draws of gradient b."""
