@@ -58,7 +58,7 @@ class Setting:
         assert self.own is not None
         assert self.noise is not None
         unit = draw(self.noise, self.streams, Stream.TIME, self.tasks[client], client)[0]
-        return max(1, round(self.own[client] * self.steps[client] * 1e9 * unit))
+        return max(1, round(float(self.own[client] * self.steps[client] * 1e9 * unit)))
 
     def order(self, team: Sequence[int]) -> list[int]:
         """The order in which clients that begin together arrive."""
@@ -94,7 +94,6 @@ def rounds(
     *,
     team: int,
     lr: float,
-    server_lr: float = 1.0,
     prox: float = 0.0,
     control: bool = False,
 ) -> None:
@@ -127,7 +126,8 @@ def rounds(
 
 
 def flush(x: Array) -> Array:
-    return np.where(np.abs(x) < 2.0**-62, F(0), x)
+    found: Array = np.where(np.abs(x) < 2.0**-62, F(0), x)
+    return found
 
 
 def diloco(
@@ -150,7 +150,8 @@ def diloco(
             a, s = F(b1) * a + F(1 - b1) * g, F(b2) * s + F(1 - b2) * (g * g)
             hat1, hat2 = (F(1 - pow64(b, n + 1)) for b in (b1, b2))
             moments[client] = flush(a), flush(s), n + 1
-            return x - (F(lr) * (a / hat1)) / (np.sqrt(s / hat2) + eps)
+            moved: Array = (F(lr) * (a / hat1)) / (np.sqrt(s / hat2) + eps)
+            return x - moved
 
         delta = world.local(client, held[client], adamw) - held[client]
         tau, t = t - stamps[client], t + 1

@@ -68,7 +68,8 @@ def setting_of(experiment: Experiment, steps: list[int], **more: Any) -> Setting
         engine = make_engine("numpy", prepared.model, prepared.dataset, clients.batch_size, None)
 
         def native(theta: Array, samples: NDArray[np.int64]) -> Array:
-            return engine.gradients([theta], samples[None])[0][0].copy()
+            found: Array = engine.gradients([theta], samples[None])[0][0].copy()
+            return found
 
     def gradient(theta: Array, client: int, number: int) -> Array:
         return native(theta, sampler.rows(np.array([number]), np.array([client]), np.array([number]))[0])

@@ -64,9 +64,9 @@ KINDS: dict[str, tuple[str, str, str]] = {
     ),
     "optimizer": (
         "Optimizers",
-        "An optimizer takes the local steps of a client between a fetch and a push: x are the client's parameters, g is "
-        "the gradient of its minibatch, α the optimizer's `lr`, or the server's. [clients.md](../clients.md) says what "
-        "is pushed then, and how to write one.",
+        "An optimizer takes the local steps of a client between a fetch and a push: x are the client's parameters, g "
+        "is the gradient of its minibatch, α the optimizer's `lr`, or the server's. [clients.md](../clients.md) says "
+        "what is pushed then, and how to write one.",
         "clients.optimizer",
     ),
     "schedule": (

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import AfterValidator, Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+)
 
-from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, load_dataset, normalized
+from fredsim.config.document import Problems
+from fredsim.data.augment import Augmentation, find_function
+from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, load_dataset, normalized, unscaled
+from fredsim.data.folders import load_folder
 from fredsim.data.problems import least_squares, modular, quadratic
 from fredsim.errors import ConfigError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable, check_printable
@@ -32,6 +44,31 @@ class Normalize(HyperParameters):
     """The standard deviation: a number, or a list with one per channel."""
 
 
+class Augment(HyperParameters):
+    """How training samples are changed at random before a gradient is computed from them."""
+
+    flip: bool = False
+    """Whether half of the images are mirrored, left to right."""
+    crop: Annotated[int, Field(ge=0, lt=2**15, examples=[4])] = 0
+    """Images get a border of this many zeros, and are cropped to their own size at a random place."""
+    function: Annotated[Printable | None, Field(examples=["my_data:noise"])] = None
+    """A function of your own, package.module:function, of a sample and a NumPy generator; it returns the sample."""
+
+    def of(self, dataset: Dataset) -> Dataset:
+        """Return the data set, of which training samples are changed so. Raises ConfigError."""
+        if not (self.flip or self.crop or self.function):
+            return dataset
+        shape = dataset.shape or (dataset.inputs,)
+        return replace(dataset, augment=Augmentation(shape, self.flip, self.crop, self.function or ""))
+
+
+def _spelled_out(value: Any) -> Any:
+    return {"function": value} if isinstance(value, str) else value
+
+
+AugmentChoice = Annotated[Augment, BeforeValidator(_spelled_out, json_schema_input_type=Augment | Printable)]
+
+
 class AnyData(HyperParameters):
     """What every choice of data says."""
 
@@ -45,6 +82,15 @@ class AnyData(HyperParameters):
     def resolved(self) -> Self:
         """Return the choice with what it leaves open filled in, as far as that is known before it is loaded."""
         return self
+
+    @property
+    def user_code(self) -> bool:
+        """Whether it names code of the user's."""
+        return False
+
+    def problems(self) -> Problems:
+        """Import the user's code that it names; return what is wrong with the keys. Raises ConfigError."""
+        return []
 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -73,7 +119,7 @@ class Data(DataRead):
 
     name: Annotated[Printable, Field(examples=["digits"])]
     sha256: Sha256 | None = None
-    """The SHA-256 of an NPZ file: filled in if it is null, otherwise checked."""
+    """The SHA-256 of an NPZ file, or of what `sha256sum` prints of NPY files: filled in if null, otherwise checked."""
     train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
     """The number of rows to train on, the first of the training part; null: 1,200 of digits, 50,000 of mnist, 10,000 of
     mishchenko, all but the last sixth of others."""
@@ -82,23 +128,42 @@ class Data(DataRead):
     mishchenko, the last sixth of others."""
     normalize: Annotated[Normalize | None, Field(examples=[{"mean": 0.1307, "std": 0.3081}])] = None
     """`{mean, std}`: values become (x − mean) ÷ std in float32; null leaves them as they are."""
+    scale: Literal["none"] | None = None
+    """`none`: bytes stay the numbers that they are; null: they are divided by 255, and the levels of digits by 16."""
+    augment: Annotated[AugmentChoice | None, Field(examples=[{"flip": True, "crop": 4}])] = None
+    """`{flip: true, crop: 4}`, or the name of your own function: how training samples are changed at random before a
+    gradient is computed from them (docs/data.md); null: not at all."""
 
     @model_serializer(mode="wrap")
     def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `normalize`, a later key, if it is null, so that earlier configurations keep their digests."""
+        """Leave out later keys if they are null, so that earlier configurations keep their digests."""
         data: dict[str, Any] = handler(self)
-        if self.normalize is None:
-            data.pop("normalize", None)
+        for key in ("normalize", "scale", "augment"):
+            if getattr(self, key) is None:
+                data.pop(key, None)
         return data
+
+    @property
+    def user_code(self) -> bool:
+        """Whether a function of the user's changes samples."""
+        return self.augment is not None and self.augment.function is not None
+
+    def problems(self) -> Problems:
+        """Import the function that changes samples."""
+        if self.augment is not None and self.augment.function is not None:
+            find_function(self.augment.function)
+        return []
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.load_dataset)."""
-        del seed  # the run's seed, which does not affect data that is read
-        data = load_dataset(self.name, self.train, self.validation, root, self.sha256)
-        if self.normalize is None:
-            return data
-        mean, std = (tuple(np.atleast_1d(numbers).tolist()) for numbers in (self.normalize.mean, self.normalize.std))
-        return normalized(data, mean, std)
+        load = load_folder if self.name.startswith("npy:") else load_dataset
+        data = load(self.name, self.train, self.validation, root, self.sha256)
+        if self.scale is not None:
+            data = unscaled(data)
+        if self.normalize is not None:
+            numbers = (self.normalize.mean, self.normalize.std)
+            data = normalized(data, *(tuple(np.atleast_1d(values).tolist()) for values in numbers))
+        return data if self.augment is None else self.augment.of(data)
 
 
 class Text(DataRead):

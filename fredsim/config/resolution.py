@@ -46,10 +46,11 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     }
     gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), place) for key in ("push", "fetch")}
     update["dispatcher"] = update["dispatcher"].model_copy(update=gates)
-    with placed(place):
-        problems = experiment.model.problems()
-    if problems:
-        raise problems_at([(("model", *at), text) for at, text in problems], place)
+    for key, part in (("data", experiment.data), ("model", experiment.model)):
+        with placed(place):
+            problems = part.problems()
+        if problems:
+            raise problems_at([((key, *at), text) for at, text in problems], place)
     chosen = experiment.data
     update["data"] = chosen.resolved()
     partition, optimizer = with_file_digest(experiment.clients.partition), experiment.clients.optimizer

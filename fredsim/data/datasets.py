@@ -15,14 +15,17 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from fredsim.data.augment import Augmentation
 from fredsim.data.idx import read_mnist
+from fredsim.data.npy import digest_of_folder, open_arrays, read_arrays_of
 from fredsim.data.npz import read_npz
+from fredsim.data.on_demand import OnDemand
 from fredsim.data.sampling import Sampler, make_sampler
 from fredsim.data.sequences import IGNORED, read_text
 from fredsim.data.shards import Shards
@@ -34,13 +37,17 @@ from fredsim.system.files import content_digest
 __all__ = [
     "DATASETS",
     "DEFAULT_ROWS",
+    "MOST_CLASSES",
     "Dataset",
     "Split",
     "check_dataset",
     "data_root",
+    "divided",
     "file_digest",
     "load_dataset",
     "normalized",
+    "unscaled",
+    "why_no_labels",
 ]
 
 
@@ -50,16 +57,30 @@ class Split:
 
     Or sequences: tokens `x`, int32 (n, T), and what follows each of them, `y`, int32 (n, T).
     `integers` says of which integers a user's samples were that are used as they are, such as `uint16 up to 4095`;
-    `divisor` is what integers were divided by, 0 if they were not.
+    `divisor` is what integers were divided by, 0 if they were not. `bounds` are the lowest and the highest token that
+    there may be, of samples that are written into x later.
     """
 
-    x: NDArray[Any]
-    y: NDArray[Any]
+    x: Any  # NDArray or OnDemand
+    y: Any
     integers: str = ""
     divisor: int = 0
+    bounds: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def on_demand(self) -> bool:
+        """Whether samples are read when they are needed (fredsim.data.on_demand)."""
+        return isinstance(self.x, OnDemand)
+
+    def rows(self, which: slice | NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return samples and targets of some rows. Raises DataError for what can no longer be read."""
+        if not isinstance(self.x, OnDemand):
+            return self.x[which], self.y[which]
+        x, y = self.x.rows_with_targets(which)
+        return x, y if isinstance(self.y, OnDemand) else self.y[which]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +89,8 @@ class Dataset:
 
     `shape` is that of one sample, such as (1, 28, 28), of which a row of `x` is the C order; () if only rows are known.
     `classes` is 0 if samples have targets instead of labels; of sequences it is the number of tokens. `unused` are the
-    labels below it that no sample has. A label `ignored` of a sequence does not count.
+    labels below it that no sample has. A label `ignored` of a sequence does not count. `augment` changes the training
+    samples before a gradient is computed from them. `fingerprint` tells samples that are read on demand from others.
     """
 
     train: Split
@@ -78,6 +100,16 @@ class Dataset:
     shape: tuple[int, ...] = ()
     unused: tuple[int, ...] = ()
     ignored: int | None = None
+    augment: Augmentation | None = None
+    fingerprint: str = ""
+
+    #: Whether its samples are written anew, in place, while an engine has it: nothing may be kept of them.
+    rewritten: ClassVar[bool] = False
+
+    @property
+    def staged(self) -> bool:
+        """Whether what a gradient is computed from is not simply rows of `train`."""
+        return self.augment is not None or self.train.on_demand
 
     @property
     def sequences(self) -> bool:
@@ -95,7 +127,9 @@ class Dataset:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The SHA-256 of all samples and labels, as they are used."""
+        """The SHA-256 of all samples and labels, as they are used; of those read on demand, of their files."""
+        if self.fingerprint:
+            return self.fingerprint
         found = hashlib.sha256()
         for part in (self.train, self.validation, self.test):
             found.update(np.ascontiguousarray(part.x).data)
@@ -152,29 +186,59 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
     groups = max(len(mean), len(std))
 
     def of(split: Split) -> Split:
-        with np.errstate(all="ignore"):
-            x = (split.x.reshape(len(split), groups, data.inputs // groups) - minus) / by
-        if not np.isfinite(x).all():
-            raise ConfigError(f"data.normalize.std is {list(std)}; a value is not finite in float32 then, raise it")
-        return replace(split, x=x.reshape(split.x.shape))
+        def changed(given: NDArray[Any]) -> NDArray[Any]:
+            with np.errstate(all="ignore"):
+                x = (given.reshape(len(given), groups, data.inputs // groups) - minus) / by
+            if not np.isfinite(x).all():
+                raise ConfigError(f"data.normalize.std is {list(std)}; a value is not finite in float32 then, raise it")
+            return x.reshape(given.shape)
 
-    return replace(data, train=of(data.train), validation=of(data.validation), test=of(data.test))
+        return replace(split, x=_changed(split.x, changed))
+
+    return _of_parts(data, of, f"normalize {mean} {std}")
+
+
+@functools.lru_cache(maxsize=4)
+def unscaled(data: Dataset) -> Dataset:
+    """Return a data set whose samples are the bytes that were divided, or others as they are, in float32."""
+
+    def of(split: Split) -> Split:
+        if not split.divisor:
+            return split
+        by = np.float32(split.divisor)
+        return replace(split, x=_changed(split.x, lambda x: np.rint(x * by)), divisor=0)
+
+    return _of_parts(data, of, "unscaled")
+
+
+def _changed(x: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+    """Return samples after a change, of each row alone; those that are read on demand are changed then."""
+    return x.changed(change) if isinstance(x, OnDemand) else change(x)
+
+
+def _of_parts(data: Dataset, of: Callable[[Split], Split], what: str) -> Dataset:
+    found = f"{data.fingerprint} {what}" if data.fingerprint else ""
+    fingerprint = hashlib.sha256(found.encode()).hexdigest() if found else ""
+    train, validation, test = (of(split) for split in (data.train, data.validation, data.test))
+    return replace(data, train=train, validation=validation, test=test, fingerprint=fingerprint)
 
 
 def check_dataset(name: str) -> None:
     """Raise ConfigError if there is no data set of this name."""
     kind = name.partition(":")[0]
-    if kind not in DATASETS or (kind in {"npz", "text", "torchvision"}) != (":" in name) or name.endswith(":"):
+    if kind not in DATASETS or (kind in {"npy", "npz", "text", "torchvision"}) != (":" in name) or name.endswith(":"):
         near = "" if kind in DATASETS else nearest(kind, [*DATASETS, *DRAWN])
         raise ConfigError(
-            f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:PATH, torchvision:CLASS, "
-            f"text:PATH, {', '.join(DRAWN)}, mishchenko)"
+            f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:FILE, npy:FOLDER, text:FILE, "
+            f"torchvision:CLASS, {', '.join(DRAWN)}, mishchenko)"
         )
 
 
 def file_digest(name: str) -> str | None:
-    """Return the SHA-256 of the file of npz:PATH or text:PATH; None for another name, or if it cannot be read."""
+    """Return the SHA-256 of the file of npz:FILE or text:FILE, or of the files of npy:FOLDER, if it can be read."""
     kind, _, path = name.partition(":")
+    if kind == "npy":
+        return digest_of_folder(path)
     return content_digest(path) if kind in {"npz", "text"} else None
 
 
@@ -190,14 +254,7 @@ def _load(
 ) -> Dataset:
     part, test, shape = _read(kind, path, digest, root, block)  # rows are views: other numbers of them share memory
     total = len(part)
-    default_train, default_validation = DEFAULT_ROWS.get(kind, (total - total // 6, total // 6))
-    train = default_train if train is None else train
-    validation = default_validation if validation is None else validation
-    if train + validation > total:
-        raise ConfigError(
-            f"data.train {train} and data.validation {validation} overlap: the training part has {total} rows; "
-            "lower one of them"
-        )
+    train, validation = divided(kind, total, train, validation)
     tail = slice(total - validation, total)
     first, last = replace(part, x=part.x[:train], y=part.y[:train]), replace(part, x=part.x[tail], y=part.y[tail])
     if part.y.dtype.kind != "i":
@@ -211,6 +268,19 @@ def _load(
     classes = int(labels[-1]) + 1
     unused = tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
     return Dataset(first, last, test, classes, shape, unused)
+
+
+def divided(kind: str, total: int, train: int | None, validation: int | None) -> tuple[int, int]:
+    """Return how many of a training part's rows are for training and validation. Raises ConfigError for too many."""
+    default_train, default_validation = DEFAULT_ROWS.get(kind, (total - total // 6, total // 6))
+    train = default_train if train is None else train
+    validation = default_validation if validation is None else validation
+    if train + validation > total:
+        raise ConfigError(
+            f"data.train {train} and data.validation {validation} overlap: the training part has {total} rows; "
+            "lower one of them"
+        )
+    return train, validation
 
 
 DIGITS = Path(__file__).with_name("digits.gz")
@@ -263,7 +333,16 @@ def _npz(root: Path, path: str) -> Parts:
     If each sample has as many labels as values, both are tokens, and are kept as they are.
     """
     del root
-    arrays = read_npz(path)
+    return _of_arrays(path, read_npz(path))
+
+
+def _npy(root: Path, path: str) -> Parts:
+    """Return the arrays in a folder of NPY files, as those of an NPZ file; see fredsim.data.folders for large ones."""
+    del root
+    return _of_arrays(path, read_arrays_of(open_arrays(path)))
+
+
+def _of_arrays(path: str, arrays: dict[str, NDArray[Any]]) -> Parts:
     splits = []
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
@@ -291,11 +370,17 @@ def _npz(root: Path, path: str) -> Parts:
 
 def _check_integers(path: str, name: str, values: NDArray[Any], least: int) -> None:
     """Raise DataError unless values are integers from `least` to the greatest that a class may have."""
+    if why := why_no_labels(path, name, values, least):
+        raise DataError(why)
+
+
+def why_no_labels(path: str, name: str, values: NDArray[Any], least: int = 0) -> str:
+    """Return why values are no integers from `least` to the greatest that a class may have; "" if they are."""
     if values.dtype.kind in "iu" and (not values.size or least <= values.min() <= values.max() < MOST_CLASSES):
-        return
+        return ""
     known = f" from {values.min()} to {values.max()}" if values.size and values.dtype.kind in "iuf" else ""
     what = f"it must hold integers from {least} to {MOST_CLASSES - 1}"
-    raise DataError(f"{path}: {name} holds {values.dtype}{known}; {what}")
+    return f"{path}: {name} holds {values.dtype}{known}; {what}"
 
 
 def _split_of_tokens(path: str, part: str, x: NDArray[Any], y: NDArray[Any]) -> Split:
@@ -335,6 +420,7 @@ def _mishchenko(root: Path, path: str) -> Parts:
 DATASETS: dict[str, Callable[..., Parts]] = {
     "digits": _digits,
     "mnist": _mnist,
+    "npy": _npy,
     "npz": _npz,
     "text": _text,
     "torchvision": _torchvision,

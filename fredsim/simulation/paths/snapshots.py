@@ -182,7 +182,7 @@ class Snapshots(Simulation):
             return
         given_up = [False] * len(schedule) if schedule.given_up is None else (schedule.given_up > 0).tolist()
         if (probe := self._parts.probe) is not None and probe.due(self.iteration) and not given_up[0]:
-            self._measure(probe, int(schedule.client[0]), self._tasks(schedule.first(1)).rows[0, 0])
+            self._measure(probe, schedule.first(1))
         clients = schedule.client.tolist()
         times, found = [0] * len(clients) if schedule.time is None else schedule.time.tolist(), []
         if self._sends_early:
@@ -282,10 +282,12 @@ class Snapshots(Simulation):
         """Return how many gradients were done before each arrival's own (B,)."""
         return np.arange(self.iteration, self.iteration + len(schedule)) if schedule.sent is None else schedule.sent
 
-    def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
-        """Let the probe measure the next arrival; `rows` (µ,) is its first minibatch."""
+    def _measure(self, probe: Probe, schedule: Schedule) -> None:
+        """Let the probe measure the next arrival, the only one of `schedule`."""
         begin, kernels = time.perf_counter(), self._engine.seconds
-        probe.measure(self.iteration, client, rows, self._holdings, self._server, self._engine)
+        client, tasks = int(schedule.client[0]), self._tasks(schedule)
+        rows, keys = tasks.rows[0, 0], tasks.keys(self._parts.streams.seed, 0)
+        probe.measure(self.iteration, client, rows, keys, self._holdings, self._server, self._engine)
         self._seconds_before += self._engine.seconds - kernels
         probe.seconds += time.perf_counter() - begin
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Engine
 from fredsim.data.sampling import Sampler
 from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import tree_sum
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams, normal_quantile
@@ -118,6 +119,10 @@ class Tasks:
     def __len__(self) -> int:
         return len(self.clients)
 
+    def keys(self, seed: int, number: int) -> Keys:
+        """Return what the random numbers of the tasks' local step `number` depend on."""
+        return Keys(seed, self.clients, self.first + number)
+
     def samples(self) -> list[Integers]:
         """Return the samples (k, µ) of each task's steps."""
         counts = [self.rows.shape[1]] * len(self) if self.steps is None else self.steps.tolist()
@@ -187,7 +192,7 @@ class LocalWork(Stateful):
         loss is one for each: the mean over its samples. The next call overwrites the returned arrays.
         """
         if self._step is None:
-            gradients, losses = self._gradients(held, tasks.rows[:, 0])
+            gradients, losses = self._gradients(held, tasks.rows[:, 0], tasks.keys(self._streams.seed, 0))
             if self._work.changes_gradients:
                 kept = [self._changed(b, grad, tasks, 0, held[b], held[b]) for b, grad in enumerate(gradients)]
                 return kept, losses, [True] * len(held)
@@ -198,7 +203,8 @@ class LocalWork(Stateful):
         finite = [True] * len(held)
         for number in range(count):
             places = [b for b in range(len(held)) if finite[b] and (tasks.steps is None or number < tasks.steps[b])]
-            grads, step_losses = self._gradients([slots[b][0] for b in places], tasks.rows[places, number])
+            keys = tasks.some(places).keys(self._streams.seed, number)
+            grads, step_losses = self._gradients([slots[b][0] for b in places], tasks.rows[places, number], keys)
             losses[places, number] = step_losses
             for grad, b in zip(grads, places, strict=True):
                 changed = self._changed(b, grad, tasks, number, slots[b][0], held[b])
@@ -224,18 +230,24 @@ class LocalWork(Stateful):
                 self._optimizer.begin(client, np.array(np.asarray(params)))
         return slots
 
-    def _gradients(self, held: Sequence[Array], rows: Integers) -> tuple[Any, Array]:
-        """Return the mean gradients (B, P) and the samples' losses (B, µ); each sample's gradient may be clipped."""
+    def _gradients(self, held: Sequence[Array], rows: Integers, keys: Keys) -> tuple[Any, Array]:
+        """Return the mean gradients (B, P) and the samples' losses (B, µ); each sample's gradient may be clipped.
+
+        A network that draws does so for sample i of gradient n as for the first one of gradient n·µ + i then.
+        """
         limit = self._work.clip_each_sample
         if limit is None:
-            return self._engine.gradients(held, rows)
+            return self._engine.gradients(held, rows, keys)
         assert self._single is not None
         means, losses = [], []
-        for params, samples in zip(held, rows, strict=True):
+        for b, (params, samples) in enumerate(zip(held, rows, strict=True)):
+            own_keys = keys.part(slice(b, b + 1))
             each = np.empty((len(samples), self._size), np.float32)
             own = np.empty(len(samples), np.float32)
             for i, sample in enumerate(samples):
-                (grad,), ((own[i],),) = self._single.gradients([params], np.array([[sample]]))
+                (grad,), ((own[i],),) = self._single.gradients(
+                    [params], np.array([[sample]]), own_keys.step(i, len(samples))
+                )
                 each[i] = clipped(np.asarray(grad), limit)
             with np.errstate(all="ignore"):
                 mean = (tree_sum(each) + np.float32(0)) / np.float32(len(samples))
