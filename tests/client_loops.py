@@ -158,7 +158,8 @@ def diloco(
         total, n = total + delta, F(every)
         if renewed := t % every == 0:
             m = F(beta) * m + total / n
-        theta = theta + F(server_lr) * (F(beta if renewed else 0.0) * m + delta / n)
+        step: Array = F(server_lr) * (F(beta if renewed else 0.0) * m + delta / n)
+        theta = theta + step
         m, total = flush(m), np.zeros_like(total) if renewed else flush(total)
         world.record(theta, tau)
         held[client], stamps[client] = theta, t
