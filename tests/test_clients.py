@@ -59,7 +59,8 @@ class Loop:
             client = self.world.choose(t, range(4))
 
             def gradient(x: Array, k: int, client: int = client) -> Array:
-                return self.world.gradient(x, 0, client, self.numbers[client] * self.steps + k)
+                found: Array = self.world.gradient(x, 0, client, self.numbers[client] * self.steps + k)
+                return found
 
             theta = theta - push(client, self.held[client], gradient)
             self.numbers[client] += 1
