@@ -1,7 +1,9 @@
 """A user's modules, good and bad, for the tests of PyTorch models."""
 
+import random
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -145,3 +147,22 @@ class Placed(Own):
 
 
 not_callable = 5
+
+
+class Jittered(nn.Module):
+    """Draws from all generators in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map samples to logits."""
+        x = x.flatten(1)
+        if self.training:
+            x = x * random.uniform(0.5, 1) + np.random.normal() / 8 + torch.randn_like(x) / 8  # noqa: NPY002
+        return self.dense(x)
+
+
+def jittered() -> nn.Module:
+    return Jittered()

@@ -195,7 +195,7 @@ def test_what_cannot_be_is_refused(refused: Callable[..., None], augment: str, s
 
 def test_rows_without_a_shape_of_images_are_not_flipped() -> None:
     with pytest.raises(Exception, match=r"data.augment.flip is for images; samples have the shape \(64,\)"):
-        Augmentation((64,), 0, flip=True)
+        Augmentation((64,), flip=True)
 
 
 def test_bytes_may_stay_as_they_are(simulate: Run) -> None:

@@ -22,7 +22,6 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "batch normalization": ("normalized", ("'0.running_mean'", "GroupNorm", "track_running_stats=False")),
-    "dropout": ("dropped", ("draws random numbers in training", "dropout in '1'", "p to 0")),
     "put": ("Puts", ("operator put_", "not deterministic on cpu")),
     "unpooling": ("Unpools", ("operator max_unpooling2d_forward_out", "not deterministic on cpu")),
     "a memory": ("Counts", ("two gradients for one minibatch",)),

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fredsim.compute.storage import Limits, Pool
 from fredsim.networks.network import Numerics
 from fredsim.numerics.operations import Operations
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
 __all__ = [
@@ -81,11 +82,15 @@ class Engine(BackendOperations, Protocol):
         """
         ...
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Return the mean gradients (B, P) and the samples' losses (B, µ), float32, of B minibatches of the same size.
 
         `rows` (B, µ) are their samples' indices in the training data; `held[b]`, float32 (P,), are the parameters that
         client b holds, with MARGIN readable floats behind them. The next call overwrites what is returned.
+
+        `keys` says whose gradients they are, which random numbers depend on; None: nothing is drawn, as in evaluation.
         """
         ...
 

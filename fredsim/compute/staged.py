@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Engine, Part
 from fredsim.compute.graph_engine import BLOCK
 from fredsim.data.datasets import Dataset, Split
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64
 
 __all__ = ["EVALUATION_BATCH", "Staged"]
@@ -89,32 +90,27 @@ class Staged:
         self._window.replace_train(Window.of(self._dataset, self._mu, self._most))
         return width
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64], *keys: Any) -> tuple[Any, Array]:
-        """Compute the gradients of minibatches, (B, µ) rows, or (B, µ + 1) of a NumberedSampler; see Engine.
-
-        Without numbers samples are used as they are.
-        """
+    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
+        """Compute the gradients of minibatches; without keys samples are used as they are. See Engine."""
         if len(rows) <= self._most:
-            return self._gradients(held, rows, *keys)
+            return self._gradients(held, rows, keys)
         grads, losses = [], []
         for begin in range(0, len(rows), self._most):
             some = slice(begin, begin + self._most)
-            found, its_losses = self._gradients(held[some], rows[some], *keys)
+            found, its_losses = self._gradients(held[some], rows[some], keys and keys.part(some))
             grads += [np.array(one) for one in found]
             losses.append(its_losses.copy())
         return grads, np.concatenate(losses)
 
-    def _gradients(self, held: Sequence[Array], rows: NDArray[np.int64], *keys: Any) -> tuple[Any, Array]:
-        mu, train = self._mu, self._window.train
-        places = np.arange(len(rows) * mu).reshape(-1, mu)
+    def _gradients(self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None) -> tuple[Any, Array]:
+        train = self._window.train
         if len(rows):
-            chosen = rows[:, :mu].reshape(-1)
-            x, y = self._dataset.train.rows(chosen)
-            if rows.shape[1] > mu and self._dataset.augment is not None:
-                x = self._dataset.augment(x, rows[:, mu], mu)
+            x, y = self._dataset.train.rows(rows.reshape(-1))
+            if keys is not None and self._dataset.augment is not None:
+                x = self._dataset.augment(x, keys, self._mu)
             train.x[: len(x)], train.y[: len(y)] = x, y
             self._engine.samples_changed()
-        return self._engine.gradients(held, places, *keys)
+        return self._engine.gradients(held, np.arange(rows.size).reshape(rows.shape), keys)
 
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, as it is, and whether its answer is wrong; see Engine."""

@@ -57,12 +57,12 @@ class Augment(HyperParameters):
     function: Annotated[Printable | None, Field(examples=["my_data:noise"])] = None
     """A function of your own, package.module:function, of a sample and a NumPy generator; it returns the sample."""
 
-    def of(self, dataset: Dataset, seed: int) -> Dataset:
-        """Return the data set, of which training samples are changed so in a run with this seed. Raises ConfigError."""
+    def of(self, dataset: Dataset) -> Dataset:
+        """Return the data set, of which training samples are changed so. Raises ConfigError."""
         if not (self.flip or self.crop or self.function):
             return dataset
         shape = dataset.shape or (dataset.inputs,)
-        return replace(dataset, augment=Augmentation(shape, seed, self.flip, self.crop, self.function or ""))
+        return replace(dataset, augment=Augmentation(shape, self.flip, self.crop, self.function or ""))
 
 
 def _spelled_out(value: Any) -> Any:
@@ -166,7 +166,7 @@ class Data(DataRead):
         if self.normalize is not None:
             numbers = (self.normalize.mean, self.normalize.std)
             data = normalized(data, *(tuple(np.atleast_1d(values).tolist()) for values in numbers))
-        return data if self.augment is None else self.augment.of(data, seed)
+        return data if self.augment is None else self.augment.of(data)
 
 
 class OwnData(DataRead):

@@ -202,8 +202,9 @@ class Experiment(HyperParameters):
         for key in ("test", "per_client", "gradient_norm"):
             if not data["evaluation"][key]:
                 del data["evaluation"][key]
-        if data["model"].get("numerics", "") is None:
-            del data["model"]["numerics"]
+        for key in self.model.added:
+            if data["model"][key] == type(self.model).model_fields[key].default:
+                del data["model"][key]
         if self.clients.partition == Iid():
             del data["clients"]["partition"]
         if not self.events:

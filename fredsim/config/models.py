@@ -84,6 +84,8 @@ class NetworkChoice(HyperParameters):
     user_code: ClassVar[bool] = False
     #: Whether samples are best of about the size of 1.
     wants_small_samples: ClassVar[bool] = False
+    #: Keys that were added later, left out of configurations that have their defaults.
+    added: ClassVar[tuple[str, ...]] = ()
     #: The key to lower if the network is larger than the machine's memory; '' if none of its own.
     sized_by: ClassVar[str] = ""
 
@@ -170,6 +172,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
     """A user's PyTorch module, torch:package.module:factory; other keys are keyword arguments of the factory."""
 
     user_code = True
+    added = ("numerics",)
 
     device: Literal["cpu", "cuda"] = "cpu"
     """The device that PyTorch computes on, with `numerics: native`."""

@@ -11,7 +11,7 @@ from fredsim.config.choices import Init
 from fredsim.config.models import NetworkChoice, Normal
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
-from fredsim.hyper import PositiveInt
+from fredsim.hyper import Fraction, PositiveInt
 from fredsim.networks.drawn import DrawnNetwork
 from fredsim.networks.graph import Graph
 from fredsim.networks.zoo.gpt import gpt
@@ -99,16 +99,19 @@ class VggChoice(ZooChoice):
 
     citation = "Simonyan and Zisserman 2015, arXiv:1409.1556; Ioffe and Szegedy 2015, arXiv:1502.03167"
     sized_by = "widths"
+    added = ("dropout",)
 
     name: Literal["vgg"]
     widths: Annotated[list[PositiveInt], Field(min_length=1, examples=[[32, 64]])] = Field(
         default_factory=lambda: [16, 32, 64]
     )
     """The channels of each stage, after which the image is halved."""
+    dropout: Annotated[Fraction, Field(examples=[0.5])] = 0.0
+    """The share of the dense layer's inputs that is dropped in training."""
 
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph."""
-        return vgg(classes, shape, self.widths, loss)
+        return vgg(classes, shape, self.widths, loss, self.dropout)
 
 
 class GptChoice(ZooChoice):
@@ -117,6 +120,7 @@ class GptChoice(ZooChoice):
     citation = "Radford et al. 2019, Language models are unsupervised multitask learners (GPT-2)"
     of_sequences = True
     sized_by = "width"
+    added = ("dropout",)
 
     name: Literal["gpt"]
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = Normal(name="normal", std=0.02)
@@ -127,6 +131,9 @@ class GptChoice(ZooChoice):
     """The number of layers, each of attention and a dense part of four times the width."""
     heads: PositiveInt = 4
     """The number of heads of each layer's attention."""
+    dropout: Annotated[Fraction, Field(examples=[0.1])] = 0.0
+    """The share that is dropped in training, as in GPT-2: of the embedded tokens, of the weights of attention, and of
+    what each part adds."""
 
     @model_validator(mode="after")
     def check_heads(self) -> Self:
@@ -137,4 +144,4 @@ class GptChoice(ZooChoice):
 
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph."""
-        return gpt(classes, shape, self.width, self.layers, self.heads, loss)
+        return gpt(classes, shape, self.width, self.layers, self.heads, loss, self.dropout)

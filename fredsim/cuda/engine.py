@@ -29,6 +29,7 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics import distributions
 from fredsim.numerics.distributions import Draw
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
 __all__ = ["CudaEngine"]
@@ -66,7 +67,7 @@ class CudaEngine(Evaluation, CudaOperations):
             self.gradients([start], np.zeros((1, mu), np.int64))
             self.mean(start)
 
-    def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
+    def gradients(self, held: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
         """Compute the gradients of all minibatches together; they stay on the device. See Engine."""
         arrays = [self.array_of(params) for params in held]  # kept alive until the losses are back
         batches = len(rows)

@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.sampling import Sampler, decode_task
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.augment import draw_places, moved, sample_generator
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import import_named
 from fredsim.plugins.source_lines import line_of
 
-__all__ = ["Augmentation", "NumberedSampler", "find_function"]
+__all__ = ["Augmentation", "find_function"]
 
-Integers = NDArray[np.int64]
 Function = Callable[[NDArray[Any], np.random.Generator], Any]
 
 FORM = "package.module:function"
@@ -47,7 +46,6 @@ class Augmentation:
     """How samples of this shape are changed: cropped, flipped, then given to a user's function, if one is named."""
 
     shape: tuple[int, ...]
-    seed: int
     flip: bool = False
     crop: int = 0
     function: str = ""
@@ -68,27 +66,28 @@ class Augmentation:
     def _function(self) -> Function | None:
         return find_function(self.function) if self.function else None
 
-    def __call__(self, x: NDArray[Any], keys: Integers, mu: int) -> NDArray[Any]:
-        """Return B·µ samples changed: those of B minibatches, (B·µ, inputs), whose `keys` (B,) NumberedSampler gave."""
-        clients, numbers = keys >> 32, keys & 0xFFFF_FFFF
+    def __call__(self, x: NDArray[Any], keys: Keys, mu: int) -> NDArray[Any]:
+        """Return B·µ samples changed: those of B minibatches, (B·µ, inputs), of the gradients with these keys."""
         images = x.reshape(len(x), *self.shape)
         if self.flip or self.crop:
-            drawn = draw_places(Streams(self.seed), clients, numbers, mu, flip=self.flip, crop=self.crop)
+            streams = Streams(keys.seed)
+            drawn = draw_places(streams, keys.clients, keys.numbers, mu, flip=self.flip, crop=self.crop)
             images = moved(images, *(values.reshape(-1) for values in drawn), self.crop)
         if self._function is not None:
             changed = np.empty_like(images)
             for place, image in enumerate(images):
-                client, number = decode_task(int(keys[place // mu]))
-                changed[place] = self._changed(image.copy(), client, number, place % mu)
+                own = keys.one(place // mu)
+                generator = sample_generator(own.seed, own.client, own.number, place % mu)
+                changed[place] = self._changed(image.copy(), generator)
             images = changed
         return images.reshape(x.shape)
 
-    def _changed(self, image: NDArray[Any], client: int, number: int, place: int) -> NDArray[Any]:
+    def _changed(self, image: NDArray[Any], generator: np.random.Generator) -> NDArray[Any]:
         """Return what the user's function makes of a sample. Raises SimulationError unless it is such a sample."""
         assert self._function is not None
         what = f"data.augment.function: {self.function}"
         try:
-            found = np.asarray(self._function(image, sample_generator(self.seed, client, number, place)))
+            found = np.asarray(self._function(image, generator))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # of any type: the function is the user's
@@ -99,19 +98,3 @@ class Augmentation:
         if found.dtype.kind == "f" and not np.isfinite(found).all():
             raise SimulationError(f"{what} gave a value that is not finite; it must return finite numbers")
         return found
-
-
-class NumberedSampler(Sampler):
-    """Another sampler's rows, and behind each minibatch's the client and the number of its gradient: (B, µ + 1).
-
-    So whoever computes the gradient knows what is drawn for it. `fredsim.data.sampling.decode_task` reads the column.
-    """
-
-    def __init__(self, inner: Sampler) -> None:
-        self.batch_size = inner.batch_size
-        self._inner = inner
-
-    def rows(self, iterations: Integers, clients: Integers, numbers: Integers) -> Integers:
-        """Return the samples' rows (B, µ), and in one more column client·2³² + number."""
-        rows = self._inner.rows(iterations, clients, numbers)
-        return np.concatenate([rows, (clients << 32 | numbers)[:, None]], axis=1)

@@ -21,7 +21,7 @@ import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
-from fredsim.data.augment import Augmentation, NumberedSampler
+from fredsim.data.augment import Augmentation
 from fredsim.data.idx import read_mnist
 from fredsim.data.npy import digest_of_folder, open_arrays, read_arrays_of
 from fredsim.data.npz import read_npz
@@ -128,9 +128,8 @@ class Dataset:
         return int(self.train.x.shape[1])
 
     def sampler(self, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
-        """Return the sampler of the training rows: fredsim.data.sampling.make_sampler; numbered if they are changed."""
-        found = make_sampler(kind, len(self.train), batch_size, streams, shards)
-        return found if self.augment is None else NumberedSampler(found)
+        """Return the sampler of the training rows: fredsim.data.sampling.make_sampler."""
+        return make_sampler(kind, len(self.train), batch_size, streams, shards)
 
     @functools.cached_property
     def digest(self) -> str:

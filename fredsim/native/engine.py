@@ -28,10 +28,11 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks
 from fredsim.native.model import TorchModel
-from fredsim.native.randomness import random_states
+from fredsim.native.randomness import keyed, random_states, seeded
 from fredsim.native.settings import deterministic
 from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
+from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.system.processors import default_threads
 
@@ -44,6 +45,8 @@ Tensors = dict[str, torch.Tensor]
 MAX_MINIBATCHES = 8
 #: The most samples of these minibatches on a CPU.
 MAX_SAMPLES = 64
+#: The draws with which a module is tried out.
+FIRST = Draws(0, 0, 0)
 #: The number of samples of an evaluation that are computed at once.
 EVALUATION_BATCH = 500
 
@@ -88,6 +91,7 @@ class TorchEngine(Evaluation):
         self._grads = np.empty((0, model.layout.size), np.float32)
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
+        self._draws = False  # whether the module draws random numbers in training
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
 
@@ -114,7 +118,9 @@ class TorchEngine(Evaluation):
         files = {"model_files": self._model.files} if self._model.files else {}
         return {"numerics": self.numerics, "vmap": alone or f"{self._width} clients at once", **files}
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Compute as many minibatches at once as `fix_window` chose; the last call repeats its last minibatch."""
         if len(rows) > len(self._grads):
             self._grads = aligned(len(rows), self._model.layout.size)
@@ -123,10 +129,26 @@ class TorchEngine(Evaluation):
             for begin in range(0, len(rows), self._width):
                 end = min(begin + self._width, len(rows))
                 chosen = np.minimum(np.arange(begin, begin + self._width), end - 1)
-                found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
+                with self._drawing(keys and keys.one(begin)):
+                    found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
                 self._grads[begin:end] = found[: end - begin]
                 losses[begin:end] = its_losses[: end - begin]
         return self._grads[: len(rows)], losses
+
+    @contextmanager
+    def _drawing(self, draws: Draws | None) -> Iterator[None]:
+        """Let a module that draws draw the numbers of one gradient in a `with` block; None: as in evaluation."""
+        if not self._draws:
+            yield
+        elif draws is not None:
+            with keyed(draws, self._device.type):
+                yield
+        else:
+            self._module.eval()
+            try:
+                yield
+            finally:
+                self._module.train()
 
     def samples_changed(self) -> None:
         """Take the training samples from the data set again."""
@@ -240,15 +262,23 @@ class TorchEngine(Evaluation):
         with self._computing(ConfigError), torch.no_grad():
             for training in (False, True):
                 module.train(training)
-                self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
+                with seeded(0, self._device.type):
+                    self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
         with self._computing(ConfigError):
             check_hooks(module, model.refused)
             params = model.initial_params
-            found = self._compute([params], rows)[0]
-            if found.tobytes() != self._compute([params], rows)[0].tobytes():
-                raise model.refused("gives two gradients for one minibatch; it must compute the same every time")
+            with self._drawing(FIRST):
+                found = self._compute([params], rows)[0]
             x, y = self._x[: self._mu], self._y[: self._mu]
-            check_gradient(module, lambda: self._losses_of(module(x), y).mean(), found[0], model.refused)
+            with self._drawing(FIRST):
+                again = self._compute([params], rows)[0]
+            if found.tobytes() != again.tobytes():
+                raise model.refused(
+                    "gives two gradients for one minibatch; it must compute the same every time, but for what it draws "
+                    "from the generators of torch, np.random and random"
+                )
+            with self._drawing(FIRST):
+                check_gradient(module, lambda: self._losses_of(module(x), y).mean(), found[0], model.refused)
 
     def _try_forward(self, x: torch.Tensor, mode: str) -> None:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""
@@ -272,9 +302,9 @@ class TorchEngine(Evaluation):
                 "give that track_running_stats=False"
             )
         if random != random_states(self._device.type):
-            names = [repr(name) for name, part in module.named_modules() if "Dropout" in type(part).__name__]
-            which = f" (dropout in {', '.join(names)})" if names else ""
-            raise model.refused(f"draws random numbers in {mode}{which}; leave dropout out, or set its p to 0")
+            if mode == "evaluation":
+                raise model.refused("draws random numbers in evaluation; let it draw in training alone")
+            self._draws = True
 
     def _check_casts(self, casts: Casts) -> None:
         """Raise ConfigError if tokens are 0 because fredsim has divided them."""
@@ -286,6 +316,8 @@ class TorchEngine(Evaluation):
 
     def _why_no_vmap(self) -> str:
         """Try vmap with two orders of the clients; return why it cannot be used, or an empty text."""
+        if self._draws:
+            return "it draws random numbers"
         width, start = self._width, self._model.initial_params
         held = [start * np.float32(1 + i / 64) for i in range(width)]
         rows = np.arange(width * self._mu).reshape(width, -1) % len(self._dataset.train)

@@ -8,7 +8,7 @@ from typing import Any
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.native.model import TorchModel
-from fredsim.networks.captured import CapturedNetwork, draws_numbers, lacking_rows
+from fredsim.networks.captured import CapturedNetwork, lacking_rows
 from fredsim.networks.graph import Graph
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 
@@ -55,6 +55,4 @@ def check_fit(network: CapturedNetwork, dataset: Dataset, refused: Refusal) -> C
         raise refused(f"maps a sample to {found}; it must give logits, {wanted}")
     if lacks := lacking_rows(graph, *(part.x for part in (dataset.train, dataset.validation, dataset.test))):
         raise refused(lacks)
-    if draws_numbers(graph):
-        raise refused("draws random numbers in training (dropout); leave dropout out, or set its p to 0")
     return network

@@ -219,6 +219,12 @@ OTHERS |= {
     "vgg": FEW | {"model": {"name": "vgg", "widths": [8, 12]}, "server": SERVERS["fasgd, std"]},
     "gpt": SUMS | {"server": SERVERS["adam"]},
     "gpt, sync, clock": SUMS | {"server": SERVERS["sync"], "dispatcher": DISPATCHERS["clock"]},
+    "gpt, dropout": SUMS | {"model": SUMS["model"] | {"dropout": 0.2}, "server": SERVERS["adam"]},
+    "vgg, dropout, local steps": {
+        "model": {"name": "vgg", "widths": [8], "dropout": 0.5},
+        "iterations": 8,
+        "clients": {"count": 3, "batch_size": 3, "local_steps": 2},
+    },
 }
 OTHERS |= {f"partition {name}": {"clients": BASE["clients"] | changes} for name, changes in PARTITIONS.items()}
 #: Servers that make their clients wait.

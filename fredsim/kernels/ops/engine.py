@@ -17,6 +17,7 @@ from fredsim.kernels.ops.plan import Plan
 from fredsim.kernels.ops.program import Batch, EachItsOwn, Program
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.ops.norms import BatchNorm
 
 __all__ = ["NumbaGraphEngine"]
@@ -62,7 +63,9 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         plans = (Plan(self._graph, self._dataset.train, self._mu, 1, learn=True) for _ in range(self.threads))
         return EachItsOwn([Program(plan) for plan in plans])
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Compute the gradients of minibatches; see Engine."""
         batches = len(rows)
         if batches > len(self._grads):
@@ -71,12 +74,15 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
             self._grads = aligned(batches, stride)[:, :size]
             self._losses = aligned(batches, self._mu)
         samples, first = np.ascontiguousarray(rows, np.int64), 0
+        draws = keys if self._graph.draws else None
         if self._apart and batches >= self.threads:
             first = batches // self.threads * self.threads
-            self._each.run(self._team, held[:first], samples, self._grads, self._losses)
+            some = None if draws is None else draws.part(slice(first))
+            self._each.run(self._team, held[:first], samples, self._grads, self._losses, some)
         for b in range(first, batches):
             arena = self._program.arena
-            batch = Batch(held[b], samples[b], self._grads[b], self._losses[b], None, arena)
+            own = None if draws is None else draws.one(b)
+            batch = Batch(held[b], samples[b], self._grads[b], self._losses[b], None, arena, own)
             self._program.run(self._team, batch, self._work)
         return self._grads[:batches], self._losses[:batches]
 

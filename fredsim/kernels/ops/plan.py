@@ -61,6 +61,9 @@ class Plan(Steps):
         graph, shapes = self.graph, self.graph.shapes
         joined = find_joined(graph)
         made = [self._make(node, joined.norms.get(i)) for i, node in enumerate(graph.nodes, start=1)]
+        drawing = [i for i, node in enumerate(graph.nodes) if node.operator.draws]
+        for place, i in enumerate(drawing):
+            made[i].draws = place
         image = len(graph.sample) == 3 and any(
             kernels.images([i == 0 for i in node.inputs])[0][node.inputs.index(0)]
             for kernels, node in zip(made, graph.nodes, strict=True)
@@ -117,7 +120,8 @@ class Plan(Steps):
         number = len(self._shapes)
         self._shapes.append(shape)
         self._images.append(image)
-        self._learns.append(bool(kernels.tensors) or any(self._learns[i] for i in inputs))
+        own = any(tensor.name not in self.graph.frozen for tensor in kernels.tensors.values())
+        self._learns.append(own or any(self._learns[i] for i in inputs))
         self._places.append(Place(kernels, inputs, number))
         return number
 

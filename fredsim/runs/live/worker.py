@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
 from fredsim.runs.live.record import fingerprint
 from fredsim.runs.live.wire import pack
@@ -68,7 +69,7 @@ class LiveWorker:
         )
         sampling, streams = experiment.clients.sampling, Streams(experiment.seed)
         self._sampler = prepared.dataset.sampler(sampling, size, streams, prepared.shards)
-        self._steps = local_steps
+        self._steps, self._seed = local_steps, experiment.seed
         self._layout = layout = prepared.model.layout
         self._work = LocalWork(self._engine, layout.size, pushes, local_steps)
         self._held = self._engine.zeros(layout.size + MARGIN)[: layout.size]
@@ -103,7 +104,8 @@ class LiveWorker:
         self._engine.duplicate(params, self._held)
         rows = minibatches(self._sampler, self._steps, *(np.array([n], np.int64) for n in (ticket, client, number)))
         with np.errstate(all="ignore"):
-            (push,), losses, (finite,) = self._work([self._held], rows, [rate])
+            keys = Keys(self._seed, np.array([client]), np.array([number]))
+            (push,), losses, (finite,) = self._work([self._held], rows, [rate], keys)
         sent: NDArray[Any] = np.array(push)
         size = before = 0
         if self._compressor is not None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Pool
+from fredsim.numerics.ops.draws import Keys
 from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.simulation.plugins.local_work import LocalWork, PushKind
@@ -85,11 +86,11 @@ class Holdings(Stateful):
         return self._under_way[client].timestamp
 
     def compute_pushes(
-        self, clients: Sequence[int], rows: NDArray[np.int64]
+        self, clients: Sequence[int], rows: NDArray[np.int64], keys: Keys
     ) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what B different clients push, their samples' losses, and whether all was finite; see LocalWork."""
         held = [self._under_way[client].params for client in clients]
-        return self._work(held, rows, [self.rate(client) for client in clients] if self._rates else ())
+        return self._work(held, rows, [self.rate(client) for client in clients] if self._rates else (), keys)
 
     def params(self, client: int) -> Array:
         """Return the parameters (P,) that the task under way started from; MARGIN floats behind them are readable."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.ops.draws import Keys
 from fredsim.plugins.states import Stateful
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.outbox import PendingPush
@@ -31,12 +32,15 @@ class Pushes(Stateful):
     def begin(self, client: int) -> None:
         """Note that a client begins a task from what it holds."""
 
-    def compute(self, clients: Sequence[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, Sequence[bool]]:
+    def compute(
+        self, clients: Sequence[int], rows: NDArray[np.int64], keys: Keys
+    ) -> tuple[Sequence[Array], Array, Sequence[bool]]:
         """Return what B different clients push (P,), their samples' losses (B, k·µ), and whether all was finite.
 
-        `rows` (B, k, µ) are the samples of their k local steps. The next call may overwrite what is returned.
+        `rows` (B, k, µ) are the samples of their k local steps; `keys` have the numbers of their tasks. The next call
+        may overwrite what is returned.
         """
-        return self._holdings.compute_pushes(clients, rows)
+        return self._holdings.compute_pushes(clients, rows, keys)
 
 
 class EventObserver:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order, Timeline
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.pushes import EventObserver, Pushes
@@ -170,7 +171,9 @@ class LivePushes(Pushes):
         self.tickets += 1
         self._dispatcher.crew.begin(task)
 
-    def compute(self, clients: Sequence[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, Sequence[bool]]:
+    def compute(
+        self, clients: Sequence[int], rows: NDArray[np.int64], keys: Keys
+    ) -> tuple[Sequence[Array], Array, Sequence[bool]]:
         """Return the result that has arrived, of one client."""
         done = self._dispatcher.last
         assert done is not None

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
+from fredsim.numerics.ops.draws import Keys
 from fredsim.plugins.states import Stateful
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.outbox import Message, Outbox, PendingPush
@@ -140,7 +141,7 @@ class Snapshots(Simulation):
             return
         given_up = [False] * len(schedule) if schedule.given_up is None else (schedule.given_up > 0).tolist()
         if (probe := self._parts.probe) is not None and probe.due(self.iteration) and not given_up[0]:
-            self._measure(probe, int(schedule.client[0]), self._rows(schedule.first(1))[0, 0])
+            self._measure(probe, schedule.first(1))
         clients = schedule.client.tolist()
         times, found = [0] * len(clients) if schedule.time is None else schedule.time.tolist(), []
         if self._sends_early:
@@ -149,7 +150,8 @@ class Snapshots(Simulation):
                 return
             found = [self._arrive(clients[0], self._outbox.under_way.pop(clients[0]))]
         else:
-            pushes, losses, finite = self._compute(clients, self._rows(schedule))
+            keys = self._keys(schedule.client, schedule.number)
+            pushes, losses, finite = self._compute(clients, self._rows(schedule), keys)
             sent = self._sent(schedule).tolist()
             for i, client in enumerate(clients):
                 if not finite[i] and not given_up[i]:
@@ -169,17 +171,20 @@ class Snapshots(Simulation):
             self._record_rows_before(time)
             self.time = self.time if self._goal_reached else time
 
-    def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, Sequence[bool]]:
+    def _compute(
+        self, clients: list[int], rows: NDArray[np.int64], keys: Keys
+    ) -> tuple[Sequence[Array], Array, Sequence[bool]]:
         """Return what clients push, their samples' losses, and if all was finite, as Pushes.compute does."""
-        pushes, losses, finite = self._pushes.compute(clients, rows)
+        pushes, losses, finite = self._pushes.compute(clients, rows, keys)
         if self._observer is not None:
             self._observer.computed(clients, rows)
         return pushes, losses.copy(), finite  # the recorder keeps losses, and the engine reuses its arrays
 
     def _send_early(self, client: int, number: int, sent: int) -> int:
         """Compute a client's push and send it, before it arrives; return its bytes, 0 if it is dropped."""
-        rows = self._minibatches(np.array([sent]), np.array([client]), np.array([number]))
-        (push,), (losses,), (finite,) = self._compute([client], rows)
+        of, numbers = np.array([client]), np.array([number])
+        rows = self._minibatches(np.array([sent]), of, numbers)
+        (push,), (losses,), (finite,) = self._compute([client], rows, self._keys(of, numbers))
         if not finite:
             raise Diverged(self.iteration)
         message = self._send(client, push, sent)
@@ -223,10 +228,16 @@ class Snapshots(Simulation):
         """Return the samples (B, k, µ) of the k local steps of B tasks; see fredsim.simulation.plugins.local_work."""
         return minibatches(self._sampler, self._protocol.local_steps, sent, clients, numbers)
 
-    def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
-        """Let the probe measure the next arrival; `rows` (µ,) is its first minibatch."""
+    def _keys(self, clients: Integers, numbers: Integers) -> Keys:
+        """Return the keys of the random numbers of clients' tasks."""
+        return Keys(self._parts.streams.seed, clients, numbers)
+
+    def _measure(self, probe: Probe, schedule: Schedule) -> None:
+        """Let the probe measure the next arrival, the only one of `schedule`."""
         begin, kernels = time.perf_counter(), self._engine.seconds
-        probe.measure(self.iteration, client, rows, self._holdings, self._server, self._engine)
+        client, rows = int(schedule.client[0]), self._rows(schedule)[0, 0]
+        keys = self._keys(schedule.client, schedule.number).step(0, self._protocol.local_steps)
+        probe.measure(self.iteration, client, rows, keys, self._holdings, self._server, self._engine)
         self._seconds_before += self._engine.seconds - kernels
         probe.seconds += time.perf_counter() - begin
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Engine
 from fredsim.data.sampling import Sampler
 from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
 __all__ = ["LocalWork", "PushKind", "minibatches"]
@@ -66,16 +67,16 @@ class LocalWork:
         self._buffers: list[list[Array]] = []  # for each client that takes steps: parameters, then the rule's sum
 
     def __call__(
-        self, held: Sequence[Array], rows: Integers, rates: Sequence[float]
+        self, held: Sequence[Array], rows: Integers, rates: Sequence[float], keys: Keys
     ) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what B different clients push, (P,) each, their samples' losses (B, k·µ), and if they stayed finite.
 
         `held` are the parameters that each client starts from, (P,), with MARGIN readable floats behind them; `rows`
         (B, k, µ) are the minibatches of k local steps; `rates` are the learning rates of each client's steps, not used
-        if it takes none. The next call overwrites the returned arrays.
+        if it takes none; `keys` have the numbers of the clients' tasks. The next call overwrites the returned arrays.
         """
         if self._step is None:
-            gradients, first_losses = self._engine.gradients(held, rows[:, 0])
+            gradients, first_losses = self._engine.gradients(held, rows[:, 0], keys)
             return cast(Sequence[Array], gradients), first_losses, [True] * len(held)
         while len(self._buffers) < len(held):
             theta = self._engine.zeros(self._size + MARGIN)[: self._size]
@@ -87,7 +88,8 @@ class LocalWork:
             for total in sums:
                 total[...] = 0.0
         for number in range(rows.shape[1]):
-            grads, step_losses = self._engine.gradients([theta for theta, *_ in buffers], rows[:, number])
+            thetas, own = [theta for theta, *_ in buffers], keys.step(number, rows.shape[1])
+            grads, step_losses = self._engine.gradients(thetas, rows[:, number], own)
             losses.append(step_losses.copy())
             for b, arrays in enumerate(buffers):
                 finite[b] &= self._step(*arrays, grads[b], 0, self._size, np.float32(rates[b]))
