@@ -16,10 +16,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fredsim.data.on_demand import MOST_IN_MEMORY, Reader, blocks_of_rows
+from fredsim.data.on_demand import MOST_IN_MEMORY, Reader
 from fredsim.errors import DataError, one_line
 from fredsim.system.files import content_digest, open_regular
-from fredsim.system.memory import format_bytes, machine_memory
+from fredsim.system.memory import format_bytes
 
 __all__ = ["NpyReader", "digest_of_folder", "is_small", "open_arrays", "read_arrays_of"]
 
@@ -149,7 +149,7 @@ class NpyReader(Reader):
         """Take files of as many rows each."""
         self._x, self._y = x, y
         tokens = x.dtype.kind in "iu" and y.dtype.kind in "iu" and len(x.shape) == 2 and y.shape == x.shape
-        self.count, self.shape = len(x), tuple(x.shape[1:])
+        self.name, self.count, self.shape = str(x.path), len(x), tuple(x.shape[1:])
         self.dtype, self.target = np.dtype(np.int32 if tokens else np.float32), tuple(y.shape[1:])
         kinds = {"i": np.int32 if tokens else np.int64, "u": np.int32 if tokens else np.int64, "b": np.int64}
         self.target_dtype = np.dtype(kinds.get(y.dtype.kind, np.float32))
@@ -172,20 +172,3 @@ class NpyReader(Reader):
         """Read rows of the targets' file."""
         found: NDArray[Any] = self._y.rows(numbers).astype(self.target_dtype)
         return found
-
-    def range_of_tokens(self, *, targets: bool) -> tuple[int, int]:
-        """Return the lowest and the highest integer in a file; (0, −1) without rows."""
-        file, least, most = self._y if targets else self._x, 0, -1
-        for number, rows in enumerate(blocks_of_rows(len(file), file.row_bytes)):
-            block = file.rows(np.arange(rows.start, rows.stop))
-            low, high = int(block.min()), int(block.max())
-            least, most = (low, high) if number == 0 else (min(least, low), max(most, high))
-        return least, most
-
-    def all_targets(self) -> NDArray[Any]:
-        """Return all targets. Raises DataError if they do not fit into memory."""
-        size = len(self._y) * math.prod(self.target) * self.target_dtype.itemsize
-        if size > (most := machine_memory()):
-            takes = f"its targets take {format_bytes(size)}, and this machine has {format_bytes(most)} of memory"
-            raise DataError(f"{self._y.path}: {takes}; save fewer rows")
-        return self.targets(np.arange(len(self._y)))

@@ -42,8 +42,8 @@ class Prepared:
 
     @property
     def model_files(self) -> dict[str, str]:
-        """The SHA-256 of the files that a PyTorch module is built from, by name; {} for other models."""
-        return dict(self.model.files)
+        """The SHA-256 of the files that a PyTorch module, or a user's class of data, is made from, by name."""
+        return dict(self.dataset.files) | dict(self.model.files)
 
 
 @memory_errors()
@@ -76,8 +76,9 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
 
 
 def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
-    """Return the SHA-256 of the files that a PyTorch module is built from now, by name; raise as `prepare` does."""
-    return prepare(experiment, root).model_files if experiment.model.user_code else {}
+    """Return the SHA-256 of the files that a user's module or data are made from now; raise as `prepare` does."""
+    own = experiment.model.user_code or experiment.data.user_code
+    return prepare(experiment, root).model_files if own else {}
 
 
 def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:
