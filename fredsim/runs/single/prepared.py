@@ -77,7 +77,7 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
 
 def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
     """Return the SHA-256 of the files that a PyTorch module is built from now, by name; raise as `prepare` does."""
-    return prepare(experiment, root).model_files if experiment.model.user_code else {}
+    return prepare(experiment, root).model_files if experiment.model.has_files else {}
 
 
 def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:
