@@ -76,8 +76,8 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
 
 
 def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
-    """Return the SHA-256 of the files that a user's module or data are made from now; raise as `prepare` does."""
-    own = experiment.model.user_code or experiment.data.user_code
+    """Return the SHA-256 of the files that a model or data are made from now, by name; raise as `prepare` does."""
+    own = experiment.model.has_files or experiment.data.user_code
     return prepare(experiment, root).model_files if own else {}
 
 

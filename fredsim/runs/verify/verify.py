@@ -229,7 +229,7 @@ def identity_of(result: Result, root: str | os.PathLike[str] | None = None) -> d
     """Return the identity that a run's checkpoints must have for this code to continue from them as the run did."""
     experiment, summary = recorded_experiment(result), result.summary
     code, files = user_code_digests(experiment.plain()), dict[str, str]()
-    if experiment.model.user_code:
+    if experiment.model.has_files:
         model = prepare(experiment, root).model
         code, files = code | dict(model.code), dict(model.files)
     return identity_of_run(experiment, summary["backend"], summary["path"], code, files)
