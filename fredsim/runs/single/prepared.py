@@ -23,7 +23,7 @@ from fredsim.runs.single.sizes import check_sizes
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors
 
-__all__ = ["Prepared", "assign_shards", "check_data", "model_files", "prepare"]
+__all__ = ["Prepared", "assign_shards", "check_data", "made_of_files", "model_files", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,14 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset))
 
 
+def made_of_files(experiment: Experiment) -> bool:
+    """Return whether its model or data may be made from files that only its preparation names."""
+    return experiment.model.has_files or experiment.data.user_code
+
+
 def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
     """Return the SHA-256 of the files that a model or data are made from now, by name; raise as `prepare` does."""
-    own = experiment.model.has_files or experiment.data.user_code
-    return prepare(experiment, root).model_files if own else {}
+    return prepare(experiment, root).model_files if made_of_files(experiment) else {}
 
 
 def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:
