@@ -63,7 +63,7 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     model = experiment.model.network(dataset, experiment.seed)
     batches, steps = len(dataset.train) // experiment.clients.batch_size, 1
     if experiment.epochs or experiment.evaluation.unit == "epochs":
-        steps = local_steps or make_server(experiment)[1].local_steps
+        steps = local_steps or _steps_of_epochs(experiment)
     iterations = -(-experiment.epochs * batches // steps) if experiment.epochs else experiment.iterations
     if iterations is not None and iterations >= 2**32:
         raise ConfigError(f"epochs is {experiment.epochs}; that is {iterations:,} iterations, and 2³² are too many")
@@ -78,6 +78,15 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
 def made_of_files(experiment: Experiment) -> bool:
     """Return whether its model or data may be made from files that only its preparation names."""
     return experiment.model.has_files or experiment.data.user_code
+
+
+def _steps_of_epochs(experiment: Experiment) -> int:
+    """Return how many local steps clients take. Raises ConfigError if they differ, so that an epoch has no length."""
+    work = make_server(experiment)[1].work
+    if work.varied is not None:
+        key = f"epochs is {experiment.epochs}" if experiment.epochs else "evaluation.unit is epochs"
+        raise ConfigError(f"{key}; clients.local_steps differ, so that iterations are no passes: give iterations")
+    return work.steps
 
 
 def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
