@@ -46,7 +46,9 @@ class PartlyTrained:
             self._whole.append(room)
         return self._graph.fill(self._whole[number], params)
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Compute the gradients of minibatches; see Engine."""
         whole = [self._filled(number, params) for number, params in enumerate(held)]
         found, losses = self._engine.gradients(whole, rows, keys)

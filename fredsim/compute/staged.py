@@ -118,13 +118,30 @@ class Staged:
         name: Any = "whole" if part == "train" else part
         if not split.on_demand or not len(split):
             return self._engine.outcomes(params, name)
-        found = []
+        found = [
+            [one.copy() for one in self._engine.outcomes(params, block)] for _, block in self._staged_blocks(split)
+        ]
+        losses, wrong = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return losses, wrong
+
+    def outputs(self, params: Any, part: Part) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Yield the network's outputs for a part in blocks: which samples, and float32 (n, …); see Engine."""
+        split: Split = getattr(self._dataset, part)
+        name: Any = "whole" if part == "train" else part
+        engine: Any = self._engine
+        if not split.on_demand or not len(split):
+            yield from engine.outputs(params, name)
+            return
+        for begin, block in self._staged_blocks(split):
+            for rows, output in engine.outputs(params, block):
+                yield slice(begin + rows.start, begin + min(rows.stop, len(split) - begin)), output
+
+    def _staged_blocks(self, split: Split) -> Iterator[tuple[int, Any]]:
+        """Yield where blocks of samples begin, each with the name of the part that it is now."""
         for rows in self._blocks(len(split)):
             name = self._window.block(*split.rows(rows))
             self._engine.samples_changed()
-            found.append([one.copy() for one in self._engine.outcomes(params, name)])
-        losses, wrong = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        return losses, wrong
+            yield rows.start, name
 
     def _blocks(self, count: int) -> Iterator[slice]:
         """Yield slices of samples that are evaluated together, as they would be if all were in memory."""

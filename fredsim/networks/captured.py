@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.networks.graph import Graph
 from fredsim.networks.given import GivenNetwork
+from fredsim.networks.graph import Graph
 from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.views import Permute, Reshape, Slice
 from fredsim.system.tensor_files import parse_tensors
