@@ -53,7 +53,7 @@ class Sentences(Blobs):
 
     shape = (6,)
     dtype = "int32"
-    classes = 11
+    classes = 10
 
     def rows(self, part, numbers):
         text = np.arange(200) ** 2 % 11

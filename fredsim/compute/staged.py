@@ -47,8 +47,9 @@ class Window(Dataset):
         bounds = (int(train.x.min()), int(train.x.max())) if train.x.dtype.kind in "iu" else None
         split = replace(train, x=x, y=y, bounds=bounds)
         nothing = replace(split, x=x[:0], y=y[:0])
-        whole, *others = (nothing if one.on_demand else one for one in (train, dataset.validation, dataset.test))
-        found = cls(split, *others, dataset.classes, dataset.shape, dataset.unused, dataset.ignored)
+        parts = (train, dataset.validation, dataset.test)
+        whole, validation, test = (nothing if one.on_demand else one for one in parts)
+        found = cls(split, validation, test, dataset.classes, dataset.shape, dataset.unused, dataset.ignored)
         found.__dict__["whole"] = whole
         return found
 
@@ -83,9 +84,9 @@ class Staged:
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
         """Choose as the engine does; but where that changes no bit, no more minibatches than there is room for."""
-        width = self._engine.fix_window(wanted, clients, nbytes)
+        width: int = self._engine.fix_window(wanted, clients, nbytes)
         if self._engine.numerics == "portable":
-            return min(width, self._most)
+            return int(min(width, self._most))
         self._most = max(width, self._most // width * width)  # whole windows, as a window's bits depend on its width
         self._window.replace_train(Window.of(self._dataset, self._mu, self._most))
         return width

@@ -227,7 +227,7 @@ class OwnData(DataRead):
             raise DataError(f"{self.name}: the {what}; put the files back, or change the key")
         data = load_own(self.name, self.hyper, self.train, self.validation)
         data = data if self.scale is None else unscaled(data)
-        return data if self.augment is None else self.augment.of(data, seed)
+        return data if self.augment is None else self.augment.of(data)
 
 
 class Text(DataRead):

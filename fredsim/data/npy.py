@@ -87,7 +87,7 @@ class NpyFile:
         out = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         if not out.size:
             return out
-        flat = memoryview(out.reshape(-1).view(np.uint8))
+        flat = out.reshape(-1).view(np.uint8).data
         ends = [*(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
         begin = 0
         for end in ends:
