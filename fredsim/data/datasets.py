@@ -115,7 +115,7 @@ class Dataset:
     @property
     def staged(self) -> bool:
         """Whether what a gradient is computed from is not simply rows of `train`."""
-        return self.augment is not None or self.train.on_demand
+        return bool(self.augment is not None or self.train.on_demand)
 
     @property
     def sequences(self) -> bool:

@@ -54,7 +54,9 @@ def of_readers(
     """
     first, test = readers["train"], readers.get("test")
     kept = all(isinstance(reader, InMemory) for reader in readers.values())
-    ignored, unused, y = None, (), dict[str, NDArray[Any] | None]()
+    ignored: int | None = None
+    unused: tuple[int, ...] = ()
+    y: dict[str, NDArray[Any] | None] = {}
     if first.target:
         classes, ignored = _tokens(path, readers, classes)
         y = {part: _targets(reader) for part, reader in readers.items()}
@@ -65,16 +67,15 @@ def of_readers(
         reader.bounds = (0, classes - 1) if first.dtype == np.int32 else None
     train, validation = rows
     last = readers.get("validation")
-    splits = [
+    parts = (
         _split(first, y.get("train"), 0, train),
         _split(first, y.get("train"), first.count - validation, first.count)
         if last is None
         else _split(last, y.get("validation"), 0, validation),
         _split(first, y.get("train"), 0, 0) if test is None else _split(test, y.get("test"), 0, test.count),
-    ]
-    said = f"{identity} {train} {validation}"
-    fingerprint = "" if kept else hashlib.sha256(said.encode()).hexdigest()
-    return Dataset(*splits, classes, first.shape, unused, ignored, fingerprint=fingerprint)
+    )
+    fingerprint = "" if kept else hashlib.sha256(f"{identity} {train} {validation}".encode()).hexdigest()
+    return Dataset(*parts, classes, first.shape, unused, ignored, fingerprint=fingerprint)
 
 
 def _tokens(path: str, readers: dict[str, Reader], classes: int | None) -> tuple[int, int | None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,12 @@ class NpyFile:
         """Open the file, and check its header. Raises DataError if it is damaged, or no array of numbers."""
         self.path = path
         try:
-            self._file = open_regular(path, follow=True)
-            reading = npy.read_array_header_1_0 if npy.read_magic(self._file) == (1, 0) else npy.read_array_header_2_0
-            self.shape, by_column, self.dtype = reading(self._file)
-            self._begin = self._file.tell()
+            with open_regular(path, follow=True) as file:
+                reading = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
+                self.shape, by_column, self.dtype = reading(file)
+                self._begin = file.tell()
+                self._descriptor = os.dup(file.fileno())
+            weakref.finalize(self, os.close, self._descriptor)
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror or error}); {REMEDY}") from None
         except Exception as error:  # NumPy's reader of headers raises exceptions of various types
@@ -70,7 +73,7 @@ class NpyFile:
         return int(self.shape[0])
 
     def _present_state(self) -> tuple[int, int]:
-        found = os.fstat(self._file.fileno())
+        found = os.fstat(self._descriptor)
         return found.st_size, found.st_mtime_ns
 
     def check(self) -> None:
@@ -84,7 +87,7 @@ class NpyFile:
         out = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         if not out.size:
             return out
-        flat = memoryview(out.reshape(-1).view(np.uint8))
+        flat = out.reshape(-1).view(np.uint8).data
         ends = [*(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
         begin = 0
         for end in ends:
@@ -98,10 +101,11 @@ class NpyFile:
         while done < len(into):
             try:
                 if hasattr(os, "preadv"):  # it moves no position, which forked processes share
-                    count = os.preadv(self._file.fileno(), [into[done:]], place + done)
+                    count = os.preadv(self._descriptor, [into[done:]], place + done)
                 else:
-                    self._file.seek(place + done)
-                    count = self._file.readinto(into[done:])  # type: ignore[attr-defined]
+                    os.lseek(self._descriptor, place + done, os.SEEK_SET)
+                    found = os.read(self._descriptor, len(into) - done)
+                    into[done : done + len(found)], count = found, len(found)
             except OSError as error:
                 raise DataError(f"{self.path}: cannot be read ({error.strerror or error}); {REMEDY}") from None
             if not count:

@@ -144,6 +144,9 @@ class OnDemand:
         """The bytes of a value."""
         return self.dtype.itemsize
 
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError("rows are read by slices and arrays of their numbers")
+
     def __getitem__(self, rows: slice | Integers) -> NDArray[Any]:
         return self.rows_with_targets(rows)[0] if self._samples else self.reader.targets(self._numbers(rows))
 
