@@ -92,6 +92,7 @@ class TorchEngine(Evaluation):
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
         self._draws = False  # whether the module draws random numbers in training
+        self._in_place = False  # whether gradients are computed with the module's own parameters
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
 
@@ -246,9 +247,36 @@ class TorchEngine(Evaluation):
         """Return the mean gradients (B, P) and the losses (B, µ) of minibatches, computed at once."""
         samples = torch.from_numpy(rows if len(held) > 1 else rows[0]).to(self._device)
         gradient = vmap(self._gradient) if len(held) > 1 else self._gradient
+        if self._in_place:
+            gradient = self._gradient_in_place
         found, losses = gradient(self._tensors(held), self._x[samples], self._y[samples])
         flat = torch.cat([part.reshape(len(held), -1) for part in found.values()], dim=1)
         return flat.cpu().numpy(), losses.reshape(len(held), -1).cpu().numpy()
+
+    def _gradient_in_place(self, tensors: Tensors, x: torch.Tensor, y: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
+        """Return the gradient and the losses of a minibatch, computed with the module's own parameters by autograd.
+
+        What is computed again on the way back, by torch.utils.checkpoint, has these parameters, too.
+        """
+        named = {name: value for name, value in self._module.named_parameters() if name in tensors}
+        with torch.no_grad():
+            for name, value in named.items():
+                value.copy_(tensors[name])
+        losses = self._losses_of(self._called(lambda: self._module(x)), y)
+        found = torch.autograd.grad(losses.mean(), list(named.values()), allow_unused=True, materialize_grads=True)
+        return dict(zip(named, found, strict=True)), losses.detach()
+
+    def _try_gradient(self, rows: NDArray[np.int64]) -> Array:
+        """Return a gradient at the initial parameters; note if torch.func cannot compute it, but autograd can."""
+        with self._drawing(FIRST):
+            try:
+                return self._compute([self._model.initial_params], rows)[0]
+            except RuntimeError as error:
+                if "saved tensor hooks" not in str(error):  # as torch.utils.checkpoint has
+                    raise
+                self._in_place = True
+        with self._drawing(FIRST):
+            return self._compute([self._model.initial_params], rows)[0]
 
     @contextmanager
     def _computing(self, kind: type[FredsimError]) -> Iterator[None]:
@@ -274,12 +302,8 @@ class TorchEngine(Evaluation):
                     self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
         with self._computing(ConfigError):
             check_hooks(module, model.refused)
-            params = model.initial_params
-            with self._drawing(FIRST):
-                found = self._compute([params], rows)[0]
-            with self._drawing(FIRST):
-                again = self._compute([params], rows)[0]
-            if found.tobytes() != again.tobytes():
+            found = self._try_gradient(rows)
+            if found.tobytes() != self._try_gradient(rows).tobytes():
                 raise model.refused(
                     "gives two gradients for one minibatch; it must compute the same every time, but for what it draws "
                     "from the generators of torch, np.random and random"
@@ -335,6 +359,8 @@ class TorchEngine(Evaluation):
         """Try vmap with two orders of the clients; return why it cannot be used, or an empty text."""
         if self._draws:
             return "it draws random numbers"
+        if self._in_place:
+            return "it computes parts again on the way back"
         width, start = self._width, self._model.initial_params
         held = [start * np.float32(1 + i / 64) for i in range(width)]
         rows = np.arange(width * self._mu).reshape(width, -1) % len(self._dataset.train)
