@@ -47,10 +47,9 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
             for split in (dataset.validation, dataset.test)
             for count in {min(len(split), self._block), len(split) % self._block} - {0}
         }
-        #: The memory of whatever the engine computes at the moment.
-        self._arena = aligned(
-            max(plan.place_buffers() for plan in (learning, *evaluating.values())) + LINE, dtype=np.uint8
-        )
+        # What the engine computes at the moment has the whole arena.
+        most = max(plan.place_buffers() for plan in (learning, *evaluating.values()))
+        self._arena = aligned(most + LINE, dtype=np.uint8)
         # Compile, or load from the cache, now, so that it is not counted in the run's time.
         self._program = Program(learning, self._arena)
         self._evaluations = {key: Program(plan, self._arena) for key, plan in evaluating.items()}
