@@ -118,9 +118,11 @@ def surroundings_kept() -> Iterator[None]:
             os.environ.update(environment)
 
 
-def do_apart(task: ProcessTask, observer: Observer, stop: Callable[[], bool]) -> Exception | None:
-    """Do a task in a process of its own; return why it failed, or None."""
-    process, ended = new_process(), threading.Event()
+def do_apart(
+    task: ProcessTask, observer: Observer, stop: Callable[[], bool], process: Process | None = None
+) -> Exception | None:
+    """Do a task in a process of its own, or in this new one; return why it failed, or None."""
+    process, ended = process or new_process(), threading.Event()
 
     def watch() -> None:
         while not ended.wait(POLL_SECONDS):
