@@ -123,7 +123,8 @@ def requirements(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     inner = {name: requirements(one, definitions) for name, one in schema.get("properties", {}).items()}
     if inner := {name: one for name, one in inner.items() if one}:
         found["properties"] = inner
-    every, nameless = [], []
+    every: list[Schema] = []
+    nameless: list[Schema] = []
     for branch in [*schema.get("anyOf", []), *schema.get("oneOf", [])]:
         resolved, wanted = _resolved(branch, definitions), requirements(branch, definitions)
         const = _const(resolved)
