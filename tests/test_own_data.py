@@ -344,6 +344,32 @@ def test_a_received_folder_runs_no_class(
     assert command("verify", result.folder, "--allow-code")[0] == 0
 
 
+MODULE = """
+import torch
+
+
+def small(classes, shape):
+    return torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(108, classes))
+"""
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_pytorch_computes_from_rows_on_demand(simulate: Run) -> None:
+    pytest.importorskip("torch")
+    Path("torch_sets.py").write_text(MODULE)
+    save_digits("digits")
+    np.savez("digits.npz", **{path.stem: np.load(path) for path in Path("digits").iterdir()})
+    model = {"name": "torch:torch_sets:small", "numerics": "native"}
+    on_demand, inside = (
+        simulate(changes(name, augment={"flip": True, "crop": 1}) | {"model": model, "threads": 1})
+        for name in ("npy:digits", "npz:digits.npz")
+    )
+    assert on_demand.summary["numerics"] == "native"
+    assert bits(on_demand) == bits(inside)
+    plain = simulate(changes("npz:digits.npz") | {"model": model, "threads": 1})
+    assert plain.summary["digest"] != inside.summary["digest"]
+
+
 TORCH_WRONG = [
     ("Lying", "rows('train', …) failed for the rows 0, 499 of 500 (IndexError"),
     ("Singles", "item 0 of train is a Tensor; it must be a pair"),
