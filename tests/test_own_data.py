@@ -21,6 +21,7 @@ from fredsim.errors import DataError
 from fredsim.plugins.modules import look_in
 from fredsim.runs.folder.results import Result
 from fredsim.system.memory import peak_memory, reset_peak_memory
+from tests.conftest import needs_cuda
 from tests.own_data import SETS, TORCH
 
 Run = Callable[..., Result]
@@ -138,6 +139,14 @@ def test_the_digest_of_a_folder_is_what_sha256sum_prints() -> None:
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(Path("digits").iterdir())
     ]
     assert npy.digest_of_folder("digits") == hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@needs_cuda
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_a_device_gets_rows_on_demand(simulate: Run) -> None:
+    save_digits("digits")
+    expected = simulate(changes("npy:digits"))
+    assert bits(simulate(changes("npy:digits") | {"backend": "cuda"})) == bits(expected)
 
 
 def damaged(what: str) -> None:
@@ -349,7 +358,8 @@ import torch
 
 
 def small(classes, shape):
-    return torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(108, classes))
+    layers = [torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(108, classes)]
+    return torch.nn.Sequential(*layers)
 """
 
 
