@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,19 +12,21 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from fredsim.config.choices import Init
+from fredsim.config.choices import Init, InitialFile, Trainable
 from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
 from fredsim.config.sections import PluginChoice
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError, OutputError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
-from fredsim.native.model import TorchModel, data_arguments, find_factory
+from fredsim.native.model import TorchModel, TorchOptions, data_arguments, find_factory
 from fredsim.native.portable import captured, check_fit
 from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE, CapturedNetwork
+from fredsim.networks.given import given_network
 from fredsim.networks.linear import Linear
 from fredsim.networks.mlp import Mlp
 from fredsim.networks.network import MeasuredBy, Network, Numerics
+from fredsim.numerics.streams import Streams
 from fredsim.system.files import read_bytes
 
 __all__ = [
@@ -90,6 +93,11 @@ class NetworkChoice(HyperParameters):
     sized_by: ClassVar[str] = ""
 
     @property
+    def has_files(self) -> bool:
+        """Whether its network may be made from files."""
+        return self.user_code or getattr(self, "initial", None) is not None
+
+    @property
     def native(self) -> bool:
         """Whether the bits may be those of a library, which depend on the machine, on `threads` and on `window`."""
         return False
@@ -116,6 +124,7 @@ class MlpChoice(NetworkChoice):
 
     wants_small_samples = True
     sized_by = "hidden"
+    added = ("initial", "trainable")
 
     name: Literal["mlp"] = "mlp"
     hidden: list[PositiveInt] = Field(default_factory=lambda: [200], examples=[[64, 32]])
@@ -123,6 +132,12 @@ class MlpChoice(NetworkChoice):
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = "he"
     """The initial weights: `he`, `glorot`, `zeros`, `normal`, or `{name: normal, std: 0.1}`, with biases of 0; or
     `torch`: weights and biases as in PyTorch's Linear, uniform between ±1/√inputs."""
+    initial: InitialFile | None = None
+    """A file of weights, .safetensors, to start from in place of `init`: all tensors by their names; its SHA-256 is
+    recorded."""
+    trainable: Trainable | None = None
+    """The tensors that are trained, by patterns of their names such as "head.*", or a list of these; null: all. The
+    others stay as they are, and are neither pushed nor fetched."""
 
     @field_validator("name", mode="before")
     @classmethod
@@ -133,13 +148,14 @@ class MlpChoice(NetworkChoice):
             raise ValueError(f"is {name!r}; it must be {known}")
         return name
 
-    def network(self, dataset: Dataset, seed: int) -> Mlp:
+    def network(self, dataset: Dataset, seed: int) -> Network:
         """Return it, of the data set's inputs and classes."""
         if dataset.sequences:
             remedy = "give model: {name: gpt}, or a PyTorch module"
             raise ConfigError(f"model.name is mlp; the data are sequences, with a label a token: {remedy}")
         init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
-        return Mlp((dataset.inputs, *self.hidden, dataset.classes), init, std)
+        found = Mlp((dataset.inputs, *self.hidden, dataset.classes), init, std)
+        return given_network(found, seed, self.initial, self.trainable)
 
 
 class First(HyperParameters):
@@ -172,7 +188,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
     """A user's PyTorch module, torch:package.module:factory; other keys are keyword arguments of the factory."""
 
     user_code = True
-    added = ("numerics",)
+    added = ("numerics", "init", "initial", "trainable", "precision")
 
     device: Literal["cpu", "cuda"] = "cpu"
     """The device that PyTorch computes on, with `numerics: native`."""
@@ -180,6 +196,17 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
     """`portable`: fredsim computes the module's operators itself, with the same bits everywhere, on any backend;
     `native`: PyTorch computes the module, with bits that hold on one machine; null: portable if all of its operators
     are known and `device` is cpu, else native, and a note says which (docs/models.md)."""
+    init: Annotated[Init | Normal | None, Field(examples=["he"])] = None
+    """With `numerics: portable`, the initial weights, drawn by fredsim: `he`, `glorot`, `torch`, `zeros`, `normal` or
+    `{name: normal, std: 0.1}`; null: what PyTorch draws when the factory builds the module."""
+    initial: InitialFile | None = None
+    """A file of weights, .safetensors, that is loaded into the module: all parameters by their names, and buffers if it
+    has them; its SHA-256 is recorded."""
+    trainable: Trainable | None = None
+    """The parameters that are trained, by patterns of their names such as "head.*", or a list of these; null: those
+    with `requires_grad`. The others stay as they are, and are neither pushed nor fetched."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """`bfloat16`: PyTorch computes under `torch.autocast`, with parameters and gradients of float32 (native alone)."""
 
     _recorded: Recorded | None = PrivateAttr(None)
 
@@ -198,6 +225,22 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
             )
         return self
 
+    @model_validator(mode="after")
+    def check_start(self) -> Self:
+        """Refuse what contradicts: two beginnings, draws of fredsim's for PyTorch, and bfloat16 without it."""
+        by_pytorch = self.numerics == "native" or self.device != "cpu" or self.precision != "float32"
+        if self.init is not None and self.initial is not None:
+            raise ValueError("init and initial are both given; a network starts from one of them: leave the other out")
+        if self.init is not None and by_pytorch:
+            raise ValueError(
+                "init is given, which needs numerics: portable; leave it out, and PyTorch draws the weights"
+            )
+        if self.precision != "float32" and self.numerics == "portable":
+            raise ValueError(
+                f"precision is {self.precision}; with numerics: portable all is float32: give numerics: native"
+            )
+        return self
+
     @property
     def native(self) -> bool:
         """Whether PyTorch may compute it: what `numerics: null` takes is known when the module is built."""
@@ -208,14 +251,21 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         if self._recorded and self._recorded.numerics == "portable":
             return check_fit(self._recorded.network(), dataset, self._refused)
         shape = dataset.shape or (dataset.inputs,)
-        model = TorchModel(self.name, self.hyper, self.device, shape, dataset.classes, seed)
-        if self.numerics == "native" or self.device != "cpu" or self._recorded:
+        options = TorchOptions(self.initial, self.trainable, self.precision)
+        model = TorchModel(self.name, self.hyper, self.device, shape, dataset.classes, seed, options)
+        if self.numerics == "native" or self.device != "cpu" or self._recorded or self.precision != "float32":
             return model
         try:
-            return check_fit(captured(model, dataset, chosen=self.numerics is not None), dataset, self._refused)
+            found = captured(model, dataset, chosen=self.numerics is not None)
+            if self.init is not None:
+                init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
+                found = found.drawn(Streams(seed), init, std)
+            return check_fit(found, dataset, self._refused)
         except ConfigError as error:
             if self.numerics == "portable":
                 raise
+            if self.init is not None:
+                raise ConfigError(f"model.init is given, which PyTorch's own modules do not take: {error}") from error
             model.why_native = str(error)
             return model
 
@@ -224,7 +274,12 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         if self._recorded and self._recorded.numerics == "portable":
             return []
         found = find_factory(self.name)
-        return argument_problems(found, self.hyper, data_arguments(found))
+        problems = argument_problems(found, self.hyper, data_arguments(found))
+        for key in set(self.added) - {"numerics"}:
+            if key in self.model_fields_set and key in inspect.signature(found).parameters:
+                what = f"is fredsim's own key, and also an argument of {self.name}; give that argument another name"
+                problems.append(((key,), what))
+        return problems
 
     def _refused(self, what: str) -> ConfigError:
         return ConfigError(f"model.name: {self.name} {what}")

@@ -7,13 +7,15 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fredsim.config.choices import Init
+from fredsim.config.choices import Init, InitialFile, Trainable
 from fredsim.config.models import NetworkChoice, Normal
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.hyper import Fraction, PositiveInt
 from fredsim.networks.drawn import DrawnNetwork
+from fredsim.networks.given import given_network
 from fredsim.networks.graph import Graph
+from fredsim.networks.network import Network
 from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.lenet import lenet
 from fredsim.networks.zoo.resnet import resnet
@@ -31,19 +33,25 @@ class ZooChoice(NetworkChoice):
 
     citation: ClassVar[str] = ""
     of_sequences: ClassVar[bool] = False
+    added = ("initial", "trainable")
 
     name: str
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = "he"
     """The initial weights: `he`, `glorot`, `zeros`, `normal`, or `{name: normal, std: 0.1}`, with biases of 0; or
     `torch`: weights and biases uniform between ±1/√inputs. Norms start from γ = 1 and β = 0."""
+    initial: InitialFile | None = None
+    """A file of weights, .safetensors, to start from in place of `init`: all tensors by their names; its SHA-256 is
+    recorded."""
+    trainable: Trainable | None = None
+    """The tensors that are trained, by patterns of their names such as "head.*", or a list of these; null: all. The
+    others stay as they are, and are neither pushed nor fetched."""
 
     @abstractmethod
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph. Raises ValueError for samples that it does not take."""
 
-    def network(self, dataset: Dataset, seed: int) -> DrawnNetwork:
+    def network(self, dataset: Dataset, seed: int) -> Network:
         """Return it, for the data set's samples and classes."""
-        del seed
         shape = dataset.shape or (dataset.inputs,)
         if self.of_sequences != dataset.sequences:
             kinds = f"samples of shape {shape}, with one label each", "sequences, with a label for each token"
@@ -54,7 +62,7 @@ class ZooChoice(NetworkChoice):
         except ValueError as error:
             raise ConfigError(f"model.name: {error}; {REMEDY}") from None
         init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
-        return DrawnNetwork(graph, init, std)
+        return given_network(DrawnNetwork(graph, init, std), seed, self.initial, self.trainable)
 
 
 class LenetChoice(ZooChoice):
@@ -99,7 +107,7 @@ class VggChoice(ZooChoice):
 
     citation = "Simonyan and Zisserman 2015, arXiv:1409.1556; Ioffe and Szegedy 2015, arXiv:1502.03167"
     sized_by = "widths"
-    added = ("dropout",)
+    added = ("initial", "trainable", "dropout")
 
     name: Literal["vgg"]
     widths: Annotated[list[PositiveInt], Field(min_length=1, examples=[[32, 64]])] = Field(
@@ -120,7 +128,7 @@ class GptChoice(ZooChoice):
     citation = "Radford et al. 2019, Language models are unsupervised multitask learners (GPT-2)"
     of_sequences = True
     sized_by = "width"
-    added = ("dropout",)
+    added = ("initial", "trainable", "dropout")
 
     name: Literal["gpt"]
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = Normal(name="normal", std=0.02)

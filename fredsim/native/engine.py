@@ -11,7 +11,7 @@ import re
 import textwrap
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -92,6 +92,7 @@ class TorchEngine(Evaluation):
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
         self._draws = False  # whether the module draws random numbers in training
+        self._in_place = False  # whether gradients are computed with the module's own parameters
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
 
@@ -201,8 +202,16 @@ class TorchEngine(Evaluation):
 
     def _logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
         # With its tie_weights, PyTorch would not put back the parameters of a module that is used under two names.
-        placed = {place: tensors[name] for place, name in self._places.items()}
-        return functional_call(self._module, placed, (x,), tie_weights=False)
+        placed = {place: tensors[name] for place, name in self._places.items() if name in tensors}
+        return self._called(lambda: functional_call(self._module, placed, (x,), tie_weights=False))
+
+    def _called(self, call: Callable[[], Any]) -> Any:
+        """Return what the module returns, computed in the model's precision; logits of that are float32, too."""
+        if self._model.precision == "float32":
+            return call()
+        with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
+            found = call()
+        return found.float() if isinstance(found, torch.Tensor) and found.dtype == torch.bfloat16 else found
 
     def _losses_of(self, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return each sample's loss (n,); of a sequence the mean over the places that count."""
@@ -238,9 +247,36 @@ class TorchEngine(Evaluation):
         """Return the mean gradients (B, P) and the losses (B, µ) of minibatches, computed at once."""
         samples = torch.from_numpy(rows if len(held) > 1 else rows[0]).to(self._device)
         gradient = vmap(self._gradient) if len(held) > 1 else self._gradient
+        if self._in_place:
+            gradient = self._gradient_in_place
         found, losses = gradient(self._tensors(held), self._x[samples], self._y[samples])
         flat = torch.cat([part.reshape(len(held), -1) for part in found.values()], dim=1)
         return flat.cpu().numpy(), losses.reshape(len(held), -1).cpu().numpy()
+
+    def _gradient_in_place(self, tensors: Tensors, x: torch.Tensor, y: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
+        """Return the gradient and the losses of a minibatch, computed with the module's own parameters by autograd.
+
+        What is computed again on the way back, by torch.utils.checkpoint, has these parameters, too.
+        """
+        named = {name: value for name, value in self._module.named_parameters() if name in tensors}
+        with torch.no_grad():
+            for name, value in named.items():
+                value.copy_(tensors[name])
+        losses = self._losses_of(self._called(lambda: self._module(x)), y)
+        found = torch.autograd.grad(losses.mean(), list(named.values()), allow_unused=True, materialize_grads=True)
+        return dict(zip(named, found, strict=True)), losses.detach()
+
+    def _try_gradient(self, rows: NDArray[np.int64]) -> Array:
+        """Return a gradient at the initial parameters; note if torch.func cannot compute it, but autograd can."""
+        with self._drawing(FIRST):
+            try:
+                return self._compute([self._model.initial_params], rows)[0]
+            except RuntimeError as error:
+                if "saved tensor hooks" not in str(error):  # as torch.utils.checkpoint has
+                    raise
+                self._in_place = True
+        with self._drawing(FIRST):
+            return self._compute([self._model.initial_params], rows)[0]
 
     @contextmanager
     def _computing(self, kind: type[FredsimError]) -> Iterator[None]:
@@ -266,19 +302,24 @@ class TorchEngine(Evaluation):
                     self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
         with self._computing(ConfigError):
             check_hooks(module, model.refused)
-            params = model.initial_params
-            with self._drawing(FIRST):
-                found = self._compute([params], rows)[0]
-            x, y = self._x[: self._mu], self._y[: self._mu]
-            with self._drawing(FIRST):
-                again = self._compute([params], rows)[0]
-            if found.tobytes() != again.tobytes():
+            found = self._try_gradient(rows)
+            if found.tobytes() != self._try_gradient(rows).tobytes():
                 raise model.refused(
                     "gives two gradients for one minibatch; it must compute the same every time, but for what it draws "
                     "from the generators of torch, np.random and random"
                 )
             with self._drawing(FIRST):
-                check_gradient(module, lambda: self._losses_of(module(x), y).mean(), found[0], model.refused)
+                check_gradient(module, self._whole_loss, found[0], model.refused, self._tolerance)
+
+    def _whole_loss(self) -> torch.Tensor:
+        """Return the mean loss of the first minibatch at the module's own parameters."""
+        x, y = self._x[: self._mu], self._y[: self._mu]
+        return self._losses_of(self._called(lambda: self._module(x)), y).mean()
+
+    @property
+    def _tolerance(self) -> float:
+        """How far two ways to compute a gradient may be apart, relative to its largest element: beyond rounding."""
+        return 1e-3 if self._model.precision == "float32" else 0.1
 
     def _try_forward(self, x: torch.Tensor, mode: str) -> None:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""
@@ -286,7 +327,7 @@ class TorchEngine(Evaluation):
         random, casts = random_states(self._device.type), Casts(x)
         try:
             with casts:
-                logits = module(x)
+                logits = self._called(lambda: module(x))
         finally:
             self._check_casts(casts)  # this says more than an error that follows from it
         expected = (self._mu, *self._y.shape[1:], model.classes)
@@ -318,6 +359,8 @@ class TorchEngine(Evaluation):
         """Try vmap with two orders of the clients; return why it cannot be used, or an empty text."""
         if self._draws:
             return "it draws random numbers"
+        if self._in_place:
+            return "it computes parts again on the way back"
         width, start = self._width, self._model.initial_params
         held = [start * np.float32(1 + i / 64) for i in range(width)]
         rows = np.arange(width * self._mu).reshape(width, -1) % len(self._dataset.train)

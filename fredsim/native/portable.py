@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fredsim.data.datasets import Dataset
@@ -36,13 +37,13 @@ def captured(model: TorchModel, dataset: Dataset, *, chosen: bool) -> CapturedNe
         found = capture(model.module, x, y.shape[1:], model.refused, CrossEntropy(ignored=dataset.ignored))
         if len(_known) >= KEPT:
             _known.pop(next(iter(_known)))
-        _known[key] = found.graph, found.remarks
+        _known[key] = replace(found.graph, frozen=model.frozen), found.remarks
     graph, about = _known[key]
     remarks = [f"model.name: {model.name} {text}" for text in (*model.built_remarks, *about)]
     if not chosen:
         what = "is computed by fredsim, with the same bits on every machine (numerics: portable)"
         remarks.append(f"model.name: {model.name} {what}; with numerics: native PyTorch computes it")
-    return CapturedNetwork(graph, model.initial_params, model.files, remarks)
+    return CapturedNetwork(graph, model.values, model.files, remarks)
 
 
 def check_fit(network: CapturedNetwork, dataset: Dataset, refused: Refusal) -> CapturedNetwork:

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from fredsim.networks.given import GivenNetwork
 from fredsim.networks.graph import Graph
+from fredsim.networks.initial import initial_parameters
 from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.views import Permute, Reshape, Slice
+from fredsim.numerics.streams import Streams
 from fredsim.system.tensor_files import parse_tensors
 
 __all__ = ["GRAPH_FILE", "INITIAL_FILE", "CapturedNetwork", "lacking_rows"]
@@ -64,6 +66,11 @@ class CapturedNetwork(GivenNetwork):
                 raise ValueError(f"{INITIAL_FILE}: {name} is {given.dtype} {given.shape}, not float32 {view.shape}")
             view[...] = given
         return cls(found, params, files, code=code)
+
+    def drawn(self, streams: Streams, init: str, std: float) -> CapturedNetwork:
+        """Return the network with initial values that fredsim draws: `initial_parameters`."""
+        values = initial_parameters(self._graph, streams, init, std)
+        return CapturedNetwork(self._graph, values, self._files, self._remarks, self._code)
 
     def saved(self) -> dict[str, bytes]:
         """Return the contents of the files that a run's folder keeps of it, by name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -17,7 +18,7 @@ from fredsim.numerics.streams import Streams
 from fredsim.system.files import content_digest, read_bytes
 from fredsim.system.tensor_files import parse_tensors
 
-__all__ = ["GivenNetwork", "Weights", "frozen_names", "read_weights"]
+__all__ = ["GivenNetwork", "Weights", "frozen_names", "given_network", "read_weights"]
 
 Array = NDArray[np.float32]
 MOST_NAMES = 3  # that a message lists
@@ -56,6 +57,24 @@ class GivenNetwork(Network):
         """Return the initial parameters of the tensors that are trained, float32 (P,)."""
         del streams
         return self._graph.part_of(self._initial)
+
+
+def given_network(network: Network, seed: int, initial: str | None, trainable: str | Sequence[str] | None) -> Network:
+    """Return a network with a graph that starts from the weights of a file, or of which only some tensors are trained.
+
+    `initial` is the file's path, None for the network's own initial parameters; `trainable` as in `frozen_names`.
+    Raises ConfigError.
+    """
+    if initial is None and trainable is None:
+        return network
+    assert network.graph is not None
+    graph, values, files = network.graph, network.initial(Streams(seed)), dict[str, str]()
+    if initial is not None:
+        weights = read_weights(initial)
+        weights.put(graph.layout.split(values))
+        files = dict(weights.files)
+    frozen = frozen_names([name for name, _ in graph.layout.tensors], trainable)
+    return GivenNetwork(replace(graph, frozen=frozen), values, files)
 
 
 class Weights:

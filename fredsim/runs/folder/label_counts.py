@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from fredsim.config.clients import Clients
 from fredsim.config.data import DataChoice
 from fredsim.config.experiment import config_digest
 from fredsim.config.partition import make_shards
-from fredsim.config.sections import Clients
 from fredsim.data.datasets import data_root
 from fredsim.errors import ConfigError
 from fredsim.plugins.modules import look_as_recorded
