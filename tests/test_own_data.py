@@ -312,6 +312,7 @@ def _more(data: Dataset, part: str) -> list[Any]:
         ("Restless", "row 0 of train is another the second time; it must always be the same; change samples at random"),
         ("TooManyClasses", "y of row 42 of train holds integers from 0 to"),
         ("Negative", "y of train rows holds int64 from -"),
+        ("Integers", "model.name is mlp; samples are integers, which are tokens, with one target each: give them as"),
         ("Alone", "rows('train', …) gave a ndarray; it must give x and y"),
         ("Raising", "(OSError: the disk is on fire) (own_sets.py:"),
         ("Empty", "len('train') is 0; training needs one row at least"),
