@@ -37,6 +37,7 @@ __all__ = [
     "Normal",
     "Recorded",
     "TorchChoice",
+    "check_numbers",
     "recorded",
 ]
 
@@ -111,6 +112,13 @@ class NetworkChoice(HyperParameters):
         return []
 
 
+def check_numbers(dataset: Dataset, name: str) -> None:
+    """Raise ConfigError if samples are tokens with one target each, which no network that comes with fredsim takes."""
+    if dataset.train.x.dtype.kind in "iu" and not dataset.sequences:
+        what = "samples are integers, which are tokens, with one target each"
+        raise ConfigError(f"model.name is {name}; {what}: give them as floats, or take a PyTorch module")
+
+
 class Normal(HyperParameters):
     """Initial weights from N(0, std²)."""
 
@@ -150,6 +158,7 @@ class MlpChoice(NetworkChoice):
 
     def network(self, dataset: Dataset, seed: int) -> Network:
         """Return it, of the data set's inputs and classes."""
+        check_numbers(dataset, self.name)
         if dataset.sequences:
             remedy = "give model: {name: gpt}, or a PyTorch module"
             raise ConfigError(f"model.name is mlp; the data are sequences, with a label a token: {remedy}")

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from fredsim.config.choices import Init, InitialFile, Trainable
-from fredsim.config.models import NetworkChoice, Normal
+from fredsim.config.models import NetworkChoice, Normal, check_numbers
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.hyper import Fraction, PositiveInt
@@ -53,6 +53,7 @@ class ZooChoice(NetworkChoice):
     def network(self, dataset: Dataset, seed: int) -> Network:
         """Return it, for the data set's samples and classes."""
         shape = dataset.shape or (dataset.inputs,)
+        check_numbers(dataset, self.name)
         if self.of_sequences != dataset.sequences:
             kinds = f"samples of shape {shape}, with one label each", "sequences, with a label for each token"
             wants, has = kinds[1] if self.of_sequences else "images", kinds[dataset.sequences]

@@ -115,7 +115,8 @@ class Dataset:
     @property
     def staged(self) -> bool:
         """Whether what a gradient is computed from is not simply rows of `train`."""
-        return bool(self.augment is not None or self.train.on_demand)
+        on_demand: bool = self.train.on_demand
+        return self.augment is not None or on_demand
 
     @property
     def sequences(self) -> bool:
@@ -237,9 +238,9 @@ def check_dataset(name: str) -> None:
     if kind not in DATASETS or (kind in {"npy", "npz", "text", "torchvision"}) != (":" in name) or name.endswith(":"):
         near = "" if kind in DATASETS else nearest(kind, [*DATASETS, *DRAWN])
         raise ConfigError(
-            f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:FILE, npy:FOLDER, text:FILE, "
-            f"torchvision:CLASS, {', '.join(DRAWN)}, mishchenko, or your own as python:package.module:Class or "
-            "torch:package.module:Dataset)"
+            f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:PATH, npy:FOLDER, "
+            f"torchvision:CLASS, text:PATH, {', '.join(DRAWN)}, mishchenko, or your own as "
+            "python:package.module:Class or torch:package.module:Dataset)"
         )
 
 

@@ -45,6 +45,8 @@ def label_counts(result: Result, root: str | os.PathLike[str] | None = None) -> 
     labels.
     """
     data: Any = TypeAdapter(DataChoice).validate_python(result.config["data"])
+    if getattr(data, "augment", None) is not None:  # it changes no label
+        data = data.model_copy(update={"augment": None})
     if data.user_code:  # it may be somebody else's
         look_as_recorded(result.folder, config_digest(result.config))
     of, seed = Clients.model_validate(result.config["clients"]), result.config["seed"]
