@@ -66,6 +66,9 @@ class Engine(BackendOperations, Protocol):
     #: The packages whose versions native bits depend on, besides NumPy and numba.
     packages: Sequence[str]
 
+    #: What clients' tasks leave behind beside gradients, by client (fredsim.native.statistics); None if nothing.
+    statistics: Any
+
     @property
     def seconds(self) -> float:
         """The seconds spent in kernels so far; NaN if the backend has no kernels."""

@@ -61,6 +61,7 @@ class Snapshots(Simulation):
             first_rate=self._first_rate if self._own_steps else None,
         )  # fmt: skip
         self._pushes, self._observer = parts.pushes(self._holdings), parts.observer
+        self._statistics = parts.engine.statistics
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
             self._server.check = self._holdings.check
         self._warm()
@@ -127,6 +128,8 @@ class Snapshots(Simulation):
 
     def _stateful_parts(self) -> dict[str, Stateful]:
         own: dict[str, Stateful] = {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
+        if self._statistics is not None:
+            own["statistics"] = self._statistics
         return super()._stateful_parts() | own | {"live": self._pushes}
 
     def _start(self) -> None:
@@ -204,6 +207,8 @@ class Snapshots(Simulation):
 
     def _cancel(self, client: int) -> None:
         """Cancel the push of a client that is on its way, if there is one: it counts as sent, but never arrives."""
+        if self._statistics is not None:
+            self._statistics.cancelled(client)
         size = self._outbox.cancel(client)
         if size is None:
             return
@@ -251,6 +256,10 @@ class Snapshots(Simulation):
         if self._observer is not None:
             self._observer.arrives(client, self._holdings.timestamp(client), self.time, pending)
         self._outbox.arrived(client)
+        if self._statistics is not None and not pending.given_up:
+            self._statistics.arrived(client, reached=message is not None)
+        elif self._statistics is not None:
+            self._statistics.cancelled(client)
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp
         server.set_event(client, self.iteration)
         if pending.given_up:
