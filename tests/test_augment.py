@@ -119,7 +119,7 @@ def test_a_run_equals_a_plain_loop(simulate: Run) -> None:
     result = simulate(changes)
     data = load_dataset("digits", 96, 40, data_root())
     model, streams = Mlp((64, 12, 10)), Streams(11)
-    theta = model.initial(streams)
+    theta: NDArray[Any] = model.initial(streams)
     held, sampler = [theta.copy() for _ in range(3)], make_sampler("shuffled", 96, 4, streams)
     for iteration in range(40):
         client, number = iteration % 3, iteration // 3

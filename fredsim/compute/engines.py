@@ -70,6 +70,11 @@ class Engine(BackendOperations, Protocol):
     statistics: Any
 
     @property
+    def buffer_bytes(self) -> int:
+        """The most bytes that gradients and evaluations take beside parameters and gradients; 0 if it is not known."""
+        ...
+
+    @property
     def seconds(self) -> float:
         """The seconds spent in kernels so far; NaN if the backend has no kernels."""
         ...

@@ -46,6 +46,11 @@ class Evaluation:
     #: The most bytes of the gradients of one window, so that they stay in the cache.
     window_bytes = 4 * 2**20
 
+    @property
+    def buffer_bytes(self) -> int:
+        """The bytes of the engine's buffers; 0: not known."""
+        return 0
+
     def facts(self) -> dict[str, Any]:
         """Return what summary.json says about the engine's numerics."""
         return {"numerics": self.numerics}

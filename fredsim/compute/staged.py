@@ -47,8 +47,9 @@ class Window(Dataset):
         bounds = (int(train.x.min()), int(train.x.max())) if train.x.dtype.kind in "iu" else None
         split = replace(train, x=x, y=y, bounds=bounds)
         nothing = replace(split, x=x[:0], y=y[:0])
-        whole, *others = (nothing if one.on_demand else one for one in (train, dataset.validation, dataset.test))
-        found = cls(split, *others, dataset.classes, dataset.shape, dataset.unused, dataset.ignored)
+        parts = (train, dataset.validation, dataset.test)
+        whole, validation, test = (nothing if one.on_demand else one for one in parts)
+        found = cls(split, validation, test, dataset.classes, dataset.shape, dataset.unused, dataset.ignored)
         found.__dict__["whole"] = whole
         return found
 
@@ -83,9 +84,9 @@ class Staged:
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
         """Choose as the engine does; but where that changes no bit, no more minibatches than there is room for."""
-        width = self._engine.fix_window(wanted, clients, nbytes)
+        width: int = self._engine.fix_window(wanted, clients, nbytes)
         if self._engine.numerics == "portable":
-            return min(width, self._most)
+            return int(min(width, self._most))
         self._most = max(width, self._most // width * width)  # whole windows, as a window's bits depend on its width
         self._window.replace_train(Window.of(self._dataset, self._mu, self._most))
         return width
@@ -118,13 +119,30 @@ class Staged:
         name: Any = "whole" if part == "train" else part
         if not split.on_demand or not len(split):
             return self._engine.outcomes(params, name)
-        found = []
+        found = [
+            [one.copy() for one in self._engine.outcomes(params, block)] for _, block in self._staged_blocks(split)
+        ]
+        losses, wrong = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return losses, wrong
+
+    def outputs(self, params: Any, part: Part) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Yield the network's outputs for a part in blocks: which samples, and float32 (n, …); see Engine."""
+        split: Split = getattr(self._dataset, part)
+        name: Any = "whole" if part == "train" else part
+        engine: Any = self._engine
+        if not split.on_demand or not len(split):
+            yield from engine.outputs(params, name)
+            return
+        for begin, block in self._staged_blocks(split):
+            for rows, output in engine.outputs(params, block):
+                yield slice(begin + rows.start, begin + min(rows.stop, len(split) - begin)), output
+
+    def _staged_blocks(self, split: Split) -> Iterator[tuple[int, Any]]:
+        """Yield where blocks of samples begin, each with the name of the part that it is now."""
         for rows in self._blocks(len(split)):
             name = self._window.block(*split.rows(rows))
             self._engine.samples_changed()
-            found.append([one.copy() for one in self._engine.outcomes(params, name)])
-        losses, wrong = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        return losses, wrong
+            yield rows.start, name
 
     def _blocks(self, count: int) -> Iterator[slice]:
         """Yield slices of samples that are evaluated together, as they would be if all were in memory."""

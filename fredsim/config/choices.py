@@ -6,10 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-__all__ = ["Backend", "DroppedPush", "Init", "InitialFile", "PathName", "Sampling", "Trainable", "Unit"]
+__all__ = [
+    "Backend", "ClientPush", "DroppedPush", "Init", "InitialFile", "PathName", "Sampling", "Trainable", "Unit",
+]  # fmt: skip
 
 Backend = Literal["auto", "numpy", "numba", "cuda"]
 """What computes; `auto` is cuda if there is a device, else numba."""
+ClientPush = Literal["gradients", "difference", "difference_over_lr"]
+"""What a client pushes to a server that asks for gradients (docs/clients.md)."""
 DroppedPush = Literal["reapply", "skip", "accumulate", "average"]
 """What happens to a push that the gate drops (fredsim.simulation.clients.outbox, docs/experiment.md)."""
 Init = Literal["he", "glorot", "torch", "zeros", "normal"]

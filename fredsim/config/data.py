@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    ConfigDict,
     Discriminator,
     Field,
     SerializerFunctionWrapHandler,
@@ -18,15 +19,17 @@ from pydantic import (
 )
 
 from fredsim.config.document import Problems
+from fredsim.config.registry import argument_problems
 from fredsim.data.augment import Augmentation, find_function
 from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, load_dataset, normalized, unscaled
 from fredsim.data.folders import load_folder
+from fredsim.data.own import PREFIXES, digest_of_named, find_own, load_own
 from fredsim.data.problems import least_squares, modular, quadratic
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, DataError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable, check_printable
 from fredsim.system.memory import refuse_beyond_memory
 
-__all__ = ["AnyData", "Data", "DataChoice", "DataRead", "LeastSquares", "Modular", "Quadratic", "Text"]
+__all__ = ["AnyData", "Data", "DataChoice", "DataRead", "LeastSquares", "Modular", "OwnData", "Quadratic", "Text"]
 
 #: The memory for one entry of least squares, or one variable of a quadratic: while it is drawn, for the optimum, and as
 #: kernels read it.
@@ -166,6 +169,67 @@ class Data(DataRead):
         return data if self.augment is None else self.augment.of(data)
 
 
+class OwnData(DataRead):
+    """A data set by a class of your own, or a data set of PyTorch's; other keys are keyword arguments of the class."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+
+    name: Annotated[
+        str, Field(pattern="^(python|torch):", examples=["python:my_data:Points"]), AfterValidator(check_printable)
+    ]
+    sha256: Sha256 | None = None
+    """The SHA-256 of the file that other keys name, or of what `sha256sum` prints of several: filled in if it is null,
+    otherwise checked."""
+    train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
+    """The number of rows to train on, the first of the training part; null: all, or all but the last sixth if the class
+    has no part for validation."""
+    validation: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, Field(examples=[200])] = None
+    """The number of rows to validate on: the first of the part for validation, all of them if null, or, without such a
+    part, the last of the training part."""
+    scale: Literal["none"] | None = None
+    """`none`: bytes stay the numbers that they are; null: they are divided by 255."""
+    augment: Annotated[AugmentChoice | None, Field(examples=[{"flip": True, "crop": 4}])] = None
+    """How training samples are changed at random before a gradient is computed from them (docs/data.md)."""
+
+    @model_serializer(mode="wrap")
+    def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out keys that are null and later may mean something else to a class."""
+        data: dict[str, Any] = handler(self)
+        return {key: value for key, value in data.items() if key not in {"scale", "augment"} or value is not None}
+
+    @property
+    def user_code(self) -> bool:
+        """Whether it names code of the user's: always."""
+        return True
+
+    @property
+    def hyper(self) -> dict[str, Any]:
+        """The keyword arguments of the class."""
+        return dict(self.model_extra or {})
+
+    def problems(self) -> Problems:
+        """Import the class; return what is wrong with its arguments."""
+        if self.augment is not None and self.augment.function is not None:
+            find_function(self.augment.function)
+        own = find_own(self.name)
+        given = {"train", "split", "part"} if self.name.startswith("torch:") else ()
+        return argument_problems(own, self.hyper, given)
+
+    def resolved(self) -> Self:
+        """Fill in the SHA-256 of the files that keys name."""
+        return self.model_copy(update={"sha256": digest_of_named(self.hyper)}) if self.sha256 is None else self
+
+    def load(self, root: Path, seed: int) -> Dataset:
+        """Make the data set. Raises ConfigError, DataError (fredsim.data.own)."""
+        del root
+        if self.sha256 is not None and (found := digest_of_named(self.hyper)) != self.sha256:
+            what = f"SHA-256 of the files that data names, {found}, is not data.sha256, {self.sha256}"
+            raise DataError(f"{self.name}: the {what}; put the files back, or change the key")
+        data = load_own(self.name, self.hyper, self.train, self.validation)
+        data = data if self.scale is None else unscaled(data)
+        return data if self.augment is None else self.augment.of(data)
+
+
 class Text(DataRead):
     """The characters of a text file in UTF-8, in rows; the target of a character is the one that follows."""
 
@@ -270,6 +334,8 @@ class Quadratic(AnyData):
 def _kind(value: Any) -> str:
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     known = {"least_squares": "LeastSquares", "modular": "Modular", "quadratic": "Quadratic"}
+    if str(name).startswith(PREFIXES):
+        return "OwnData"
     return "Text" if str(name).startswith("text:") else known.get(str(name), "Data")
 
 
@@ -277,6 +343,7 @@ DataChoice = Annotated[
     Annotated[Data, Tag("Data")]
     | Annotated[LeastSquares, Tag("LeastSquares")]
     | Annotated[Modular, Tag("Modular")]
+    | Annotated[OwnData, Tag("OwnData")]
     | Annotated[Quadratic, Tag("Quadratic")]
     | Annotated[Text, Tag("Text")],
     Discriminator(_kind),

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ByteSize, Discriminator, Field, Tag, model_validator
 
 from fredsim.config.choices import Backend, PathName, Unit
+from fredsim.config.clients import LATER, Clients
 from fredsim.config.data import Data, DataChoice
 from fredsim.config.figures import FigureChoice
 from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
@@ -21,7 +22,6 @@ from fredsim.config.networks import GptChoice, LenetChoice, ResnetChoice, VggCho
 from fredsim.config.partition import Iid
 from fredsim.config.sections import (
     Affects,
-    Clients,
     DispatcherChoice,
     PluginChoice,
     ProbeChoice,
@@ -207,6 +207,9 @@ class Experiment(HyperParameters):
                 del data["model"][key]
         if self.clients.partition == Iid():
             del data["clients"]["partition"]
+        for key, usual in LATER.items():
+            if getattr(self.clients, key) == usual:
+                del data["clients"][key]
         if not self.events:
             del data["events"]
         return data

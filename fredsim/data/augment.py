@@ -71,8 +71,8 @@ class Augmentation:
         images = x.reshape(len(x), *self.shape)
         if self.flip or self.crop:
             streams = Streams(keys.seed)
-            drawn = draw_places(streams, keys.clients, keys.numbers, mu, flip=self.flip, crop=self.crop)
-            images = moved(images, *(values.reshape(-1) for values in drawn), self.crop)
+            flips, rows, columns = draw_places(streams, keys.clients, keys.numbers, mu, flip=self.flip, crop=self.crop)
+            images = moved(images, flips.reshape(-1), rows.reshape(-1), columns.reshape(-1), self.crop)
         if self._function is not None:
             changed = np.empty_like(images)
             for place, image in enumerate(images):

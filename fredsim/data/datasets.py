@@ -12,10 +12,10 @@ import hashlib
 import math
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import platformdirs
@@ -91,6 +91,7 @@ class Dataset:
     `classes` is 0 if samples have targets instead of labels; of sequences it is the number of tokens. `unused` are the
     labels below it that no sample has. A label `ignored` of a sequence does not count. `augment` changes the training
     samples before a gradient is computed from them. `fingerprint` tells samples that are read on demand from others.
+    `files` are those that a user's class reads, each with its SHA-256.
     """
 
     train: Split
@@ -102,14 +103,19 @@ class Dataset:
     ignored: int | None = None
     augment: Augmentation | None = None
     fingerprint: str = ""
+    files: tuple[tuple[str, str], ...] = ()
 
     #: Whether its samples are written anew, in place, while an engine has it: nothing may be kept of them.
     rewritten: ClassVar[bool] = False
 
+    def with_files(self, files: Mapping[str, str]) -> Self:
+        """Return the same data set, of these files, given with their SHA-256."""
+        return replace(self, files=tuple(files.items()))
+
     @property
     def staged(self) -> bool:
         """Whether what a gradient is computed from is not simply rows of `train`."""
-        return self.augment is not None or self.train.on_demand
+        return bool(self.augment is not None or self.train.on_demand)
 
     @property
     def sequences(self) -> bool:
@@ -226,11 +232,14 @@ def _of_parts(data: Dataset, of: Callable[[Split], Split], what: str) -> Dataset
 def check_dataset(name: str) -> None:
     """Raise ConfigError if there is no data set of this name."""
     kind = name.partition(":")[0]
+    if kind in {"python", "torch"}:  # fredsim.data.own looks it up
+        return
     if kind not in DATASETS or (kind in {"npy", "npz", "text", "torchvision"}) != (":" in name) or name.endswith(":"):
         near = "" if kind in DATASETS else nearest(kind, [*DATASETS, *DRAWN])
         raise ConfigError(
             f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:FILE, npy:FOLDER, text:FILE, "
-            f"torchvision:CLASS, {', '.join(DRAWN)}, mishchenko)"
+            f"torchvision:CLASS, {', '.join(DRAWN)}, mishchenko, or your own as python:package.module:Class or "
+            "torch:package.module:Dataset)"
         )
 
 

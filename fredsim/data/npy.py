@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from fredsim.data.on_demand import MOST_IN_MEMORY, Reader, blocks_of_rows
+from fredsim.data.on_demand import MOST_IN_MEMORY, Reader
 from fredsim.errors import DataError, one_line
 from fredsim.system.files import content_digest, open_regular
-from fredsim.system.memory import format_bytes, machine_memory
+from fredsim.system.memory import format_bytes
 
 __all__ = ["NpyReader", "digest_of_folder", "is_small", "open_arrays", "read_arrays_of"]
 
@@ -45,10 +46,12 @@ class NpyFile:
         """Open the file, and check its header. Raises DataError if it is damaged, or no array of numbers."""
         self.path = path
         try:
-            self._file = open_regular(path, follow=True)
-            reading = npy.read_array_header_1_0 if npy.read_magic(self._file) == (1, 0) else npy.read_array_header_2_0
-            self.shape, by_column, self.dtype = reading(self._file)
-            self._begin = self._file.tell()
+            with open_regular(path, follow=True) as file:
+                reading = npy.read_array_header_1_0 if npy.read_magic(file) == (1, 0) else npy.read_array_header_2_0
+                self.shape, by_column, self.dtype = reading(file)
+                self._begin = file.tell()
+                self._descriptor = os.dup(file.fileno())
+            weakref.finalize(self, os.close, self._descriptor)
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror or error}); {REMEDY}") from None
         except Exception as error:  # NumPy's reader of headers raises exceptions of various types
@@ -70,7 +73,7 @@ class NpyFile:
         return int(self.shape[0])
 
     def _present_state(self) -> tuple[int, int]:
-        found = os.fstat(self._file.fileno())
+        found = os.fstat(self._descriptor)
         return found.st_size, found.st_mtime_ns
 
     def check(self) -> None:
@@ -84,7 +87,7 @@ class NpyFile:
         out = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         if not out.size:
             return out
-        flat = memoryview(out.reshape(-1).view(np.uint8))
+        flat = out.reshape(-1).view(np.uint8).data
         ends = [*(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(numbers)]
         begin = 0
         for end in ends:
@@ -98,10 +101,11 @@ class NpyFile:
         while done < len(into):
             try:
                 if hasattr(os, "preadv"):  # it moves no position, which forked processes share
-                    count = os.preadv(self._file.fileno(), [into[done:]], place + done)
+                    count = os.preadv(self._descriptor, [into[done:]], place + done)
                 else:
-                    self._file.seek(place + done)
-                    count = self._file.readinto(into[done:])  # type: ignore[attr-defined]
+                    os.lseek(self._descriptor, place + done, os.SEEK_SET)
+                    found = os.read(self._descriptor, len(into) - done)
+                    into[done : done + len(found)], count = found, len(found)
             except OSError as error:
                 raise DataError(f"{self.path}: cannot be read ({error.strerror or error}); {REMEDY}") from None
             if not count:
@@ -149,7 +153,7 @@ class NpyReader(Reader):
         """Take files of as many rows each."""
         self._x, self._y = x, y
         tokens = x.dtype.kind in "iu" and y.dtype.kind in "iu" and len(x.shape) == 2 and y.shape == x.shape
-        self.count, self.shape = len(x), tuple(x.shape[1:])
+        self.name, self.count, self.shape = str(x.path), len(x), tuple(x.shape[1:])
         self.dtype, self.target = np.dtype(np.int32 if tokens else np.float32), tuple(y.shape[1:])
         kinds = {"i": np.int32 if tokens else np.int64, "u": np.int32 if tokens else np.int64, "b": np.int64}
         self.target_dtype = np.dtype(kinds.get(y.dtype.kind, np.float32))
@@ -172,20 +176,3 @@ class NpyReader(Reader):
         """Read rows of the targets' file."""
         found: NDArray[Any] = self._y.rows(numbers).astype(self.target_dtype)
         return found
-
-    def range_of_tokens(self, *, targets: bool) -> tuple[int, int]:
-        """Return the lowest and the highest integer in a file; (0, −1) without rows."""
-        file, least, most = self._y if targets else self._x, 0, -1
-        for number, rows in enumerate(blocks_of_rows(len(file), file.row_bytes)):
-            block = file.rows(np.arange(rows.start, rows.stop))
-            low, high = int(block.min()), int(block.max())
-            least, most = (low, high) if number == 0 else (min(least, low), max(most, high))
-        return least, most
-
-    def all_targets(self) -> NDArray[Any]:
-        """Return all targets. Raises DataError if they do not fit into memory."""
-        size = len(self._y) * math.prod(self.target) * self.target_dtype.itemsize
-        if size > (most := machine_memory()):
-            takes = f"its targets take {format_bytes(size)}, and this machine has {format_bytes(most)} of memory"
-            raise DataError(f"{self._y.path}: {takes}; save fewer rows")
-        return self.targets(np.arange(len(self._y)))

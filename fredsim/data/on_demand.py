@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MOST_IN_MEMORY", "OnDemand", "Reader", "blocks_of_rows"]
+from fredsim.errors import DataError
+from fredsim.system.memory import format_bytes, machine_memory
+
+__all__ = ["MOST_IN_MEMORY", "InMemory", "OnDemand", "Reader", "blocks_of_rows"]
 
 Integers = NDArray[np.int64]
 Change = Callable[[NDArray[Any]], NDArray[Any]]
@@ -28,20 +31,24 @@ class Reader(ABC):
     """Reads samples and their targets by row, in the form in which they are used.
 
     Attributes:
+        name: what messages call the samples.
         count: the number of rows.
         shape: of a sample.
         dtype: of samples as they are used, float32 or int32.
         target: the shape of a sample's target.
         target_dtype: the type of targets.
+        divisor: what bytes are divided by; 0 if samples are no bytes.
         bounds: the lowest and the highest token that there may be, of samples that are integers.
 
     """
 
+    name: str
     count: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     target: tuple[int, ...]
     target_dtype: np.dtype[Any]
+    divisor: int = 0
     bounds: tuple[int, int] | None = None
 
     @abstractmethod
@@ -51,6 +58,57 @@ class Reader(ABC):
     def targets(self, numbers: Integers) -> NDArray[Any]:
         """Return the targets alone."""
         return self.rows(numbers)[1]
+
+    def all_targets(self) -> NDArray[Any]:
+        """Return all targets. Raises DataError if they do not fit into memory."""
+        size = self.count * self.target_bytes
+        if size > (most := machine_memory()):
+            takes = f"targets take {format_bytes(size)}, and this machine has {format_bytes(most)} of memory"
+            raise DataError(f"{self.name}: {takes}; have fewer rows")
+        out = np.empty((self.count, *self.target), self.target_dtype)
+        for rows in blocks_of_rows(self.count, self.sample_bytes + self.target_bytes):
+            out[rows] = self.targets(np.arange(rows.start, rows.stop))
+        return out
+
+    def range_of(self, *, targets: bool) -> tuple[int, int]:
+        """Return the lowest and the highest integer among the samples, or the targets; (0, −1) without rows."""
+        found = []
+        for rows in blocks_of_rows(self.count, self.sample_bytes + self.target_bytes):
+            numbers = np.arange(rows.start, rows.stop)
+            block = self.targets(numbers) if targets else self.rows(numbers)[0]
+            found.append((int(block.min()), int(block.max())))
+        return min((low for low, _ in found), default=0), max((high for _, high in found), default=-1)
+
+    @property
+    def sample_bytes(self) -> int:
+        """The bytes of a sample as it is used."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def target_bytes(self) -> int:
+        """The bytes of a target as it is used."""
+        return math.prod(self.target) * self.target_dtype.itemsize
+
+
+class InMemory(Reader):
+    """All rows of another reader, read once."""
+
+    def __init__(self, reader: Reader) -> None:
+        """Read them, block by block."""
+        self.name, self.count, self.shape, self.dtype = reader.name, reader.count, reader.shape, reader.dtype
+        self.target, self.target_dtype, self.divisor = reader.target, reader.target_dtype, reader.divisor
+        self.x = np.empty((self.count, math.prod(self.shape)), self.dtype)
+        self.y = np.empty((self.count, *self.target), self.target_dtype)
+        for rows in blocks_of_rows(self.count, self.sample_bytes + self.target_bytes):
+            self.x[rows], self.y[rows] = reader.rows(np.arange(rows.start, rows.stop))
+
+    def rows(self, numbers: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return rows of the arrays."""
+        return self.x[numbers], self.y[numbers]
+
+    def all_targets(self) -> NDArray[Any]:
+        """Return the array."""
+        return self.y
 
 
 class OnDemand:
@@ -85,6 +143,9 @@ class OnDemand:
     def itemsize(self) -> int:
         """The bytes of a value."""
         return self.dtype.itemsize
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError("rows are read by slices and arrays of their numbers")
 
     def __getitem__(self, rows: slice | Integers) -> NDArray[Any]:
         return self.rows_with_targets(rows)[0] if self._samples else self.reader.targets(self._numbers(rows))

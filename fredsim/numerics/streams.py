@@ -39,6 +39,8 @@ class Stream(IntEnum):
     AUGMENT = 12
     DROPOUT = 13
     MODULE = 14
+    CLIENT_NOISE = 16
+    PARTICIPATION = 17
 
 
 MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))

@@ -43,7 +43,8 @@ def named_modules(experiment: Mapping[str, Any]) -> set[str]:
     """Return the names of the modules that a resolved experiment names, as in `package.module:Class`; not fredsim's."""
     data = experiment.get("data") or {}
     own = data if str(data.get("name")).startswith(("python:", "torch:")) else data.get("augment")
-    texts = _strings([*(experiment.get(part) for part in PARTS), own])
+    optimizer = (experiment.get("clients") or {}).get("optimizer")
+    texts = _strings([*(experiment.get(part) for part in PARTS), own, optimizer])
     found = {name[1] for text in texts if (name := NAME.fullmatch(text))}
     return {name for name in found if name.partition(".")[0] != "fredsim"}
 

@@ -15,6 +15,8 @@ from typing import Any
 import fredsim
 
 FILE = Path(__file__).with_name("digests.json")
+#: Some of the embedded digits, enlarged to 28×28 (each pixel nine times, a margin of 2).
+IMAGES = Path(__file__).with_name("images.npz")
 
 BASE: dict[str, Any] = {
     "iterations": 48,
@@ -217,6 +219,7 @@ OTHERS |= {
         "compress": {"name": "top_k", "k": 0.1},
     },
     "vgg": FEW | {"model": {"name": "vgg", "widths": [8, 12]}, "server": SERVERS["fasgd, std"]},
+    "lenet": FEW | {"data": {"name": f"npz:{IMAGES}", "validation": 9}, "model": {"name": "lenet"}},
     "gpt": SUMS | {"server": SERVERS["adam"]},
     "gpt, sync, clock": SUMS | {"server": SERVERS["sync"], "dispatcher": DISPATCHERS["clock"]},
     "gpt, dropout": SUMS | {"model": SUMS["model"] | {"dropout": 0.2}, "server": SERVERS["adam"]},
@@ -248,7 +251,12 @@ def experiments() -> dict[str, dict[str, Any]]:
 
 def has_kernels(experiment: dict[str, Any], backend: str) -> bool:
     """Return whether a backend computes an experiment's network: CUDA has kernels of dense ones alone."""
-    return backend != "cuda" or experiment["model"].get("name", "mlp") in {"mlp", "linear"}
+    return backend != "cuda" or not is_network(experiment)
+
+
+def is_network(experiment: dict[str, Any]) -> bool:
+    """Return whether an experiment is of a network other than dense ones and least squares."""
+    return experiment["model"].get("name", "mlp") not in {"mlp", "linear"}
 
 
 def digest(experiment: dict[str, Any], backend: str, folder: Path) -> str:

@@ -16,7 +16,7 @@ from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.kernels.ops.plan import Plan
 from fredsim.kernels.ops.program import Batch, EachItsOwn, Program
 from fredsim.networks.graph import Graph
-from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.arrays import LINE, MARGIN, aligned
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.ops.norms import BatchNorm
 
@@ -39,29 +39,35 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         super().__init__(threads)
         self._graph, self._dataset, self._mu = graph, dataset, mu
         self._work = mu * graph.layout.size
-        self._program = Program(Plan(graph, dataset.train, mu, self.threads, learn=True))
-        few_bytes = self.threads * self._program.bytes <= MOST_BYTES
-        self._apart = self.threads > 1 and self._program.kernels_only and few_bytes
-        self._grads, self._losses = aligned(0, graph.layout.size), aligned(0, mu)
         # Samples meet in a batch norm: there, blocks are those of GraphEngine.
         meet = any(isinstance(node.operator, BatchNorm) for node in graph.nodes)
         self._block = BLOCK if meet else AT_ONCE
-        self._evaluations: dict[tuple[int, int], Program] = {}
+        learning = Plan(graph, dataset.train, mu, self.threads, learn=True)
+        evaluating = {
+            (id(split), count): self._evaluation_plan(split, count)
+            for split in (dataset.validation, dataset.test)
+            for count in {min(len(split), self._block), len(split) % self._block} - {0}
+        }
+        # What the engine computes at the moment has the whole arena.
+        most = max(plan.place_buffers() for plan in (learning, *evaluating.values()))
+        self._arena = aligned(most + LINE, dtype=np.uint8)
         # Compile, or load from the cache, now, so that it is not counted in the run's time.
-        for split in (dataset.validation, dataset.test):
-            for count in {min(len(split), self._block), len(split) % self._block} - {0}:
-                self._evaluation(split, count)
+        self._program = Program(learning, self._arena)
+        self._evaluations = {key: Program(plan, self._arena) for key, plan in evaluating.items()}
+        few_bytes = self.threads * self._program.bytes <= MOST_BYTES
+        self._apart = self.threads > 1 and self._program.kernels_only and few_bytes
+        self._grads, self._losses = aligned(0, graph.layout.size), aligned(0, mu)
 
     @property
     def buffer_bytes(self) -> int:
-        """The most bytes that computing gradients needs beside parameters and gradients, on all threads."""
-        return self._program.bytes * (1 + self.threads if self._apart else 1)
+        """The most bytes that gradients and evaluations take beside parameters and gradients, on all threads."""
+        return self._arena.nbytes + (self._apart and (self.threads - 1) * self._program.bytes)
 
     @cached_property
     def _each(self) -> EachItsOwn:
         """The programs of threads that compute minibatches of their own."""
-        plans = (Plan(self._graph, self._dataset.train, self._mu, 1, learn=True) for _ in range(self.threads))
-        return EachItsOwn([Program(plan) for plan in plans])
+        plans = [Plan(self._graph, self._dataset.train, self._mu, 1, learn=True) for _ in range(self.threads)]
+        return EachItsOwn([Program(plans[0], self._arena), *map(Program, plans[1:])])
 
     def gradients(
         self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
@@ -104,5 +110,8 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         """Return the program that evaluates `count` rows of a split."""
         key = id(split), count
         if key not in self._evaluations:
-            self._evaluations[key] = Program(Plan(self._graph, split, count, self.threads, learn=False))
+            self._evaluations[key] = Program(self._evaluation_plan(split, count), self._arena)
         return self._evaluations[key]
+
+    def _evaluation_plan(self, split: Split, count: int) -> Plan:
+        return Plan(self._graph, split, count, self.threads, learn=False)

@@ -180,11 +180,18 @@ def _whole_lines(size: int) -> int:
 
 
 class Program:
-    """Planned steps with an arena and a BATCH of their own."""
+    """Planned steps with a BATCH of their own, and an arena.
 
-    def __init__(self, planned: Steps) -> None:
+    Programs that never run at the same time may share an arena: `shared` is taken if it is large enough.
+    """
+
+    def __init__(self, planned: Steps, shared: NDArray[np.uint8] | None = None) -> None:
         self.steps = planned.steps
-        self.arena = aligned(planned.place_buffers() + LINE, dtype=np.uint8)
+        #: The bytes that its buffers take.
+        self.bytes = planned.place_buffers() + LINE
+        if shared is None or shared.nbytes < self.bytes:
+            shared = aligned(self.bytes, dtype=np.uint8)
+        self.arena = shared
         self.batch = np.zeros(BATCH_WORDS, np.int64)
         self._kept: list[Structure] = []
         self.parts: list[Callable[[Batch], None] | tuple[NDArray[np.int64], Structure]] = []
@@ -195,11 +202,6 @@ class Program:
             else:
                 self.parts += [step.function for step in steps if step.function is not None]
         run_steps.address  # noqa: B018  compiles it now
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of its memory."""
-        return self.arena.nbytes
 
     @property
     def kernels_only(self) -> bool:

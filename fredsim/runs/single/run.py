@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.measures import measures_of
 from fredsim.runs.single.opening import make_server
 from fredsim.runs.single.prepared import Prepared
+from fredsim.simulation.paths.engines import make_engine
 from fredsim.simulation.paths.loop import Diverged, Outcome, Parts, Simulation
 from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.record.recorder import TEST, Recorder, Row
@@ -280,6 +282,7 @@ class Run:
             interval=prepared.interval,
             test=evaluation.test,
             measures=self._measures,
+            single=partial(make_engine, self._backend, prepared.model, prepared.dataset, 1, 1),
             recorder=recorder,
             progress=self._progress,
             stop=self._stop,

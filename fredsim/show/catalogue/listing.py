@@ -175,6 +175,7 @@ LISTINGS: dict[str, Callable[[], Entries]] = {
     "gates": lambda: OfClasses(GATES),
     "compressors": lambda: OfClasses(COMPRESSORS),
     "averages": lambda: OfClasses(KNOWN["average"]),
+    "optimizers": lambda: OfClasses(KNOWN["optimizer"]),
     "schedules": lambda: {
         name: Entry((found.__doc__ or "").partition("\n")[0], found) for name, found in SCHEDULES.items()
     },
