@@ -66,6 +66,9 @@ class Engine(BackendOperations, Protocol):
     #: The packages whose versions native bits depend on, besides NumPy and numba.
     packages: Sequence[str]
 
+    #: What clients' tasks leave behind beside gradients, by client (fredsim.native.statistics); None if nothing.
+    statistics: Any
+
     @property
     def buffer_bytes(self) -> int:
         """The most bytes that gradients and evaluations take beside parameters and gradients; 0 if it is not known."""

@@ -42,6 +42,7 @@ class Evaluation:
     why_whole = "the engine forms whole gradients"
     queues = False
     packages: Sequence[str] = ()
+    statistics: Any = None
     #: The most bytes of the gradients of one window, so that they stay in the cache.
     window_bytes = 4 * 2**20
 

@@ -197,7 +197,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
     """A user's PyTorch module, torch:package.module:factory; other keys are keyword arguments of the factory."""
 
     user_code = True
-    added = ("numerics", "init", "initial", "trainable", "precision")
+    added = ("numerics", "init", "initial", "trainable", "precision", "buffers")
 
     device: Literal["cpu", "cuda"] = "cpu"
     """The device that PyTorch computes on, with `numerics: native`."""
@@ -216,6 +216,10 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
     with `requires_grad`. The others stay as they are, and are neither pushed nor fetched."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """`bfloat16`: PyTorch computes under `torch.autocast`, with parameters and gradients of float32 (native alone)."""
+    buffers: Literal["local", "averaged", "last"] | None = None
+    """What evaluation does with BatchNorm's running statistics, of which each client has its own: `averaged`: their
+    mean over the clients that have pushed; `last`: those of the last push; `local`: none, it goes by the statistics of
+    the rows that are evaluated at once. null: as `local` if portable; a native module that has some is refused."""
 
     _recorded: Recorded | None = PrivateAttr(None)
 
@@ -237,10 +241,9 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
     @model_validator(mode="after")
     def check_start(self) -> Self:
         """Refuse what contradicts: two beginnings, draws of fredsim's for PyTorch, and bfloat16 without it."""
-        by_pytorch = self.numerics == "native" or self.device != "cpu" or self.precision != "float32"
         if self.init is not None and self.initial is not None:
             raise ValueError("init and initial are both given; a network starts from one of them: leave the other out")
-        if self.init is not None and by_pytorch:
+        if self.init is not None and (self.device != "cpu" or self._by_pytorch):
             raise ValueError(
                 "init is given, which needs numerics: portable; leave it out, and PyTorch draws the weights"
             )
@@ -248,7 +251,17 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
             raise ValueError(
                 f"precision is {self.precision}; with numerics: portable all is float32: give numerics: native"
             )
+        if self.buffers in {"averaged", "last"} and self.numerics == "portable":
+            raise ValueError(
+                f"buffers is {self.buffers}; a portable BatchNorm keeps no running statistics: give local, or "
+                "numerics: native"
+            )
         return self
+
+    @property
+    def _by_pytorch(self) -> bool:
+        """Whether only PyTorch can compute what the keys say."""
+        return self.numerics == "native" or self.precision != "float32" or self.buffers in {"averaged", "last"}
 
     @property
     def native(self) -> bool:
@@ -260,9 +273,9 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         if self._recorded and self._recorded.numerics == "portable":
             return check_fit(self._recorded.network(), dataset, self._refused)
         shape = dataset.shape or (dataset.inputs,)
-        options = TorchOptions(self.initial, self.trainable, self.precision)
+        options = TorchOptions(self.initial, self.trainable, self.precision, self.buffers)
         model = TorchModel(self.name, self.hyper, self.device, shape, dataset.classes, seed, options)
-        if self.numerics == "native" or self.device != "cpu" or self._recorded or self.precision != "float32":
+        if self.device != "cpu" or self._recorded or self._by_pytorch:
             return model
         try:
             found = captured(model, dataset, chosen=self.numerics is not None)

@@ -11,7 +11,7 @@ import re
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -30,6 +30,7 @@ from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks
 from fredsim.native.model import TorchModel
 from fredsim.native.randomness import keyed, random_states, seeded
 from fredsim.native.settings import deterministic
+from fredsim.native.statistics import Statistics, forget, norms_alone
 from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.draws import Draws, Keys
@@ -92,9 +93,43 @@ class TorchEngine(Evaluation):
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
         self._draws = False  # whether the module draws random numbers in training
-        self._in_place = False  # whether gradients are computed with the module's own parameters
+        self._running: Tensors = {}  # running statistics, while something is computed with them
+        self.statistics = self._tracked()
+        # Whether gradients are computed with the module's own parameters: torch.func changes no statistics.
+        self._in_place = self.statistics is not None
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
+
+    def _tracked(self) -> Statistics | None:
+        """Return the clients' running statistics, if the model says what the server does with them."""
+        model = self._model
+        if model.buffers is None:
+            return None
+        if not model.running:
+            raise model.refused(f"keeps no running statistics, and buffers is {model.buffers}; leave buffers out")
+        if model.buffers == "local":
+            forget(self._module)
+            return None
+        return Statistics([value.cpu().numpy().copy() for value in model.running.values()], model.buffers)
+
+    @contextmanager
+    def _tracking(self, keys: Keys | None, b: int) -> Iterator[None]:
+        """Let gradient b be computed with its client's running statistics in a `with` block; keep what these become."""
+        if self.statistics is None:
+            yield
+            return
+        client = int(keys.clients[b]) if keys is not None and keys.counted else None
+        self._set_running(self.statistics.served() if client is None else self.statistics.of(client))
+        try:
+            yield
+            if client is not None:
+                self.statistics.computed(client, [value.cpu().numpy() for value in self._running.values()])
+        finally:
+            self._running = {}
+
+    def _set_running(self, arrays: Sequence[NDArray[Any]]) -> None:
+        given = zip(self._model.running, arrays, strict=True)
+        self._running = {name: torch.from_numpy(array.copy()).to(self._device) for name, array in given}
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int = 0) -> int:
         """Choose how many minibatches are computed at once, for the whole run, and return that number.
@@ -130,7 +165,7 @@ class TorchEngine(Evaluation):
             for begin in range(0, len(rows), self._width):
                 end = min(begin + self._width, len(rows))
                 chosen = np.minimum(np.arange(begin, begin + self._width), end - 1)
-                with self._drawing(keys and keys.one(begin)):
+                with self._drawing(keys and keys.one(begin)), self._tracking(keys, begin):
                     found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
                 self._grads[begin:end] = found[: end - begin]
                 losses[begin:end] = its_losses[: end - begin]
@@ -138,14 +173,14 @@ class TorchEngine(Evaluation):
 
     @contextmanager
     def _drawing(self, draws: Draws | None) -> Iterator[None]:
-        """Let a module that draws draw the numbers of one gradient in a `with` block; None: as in evaluation."""
+        """Let a module that draws draw the numbers of one gradient in a `with` block; None: none."""
         if not self._draws:
             yield
         elif draws is not None:
             with keyed(draws, self._device.type):
                 yield
         else:
-            self._module.eval()
+            norms_alone(self._module)
             try:
                 yield
             finally:
@@ -165,6 +200,8 @@ class TorchEngine(Evaluation):
         with self._computing(SimulationError), torch.no_grad():
             tensors = self._tensors([params])
             self._module.eval()
+            if self.statistics is not None:
+                self._set_running(self.statistics.served())
             try:
                 for some in self._evaluation_batches(tensors, x):
                     logits = self._logits(tensors, x[some])
@@ -172,12 +209,18 @@ class TorchEngine(Evaluation):
                     wrong[some] = self._wrong(logits.cpu().numpy(), split.y[some])
             finally:
                 self._module.train()
-        if changed := self._buffers.changed():
+                self._running = {}
+        if changed := self._buffers.changed(self._may_change):
             raise SimulationError(
                 f"model.name: {self._model.name} has changed its buffer {changed!r} since the run began, which no "
                 "client pushes; keep buffers as they are"
             )
         return losses, wrong
+
+    @property
+    def _may_change(self) -> Container[str]:
+        """The buffers that training may change."""
+        return () if self.statistics is None else self._model.running
 
     def _evaluation_batches(self, tensors: Tensors, x: torch.Tensor) -> list[slice]:
         """Return which samples are evaluated at once; a last one is added to those before it if it cannot be alone.
@@ -203,7 +246,7 @@ class TorchEngine(Evaluation):
     def _logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
         # With its tie_weights, PyTorch would not put back the parameters of a module that is used under two names.
         placed = {place: tensors[name] for place, name in self._places.items() if name in tensors}
-        return self._called(lambda: functional_call(self._module, placed, (x,), tie_weights=False))
+        return self._called(lambda: functional_call(self._module, placed | self._running, (x,), tie_weights=False))
 
     def _called(self, call: Callable[[], Any]) -> Any:
         """Return what the module returns, computed in the model's precision; logits of that are float32, too."""
@@ -262,13 +305,16 @@ class TorchEngine(Evaluation):
         with torch.no_grad():
             for name, value in named.items():
                 value.copy_(tensors[name])
-        losses = self._losses_of(self._called(lambda: self._module(x)), y)
+        running = self._running
+        losses = self._losses_of(
+            self._called(lambda: functional_call(self._module, running, (x,), tie_weights=False)), y
+        )
         found = torch.autograd.grad(losses.mean(), list(named.values()), allow_unused=True, materialize_grads=True)
         return dict(zip(named, found, strict=True)), losses.detach()
 
     def _try_gradient(self, rows: NDArray[np.int64]) -> Array:
         """Return a gradient at the initial parameters; note if torch.func cannot compute it, but autograd can."""
-        with self._drawing(FIRST):
+        with self._drawing(FIRST), self._tracking(None, 0):
             try:
                 return self._compute([self._model.initial_params], rows)[0]
             except RuntimeError as error:
@@ -337,10 +383,10 @@ class TorchEngine(Evaluation):
             raise model.refused(
                 f"maps samples of shape {tuple(x.shape)} to {found}; it must give logits, torch.float32 {expected}"
             )
-        if changed := self._buffers.changed():
+        if changed := self._buffers.changed(self._may_change):
             raise model.refused(
-                f"changes its buffer {changed!r} in {mode}, which no client pushes; use GroupNorm for BatchNorm, or "
-                "give that track_running_stats=False"
+                f"changes its buffer {changed!r} in {mode}, which no client pushes; for BatchNorm give model.buffers: "
+                "local, averaged or last, or track_running_stats=False, or use GroupNorm"
             )
         if random != random_states(self._device.type):
             if mode == "evaluation":
@@ -359,6 +405,8 @@ class TorchEngine(Evaluation):
         """Try vmap with two orders of the clients; return why it cannot be used, or an empty text."""
         if self._draws:
             return "it draws random numbers"
+        if self.statistics is not None:
+            return "each client has running statistics of its own"
         if self._in_place:
             return "it computes parts again on the way back"
         width, start = self._width, self._model.initial_params

@@ -61,12 +61,14 @@ class TorchOptions(NamedTuple):
         initial: the path of a file of weights that are loaded into it; None: it stays as it is.
         trainable: patterns of the names of the parameters that are trained; None: those with requires_grad.
         precision: the type in which PyTorch computes; others than float32 by torch.autocast.
+        buffers: what is evaluated with in place of running statistics that no client pushes; None: these are refused.
 
     """
 
     initial: str | None = None
     trainable: str | Sequence[str] | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
+    buffers: Literal["local", "averaged", "last"] | None = None
 
 
 class TorchModel(Network):
@@ -94,6 +96,7 @@ class TorchModel(Network):
         import torch
 
         from fredsim.native.building import build, freeze, load_weights
+        from fredsim.native.statistics import running_names
 
         self.name, self.shape, self.classes = name, shape, classes
         if device == "cuda" and not torch.cuda.is_available():
@@ -108,7 +111,9 @@ class TorchModel(Network):
             load_weights(module, weights)
             self._files = self._files | dict(weights.files)
         self.frozen = freeze(module, options.trainable, self.refused)
-        self.precision = options.precision
+        self.precision, self.buffers = options.precision, options.buffers
+        #: The running statistics with which clients begin, by the names of the buffers.
+        self.running = {key: value.clone() for key, value in module.named_buffers() if key in running_names(module)}
         parts = {key: value.detach().cpu().reshape(-1) for key, value in module.named_parameters()}
         self._values: Array = torch.cat(list(parts.values())).numpy()
         self.initial_params: Array = torch.cat([part for key, part in parts.items() if key not in self.frozen]).numpy()
