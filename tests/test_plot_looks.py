@@ -118,7 +118,7 @@ def test_lines_that_coincide_are_drawn_once(made: list[Result], drawn: list[Figu
     assert len(axes.lines) == 4
     legend = axes.get_legend() or drawn[0].legends[0]
     shown = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
-    assert shown[0] == "4 lines coincide: ASGD, SASGD, …"
+    assert shown[0] == "4 lines coincide: ASGD; SASGD; …"
     assert len(drawing.tables[0].rows) == 8
     assert coinciding({"a": 1, "b": 2, "c": 1}) == {"a": ["a", "c"], "b": ["b"]}
     assert merged_name([str(n) for n in range(12)]).startswith("12 lines coincide")
