@@ -201,6 +201,7 @@ def test_numbers() -> None:
 def test_words_instead_of_values() -> None:
     assert [words("server.restart", value) for value in (True, False, None)] == ["restart", "no restart", "no restart"]
     assert words("clients.partition.shards", True) == "own samples"
+    assert (words("server.adaptive", False), words("server.stop", False)) == ("not adaptive", "no stop")
     assert words("dispatcher.fetch.bandwidth_aware.c", 0.5) == "fetch c 0.5"
     assert noun({"server.name", "server.lr"}) == "server"
     assert noun({"server.lr"}) == "learning rate"
