@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import AfterValidator, Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
-from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, load_dataset, normalized
+from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, normalized, read_dataset
 from fredsim.data.problems import least_squares, modular, quadratic
 from fredsim.errors import ConfigError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable, check_printable
@@ -92,9 +92,9 @@ class Data(DataRead):
         return data
 
     def load(self, root: Path, seed: int) -> Dataset:
-        """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.load_dataset)."""
+        """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.read_dataset)."""
         del seed  # the run's seed, which does not affect data that is read
-        data = load_dataset(self.name, self.train, self.validation, root, self.sha256)
+        data = read_dataset(self.name, self.train, self.validation, root, self.sha256)
         if self.normalize is None:
             return data
         mean, std = (tuple(np.atleast_1d(numbers).tolist()) for numbers in (self.normalize.mean, self.normalize.std))
@@ -117,9 +117,9 @@ class Text(DataRead):
     rows up to there."""
 
     def load(self, root: Path, seed: int) -> Dataset:
-        """Read the text. Raises ConfigError, DataError (fredsim.data.datasets.load_dataset)."""
+        """Read the text. Raises ConfigError, DataError (fredsim.data.datasets.read_dataset)."""
         del seed
-        return load_dataset(self.name, self.train, self.validation, root, self.sha256, self.block)
+        return read_dataset(self.name, self.train, self.validation, root, self.sha256, self.block)
 
 
 class Modular(AnyData):

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Discriminator, Field, Tag, model_validator
@@ -16,6 +17,7 @@ from pydantic import ByteSize, Discriminator, Field, Tag, model_validator
 from fredsim.config.choices import Backend, PathName, Unit
 from fredsim.config.data import Data, DataChoice
 from fredsim.config.figures import FigureChoice
+from fredsim.config.losses import LossChoice
 from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
 from fredsim.config.networks import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.config.partition import Iid
@@ -29,7 +31,10 @@ from fredsim.config.sections import (
     Until,
     exchange_keys,
 )
+from fredsim.data.datasets import Dataset
+from fredsim.data.targets import Targets, fitted
 from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt
+from fredsim.networks.network import MeasuredBy, Network
 
 __all__ = [
     "FIGURE_KEYS",
@@ -140,6 +145,10 @@ class Experiment(HyperParameters):
     model: Annotated[ModelChoice, Field(examples=[{"name": "mlp", "hidden": [100]}])] = MlpChoice()
     """`{name: mlp, …}`, a multilayer perceptron: ReLU, softmax cross-entropy; `{name: linear, …}`; `lenet`, `resnet`,
     `vgg` or `gpt`; or a PyTorch module `{name: "torch:package.module:factory", …}` (docs/models.md)."""
+    loss: Annotated[LossChoice | None, Field(examples=[{"name": "cross_entropy", "label_smoothing": 0.1}])] = None
+    """What training makes small: `cross_entropy`, `mse` or `bce`, with its options as `{name: cross_entropy,
+    label_smoothing: 0.1, ignore_index: 0}`; or a function of yours for a PyTorch module, `my_module:function`; null:
+    cross_entropy, and of linear models their own (docs/losses.md)."""
     clients: Clients
     """The clients, which compute gradients: how many there are, and which rows they use."""
     dispatcher: Annotated[DispatcherChoice, Field(examples=[{"name": "round_robin"}])] = DispatcherChoice()
@@ -179,6 +188,22 @@ class Experiment(HyperParameters):
     ] = None
     """The figures that are drawn when the runs have ended (docs/plots.md); null: the error; changes no digest."""
 
+    @property
+    def measured_by(self) -> MeasuredBy:
+        """What tells how good its parameters are: fredsim.networks.network.Network."""
+        return self.model.measured_by if self.loss is None else self.loss.measured_by
+
+    def load(self, root: Path) -> Dataset:
+        """Return the data set, with targets that are fit for the loss. Raises ConfigError, DataError."""
+        found = self.data.load(root, self.seed)
+        if self.model.measured_by == "gap":
+            return found
+        return fitted(found, Targets() if self.loss is None else self.loss.wanted(), self.data.name)
+
+    def network(self, dataset: Dataset) -> Network:
+        """Return the network for a data set that `load` has returned. Raises ConfigError."""
+        return self.model.network(dataset, self.seed, None if self.loss is None else self.loss.loss(dataset))
+
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: the content of config.yaml, which can be run as it is."""
         data = self.model_dump()
@@ -188,6 +213,7 @@ class Experiment(HyperParameters):
             "epochs",
             "seconds",
             "until",
+            "loss",
             "compress",
             "average",
             "probe",

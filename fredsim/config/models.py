@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,11 +20,17 @@ from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError, OutputError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
 from fredsim.native.model import TorchModel, data_arguments, find_factory
+from fredsim.native.own_loss import AnyLoss, OwnLoss
 from fredsim.native.portable import captured, check_fit
 from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE, CapturedNetwork
+from fredsim.networks.drawn import DrawnNetwork
+from fredsim.networks.graph import Graph, Node
 from fredsim.networks.linear import Linear
 from fredsim.networks.mlp import Mlp
 from fredsim.networks.network import MeasuredBy, Network, Numerics
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
+from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.views import Reshape
 from fredsim.system.files import read_bytes
 
 __all__ = [
@@ -34,6 +41,7 @@ __all__ = [
     "Normal",
     "Recorded",
     "TorchChoice",
+    "loss_for",
     "recorded",
 ]
 
@@ -75,6 +83,12 @@ def recorded(found: Recorded | None) -> Iterator[None]:
         _recorded.reset(before)
 
 
+def loss_for(dataset: Dataset, loss: AnyLoss | None) -> Loss:
+    """Return the loss that fredsim computes for a data set: the one that is given, or cross-entropy."""
+    assert not isinstance(loss, OwnLoss)
+    return CrossEntropy(ignored=dataset.ignored) if loss is None else loss
+
+
 class NetworkChoice(HyperParameters):
     """What every choice of a network says."""
 
@@ -92,8 +106,8 @@ class NetworkChoice(HyperParameters):
         """Whether the bits may be those of a library, which depend on the machine, on `threads` and on `window`."""
         return False
 
-    def network(self, dataset: Dataset, seed: int) -> Network:
-        """Return the network for a data set and a run's seed. Raises ConfigError."""
+    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
+        """Return the network for a data set, a run's seed, and a loss; None: the usual one. Raises ConfigError."""
         raise NotImplementedError
 
     def problems(self) -> Problems:
@@ -131,13 +145,21 @@ class MlpChoice(NetworkChoice):
             raise ValueError(f"is {name!r}; it must be {known}")
         return name
 
-    def network(self, dataset: Dataset, seed: int) -> Mlp:
-        """Return it, of the data set's inputs and classes."""
+    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Mlp | DrawnNetwork:
+        """Return it, of the data set's inputs and classes, or as many outputs as the loss compares with a target."""
         if dataset.sequences:
             remedy = "give model: {name: gpt}, or a PyTorch module"
             raise ConfigError(f"model.name is mlp; the data are sequences, with a label a token: {remedy}")
         init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
-        return Mlp((dataset.inputs, *self.hidden, dataset.classes), init, std)
+        usual = loss_for(dataset, loss)
+        shape = usual.output(dataset.target, dataset.classes)
+        network = Mlp((dataset.inputs, *self.hidden, math.prod(shape)), init, std)
+        if usual == CrossEntropy() and len(shape) == 1:
+            return network
+        nodes, layout = network.graph.nodes, network.layout
+        if len(shape) > 1:
+            nodes = (*nodes, Node(Reshape(shape), (len(nodes),)))
+        return DrawnNetwork(Graph((dataset.inputs,), dataset.target, nodes, usual, layout), init, std)
 
 
 class First(HyperParameters):
@@ -160,7 +182,7 @@ class LinearChoice(NetworkChoice):
     """The initial weights: `zeros`, `normal`, `{name: normal, std: 0.1}`, `first` or `{name: first, value: 1.0}`; with
     `first` the first of P weights is √P, or the value, and the others are 0."""
 
-    def network(self, dataset: Dataset, seed: int) -> Linear:
+    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Linear:
         """Return it, of the data set's inputs."""
         options = {} if isinstance(self.init, str) else self.init.model_dump()
         return Linear(dataset.inputs, options.pop("name", self.init), **options)
@@ -200,16 +222,18 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         """Whether PyTorch may compute it: what `numerics: null` takes is known when the module is built."""
         return self.numerics != "portable"
 
-    def network(self, dataset: Dataset, seed: int) -> Network:
+    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
         """Build the module and, unless it is native, capture it; or read what a folder of results has of it."""
         if self._recorded and self._recorded.numerics == "portable":
-            return check_fit(self._recorded.network(), dataset, self._refused)
+            return check_fit(self._recorded.network(), dataset, loss_for(dataset, loss), self._refused)
         shape = dataset.shape or (dataset.inputs,)
-        model = TorchModel(self.name, self.hyper, self.device, shape, dataset.classes, seed)
-        if self.numerics == "native" or self.device != "cpu" or self._recorded:
+        model = TorchModel(self.name, self.hyper, self.device, shape, dataset.outputs, seed, loss)
+        if self.numerics == "native" or self.device != "cpu" or self._recorded or isinstance(loss, OwnLoss):
             return model
+        used = loss_for(dataset, loss)
         try:
-            return check_fit(captured(model, dataset, chosen=self.numerics is not None), dataset, self._refused)
+            found = captured(model, dataset, used, chosen=self.numerics is not None)
+            return check_fit(found, dataset, used, self._refused)
         except ConfigError as error:
             if self.numerics == "portable":
                 raise

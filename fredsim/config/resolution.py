@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from fredsim.config.data import DataRead
 from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at
 from fredsim.config.experiment import Experiment, PluginChoice, Published
+from fredsim.config.losses import LOSSES
 from fredsim.config.partition import with_file_digest
 from fredsim.config.registry import Kind, required_keys, resolve_hyper
 from fredsim.data.datasets import check_dataset
@@ -46,10 +47,11 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     }
     gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), place) for key in ("push", "fetch")}
     update["dispatcher"] = update["dispatcher"].model_copy(update=gates)
-    with placed(place):
-        problems = experiment.model.problems()
-    if problems:
-        raise problems_at([(("model", *at), text) for at, text in problems], place)
+    for key, named in (("model", experiment.model), ("loss", experiment.loss)):
+        with placed(place):
+            problems = [] if named is None else named.problems()
+        if problems:
+            raise problems_at([((key, *at), text) for at, text in problems], place)
     chosen = experiment.data
     update["data"] = chosen.resolved()
     partition = with_file_digest(experiment.clients.partition)
@@ -169,19 +171,42 @@ DATA_WITH_TARGETS = ("least_squares", "quadratic", "mishchenko")
 
 
 def check_model(experiment: Experiment) -> None:
-    """Raise ConfigError if the model does not fit the data set, which has either labels or targets."""
+    """Raise ConfigError if the model does not fit the data set, which has labels or targets, or the loss."""
     model, data = experiment.model.name, experiment.data.name
-    if data in DATA_WITH_TARGETS and model != "linear":
-        raise ConfigError(f"model.name is {model}; data {data} has no classes: give model: {{name: linear}}")
+    _check_loss(experiment)
+    takes_numbers = experiment.loss is not None and experiment.loss.targets in {"numbers", "any"}
+    if data in DATA_WITH_TARGETS and model != "linear" and not (takes_numbers and experiment.data.has_rows):
+        remedy = "give model: {name: linear}" + (", or loss: mse" if experiment.data.has_rows else "")
+        raise ConfigError(f"model.name is {model}; data {data} has no classes: {remedy}")
     if data not in DATA_WITH_TARGETS and model == "linear":
         known = ", ".join(DATA_WITH_TARGETS)
         raise ConfigError(f"model.name is linear; data {data} has classes: give mlp, or data that has none ({known})")
-    goal, measured_by = experiment.until.goal[0] if experiment.until else "", experiment.model.measured_by
+    goal, measured_by = experiment.until.goal[0] if experiment.until else "", experiment.measured_by
     if goal in {"validation_error", "gap"} and goal.removeprefix("validation_") != measured_by:
-        has = "no error, but a gap" if measured_by == "gap" else "no gap, but an error"
-        raise ConfigError(f"until is of {goal}; runs of model {model} have {has}: give that, or validation_loss")
+        has = {
+            "gap": "no error, but a gap: give that, or validation_loss",
+            "error": "no gap, but an error: give that, or validation_loss",
+            "loss": "neither an error nor a gap: give validation_loss",
+        }
+        whose = f"loss {experiment.loss.name}" if experiment.loss and measured_by == "loss" else f"model {model}"
+        raise ConfigError(f"until is of {goal}; runs of {whose} have {has[measured_by]}")
     if goal.startswith("validation") and getattr(experiment.data, "validation", None) == 0:
         raise ConfigError(f"until is of {goal}, and data.validation is 0: give the data rows to validate")
+
+
+def _check_loss(experiment: Experiment) -> None:
+    """Raise ConfigError if a loss is given that does not go with the model."""
+    model, loss = experiment.model, experiment.loss
+    if loss is None:
+        return
+    if model.measured_by == "gap":
+        raise ConfigError(f"loss is {loss.name}; model {model.name} has a loss of its own, model.loss: leave loss out")
+    if not loss.portable and not model.user_code:
+        what = "your own function, which goes with PyTorch modules"
+        raise ConfigError(f"loss.name is {loss.name}, {what}; model {model.name} takes {', '.join(LOSSES)}")
+    if not loss.portable and not model.native:
+        remedy = "give model.numerics: native, or leave it out"
+        raise ConfigError(f"loss.name is {loss.name}, which only PyTorch computes; {remedy}")
 
 
 def check_batch(experiment: Experiment, rows: int | None) -> None:
