@@ -13,7 +13,7 @@ Letters in shapes: B minibatches, µ samples per minibatch, P parameters, C coef
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -100,6 +100,13 @@ class Engine(BackendOperations, Protocol):
         """Return the loss of each sample of a part of the data set, and whether its answer is wrong, (n,) each.
 
         If samples have targets instead of labels, the second array is NaN.
+        """
+        ...
+
+    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Yield the network's outputs for a part of the data set in blocks: which samples, and float32 (n, …).
+
+        What was yielded is overwritten by the next block. Engines of linear models have none.
         """
         ...
 

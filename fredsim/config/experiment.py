@@ -18,6 +18,7 @@ from fredsim.config.choices import Backend, PathName, Unit
 from fredsim.config.data import Data, DataChoice
 from fredsim.config.figures import FigureChoice
 from fredsim.config.losses import LossChoice
+from fredsim.config.metrics import MetricChoice
 from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
 from fredsim.config.networks import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.config.partition import Iid
@@ -33,7 +34,7 @@ from fredsim.config.sections import (
 )
 from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets, fitted
-from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt
+from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt, Printable
 from fredsim.networks.network import MeasuredBy, Network
 
 __all__ = [
@@ -97,10 +98,16 @@ class Evaluation(HyperParameters):
     gradient_norm: bool = False
     """Whether rows have the column `gradient_norm`, the norm of the gradient over all training rows; it changes no bit
     of the run, and takes a pass over these rows for each row of metrics.csv."""
+    metrics: list[MetricChoice] = Field(default_factory=list, examples=[["top5", "perplexity"]])
+    """What else is measured of the outputs for the validation rows, each a column: `top5`, `perplexity`, `per_class`
+    or a function of yours, `my_module:function` (docs/losses.md); with `test` of the test rows, too. Less is better."""
 
     @model_validator(mode="after")
     def check(self) -> Evaluation:
-        """Refuse a fractional `every`, except of seconds."""
+        """Refuse a fractional `every`, except of seconds, and metrics that would have the same column."""
+        names = [one.own_column if ":" in one.name else one.name for one in self.metrics]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"metrics has {twice!r} twice; leave one out, or give it another column: …")
         if isinstance(self.every, float) and self.unit != "seconds":
             raise ValueError(f"every is {self.every}; it must be a whole number of {self.unit}")
         return self
@@ -113,8 +120,9 @@ class Published(HyperParameters):
     """Where the numbers were published."""
     x: Literal["iterations", "updates", "seconds"] = "iterations"
     """The unit of the first number of a point."""
-    y: Literal["validation_error", "validation_loss", "train_loss", "gap", "gradient_norm"] = "validation_error"
-    """The meaning of the second number of a point."""
+    y: Printable = "validation_error"
+    """The meaning of the second number of a point: `validation_error`, `validation_loss`, `train_loss`, `gap`,
+    `gradient_norm`, or a column of `evaluation.metrics`."""
     series: Annotated[list[Series], Field(examples=[[{"where": {"seed": 0}, "points": [[10000, 0.279]]}]])]
     """Series of points, each with the runs that it belongs to."""
 
@@ -138,7 +146,8 @@ class Experiment(HyperParameters):
     """The length of the run, in simulated seconds: it has the events up to then. This needs a clock (docs/time.md)."""
     until: Annotated[Until | None, Affects.BITS, Field(examples=[{"validation_error": 0.05}])] = None
     """The run ends early, at the first row of metrics.csv with `{validation_error: 0.05}` or less, or
-    `{validation_loss: …}` or, for a linear model, `{gap: …}`; it is checked only when a row is due (`evaluation`)."""
+    `{validation_loss: …}`, `{gap: …}` of a linear model, or a column of `evaluation.metrics`; it is checked only when
+    a row is due (`evaluation`)."""
     data: Annotated[DataChoice, Field(examples=[{"name": "mnist"}])]
     """A data set that is read (docs/own_data.md), or drawn: `modular`, sums modulo p, for `model: {name: gpt}`; least
     squares and quadratics, which need `model: {name: linear}` (docs/models.md)."""
@@ -225,7 +234,7 @@ class Experiment(HyperParameters):
         if self.until is not None:
             data["until"] = dict([self.until.goal])
         # Keys added later are left out if they have their defaults, so that earlier configurations keep their digests.
-        for key in ("test", "per_client", "gradient_norm"):
+        for key in ("test", "per_client", "gradient_norm", "metrics"):
             if not data["evaluation"][key]:
                 del data["evaluation"][key]
         if data["model"].get("numerics", "") is None:

@@ -12,6 +12,7 @@ from fredsim.config.data import DataRead
 from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at
 from fredsim.config.experiment import Experiment, PluginChoice, Published
 from fredsim.config.losses import LOSSES
+from fredsim.config.metrics import columns_of, is_column, metric_problems
 from fredsim.config.partition import with_file_digest
 from fredsim.config.registry import Kind, required_keys, resolve_hyper
 from fredsim.data.datasets import check_dataset
@@ -52,6 +53,10 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
             problems = [] if named is None else named.problems()
         if problems:
             raise problems_at([((key, *at), text) for at, text in problems], place)
+    with placed(place):
+        problems = metric_problems(experiment.evaluation.metrics)
+    if problems:
+        raise problems_at([(("evaluation", "metrics", *at), text) for at, text in problems], place)
     chosen = experiment.data
     update["data"] = chosen.resolved()
     partition = with_file_digest(experiment.clients.partition)
@@ -181,6 +186,7 @@ def check_model(experiment: Experiment) -> None:
     if data not in DATA_WITH_TARGETS and model == "linear":
         known = ", ".join(DATA_WITH_TARGETS)
         raise ConfigError(f"model.name is linear; data {data} has classes: give mlp, or data that has none ({known})")
+    _check_metrics(experiment)
     goal, measured_by = experiment.until.goal[0] if experiment.until else "", experiment.measured_by
     if goal in {"validation_error", "gap"} and goal.removeprefix("validation_") != measured_by:
         has = {
@@ -190,8 +196,25 @@ def check_model(experiment: Experiment) -> None:
         }
         whose = f"loss {experiment.loss.name}" if experiment.loss and measured_by == "loss" else f"model {model}"
         raise ConfigError(f"until is of {goal}; runs of {whose} have {has[measured_by]}")
-    if goal.startswith("validation") and getattr(experiment.data, "validation", None) == 0:
+    if goal and goal != "gap" and getattr(experiment.data, "validation", None) == 0:
         raise ConfigError(f"until is of {goal}, and data.validation is 0: give the data rows to validate")
+
+
+def _check_metrics(experiment: Experiment) -> None:
+    """Raise ConfigError if metrics do not go with the model and the loss, or if `until` names none of them."""
+    metrics, plain = experiment.evaluation.metrics, experiment.evaluation.model_dump()
+    if metrics and experiment.measured_by == "gap":
+        raise ConfigError("evaluation.metrics is given, and a linear model is measured by its gap: leave it out")
+    for one in metrics:
+        if one.of_classes and experiment.loss is not None and experiment.loss.targets != "classes":
+            what = f"is of classes, and loss {experiment.loss.name} is not"
+            raise ConfigError(f"evaluation.metrics: {one.name} {what}; leave it out, or give a function of yours")
+    if experiment.until is not None:
+        name = experiment.until.goal[0]
+        if name not in type(experiment.until).model_fields and not is_column(name, plain):
+            known = [*type(experiment.until).model_fields, *columns_of(plain)]
+            hint = f"{nearest(name, known)} (known: {', '.join(known)})"
+            raise ConfigError(f"until.{name}: unknown key{hint}")
 
 
 def _check_loss(experiment: Experiment) -> None:

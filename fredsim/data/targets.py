@@ -80,8 +80,9 @@ def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
 
 def _of_parts(data: Dataset, change: Any) -> Dataset:
     """Return a data set with other targets in each part: change(split, name of the part)."""
-    splits = {part: getattr(data, part) for part in PARTS}
-    return replace(data, **{part: replace(split, y=change(split, part), unfit="") for part, split in splits.items()})
+    parts = zip(PARTS, _splits(data), strict=True)
+    train, validation, test = (replace(split, y=change(split, part), unfit="") for part, split in parts)
+    return replace(data, train=train, validation=validation, test=test)
 
 
 def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
@@ -90,11 +91,11 @@ def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
         raise DataError(f"{what} holds {y.dtype}; it must hold real numbers")
     with np.errstate(over="ignore"):
         found = np.ascontiguousarray(y, np.float32)
-    if len(bad := np.flatnonzero(~np.isfinite(found).reshape(len(found), -1).all(axis=1)) if found.size else ()):
-        value = y[bad[0]].flat[np.flatnonzero(~np.isfinite(found[bad[0]]))[0]] if y.ndim > 1 else y[bad[0]]
-        more = f", and so do {len(bad) - 1:,} more" if len(bad) > 1 else ""
-        problem = f"row {bad[0]} holds {value}, which is not finite in float32{more}; remove or replace such rows"
-        raise DataError(f"{what}: {problem}")
+    if len(places := np.argwhere(~np.isfinite(found))):
+        rows = len(np.unique(places[:, 0]))
+        more = f"; {rows:,} rows have such targets" if rows > 1 else ""
+        value = y[tuple(places[0])]
+        raise DataError(f"{what}: row {places[0, 0]} holds {value}, not finite in float32{more}: remove or replace it")
     if kind == "shares" and found.size and not 0 <= found.min() <= found.max() <= 1:
         remedy = "bce takes targets from 0 to 1; give loss: cross_entropy for classes, mse for other numbers"
         raise DataError(f"{what} holds {y.min()} to {y.max()}; {remedy}")
@@ -105,11 +106,11 @@ def _with_numbers(data: Dataset) -> Dataset:
     """Return a data set whose samples are numbers, not tokens, as they are where targets are numbers."""
     if not any(split.x.dtype.kind in "iu" for split in _splits(data)):
         return data
-    splits = {}
-    for part, split in zip(PARTS, _splits(data), strict=True):
+    found = []
+    for split in _splits(data):
         x = split.x.astype(np.float32)
-        splits[part] = replace(split, x=x / np.float32(255) if split.of_bytes else x, divisor=255 * split.of_bytes)
-    return replace(data, **splits)
+        found.append(replace(split, x=x / np.float32(255) if split.of_bytes else x, divisor=255 * split.of_bytes))
+    return replace(data, train=found[0], validation=found[1], test=found[2])
 
 
 def _splits(data: Dataset) -> Iterator[Split]:

@@ -134,26 +134,41 @@ class TorchEngine(Evaluation):
         """Evaluate in the module's evaluation mode."""
         split: Split = getattr(self._dataset, part)
         losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
+        for some, logits, y in self._evaluated(params, split):
+            with self._computing(SimulationError), torch.no_grad():
+                losses[some] = self._losses_of(logits, y).cpu().numpy()
+            if self._answers is not None:
+                wrong[some] = self._wrong(self._answers, logits.cpu().numpy(), split.y[some])
+        return losses, wrong
+
+    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, Array]]:
+        """Yield the outputs in the module's evaluation mode, in blocks; see Engine."""
+        for some, output, _ in self._evaluated(params, getattr(self._dataset, part)):
+            yield some, output.float().cpu().numpy()
+
+    def _evaluated(self, params: Array, split: Split) -> Iterator[tuple[slice, Any, Any]]:
+        """Yield which samples are evaluated at once, the module's outputs for them, and their targets."""
         if len(split) == 0:
-            return losses, wrong
+            return
         x, y = self._samples(split)
-        with self._computing(SimulationError), torch.no_grad():
+        batches: list[slice] | None = None
+        with self._computing(SimulationError):
             tensors = self._tensors([params])
-            self._module.eval()
-            try:
-                for some in self._evaluation_batches(tensors, x):
-                    logits = self._logits(tensors, x[some])
-                    losses[some] = self._losses_of(logits, y[some]).cpu().numpy()
-                    if self._answers is not None:
-                        wrong[some] = self._wrong(self._answers, logits.cpu().numpy(), split.y[some])
-            finally:
-                self._module.train()
+        while batches is None or batches:
+            with self._computing(SimulationError), torch.no_grad():
+                self._module.eval()
+                try:
+                    batches = self._evaluation_batches(tensors, x) if batches is None else batches
+                    some = batches.pop(0)
+                    output = self._logits(tensors, x[some])
+                finally:
+                    self._module.train()
+            yield some, output, y[some]
         if changed := self._buffers.changed():
             raise SimulationError(
                 f"model.name: {self._model.name} has changed its buffer {changed!r} since the run began, which no "
                 "client pushes; keep buffers as they are"
             )
-        return losses, wrong
 
     def _evaluation_batches(self, tensors: Tensors, x: torch.Tensor) -> list[slice]:
         """Return which samples are evaluated at once; a last one is added to those before it if it cannot be alone.

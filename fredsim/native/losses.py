@@ -31,14 +31,14 @@ def losses_of(loss: AnyLoss) -> Each:
 
 
 def _cross_entropy(loss: CrossEntropy) -> Each:
-    smoothing = {"label_smoothing": loss.smoothing} if loss.smoothing else {}
-    some = {} if loss.ignored is None else {"ignore_index": loss.ignored}
+    options: dict[str, Any] = {"label_smoothing": loss.smoothing} if loss.smoothing else {}
+    some = options if loss.ignored is None else {**options, "ignore_index": loss.ignored}
 
     def each(output: Any, y: Any) -> Any:
         if y.dim() == 1:
-            return cross_entropy(output, y, reduction="none", **some, **smoothing)
+            return cross_entropy(output, y, reduction="none", **some)
         ignored = -1 if loss.ignored is None else loss.ignored
-        flat = cross_entropy(output.flatten(0, -2), y.flatten(), reduction="none", ignore_index=ignored, **smoothing)
+        flat = cross_entropy(output.flatten(0, -2), y.flatten(), reduction="none", ignore_index=ignored, **options)
         return flat.view(len(y), -1).sum(dim=1) / (y != ignored).flatten(1).sum(dim=1).clamp(min=1)
 
     return each

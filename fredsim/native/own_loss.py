@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from fredsim.errors import ConfigError
 from fredsim.numerics.ops.losses.loss import Loss
@@ -13,10 +13,14 @@ from fredsim.plugins.modules import import_named
 __all__ = ["AnyLoss", "OwnLoss", "find_function"]
 
 FORM = "package.module:function"
+#: The module of a function is looked at as a user's code is, which takes minutes and all memory for the whole of these.
+LIBRARIES = ("numpy", "scipy", "sklearn", "torch")
 
 
 def find_function(name: str, key: str) -> Callable[..., Any]:
     """Return the function of a name, which an experiment's `key` gives. Raises ConfigError if there is none."""
+    if name.partition(".")[0].partition(":")[0] in LIBRARIES:
+        raise ConfigError(f"{key}: {name} is a library's; name a function of a module of your own, which may call it")
     try:
         found = import_named(name, FORM)
     except ConfigError as error:
@@ -34,7 +38,7 @@ class OwnLoss:
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
-    measured_by: ClassVar = "loss"
+    measured_by: ClassVar[Literal["error", "loss"]] = "loss"
 
     def __hash__(self) -> int:
         return hash((self.name, repr(self.arguments)))

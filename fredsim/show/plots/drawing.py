@@ -101,15 +101,20 @@ def mark_diverged(axes: Axes, x: float, y: float, colour: str) -> None:
 
 
 def available_y(results: Sequence[Result]) -> list[str]:
-    """Return the columns of `Y` that all runs have, without the error if they have a gap instead."""
-    present = [y for y in Y if all(y in run.metrics for run in results)]
-    without = "gap" in present and all(run.metrics["validation_error"].isna().all() for run in results)
+    """Return the columns of `Y` and those of metrics that all runs have, without the error if they have none."""
+    metrics = dict.fromkeys(name for run in results for name in run.own_metrics)
+    present = [y for y in (*Y, *metrics) if all(y in run.metrics for run in results)]
+    without = all(run.metrics["validation_error"].isna().all() for run in results) and (
+        "gap" in present or any(run.metrics["validation_loss"].notna().any() for run in results)
+    )
     return [y for y in present if y != "validation_error" or not without]
 
 
 def default_y(results: Sequence[Result]) -> str:
-    """Return the y that is drawn by default: the error, or the gap if the runs have a gap instead."""
-    return "gap" if "validation_error" not in available_y(results) else "validation_error"
+    """Return the y that is drawn by default: the error; or the gap, or else the loss, if no run has an error."""
+    if "validation_error" in (known := available_y(results)):
+        return "validation_error"
+    return "gap" if "gap" in known else "validation_loss"
 
 
 def final_values(runs: Iterable[Result], y: str) -> list[float]:

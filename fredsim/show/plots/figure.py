@@ -238,7 +238,7 @@ def best_runs(results: Sequence[Result]) -> list[Result]:
 
 
 def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
-    """Return the options; if runs have a gap instead of an error, y becomes the gap, on a logarithmic axis.
+    """Return the options; if runs have no error, y becomes the gap, on a logarithmic axis, or else the loss.
 
     Raises ConfigError if they are not valid for this kind of figure, or if a run lacks what they name.
     """
@@ -250,7 +250,7 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
     if kind not in {"curves", "ends", "matrix"}:
         return options
     if options.y == "validation_error" and (y := default_y(results)) != options.y:
-        return replace(options, y=y, log=True if options.log is None else options.log)
+        return replace(options, y=y, log=True if options.log is None and y == "gap" else options.log)
     for run in results:
         if options.y not in run.metrics:
             rest = f" (all runs have: {', '.join(available_y(results))})"
