@@ -111,6 +111,14 @@ class Perplexity(Metric):
 class PerClass(Metric):
     """The error of each class: the share of its places whose largest output is another class's."""
 
+    @staticmethod
+    def _classes(dataset: Dataset) -> list[int]:
+        """Return the classes that count; of tokens those that some row has as a label."""
+        found = set(range(dataset.classes)) - {dataset.ignored}
+        if dataset.sequences:
+            found &= {int(label) for split in dataset.parts for label in np.unique(split.y)}
+        return sorted(found)
+
     def check(self, dataset: Dataset, parts: Sequence[Part]) -> None:
         """Refuse very many classes, and parts that have no sample of some class."""
         if dataset.classes > MOST_CLASSES:
@@ -118,9 +126,7 @@ class PerClass(Metric):
             raise ConfigError(f"evaluation.metrics: per_class: {what}; {MOST_CLASSES:,} are the most: leave it out")
         for part in parts:
             labels = getattr(dataset, part).y.reshape(-1)
-            missing = np.setdiff1d(np.arange(dataset.classes), labels)
-            if dataset.ignored is not None:
-                missing = missing[missing != dataset.ignored]
+            missing = np.setdiff1d(self._classes(dataset), labels)
             if len(labels) and len(missing):
                 more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
                 named = ", ".join(map(str, missing[:5])) + more
@@ -129,15 +135,14 @@ class PerClass(Metric):
 
     def columns(self, dataset: Dataset) -> tuple[str, ...]:
         """Return error_class_0, error_class_1, and so on."""
-        return tuple(f"error_class_{label}" for label in range(dataset.classes) if label != dataset.ignored)
+        return tuple(f"error_class_{label}" for label in self._classes(dataset))
 
     def block(self, output: Array, y: Array, dataset: Dataset) -> Array:
         """Return how many places each class has, and how many of them are wrong, int64 (1, 2, classes)."""
         logits, labels, counts = _flat(output, y, dataset)
         wrong = counts & (oracle.largest(logits) != labels)
         found = [np.bincount(labels[some], minlength=dataset.classes) for some in (counts, wrong)]
-        kept = [label for label in range(dataset.classes) if label != dataset.ignored]
-        return np.stack(found)[None, :, kept]
+        return np.stack(found)[None][:, :, self._classes(dataset)]
 
     def values(self, found: Array, y: Array) -> list[float]:
         """Return the share of each class."""

@@ -101,6 +101,11 @@ class Dataset:
         return self.classes or math.prod(self.target)
 
     @property
+    def parts(self) -> tuple[Split, Split, Split]:
+        """All splits."""
+        return self.train, self.validation, self.test
+
+    @property
     def inputs(self) -> int:
         """The number of values of a sample."""
         return int(self.train.x.shape[1])

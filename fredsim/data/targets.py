@@ -5,7 +5,6 @@ A data set as it is read has targets of any real type and shape (n, …). Before
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.datasets import MOST_CLASSES, Dataset, Split
+from fredsim.data.datasets import MOST_CLASSES, Dataset
 from fredsim.errors import DataError
 
 __all__ = ["Targets", "fitted"]
@@ -59,10 +58,11 @@ def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
         raise DataError((data.train.unfit or data.test.unfit) + HINT)
     if targets.ignored is None and data.classes:
         return data
-    splits = [getattr(data, part) for part in PARTS]
-    if any(split.y.dtype.kind not in "iu" for split in splits):
+    if any(split.y.dtype.kind not in "iu" for split in data.parts):
         raise DataError(f"{where}: its targets are {data.train.y.dtype}; cross_entropy takes classes, integers{HINT}")
-    found = np.unique(np.concatenate([np.unique(split.y) for split in splits])) if data.labels is None else data.labels
+    found = data.labels
+    if found is None:
+        found = np.unique(np.concatenate([np.unique(split.y) for split in data.parts]))
     counted = found[found != (data.ignored if targets.ignored is None else targets.ignored)]
     if not len(counted) or counted[0] < 0 or counted[-1] >= MOST_CLASSES:
         known = f"from {counted[0]} to {counted[-1]}" if len(counted) else "that are all ignored"
@@ -71,7 +71,7 @@ def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
     largest, ignored = int(counted[-1]), data.ignored if targets.ignored is None else targets.ignored
     unused: tuple[int, ...] = ()
     if data.sequences:
-        largest = max(largest, *(int(split.x.max(initial=0)) for split in splits))
+        largest = max(largest, *(int(split.x.max(initial=0)) for split in data.parts))
     elif data.train.y.ndim == 1:
         unused = tuple(np.setdiff1d(np.arange(largest + 1), counted, assume_unique=True).tolist())
     data = _of_parts(data, lambda split, _: split.y if split.y.dtype == np.int32 else split.y.astype(np.int64))
@@ -80,8 +80,8 @@ def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
 
 def _of_parts(data: Dataset, change: Any) -> Dataset:
     """Return a data set with other targets in each part: change(split, name of the part)."""
-    parts = zip(PARTS, _splits(data), strict=True)
-    train, validation, test = (replace(split, y=change(split, part), unfit="") for part, split in parts)
+    named = zip(PARTS, data.parts, strict=True)
+    train, validation, test = (replace(split, y=change(split, part), unfit="") for part, split in named)
     return replace(data, train=train, validation=validation, test=test)
 
 
@@ -104,14 +104,10 @@ def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
 
 def _with_numbers(data: Dataset) -> Dataset:
     """Return a data set whose samples are numbers, not tokens, as they are where targets are numbers."""
-    if not any(split.x.dtype.kind in "iu" for split in _splits(data)):
+    if not any(split.x.dtype.kind in "iu" for split in data.parts):
         return data
     found = []
-    for split in _splits(data):
+    for split in data.parts:
         x = split.x.astype(np.float32)
         found.append(replace(split, x=x / np.float32(255) if split.of_bytes else x, divisor=255 * split.of_bytes))
     return replace(data, train=found[0], validation=found[1], test=found[2])
-
-
-def _splits(data: Dataset) -> Iterator[Split]:
-    yield from (getattr(data, part) for part in PARTS)
