@@ -156,4 +156,5 @@ OneLoss = Annotated[
     | Annotated[OwnLossChoice, Tag("OwnLossChoice")],
     Discriminator(_kind),
 ]
-LossChoice = Annotated[OneLoss, BeforeValidator(_spelled_out, json_schema_input_type=OneLoss | str)]
+Name = Literal["cross_entropy", "mse", "bce"] | Annotated[str, Field(pattern=":")]
+LossChoice = Annotated[OneLoss, BeforeValidator(_spelled_out, json_schema_input_type=OneLoss | Name)]

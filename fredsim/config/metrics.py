@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -81,10 +81,11 @@ class OneMetric(PluginChoice):
         return self.name if len(data) == 1 else data
 
 
+Name = Literal["top5", "perplexity", "per_class"] | Annotated[str, Field(pattern="^top[1-9][0-9]*$|:")]
 MetricChoice = Annotated[
     OneMetric,
     BeforeValidator(
-        lambda value: {"name": value} if isinstance(value, str) else value, json_schema_input_type=OneMetric | str
+        lambda value: {"name": value} if isinstance(value, str) else value, json_schema_input_type=OneMetric | Name
     ),
 ]
 

@@ -100,8 +100,8 @@ class Until(HyperParameters):
         """Refuse an experiment that gives none of them, or several."""
         if len(self.model_fields_set) != 1 or None in self.model_dump(include=self.model_fields_set).values():
             raise ValueError(
-                "must give one of validation_error, validation_loss, a column of evaluation.metrics, or gap of a "
-                "linear model"
+                "must give one of validation_error and validation_loss, gap of a linear model, or a column of "
+                "evaluation.metrics"
             )
         return self
 

@@ -307,7 +307,9 @@ def _npz(root: Path, path: str) -> Parts:
     shape = arrays["x_train"].shape[1:]
     if len(train) == 0:
         raise DataError(f"{path}: x_train has no rows; training needs one at least")
-    if train.y.shape[1:] != test.y.shape[1:] or (train.x.dtype != test.x.dtype and not train.unfit + test.unfit):
+    if train.x.dtype != test.x.dtype and (unfit := train.unfit or test.unfit):  # only one part is of tokens
+        raise DataError(unfit)
+    if train.y.shape[1:] != test.y.shape[1:]:
         found = f"y_train has shape {train.y.shape} and y_test {test.y.shape}"
         raise DataError(f"{path}: {found}; give both parts one label a row, or both one a token")
     if train.x.shape[1] != test.x.shape[1]:

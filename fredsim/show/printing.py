@@ -167,10 +167,12 @@ def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
         "status": result.ending,
         "iterations": s["iterations"],
         **({"seconds" if result.live else "sim. seconds": s.get("time")} if timed else {}),
-        "valid. error": s["validation_error"],
-        "test error": s["test_error"],
+        **(
+            {"valid. loss": s["validation_loss"]}
+            if result.measure == "validation_loss"
+            else {"valid. error": s["validation_error"], "test error": s["test_error"]}
+        ),
         **({"gap": s["gap"]} if "gap" in s else {}),
-        **({"valid. loss": s["validation_loss"]} if result.measure == "validation_loss" else {}),
         **result.own_metrics,
         "iter./s": s["iterations_per_second"],
         "digest": s["digest"][:12],

@@ -70,9 +70,9 @@ def check_selection(
     the plain `evaluation` of each.
     """
     if selection.best not in BEST and not (evaluations and all(is_column(selection.best, one) for one in evaluations)):
-        known = [*BEST, *dict.fromkeys(name for one in evaluations for name in columns_of(one))]
-        hint = nearest(selection.best, known)
-        raise ConfigError(f"select.best: is {selection.best!r}{hint} (known: {', '.join(known)})")
+        names = [*BEST, *dict.fromkeys(name for one in evaluations for name in columns_of(one))]
+        hint = nearest(selection.best, names)
+        raise ConfigError(f"select.best: is {selection.best!r}{hint} (known: {', '.join(names)})")
     if selection.best == "seconds_to" and not timed:
         what = "is 'seconds_to', and not every run has a clock"
         raise ConfigError(f"select.best: {what}; give dispatcher: {{name: clock}}, or choose validation_error")
