@@ -65,6 +65,7 @@ class Snapshots(Simulation):
             first_rate=self._first_rate if self._own_steps else None,
         )  # fmt: skip
         self._pushes, self._observer = parts.pushes(self._holdings), parts.observer
+        self._statistics = parts.engine.statistics
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
             self._server.check = self._holdings.check
         self._warm()
@@ -161,7 +162,7 @@ class Snapshots(Simulation):
     def _stateful_parts(self) -> dict[str, Stateful]:
         own: dict[str, Stateful] = {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
         more: dict[str, Stateful | None] = {"control": self._control, "participation": self._participation}
-        more["work"] = self._work if self._client_work.keeps else None
+        more |= {"work": self._work if self._client_work.keeps else None, "statistics": self._statistics}
         own |= {name: part for name, part in more.items() if part is not None}
         return super()._stateful_parts() | own | {"live": self._pushes}
 
@@ -262,6 +263,8 @@ class Snapshots(Simulation):
 
     def _cancel(self, client: int) -> None:
         """Cancel the push of a client that is on its way, if there is one: it counts as sent, but never arrives."""
+        if self._statistics is not None:
+            self._statistics.cancelled(client)
         size = self._outbox.cancel(client)
         if size is None:
             return
@@ -301,6 +304,10 @@ class Snapshots(Simulation):
         if self._observer is not None:
             self._observer.arrives(client, self._holdings.timestamp(client), self.time, pending)
         self._outbox.arrived(client)
+        if self._statistics is not None and not pending.given_up:
+            self._statistics.arrived(client, reached=message is not None)
+        elif self._statistics is not None:
+            self._statistics.cancelled(client)
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp
         server.set_event(client, self.iteration)
         if pending.given_up:
