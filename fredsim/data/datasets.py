@@ -121,7 +121,8 @@ class Dataset:
     @property
     def sequences(self) -> bool:
         """Whether samples are sequences of tokens, with a label for each."""
-        return self.train.y.ndim == 2
+        axes: int = self.train.y.ndim
+        return axes == 2
 
     @property
     def inputs(self) -> int:

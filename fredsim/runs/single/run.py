@@ -301,4 +301,5 @@ class Run:
         limit, dataset = self._prepared.experiment.memory, self._prepared.dataset
         if limit is None:
             return None
-        return max(0, int(limit) - sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test)))
+        parts = (dataset.train, dataset.validation, dataset.test)
+        return max(0, int(limit) - sum(int(part.x.nbytes) for part in parts))
