@@ -195,4 +195,5 @@ def checkpointed() -> nn.Module:
 
 
 def takes_init(init: str = "he") -> nn.Module:
+    assert init
     return dense(10, (1, 8, 8))

@@ -29,7 +29,6 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "a tuple": ("several", ("failed on samples of shape (n, 1, 8, 8)",)),
     "rows": ("rows_only", ("failed on samples of shape (n, 1, 8, 8)", "mat1 and mat2")),
     "float64": ("double", ("'1.weight'", "torch.float64", "must be torch.float32")),
-    "frozen": ("frozen", ("frozen parameter '1.bias'",)),
     "sizes to come": ("lazy", ("parameter '1.weight' without values",)),
     "no device": ("meta", ("parameter '1.weight' without values",)),
     "a Greek name": ("greek", ("parameter 'λ'; its name must be of ASCII letters",)),

@@ -1,4 +1,4 @@
-"""Where a network starts from, and which of its tensors are trained: the keys init, initial, trainable and precision."""
+"""Where a network starts from, and which of its tensors are trained: init, initial, trainable, precision."""
 
 from __future__ import annotations
 
@@ -147,9 +147,10 @@ def test_modules_start_from_draws_of_fredsims(simulate: Simulate) -> None:
 
 @pytest.mark.parametrize("numerics", ["portable", "native"])
 def test_modules_of_which_a_part_is_trained(
-    numerics: str, small_yaml: Path, simulate: Simulate, command: Command
+    numerics: str, simulate: Simulate, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_torch()
+    monkeypatch.chdir(tmp_path)
     first = simulate({"model": dense("portable")})
     Path("w.safetensors").write_bytes((first.folder / "params.safetensors").read_bytes())
     result = simulate({"model": dense(numerics, initial="w.safetensors", trainable="3.*"), "threads": 1})

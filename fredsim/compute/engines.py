@@ -13,7 +13,7 @@ Letters in shapes: B minibatches, µ samples per minibatch, P parameters, C coef
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -66,6 +66,9 @@ class Engine(BackendOperations, Protocol):
     #: The packages whose versions native bits depend on, besides NumPy and numba.
     packages: Sequence[str]
 
+    #: What clients' tasks leave behind beside gradients, by client (fredsim.native.statistics); None if nothing.
+    statistics: Any
+
     @property
     def buffer_bytes(self) -> int:
         """The most bytes that gradients and evaluations take beside parameters and gradients; 0 if it is not known."""
@@ -115,6 +118,13 @@ class Engine(BackendOperations, Protocol):
 
     def samples_changed(self) -> None:
         """Note that samples of the data set have been written anew, in place (fredsim.compute.staged)."""
+        ...
+
+    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Yield the network's outputs for a part of the data set in blocks: which samples, and float32 (n, …).
+
+        What was yielded is overwritten by the next block. Engines of linear models have none.
+        """
         ...
 
     # Which of these an engine has, `why_whole` and `queues` say, and which paths its backend takes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -66,12 +66,12 @@ class Unchanged:
         self._module = module
         self._before: Mapping[str, Any] = {name: value.clone() for name, value in module.named_buffers()}
 
-    def changed(self) -> str:
-        """Return the name of a buffer that has changed, been added or gone since; "" if none has."""
+    def changed(self, may: Container[str] = ()) -> str:
+        """Return the name of a buffer, not in `may`, that has changed, been added or gone since; "" if none has."""
         now = dict(self._module.named_buffers())
         names = [*now, *(name for name in self._before if name not in now)]
         kept = {name for name in names if name in now and name in self._before and same(now[name], self._before[name])}
-        return next((name for name in names if name not in kept), "")
+        return next((name for name in names if name not in kept and name not in may), "")
 
 
 class Casts(TorchFunctionMode):

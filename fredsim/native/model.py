@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError, how_to_install
+from fredsim.native.own_loss import AnyLoss
 from fredsim.networks.given import read_weights
 from fredsim.networks.layout import Layout
-from fredsim.networks.network import Network
+from fredsim.networks.network import MeasuredBy, Network
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import import_named
 
@@ -61,18 +63,21 @@ class TorchOptions(NamedTuple):
         initial: the path of a file of weights that are loaded into it; None: it stays as it is.
         trainable: patterns of the names of the parameters that are trained; None: those with requires_grad.
         precision: the type in which PyTorch computes; others than float32 by torch.autocast.
+        buffers: what is evaluated with in place of running statistics that no client pushes; None: these are refused.
 
     """
 
     initial: str | None = None
     trainable: str | Sequence[str] | None = None
     precision: Literal["float32", "bfloat16"] = "float32"
+    buffers: Literal["local", "averaged", "last"] | None = None
 
 
 class TorchModel(Network):
-    """A module that maps a minibatch of samples, float32 (n, *shape), to logits (n, classes).
+    """A module that maps a minibatch of samples, float32 (n, *shape), to outputs (n, …) of `classes` numbers.
 
-    The flat vector holds its parameters in the order of `named_parameters`, under these names.
+    `loss` compares them with targets; None: cross-entropy, which takes outputs as logits. The flat vector
+    holds its parameters in the order of `named_parameters`, under these names.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class TorchModel(Network):
         shape: tuple[int, ...],
         classes: int,
         seed: int,
+        loss: AnyLoss | None = None,
         options: TorchOptions = TorchOptions(),  # noqa: B008  it never changes
     ) -> None:
         """Build the module; the run starts from the module's own initialization under `torch.manual_seed(seed)`.
@@ -94,8 +100,9 @@ class TorchModel(Network):
         import torch
 
         from fredsim.native.building import build, freeze, load_weights
+        from fredsim.native.statistics import running_names
 
-        self.name, self.shape, self.classes = name, shape, classes
+        self.name, self.shape, self.classes, self.loss = name, shape, classes, loss
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("model.device is cuda; PyTorch finds no CUDA device here; give cpu, or leave device out")
         self.device = torch.device(device)
@@ -108,7 +115,9 @@ class TorchModel(Network):
             load_weights(module, weights)
             self._files = self._files | dict(weights.files)
         self.frozen = freeze(module, options.trainable, self.refused)
-        self.precision = options.precision
+        self.precision, self.buffers = options.precision, options.buffers
+        #: The running statistics with which clients begin, by the names of the buffers.
+        self.running = {key: value.clone() for key, value in module.named_buffers() if key in running_names(module)}
         parts = {key: value.detach().cpu().reshape(-1) for key, value in module.named_parameters()}
         self._values: Array = torch.cat(list(parts.values())).numpy()
         self.initial_params: Array = torch.cat([part for key, part in parts.items() if key not in self.frozen]).numpy()
@@ -136,6 +145,11 @@ class TorchModel(Network):
         """None: only PyTorch can compute it."""
 
     @property
+    def measured_by(self) -> MeasuredBy:
+        """What its loss says: the rate of wrong answers, or nothing but the loss."""
+        return "error" if self.loss is None else self.loss.measured_by
+
+    @property
     def files(self) -> dict[str, str]:
         """The SHA-256 of the files that the factory has read, by name."""
         return self._files
@@ -160,7 +174,8 @@ class TorchModel(Network):
         if self.why_native:
             reason = self.why_native.partition("; give numerics: native")[0]
             yield f"{reason}; so PyTorch computes it (numerics: native)"
-        if are_probabilities(self.module, torch.from_numpy(x).reshape(-1, *self.shape).to(self.device)):
+        is_softmax = self.loss is None or isinstance(self.loss, CrossEntropy)
+        if is_softmax and are_probabilities(self.module, torch.from_numpy(x).reshape(-1, *self.shape).to(self.device)):
             found = "for each sample of the first minibatch they are not negative, and their sum is 1"
             remedy = "the loss is softmax cross-entropy, which takes logits; leave softmax out"
             yield f"model.name: {self.name} gives probabilities: {found}; {remedy}"

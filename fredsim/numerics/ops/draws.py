@@ -30,20 +30,22 @@ class Keys(NamedTuple):
         seed: the run's.
         clients: whose gradient each is, (B,).
         numbers: which of that client's gradients each is, from 0, (B,).
+        counted: whether the client computes it; else it is computed once more, to measure something.
 
     """
 
     seed: int
     clients: Integers
     numbers: Integers
+    counted: bool = True
 
     def step(self, number: int, steps: int) -> Keys:
         """Return the keys of local step `number` of tasks of so many; `numbers` are those of the clients' tasks."""
         return self._replace(numbers=self.numbers * steps + number)
 
     def twice(self) -> Keys:
-        """Return each key twice."""
-        return self._replace(clients=np.repeat(self.clients, 2), numbers=np.repeat(self.numbers, 2))
+        """Return each key twice, to measure something."""
+        return Keys(self.seed, np.repeat(self.clients, 2), np.repeat(self.numbers, 2), counted=False)
 
     def part(self, some: slice) -> Keys:
         """Return some of the keys."""

@@ -75,6 +75,11 @@ def run_live(
     if not 0 <= delay < 3600:
         raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
     (run,) = expansion.runs
+    if (buffers := getattr(run.experiment.model, "buffers", None)) in {"averaged", "last"}:
+        raise ConfigError(
+            f"model.buffers is {buffers}; a live run's workers compute for any client, and keep no statistics of each: "
+            "give local"
+        )
     folder = Path(out) if out is not None else Path("results") / f"{expansion.name}-live"
     if remarks:
         remark_before(expansion.runs, root)

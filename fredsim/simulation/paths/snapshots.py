@@ -65,6 +65,7 @@ class Snapshots(Simulation):
             first_rate=self._first_rate if self._own_steps else None,
         )  # fmt: skip
         self._pushes, self._observer = parts.pushes(self._holdings), parts.observer
+        self._statistics = parts.engine.statistics
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
             self._server.check = self._holdings.check
         self._warm()
@@ -161,7 +162,7 @@ class Snapshots(Simulation):
     def _stateful_parts(self) -> dict[str, Stateful]:
         own: dict[str, Stateful] = {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
         more: dict[str, Stateful | None] = {"control": self._control, "participation": self._participation}
-        more["work"] = self._work if self._client_work.keeps else None
+        more |= {"work": self._work if self._client_work.keeps else None, "statistics": self._statistics}
         own |= {name: part for name, part in more.items() if part is not None}
         return super()._stateful_parts() | own | {"live": self._pushes}
 
@@ -262,6 +263,8 @@ class Snapshots(Simulation):
 
     def _cancel(self, client: int) -> None:
         """Cancel the push of a client that is on its way, if there is one: it counts as sent, but never arrives."""
+        if self._statistics is not None:
+            self._statistics.cancelled(client)
         size = self._outbox.cancel(client)
         if size is None:
             return
@@ -301,6 +304,10 @@ class Snapshots(Simulation):
         if self._observer is not None:
             self._observer.arrives(client, self._holdings.timestamp(client), self.time, pending)
         self._outbox.arrived(client)
+        if self._statistics is not None and not pending.given_up:
+            self._statistics.arrived(client, reached=message is not None)
+        elif self._statistics is not None:
+            self._statistics.cancelled(client)
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp
         server.set_event(client, self.iteration)
         if pending.given_up:
@@ -321,12 +328,7 @@ class Snapshots(Simulation):
         recorder.count_push(sent, None if pending.given_up else pending.losses, client)
         if not self._protocol.wait:
             self._begin(client)
-        released: Sequence[int] = pushed.released
-        if self._participation is not None:
-            released, idle = self._participation.replace(released)
-            for other in idle:
-                self._holdings.leave(other)
-        for other in released:
+        for other in self._who_continues(pushed.released):
             size = self._fetch(other)
             stays = not size and self._protocol.replica and other == client and not pending.given_up
             if stays and not self._holdings.step(client, pending.push):
@@ -352,6 +354,15 @@ class Snapshots(Simulation):
             self._observer.arrived(self.iteration - 1, server.params)
         fetches, received = map(sub, recorder.fetched, fetched)
         return before, before - started_from, int(sent > 0), fetches, sent, received
+
+    def _who_continues(self, released: Sequence[int]) -> Sequence[int]:
+        """Return the clients that fetch and continue: those released, or as many that are drawn among the idle ones."""
+        if self._participation is None:
+            return released
+        drawn, idle = self._participation.replace(released)
+        for client in idle:
+            self._holdings.leave(client)
+        return drawn
 
     def _send(self, client: int, push: Array, step: int) -> Message | None:
         """Return what reaches the server of a client's push; `step` is how many gradients were done before it."""
