@@ -141,6 +141,20 @@ def test_the_digest_of_a_folder_is_what_sha256sum_prints() -> None:
     assert npy.digest_of_folder("digits") == hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_targets_on_demand_may_be_numbers(wide: bool, simulate: Run, refused: Refused) -> None:
+    save_digits("digits")
+    for part in ("train", "test"):
+        x = np.load(f"digits/x_{part}.npy").reshape(-1, 64)
+        np.save(f"digits/y_{part}.npy", x[:, 20:23] * 2 if wide else x.mean(axis=1))
+    np.savez("digits.npz", **{path.stem: np.load(path) for path in Path("digits").iterdir()})
+    found, expected = (simulate(changes(name) | {"loss": "mse"}) for name in ("npy:digits", "npz:digits.npz"))
+    assert found.metrics.to_csv() == expected.metrics.to_csv()
+    assert (found.summary["path"], found.summary["status"]) == ("snapshots", "finished")
+    refused("run", "own.yaml", "data.name=npy:digits", says=["for targets that are no classes give a loss"])
+
+
 @needs_cuda
 @pytest.mark.usefixtures("nothing_in_memory")
 def test_a_device_gets_rows_on_demand(simulate: Run) -> None:
