@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.datasets import MOST_CLASSES, Dataset, Split, divided, load_dataset, why_no_labels
+from fredsim.data.datasets import MOST_CLASSES, Dataset, Split, divided, read_dataset, why_no_labels
 from fredsim.data.npy import NpyReader, digest_of_folder, is_small, open_arrays
 from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, OnDemand, Reader
 from fredsim.data.sequences import IGNORED
@@ -20,7 +21,7 @@ __all__ = ["load_folder", "of_readers"]
 
 
 def load_folder(name: str, train: int | None, validation: int | None, root: Path, sha256: str | None = None) -> Dataset:
-    """Return the data set `npy:FOLDER`, as fredsim.data.datasets.load_dataset does others; a large one on demand.
+    """Return the data set `npy:FOLDER`, as fredsim.data.datasets.read_dataset does others; a large one on demand.
 
     Raises ConfigError, DataError.
     """
@@ -31,7 +32,7 @@ def load_folder(name: str, train: int | None, validation: int | None, root: Path
         what = f"the files' SHA-256 {digest} is not data.sha256, {sha256}"
         raise DataError(f"{path}: {what}; put the files back, or change the key")
     if is_small(arrays):
-        return load_dataset(name, train, validation, root, sha256)
+        return read_dataset(name, train, validation, root, sha256)
     return _load(path, digest, train, validation)
 
 
@@ -50,40 +51,50 @@ def of_readers(
 
     `rows` are those for training and validation: the first and the last of `train`, or the first of `validation`.
     `identity` tells samples that are read on demand from any others. `classes`, if their number is known, are not
-    looked for. `path` begins messages. Raises DataError if targets are no classes.
+    looked for. `path` begins messages. Targets may be no classes: see Split.unfit. Raises DataError for tokens that are
+    out of range.
     """
     first, test = readers["train"], readers.get("test")
     kept = all(isinstance(reader, InMemory) for reader in readers.values())
     ignored: int | None = None
     unused: tuple[int, ...] = ()
     y: dict[str, NDArray[Any] | None] = {}
-    if first.target:
+    labels, unfit = None, ""
+    if _has_tokens(first):
         classes, ignored = _tokens(path, readers, classes)
         y = {part: _targets(reader) for part, reader in readers.items()}
-    elif classes is None or kept:
+    elif first.target:
+        what = f"a sample has the shape {first.shape} ({first.dtype}) and its target {first.target}"
+        unfit = f"{path}: {what}; expected one class, or for a sequence of tokens one for each"
+        y, classes = {part: _targets(reader) for part, reader in readers.items()}, 0
+    elif classes is None or kept or first.target_dtype.kind == "f":
         y = {part: reader.all_targets() for part, reader in readers.items()}
-        classes, unused = _labels(path, y, classes)
+        classes, labels, unfit = _labels(path, y, classes)
+        if not unfit and labels is not None:
+            unused = tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
     for reader in readers.values():
-        reader.bounds = (0, classes - 1) if first.dtype == np.int32 else None
+        reader.bounds = (0, (classes or MOST_CLASSES) - 1) if first.dtype == np.int32 else None
     train, validation = rows
     last = readers.get("validation")
-    parts = (
+    parts = [
         _split(first, y.get("train"), 0, train),
         _split(first, y.get("train"), first.count - validation, first.count)
         if last is None
         else _split(last, y.get("validation"), 0, validation),
         _split(first, y.get("train"), 0, 0) if test is None else _split(test, y.get("test"), 0, test.count),
-    )
+    ]
+    one, two, three = (replace(part, unfit=unfit) for part in parts)
     fingerprint = "" if kept else hashlib.sha256(f"{identity} {train} {validation}".encode()).hexdigest()
-    return Dataset(*parts, classes, first.shape, unused, ignored, fingerprint=fingerprint)
+    more = {"fingerprint": fingerprint, "labels": labels}
+    return Dataset(one, two, three, classes, first.shape, unused, ignored, **more)  # type: ignore[arg-type]
+
+
+def _has_tokens(reader: Reader) -> bool:
+    return reader.dtype == np.int32 and reader.target == reader.shape and reader.target_dtype.kind == "i"
 
 
 def _tokens(path: str, readers: dict[str, Reader], classes: int | None) -> tuple[int, int | None]:
     """Return the number of tokens, and the target that does not count, if it may occur. Raises DataError for others."""
-    first = readers["train"]
-    if first.dtype != np.int32 or first.target != first.shape:
-        what = f"a sample has the shape {first.shape} ({first.dtype}) and its target {first.target}"
-        raise DataError(f"{path}: {what}; expected one class, or for a sequence of tokens one for each")
     if classes is not None and not all(isinstance(reader, InMemory) for reader in readers.values()):
         return classes, IGNORED
     highest, lowest = 0, 0
@@ -104,18 +115,22 @@ def _targets(reader: Reader) -> NDArray[Any] | None:
     return reader.all_targets() if isinstance(reader, InMemory) or size <= MOST_IN_MEMORY else None
 
 
-def _labels(path: str, y: dict[str, NDArray[Any] | None], classes: int | None) -> tuple[int, tuple[int, ...]]:
-    """Return the number of classes, and those that no sample has. Raises DataError if targets are no classes."""
-    for part, values in y.items():
-        assert values is not None
+def _labels(
+    path: str, y: dict[str, NDArray[Any] | None], classes: int | None
+) -> tuple[int, NDArray[np.int64] | None, str]:
+    """Return the number of classes, those that occur, and why targets are no classes; "" if they are."""
+    found = {part: values for part, values in y.items() if values is not None}
+    labels = None
+    if all(values.dtype.kind == "i" for values in found.values()):
+        labels = np.unique(np.concatenate([np.unique(values) for values in found.values()])).astype(np.int64)
+    for part, values in found.items():
         if why := why_no_labels(path, f"y of {part} rows", values):
-            raise DataError(why)
-    labels = np.unique(np.concatenate([np.unique(values) for values in y.values() if values is not None]))
+            return 0, labels, why
+    assert labels is not None
     highest = int(labels[-1])
     if classes is not None and highest >= classes:
         raise DataError(f"{path}: a row has the class {highest}; there are {classes} classes, from 0 on")
-    classes = classes or highest + 1
-    return classes, tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
+    return classes or highest + 1, labels, ""
 
 
 def _split(reader: Reader, y: NDArray[Any] | None, begin: int, end: int) -> Split:
