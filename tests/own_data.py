@@ -61,6 +61,14 @@ class Sentences(Blobs):
         return text[places].astype(np.int32), text[places + 1]
 
 
+class Integers(Blobs):
+    dtype = np.int64
+
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return abs(10 * x).astype(np.int64), y
+
+
 class Shorter(Blobs):
     def len(self, part):
         return super().len(part) * 2

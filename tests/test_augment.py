@@ -18,6 +18,7 @@ from fredsim.networks.mlp import Mlp
 from fredsim.numerics.augment import draw_places, moved, sample_generator
 from fredsim.numerics.streams import Streams, philox4x32
 from fredsim.runs.folder.results import Result
+from tests.conftest import needs_cuda
 from tests.test_going_on import files_of, stopped
 
 Run = Callable[..., Result]
@@ -145,6 +146,16 @@ def test_bits_depend_on_neither_backend_nor_window_nor_threads(simulate: Run) ->
     plain = augmented()
     del plain["data"]["augment"]
     assert digest(simulate(augmented())) == digest(simulate(plain))
+
+
+@needs_cuda
+def test_a_device_has_the_same_bits(simulate: Run) -> None:
+    changes = augmented(flip=True, crop=2) | {"evaluation": {"every": 20, "test": True, "per_client": True}}
+    expected, found = simulate(changes), simulate(changes | {"backend": "cuda"})
+    assert digest(found) == digest(expected)
+    assert found.summary["path"] == "snapshots"
+    assert found.metrics["test_loss"].tolist() == expected.metrics["test_loss"].tolist()
+    assert (found.folder / "clients.csv").read_text() == (expected.folder / "clients.csv").read_text()
 
 
 def test_only_training_samples_are_changed(simulate: Run) -> None:

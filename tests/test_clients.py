@@ -59,7 +59,8 @@ class Loop:
             client = self.world.choose(t, range(4))
 
             def gradient(x: Array, k: int, client: int = client) -> Array:
-                return self.world.gradient(x, 0, client, self.numbers[client] * self.steps + k)
+                found: Array = self.world.gradient(x, 0, client, self.numbers[client] * self.steps + k)
+                return found
 
             theta = theta - push(client, self.held[client], gradient)
             self.numbers[client] += 1
@@ -253,6 +254,17 @@ def test_a_task_that_is_given_up_leaves_the_state_as_it_was(simulate: Simulate) 
         result = simulate({"clients": given, "dispatcher": clock, "iterations": 20})
     assert steps == list(range(result.summary["pushes"]))
     assert 0 < result.summary["pushes"] < 20
+
+
+@pytest.mark.parametrize("server", ["sync", "fedasync"])
+def test_a_trace_of_drawn_clients_is_followed(simulate: Simulate, server: str) -> None:
+    """A recorded order of the clients that were drawn gives the digests of the run."""
+    pytest.importorskip("pyarrow")
+    run = {"server": {"name": server, "lr": 0.1}, "events": True} | clients(fraction=0.5, local_steps=2)
+    recorded = simulate(run | {"dispatcher": {"name": "clock", "compute": {"noise": {"name": "exponential"}}}})
+    file = str(recorded.folder / "events.parquet")
+    followed = simulate(run | {"dispatcher": {"name": "trace", "file": file}})
+    same(followed, recorded.metrics["digest"].tolist()[1:])
 
 
 def test_what_is_left_out_changes_no_digest(digits_experiment: dict[str, Any]) -> None:

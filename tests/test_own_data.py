@@ -21,6 +21,7 @@ from fredsim.errors import DataError
 from fredsim.plugins.modules import look_in
 from fredsim.runs.folder.results import Result
 from fredsim.system.memory import peak_memory, reset_peak_memory
+from tests.conftest import needs_cuda
 from tests.own_data import SETS, TORCH
 
 Run = Callable[..., Result]
@@ -138,6 +139,14 @@ def test_the_digest_of_a_folder_is_what_sha256sum_prints() -> None:
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(Path("digits").iterdir())
     ]
     assert npy.digest_of_folder("digits") == hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@needs_cuda
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_a_device_gets_rows_on_demand(simulate: Run) -> None:
+    save_digits("digits")
+    expected = simulate(changes("npy:digits"))
+    assert bits(simulate(changes("npy:digits") | {"backend": "cuda"})) == bits(expected)
 
 
 def damaged(what: str) -> None:
@@ -303,6 +312,7 @@ def _more(data: Dataset, part: str) -> list[Any]:
         ("Restless", "row 0 of train is another the second time; it must always be the same; change samples at random"),
         ("TooManyClasses", "y of row 42 of train holds integers from 0 to"),
         ("Negative", "y of train rows holds int64 from -"),
+        ("Integers", "model.name is mlp; samples are integers, which are tokens, with one target each: give them as"),
         ("Alone", "rows('train', …) gave a ndarray; it must give x and y"),
         ("Raising", "(OSError: the disk is on fire) (own_sets.py:"),
         ("Empty", "len('train') is 0; training needs one row at least"),
@@ -342,6 +352,33 @@ def test_a_received_folder_runs_no_class(
         assert code == 2, said
         assert "names code, own_sets:Blobs" in said
     assert command("verify", result.folder, "--allow-code")[0] == 0
+
+
+MODULE = """
+import torch
+
+
+def small(classes, shape):
+    layers = [torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(108, classes)]
+    return torch.nn.Sequential(*layers)
+"""
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_pytorch_computes_from_rows_on_demand(simulate: Run) -> None:
+    pytest.importorskip("torch")
+    Path("torch_sets.py").write_text(MODULE)
+    save_digits("digits")
+    np.savez("digits.npz", **{path.stem: np.load(path) for path in Path("digits").iterdir()})
+    model = {"name": "torch:torch_sets:small", "numerics": "native"}
+    on_demand, inside = (
+        simulate(changes(name, augment={"flip": True, "crop": 1}) | {"model": model, "threads": 1})
+        for name in ("npy:digits", "npz:digits.npz")
+    )
+    assert on_demand.summary["numerics"] == "native"
+    assert bits(on_demand) == bits(inside)
+    plain = simulate(changes("npz:digits.npz") | {"model": model, "threads": 1})
+    assert plain.summary["digest"] != inside.summary["digest"]
 
 
 TORCH_WRONG = [

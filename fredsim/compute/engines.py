@@ -13,7 +13,7 @@ Letters in shapes: B minibatches, µ samples per minibatch, P parameters, C coef
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -118,6 +118,13 @@ class Engine(BackendOperations, Protocol):
 
     def samples_changed(self) -> None:
         """Note that samples of the data set have been written anew, in place (fredsim.compute.staged)."""
+        ...
+
+    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Yield the network's outputs for a part of the data set in blocks: which samples, and float32 (n, …).
+
+        What was yielded is overwritten by the next block. Engines of linear models have none.
+        """
         ...
 
     # Which of these an engine has, `why_whole` and `queues` say, and which paths its backend takes.

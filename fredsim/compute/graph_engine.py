@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,10 @@ class Evaluation:
         """Return the loss of each sample of a part, float32 (n,), and whether its answer is wrong, or NaN, (n,)."""
         raise NotImplementedError
 
+    def outputs(self, params: Any, part: Part) -> Iterator[tuple[slice, Array]]:
+        """Yield the outputs for a part of the data set in blocks; see Engine."""
+        raise NotImplementedError
+
     def evaluate(self, params: Any, part: Part) -> tuple[float, float]:
         """Return the mean loss and the mean of wrong answers, each by the balanced tree in float64; NaN of nothing."""
         losses, wrong = self.outcomes(params, part)
@@ -109,10 +113,16 @@ class GraphEngine(Evaluation, NumpyBackendOperations):
         """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""
         split: Split = getattr(self._dataset, part)
         losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
-        for begin in range(0, len(split), BLOCK):
-            rows = slice(begin, begin + BLOCK)
-            output, y = self._graph.forward(params, self._samples(split, rows)).output, split.y[rows]
+        for rows, output in self.outputs(params, part):
+            y = split.y[rows]
             losses[rows] = self._graph.loss.losses(output, y).each
             if (answers := self._graph.loss.wrong(output, y)) is not None:
                 wrong[rows] = answers
         return losses, wrong
+
+    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, Array]]:
+        """Yield the outputs for a part of the data set in blocks; see Engine."""
+        split: Split = getattr(self._dataset, part)
+        for begin in range(0, len(split), BLOCK):
+            rows = slice(begin, begin + BLOCK)
+            yield rows, self._graph.forward(params, self._samples(split, rows)).output

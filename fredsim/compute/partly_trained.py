@@ -6,7 +6,7 @@ their bits are those of the whole network, on every backend.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,10 @@ class PartlyTrained:
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, and whether its answer is wrong; see Engine."""
         return self._engine.outcomes(self._filled(0, params), part)
+
+    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Yield the network's outputs for a part of the data set in blocks; see Engine."""
+        return self._engine.outputs(self._filled(0, params), part)
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
         """Return the mean loss and the mean of wrong answers; NaN of nothing. See Engine."""

@@ -21,7 +21,7 @@ from pydantic import (
 from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
 from fredsim.data.augment import Augmentation, find_function
-from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, load_dataset, normalized, unscaled
+from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, normalized, read_dataset, unscaled
 from fredsim.data.folders import load_folder
 from fredsim.data.own import PREFIXES, digest_of_named, find_own, load_own
 from fredsim.data.problems import least_squares, modular, quadratic
@@ -158,8 +158,8 @@ class Data(DataRead):
         return []
 
     def load(self, root: Path, seed: int) -> Dataset:
-        """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.load_dataset)."""
-        load = load_folder if self.name.startswith("npy:") else load_dataset
+        """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.read_dataset)."""
+        load = load_folder if self.name.startswith("npy:") else read_dataset
         data = load(self.name, self.train, self.validation, root, self.sha256)
         if self.scale is not None:
             data = unscaled(data)
@@ -246,9 +246,9 @@ class Text(DataRead):
     rows up to there."""
 
     def load(self, root: Path, seed: int) -> Dataset:
-        """Read the text. Raises ConfigError, DataError (fredsim.data.datasets.load_dataset)."""
+        """Read the text. Raises ConfigError, DataError (fredsim.data.datasets.read_dataset)."""
         del seed
-        return load_dataset(self.name, self.train, self.validation, root, self.sha256, self.block)
+        return read_dataset(self.name, self.train, self.validation, root, self.sha256, self.block)
 
 
 class Modular(AnyData):

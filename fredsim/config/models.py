@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,12 +21,18 @@ from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError, OutputError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
 from fredsim.native.model import TorchModel, TorchOptions, data_arguments, find_factory
+from fredsim.native.own_loss import AnyLoss, OwnLoss
 from fredsim.native.portable import captured, check_fit
 from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE, CapturedNetwork
+from fredsim.networks.drawn import DrawnNetwork
 from fredsim.networks.given import given_network
+from fredsim.networks.graph import Graph, Node
 from fredsim.networks.linear import Linear
 from fredsim.networks.mlp import Mlp
 from fredsim.networks.network import MeasuredBy, Network, Numerics
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
+from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.views import Reshape
 from fredsim.numerics.streams import Streams
 from fredsim.system.files import read_bytes
 
@@ -37,6 +44,8 @@ __all__ = [
     "Normal",
     "Recorded",
     "TorchChoice",
+    "check_numbers",
+    "loss_for",
     "recorded",
 ]
 
@@ -78,6 +87,12 @@ def recorded(found: Recorded | None) -> Iterator[None]:
         _recorded.reset(before)
 
 
+def loss_for(dataset: Dataset, loss: AnyLoss | None) -> Loss:
+    """Return the loss that fredsim computes for a data set: the one that is given, or cross-entropy."""
+    assert not isinstance(loss, OwnLoss)
+    return CrossEntropy(ignored=dataset.ignored) if loss is None else loss
+
+
 class NetworkChoice(HyperParameters):
     """What every choice of a network says."""
 
@@ -102,13 +117,20 @@ class NetworkChoice(HyperParameters):
         """Whether the bits may be those of a library, which depend on the machine, on `threads` and on `window`."""
         return False
 
-    def network(self, dataset: Dataset, seed: int) -> Network:
-        """Return the network for a data set and a run's seed. Raises ConfigError."""
+    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
+        """Return the network for a data set, a run's seed, and a loss; None: the usual one. Raises ConfigError."""
         raise NotImplementedError
 
     def problems(self) -> Problems:
         """Return what is wrong with the choice that its keys alone do not say. Raises ConfigError."""
         return []
+
+
+def check_numbers(dataset: Dataset, name: str) -> None:
+    """Raise ConfigError if samples are tokens with one target each, which no network that comes with fredsim takes."""
+    if dataset.train.x.dtype.kind in "iu" and not dataset.sequences:
+        what = "samples are integers, which are tokens, with one target each"
+        raise ConfigError(f"model.name is {name}; {what}: give them as floats, or take a PyTorch module")
 
 
 class Normal(HyperParameters):
@@ -148,13 +170,21 @@ class MlpChoice(NetworkChoice):
             raise ValueError(f"is {name!r}; it must be {known}")
         return name
 
-    def network(self, dataset: Dataset, seed: int) -> Network:
-        """Return it, of the data set's inputs and classes."""
+    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
+        """Return it, of the data set's inputs and classes, or as many outputs as the loss compares with a target."""
+        check_numbers(dataset, self.name)
         if dataset.sequences:
             remedy = "give model: {name: gpt}, or a PyTorch module"
             raise ConfigError(f"model.name is mlp; the data are sequences, with a label a token: {remedy}")
         init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
-        found = Mlp((dataset.inputs, *self.hidden, dataset.classes), init, std)
+        usual = loss_for(dataset, loss)
+        shape = usual.output(dataset.target, dataset.classes)
+        found: Mlp | DrawnNetwork = Mlp((dataset.inputs, *self.hidden, math.prod(shape)), init, std)
+        if usual != CrossEntropy() or len(shape) > 1:
+            nodes, layout = found.graph.nodes, found.layout
+            if len(shape) > 1:
+                nodes = (*nodes, Node(Reshape(shape), (len(nodes),)))
+            found = DrawnNetwork(Graph((dataset.inputs,), dataset.target, nodes, usual, layout), init, std)
         return given_network(found, seed, self.initial, self.trainable)
 
 
@@ -178,7 +208,7 @@ class LinearChoice(NetworkChoice):
     """The initial weights: `zeros`, `normal`, `{name: normal, std: 0.1}`, `first` or `{name: first, value: 1.0}`; with
     `first` the first of P weights is √P, or the value, and the others are 0."""
 
-    def network(self, dataset: Dataset, seed: int) -> Linear:
+    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Linear:
         """Return it, of the data set's inputs."""
         options = {} if isinstance(self.init, str) else self.init.model_dump()
         return Linear(dataset.inputs, options.pop("name", self.init), **options)
@@ -259,21 +289,22 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         """Whether PyTorch may compute it: what `numerics: null` takes is known when the module is built."""
         return self.numerics != "portable"
 
-    def network(self, dataset: Dataset, seed: int) -> Network:
+    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
         """Build the module and, unless it is native, capture it; or read what a folder of results has of it."""
         if self._recorded and self._recorded.numerics == "portable":
-            return check_fit(self._recorded.network(), dataset, self._refused)
+            return check_fit(self._recorded.network(), dataset, loss_for(dataset, loss), self._refused)
         shape = dataset.shape or (dataset.inputs,)
         options = TorchOptions(self.initial, self.trainable, self.precision, self.buffers)
-        model = TorchModel(self.name, self.hyper, self.device, shape, dataset.classes, seed, options)
-        if self.device != "cpu" or self._recorded or self._by_pytorch:
+        model = TorchModel(self.name, self.hyper, self.device, shape, dataset.outputs, seed, loss, options)
+        if self.device != "cpu" or self._recorded or self._by_pytorch or isinstance(loss, OwnLoss):
             return model
+        used = loss_for(dataset, loss)
         try:
-            found = captured(model, dataset, chosen=self.numerics is not None)
+            found = captured(model, dataset, used, chosen=self.numerics is not None)
             if self.init is not None:
                 init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
                 found = found.drawn(Streams(seed), init, std)
-            return check_fit(found, dataset, self._refused)
+            return check_fit(found, dataset, used, self._refused)
         except ConfigError as error:
             if self.numerics == "portable":
                 raise

@@ -8,10 +8,11 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from fredsim.config.choices import Init, InitialFile, Trainable
-from fredsim.config.models import NetworkChoice, Normal
+from fredsim.config.models import NetworkChoice, Normal, check_numbers, loss_for
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.hyper import Fraction, PositiveInt
+from fredsim.native.own_loss import AnyLoss
 from fredsim.networks.drawn import DrawnNetwork
 from fredsim.networks.given import given_network
 from fredsim.networks.graph import Graph
@@ -20,7 +21,6 @@ from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.lenet import lenet
 from fredsim.networks.zoo.resnet import resnet
 from fredsim.networks.zoo.vgg import vgg
-from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 
 __all__ = ["GptChoice", "LenetChoice", "ResnetChoice", "VggChoice", "ZooChoice"]
@@ -50,17 +50,23 @@ class ZooChoice(NetworkChoice):
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph. Raises ValueError for samples that it does not take."""
 
-    def network(self, dataset: Dataset, seed: int) -> Network:
-        """Return it, for the data set's samples and classes."""
+    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
+        """Return it, for the data set's samples and classes, or as many outputs as a target has numbers."""
         shape = dataset.shape or (dataset.inputs,)
+        check_numbers(dataset, self.name)
         if self.of_sequences != dataset.sequences:
             kinds = f"samples of shape {shape}, with one label each", "sequences, with a label for each token"
             wants, has = kinds[1] if self.of_sequences else "images", kinds[dataset.sequences]
             raise ConfigError(f"model.name is {self.name}, which takes {wants}; the data are {has}: {REMEDY}")
+        used = loss_for(dataset, loss)
+        wanted = used.output(dataset.target, dataset.classes)
         try:
-            graph = self.of(dataset.classes, shape, CrossEntropy(ignored=dataset.ignored))
+            graph = self.of(dataset.outputs, shape, used)
         except ValueError as error:
             raise ConfigError(f"model.name: {error}; {REMEDY}") from None
+        if graph.shapes[-1] != wanted:
+            what = f"gives outputs {graph.shapes[-1]}; for targets of shape {dataset.target} they must be {wanted}"
+            raise ConfigError(f"model.name is {self.name}, which {what}: {REMEDY}")
         init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
         return given_network(DrawnNetwork(graph, init, std), seed, self.initial, self.trainable)
 

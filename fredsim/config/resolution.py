@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from fredsim.config.data import DataRead
 from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at
 from fredsim.config.experiment import Experiment, PluginChoice, Published
+from fredsim.config.losses import LOSSES
+from fredsim.config.metrics import columns_of, is_column, metric_problems
 from fredsim.config.partition import with_file_digest
 from fredsim.config.registry import Kind, required_keys, resolve_hyper
 from fredsim.data.datasets import check_dataset
@@ -46,11 +48,16 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     }
     gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), place) for key in ("push", "fetch")}
     update["dispatcher"] = update["dispatcher"].model_copy(update=gates)
-    for key, part in (("data", experiment.data), ("model", experiment.model)):
+    parts = ("data", experiment.data), ("model", experiment.model), ("loss", experiment.loss)
+    for key, part in parts:
         with placed(place):
-            problems = part.problems()
+            problems = [] if part is None else part.problems()
         if problems:
             raise problems_at([((key, *at), text) for at, text in problems], place)
+    with placed(place):
+        problems = metric_problems(experiment.evaluation.metrics)
+    if problems:
+        raise problems_at([(("evaluation", "metrics", *at), text) for at, text in problems], place)
     chosen = experiment.data
     update["data"] = chosen.resolved()
     partition, optimizer = with_file_digest(experiment.clients.partition), experiment.clients.optimizer
@@ -184,19 +191,60 @@ DATA_WITH_TARGETS = ("least_squares", "quadratic", "mishchenko")
 
 
 def check_model(experiment: Experiment) -> None:
-    """Raise ConfigError if the model does not fit the data set, which has either labels or targets."""
+    """Raise ConfigError if the model does not fit the data set, which has labels or targets, or the loss."""
     model, data = experiment.model.name, experiment.data.name
-    if data in DATA_WITH_TARGETS and model != "linear":
-        raise ConfigError(f"model.name is {model}; data {data} has no classes: give model: {{name: linear}}")
+    _check_loss(experiment)
+    takes_numbers = experiment.loss is not None and experiment.loss.targets in {"numbers", "any"}
+    if data in DATA_WITH_TARGETS and model != "linear" and not (takes_numbers and experiment.data.has_rows):
+        remedy = "give model: {name: linear}" + (", or loss: mse" if experiment.data.has_rows else "")
+        raise ConfigError(f"model.name is {model}; data {data} has no classes: {remedy}")
     if data not in DATA_WITH_TARGETS and model == "linear":
         known = ", ".join(DATA_WITH_TARGETS)
         raise ConfigError(f"model.name is linear; data {data} has classes: give mlp, or data that has none ({known})")
-    goal, measured_by = experiment.until.goal[0] if experiment.until else "", experiment.model.measured_by
+    _check_metrics(experiment)
+    goal, measured_by = experiment.until.goal[0] if experiment.until else "", experiment.measured_by
     if goal in {"validation_error", "gap"} and goal.removeprefix("validation_") != measured_by:
-        has = "no error, but a gap" if measured_by == "gap" else "no gap, but an error"
-        raise ConfigError(f"until is of {goal}; runs of model {model} have {has}: give that, or validation_loss")
-    if goal.startswith("validation") and getattr(experiment.data, "validation", None) == 0:
+        has = {
+            "gap": "no error, but a gap: give that, or validation_loss",
+            "error": "no gap, but an error: give that, or validation_loss",
+            "loss": "neither an error nor a gap: give validation_loss",
+        }
+        whose = f"loss {experiment.loss.name}" if experiment.loss and measured_by == "loss" else f"model {model}"
+        raise ConfigError(f"until is of {goal}; runs of {whose} have {has[measured_by]}")
+    if goal and goal != "gap" and getattr(experiment.data, "validation", None) == 0:
         raise ConfigError(f"until is of {goal}, and data.validation is 0: give the data rows to validate")
+
+
+def _check_metrics(experiment: Experiment) -> None:
+    """Raise ConfigError if metrics do not go with the model and the loss, or if `until` names none of them."""
+    metrics, plain = experiment.evaluation.metrics, experiment.evaluation.model_dump()
+    if metrics and experiment.measured_by == "gap":
+        raise ConfigError("evaluation.metrics is given, and a linear model is measured by its gap: leave it out")
+    for one in metrics:
+        if one.of_classes and experiment.loss is not None and experiment.loss.targets != "classes":
+            what = f"is of classes, and loss {experiment.loss.name} is not"
+            raise ConfigError(f"evaluation.metrics: {one.name} {what}; leave it out, or give a function of yours")
+    if experiment.until is not None:
+        name = experiment.until.goal[0]
+        if name not in type(experiment.until).model_fields and not is_column(name, plain):
+            known = [*type(experiment.until).model_fields, *columns_of(plain)]
+            hint = f"{nearest(name, known)} (known: {', '.join(known)})"
+            raise ConfigError(f"until.{name}: unknown key{hint}")
+
+
+def _check_loss(experiment: Experiment) -> None:
+    """Raise ConfigError if a loss is given that does not go with the model."""
+    model, loss = experiment.model, experiment.loss
+    if loss is None:
+        return
+    if model.measured_by == "gap":
+        raise ConfigError(f"loss is {loss.name}; model {model.name} has a loss of its own, model.loss: leave loss out")
+    if not loss.portable and not model.user_code:
+        what = "your own function, which goes with PyTorch modules"
+        raise ConfigError(f"loss.name is {loss.name}, {what}; model {model.name} takes {', '.join(LOSSES)}")
+    if not loss.portable and not model.native:
+        remedy = "give model.numerics: native, or leave it out"
+        raise ConfigError(f"loss.name is {loss.name}, which only PyTorch computes; {remedy}")
 
 
 def check_batch(experiment: Experiment, rows: int | None) -> None:

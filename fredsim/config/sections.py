@@ -60,7 +60,10 @@ def exchange_keys(dispatcher: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Until(HyperParameters):
-    """The goal at which a run ends early: a row whose validation error, validation loss or gap is small enough."""
+    """The goal at which a run ends early: a row whose error, loss, gap or other metric is small enough."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Finite]
 
     validation_error: Annotated[Annotated[float, Field(ge=0, lt=1)] | None, Field(examples=[0.05])] = None
     """The run ends at this validation error or less; give either this, or `validation_loss` or `gap`."""
@@ -73,7 +76,10 @@ class Until(HyperParameters):
     def check(self) -> Until:
         """Refuse an experiment that gives none of them, or several."""
         if len(self.model_fields_set) != 1 or None in self.model_dump(include=self.model_fields_set).values():
-            raise ValueError("must give one of validation_error and validation_loss, or gap of a linear model")
+            raise ValueError(
+                "must give one of validation_error and validation_loss, gap of a linear model, or a column of "
+                "evaluation.metrics"
+            )
         return self
 
     @property

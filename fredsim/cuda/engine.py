@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compute.engines import Part
 from fredsim.compute.graph_engine import Evaluation
 from fredsim.cuda.array import DeviceArray, empty, upload
 from fredsim.cuda.launches import Launches
@@ -153,6 +154,22 @@ class CudaEngine(Evaluation, CudaOperations):
             )  # fmt: skip
             launches.run()
         return np.asarray(losses), np.asarray(wrong)
+
+    def outputs(self, params: Any, part: Part) -> Iterator[tuple[slice, Array]]:
+        """Yield the outputs for a part of the data set in blocks; see Engine."""
+        split: Split = getattr(self._dataset, part)
+        n = len(split)
+        x, _ = self._uploaded(split)
+        here, rows = self.array_of(params), upload(np.arange(n), np.int32)
+        held = upload([here.address], np.int64)
+        z = [empty((min(n, EVALUATED), width)) for width in self._sizes[1:]]
+        space = Workspace(self._sizes, [array.address for array in z], [])
+        for begin in range(0, n, EVALUATED):
+            launches, count = Launches(machine()), min(EVALUATED, n - begin)
+            fields = {"held": held.address, "rows": rows[begin:].address, "x": x.address}
+            add_forward(launches, space, 1, count, len(self._sizes) - 1, **fields)
+            launches.run()
+            yield slice(begin, begin + count), np.asarray(z[-1][:count])
 
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
         """Return an executor that applies the rule in place to the server's arrays; see Engine."""

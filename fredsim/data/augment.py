@@ -51,7 +51,8 @@ class Augmentation:
     function: str = ""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError if samples are not images, or no larger than the crop."""
+        """Import the function. Raises ConfigError if samples are not images, or no larger than the crop."""
+        self._function  # noqa: B018  a run notes which version of the user's code it has before its first gradient
         if not (self.flip or self.crop):
             return
         key = "flip" if self.flip else "crop"

@@ -11,6 +11,8 @@ import hashlib
 import json
 import math
 import os
+import random
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -111,7 +113,7 @@ def _load(
     name: str, own: Any, key: str, digest: str | None, given: Given, train: int | None, validation: int | None
 ) -> Dataset:
     del digest  # only part of the cache's key
-    with _failing(name, "cannot be made", ConfigError):
+    with _failing(name, "cannot be made", ConfigError), _seeded():
         if name.startswith("torch:"):
             from fredsim.data.torch_rows import TorchRows
 
@@ -157,6 +159,25 @@ def _identity(reader: Reader) -> list[Any]:
     some = np.unique(np.linspace(0, reader.count - 1, 16).astype(np.int64))
     x, y = reader.rows(some)
     return [reader.count, reader.shape, hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()]
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Seed the generators that everybody in the process shares, inside a `with` block; put them back after it."""
+    torch = sys.modules.get("torch")
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  a user's class may use it
+    state = None if torch is None else torch.get_rng_state()
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    if torch is not None:
+        torch.manual_seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(state)
 
 
 @contextmanager

@@ -20,13 +20,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import cross_entropy
 
 from fredsim.compute.engines import BackendOperations, Engine, Part
 from fredsim.compute.graph_engine import Evaluation
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks
+from fredsim.native.losses import check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
 from fredsim.native.randomness import keyed, random_states, seeded
 from fredsim.native.settings import deterministic
@@ -35,6 +35,7 @@ from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
+from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.system.processors import default_threads
 
 __all__ = ["TorchEngine", "make_engine"]
@@ -86,7 +87,8 @@ class TorchEngine(Evaluation):
         self.device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
         if self._device.type == "cuda":  # cuBLAS reads this when it starts, and is not deterministic without it
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        self._counted = CrossEntropy(ignored=dataset.ignored)
+        self._its_loss = CrossEntropy(ignored=dataset.ignored) if model.loss is None else model.loss
+        self._losses_of, self._answers = losses_of(self._its_loss), wrong_answers(self._its_loss)
         self._x, self._y = self._samples(dataset.train)
         self._sizes = model.layout.sizes
         self._grads = np.empty((0, model.layout.size), np.float32)
@@ -193,29 +195,45 @@ class TorchEngine(Evaluation):
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.float64]]:
         """Evaluate in the module's evaluation mode."""
         split: Split = getattr(self._dataset, part)
-        losses, wrong = np.empty(len(split), np.float32), np.empty(len(split))
+        losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
+        for some, logits, y in self._evaluated(params, split):
+            with self._computing(SimulationError), torch.no_grad():
+                losses[some] = self._losses_of(logits, y).cpu().numpy()
+            if self._answers is not None:
+                wrong[some] = self._wrong(self._answers, logits.cpu().numpy(), split.y[some])
+        return losses, wrong
+
+    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, Array]]:
+        """Yield the outputs in the module's evaluation mode, in blocks; see Engine."""
+        for some, output, _ in self._evaluated(params, getattr(self._dataset, part)):
+            yield some, output.float().cpu().numpy()
+
+    def _evaluated(self, params: Array, split: Split) -> Iterator[tuple[slice, Any, Any]]:
+        """Yield which samples are evaluated at once, the module's outputs for them, and their targets."""
         if len(split) == 0:
-            return losses, wrong
+            return
         x, y = self._samples(split)
-        with self._computing(SimulationError), torch.no_grad():
+        batches: list[slice] | None = None
+        with self._computing(SimulationError):
             tensors = self._tensors([params])
-            self._module.eval()
-            if self.statistics is not None:
-                self._set_running(self.statistics.served())
-            try:
-                for some in self._evaluation_batches(tensors, x):
-                    logits = self._logits(tensors, x[some])
-                    losses[some] = self._losses_of(logits, y[some]).cpu().numpy()
-                    wrong[some] = self._wrong(logits.cpu().numpy(), split.y[some])
-            finally:
-                self._module.train()
-                self._running = {}
+        while batches is None or batches:
+            with self._computing(SimulationError), torch.no_grad():
+                self._module.eval()
+                if self.statistics is not None:
+                    self._set_running(self.statistics.served())
+                try:
+                    batches = self._evaluation_batches(tensors, x) if batches is None else batches
+                    some = batches.pop(0)
+                    output = self._logits(tensors, x[some])
+                finally:
+                    self._module.train()
+                    self._running = {}
+            yield some, output, y[some]
         if changed := self._buffers.changed(self._may_change):
             raise SimulationError(
                 f"model.name: {self._model.name} has changed its buffer {changed!r} since the run began, which no "
                 "client pushes; keep buffers as they are"
             )
-        return losses, wrong
 
     @property
     def _may_change(self) -> Container[str]:
@@ -240,7 +258,8 @@ class TorchEngine(Evaluation):
         self._operations.close()
 
     def _samples(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
-        x, y = torch.from_numpy(split.x).reshape(len(split), *self._model.shape), torch.from_numpy(split.y).long()
+        x, y = torch.from_numpy(split.x).reshape(len(split), *self._model.shape), torch.from_numpy(split.y)
+        y = y if y.is_floating_point() else y.long()
         return (x if x.is_floating_point() else x.long()).to(self._device), y.to(self._device)
 
     def _logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
@@ -256,17 +275,13 @@ class TorchEngine(Evaluation):
             found = call()
         return found.float() if isinstance(found, torch.Tensor) and found.dtype == torch.bfloat16 else found
 
-    def _losses_of(self, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Return each sample's loss (n,); of a sequence the mean over the places that count."""
-        if y.dim() == 1:
-            return cross_entropy(logits, y, reduction="none")
-        ignored = -1 if self._counted.ignored is None else self._counted.ignored
-        each = cross_entropy(logits.flatten(0, -2), y.flatten(), reduction="none", ignore_index=ignored)
-        return each.view(y.shape).sum(dim=1) / (y != ignored).sum(dim=1).clamp(min=1)
-
-    def _wrong(self, logits: Array, y: NDArray[Any]) -> NDArray[Any]:
+    @staticmethod
+    def _wrong(answers: Loss, outputs: Array, y: NDArray[Any]) -> NDArray[Any] | None:
         """Return whether each sample's answer is wrong; of a sequence the share of places that count."""
-        return logits.argmax(axis=1) != y if y.ndim == 1 else self._counted.wrong(logits, y)
+        if isinstance(answers, CrossEntropy) and y.ndim == 1 and answers.ignored is None:
+            wrong: NDArray[Any] = outputs.argmax(axis=1) != y
+            return wrong
+        return answers.wrong(outputs, y)
 
     def _loss(self, tensors: Tensors, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         losses = self._losses_of(self._logits(tensors, x), y)
@@ -347,6 +362,9 @@ class TorchEngine(Evaluation):
                 with seeded(0, self._device.type):
                     self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
         with self._computing(ConfigError):
+            output = module(self._x[: self._mu])
+            check_own(self._its_loss, self._losses_of(output, self._y[: self._mu]), output)
+        with self._computing(ConfigError):
             check_hooks(module, model.refused)
             found = self._try_gradient(rows)
             if found.tobytes() != self._try_gradient(rows).tobytes():
@@ -376,13 +394,10 @@ class TorchEngine(Evaluation):
                 logits = self._called(lambda: module(x))
         finally:
             self._check_casts(casts)  # this says more than an error that follows from it
-        expected = (self._mu, *self._y.shape[1:], model.classes)
-        if not isinstance(logits, torch.Tensor) or logits.shape != expected or logits.dtype != torch.float32:
+        if expected := outputs_problem(self._its_loss, logits, self._y[: self._mu], self._dataset.classes):
             is_tensor = isinstance(logits, torch.Tensor)
             found = f"{logits.dtype} {tuple(logits.shape)}" if is_tensor else type(logits).__name__
-            raise model.refused(
-                f"maps samples of shape {tuple(x.shape)} to {found}; it must give logits, torch.float32 {expected}"
-            )
+            raise model.refused(f"maps samples of shape {tuple(x.shape)} to {found}; it must give {expected}")
         if changed := self._buffers.changed(self._may_change):
             raise model.refused(
                 f"changes its buffer {changed!r} in {mode}, which no client pushes; for BatchNorm give model.buffers: "

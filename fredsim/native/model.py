@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError, how_to_install
+from fredsim.native.own_loss import AnyLoss
 from fredsim.networks.given import read_weights
 from fredsim.networks.layout import Layout
-from fredsim.networks.network import Network
+from fredsim.networks.network import MeasuredBy, Network
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import import_named
 
@@ -72,9 +74,10 @@ class TorchOptions(NamedTuple):
 
 
 class TorchModel(Network):
-    """A module that maps a minibatch of samples, float32 (n, *shape), to logits (n, classes).
+    """A module that maps a minibatch of samples, float32 (n, *shape), to outputs (n, …) of `classes` numbers.
 
-    The flat vector holds its parameters in the order of `named_parameters`, under these names.
+    `loss` compares them with targets; None: cross-entropy, which takes outputs as logits. The flat vector
+    holds its parameters in the order of `named_parameters`, under these names.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class TorchModel(Network):
         shape: tuple[int, ...],
         classes: int,
         seed: int,
+        loss: AnyLoss | None = None,
         options: TorchOptions = TorchOptions(),  # noqa: B008  it never changes
     ) -> None:
         """Build the module; the run starts from the module's own initialization under `torch.manual_seed(seed)`.
@@ -98,7 +102,7 @@ class TorchModel(Network):
         from fredsim.native.building import build, freeze, load_weights
         from fredsim.native.statistics import running_names
 
-        self.name, self.shape, self.classes = name, shape, classes
+        self.name, self.shape, self.classes, self.loss = name, shape, classes, loss
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("model.device is cuda; PyTorch finds no CUDA device here; give cpu, or leave device out")
         self.device = torch.device(device)
@@ -141,6 +145,11 @@ class TorchModel(Network):
         """None: only PyTorch can compute it."""
 
     @property
+    def measured_by(self) -> MeasuredBy:
+        """What its loss says: the rate of wrong answers, or nothing but the loss."""
+        return "error" if self.loss is None else self.loss.measured_by
+
+    @property
     def files(self) -> dict[str, str]:
         """The SHA-256 of the files that the factory has read, by name."""
         return self._files
@@ -165,7 +174,8 @@ class TorchModel(Network):
         if self.why_native:
             reason = self.why_native.partition("; give numerics: native")[0]
             yield f"{reason}; so PyTorch computes it (numerics: native)"
-        if are_probabilities(self.module, torch.from_numpy(x).reshape(-1, *self.shape).to(self.device)):
+        is_softmax = self.loss is None or isinstance(self.loss, CrossEntropy)
+        if is_softmax and are_probabilities(self.module, torch.from_numpy(x).reshape(-1, *self.shape).to(self.device)):
             found = "for each sample of the first minibatch they are not negative, and their sum is 1"
             remedy = "the loss is softmax cross-entropy, which takes logits; leave softmax out"
             yield f"model.name: {self.name} gives probabilities: {found}; {remedy}"

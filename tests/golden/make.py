@@ -104,6 +104,8 @@ NETWORK: dict[str, Any] = {
     "server": {"seconds": 0.1, "up": 2e4, "down": 2e4},
 }
 #: Experiments that vary the data, the model, the sampling and more, one at a time.
+#: What clients with local work of their own have besides.
+OF_CLIENTS: dict[str, Any] = {"count": 5, "batch_size": 3, "sampling": "iid"}
 OTHERS: dict[str, dict[str, Any]] = {
     "softmax regression": {"model": {"hidden": []}},
     "glorot": {"model": {"hidden": [12], "init": "glorot"}},
@@ -118,6 +120,20 @@ OTHERS: dict[str, dict[str, Any]] = {
         "server": {"name": "asgd", "lr": {"name": "inverse_power", "base": 0.3, "lambd": 0.1, "power": 0.75}}
     },
     "local steps": {"clients": {"count": 5, "batch_size": 3, "local_steps": 3}},
+    "clients, adamw": {
+        "clients": OF_CLIENTS | {"optimizer": {"name": "adamw", "lr": 0.01, "keep_state": True}, "local_steps": 3}
+    },
+    "clients, momentum": {
+        "clients": OF_CLIENTS | {"optimizer": {"name": "momentum"}, "prox": 0.1, "clip": 0.5, "noise": 0.01}
+    },
+    "clients, scaffold": {
+        "clients": OF_CLIENTS | {"control_variates": True, "fraction": 0.5, "local_steps": 2},
+        "server": {"name": "sync", "lr": 0.3},
+    },
+    "clients, speed": {
+        "clients": OF_CLIENTS | {"local_steps": {"seconds": 2.5}, "clip_each_sample": 0.5},
+        "dispatcher": {"name": "clock", "compute": {"seconds": {"name": "power"}, "noise": {"name": "exponential"}}},
+    },
     "window average": {"average": {"name": "window", "min_window": 5, "max_window": 20}},
     **{f"compress {name}": {"compress": {"name": name}} for name in ("ternary", "qsgd", "sign", "error_feedback_sign")},
     "compress top_k": {"compress": {"name": "top_k", "k": 0.1}},

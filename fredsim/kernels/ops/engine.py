@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,20 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Part
-from fredsim.compute.graph_engine import BLOCK, Evaluation
+from fredsim.compute.graph_engine import Evaluation
 from fredsim.data.datasets import Dataset, Split
 from fredsim.kernels.arrays.operations import NumbaOperations
+from fredsim.kernels.ops.outputs import Outputs, samples_at_once
 from fredsim.kernels.ops.plan import Plan
 from fredsim.kernels.ops.program import Batch, EachItsOwn, Program
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
 from fredsim.numerics.ops.draws import Keys
-from fredsim.numerics.ops.norms import BatchNorm
 
 __all__ = ["NumbaGraphEngine"]
 
 Array = NDArray[np.float32]
-AT_ONCE = 64  # samples that are evaluated together, if samples do not meet
 MOST_BYTES = 2**26  # of the buffers of all threads, if each computes minibatches of its own
 
 
@@ -39,9 +38,7 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         super().__init__(threads)
         self._graph, self._dataset, self._mu = graph, dataset, mu
         self._work = mu * graph.layout.size
-        # Samples meet in a batch norm: there, blocks are those of GraphEngine.
-        meet = any(isinstance(node.operator, BatchNorm) for node in graph.nodes)
-        self._block = BLOCK if meet else AT_ONCE
+        self._block = samples_at_once(graph)
         learning = Plan(graph, dataset.train, mu, self.threads, learn=True)
         evaluating = {
             (id(split), count): self._evaluation_plan(split, count)
@@ -105,6 +102,14 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
             batch = Batch(given, rows, None, losses[own], wrong[own], program.arena)
             program.run(self._team, batch, len(rows) * len(params))
         return losses, wrong
+
+    @cached_property
+    def _outputs(self) -> Outputs:
+        return Outputs(self._graph, self._team, self.threads)
+
+    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, Array]]:
+        """Yield the outputs for a part of the data set in blocks; see Engine."""
+        yield from self._outputs.of(params, getattr(self._dataset, part))
 
     def _evaluation(self, split: Split, count: int) -> Program:
         """Return the program that evaluates `count` rows of a split."""

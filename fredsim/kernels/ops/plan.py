@@ -42,14 +42,17 @@ class Place:
 class Plan(Steps):
     """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
 
-    def __init__(self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool) -> None:
+    def __init__(
+        self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool, loss: LossKernels | None = None
+    ) -> None:
+        """Plan the steps; `loss`: what takes the outputs instead of the graph's own loss."""
         graph = fuse_heads(graph)
         super().__init__(graph, split.y, mu, threads, learn=learn)
         self.graph, self.samples, self._bounds = graph, np.ascontiguousarray(split.x), split.bounds
         self._lay_out()
         values = self._forward()
         last = self._places[-1].number if self._places else 0
-        loss = make_loss(graph)
+        loss = loss or make_loss(graph)
         error = values[last].error() if learn and self._learns[last] else None
         loss.losses(self, values[last], error, wrong=not learn)
         if learn:

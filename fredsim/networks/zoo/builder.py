@@ -63,9 +63,9 @@ class Builder:
         return self.add(Dropout(p)) if p else self.last
 
     def graph(self, loss: Loss) -> Graph:
-        """Return the graph; the last value is the output, and the target has its shape without the classes."""
+        """Return the graph; the last value is the output, which the loss compares with a target."""
         layout = Layout(tuple(self._tensors.items()))
-        return Graph(self._shapes[0], self._shapes[-1][:-1], tuple(self._nodes), loss, layout)
+        return Graph(self._shapes[0], loss.target(self._shapes[-1]), tuple(self._nodes), loss, layout)
 
 
 def image_of(name: str, shape: Shape) -> tuple[int, int, int]:

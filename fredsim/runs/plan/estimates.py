@@ -32,6 +32,7 @@ from fredsim.runs.single.execution import Execution, execute
 from fredsim.runs.single.opening import make_server, with_changes
 from fredsim.runs.single.prepared import Prepared, check_data, prepare
 from fredsim.servers.elementwise import ElementwiseServer
+from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.contract import without_average
 from fredsim.simulation.plugins.run_context import RunContext
 from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
@@ -251,7 +252,8 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     experiment, model = prepared.experiment, prepared.model
     size = 4 * model.layout.size
     guarded, protocol = make_server(experiment)
-    tasks = clients * protocol.tasks_per_client
+    at_work = clients if protocol.fraction == 1 else clients_at_work(experiment.clients.count, protocol.fraction)
+    tasks = min(clients, at_work) * protocol.tasks_per_client
     server = without_average(guarded.inner)
     together = False  # whether the server holds all clients until the last has pushed, so that they share a version
     if guarded.contract.built_in and guarded.contract.holds:
@@ -271,6 +273,7 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     own += protocol.push_gate is not None  # the last gradient sent, or those not sent yet
     if protocol.compressor is not None:
         own += getattr(protocol.compressor.inner, "keeps_residual", False)
+    own += protocol.work.kept_arrays
     dataset = prepared.dataset
     data = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
     if experiment.memory is not None:

@@ -54,13 +54,13 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     and its server say. Raises ConfigError, DataError, and SimulationError if a user's server breaks its contract.
     """
     data = experiment.data
-    dataset = data.load(data_root(root), experiment.seed)
+    dataset = experiment.load(data_root(root))
     rows = {}
     if isinstance(data, DataRead):
         rows = {"train": len(dataset.train), "validation": len(dataset.validation)}
     experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
     check_batch(experiment, len(dataset.train))
-    model = experiment.model.network(dataset, experiment.seed)
+    model = experiment.network(dataset)
     batches, steps = len(dataset.train) // experiment.clients.batch_size, 1
     if experiment.epochs or experiment.evaluation.unit == "epochs":
         steps = local_steps or _steps_of_epochs(experiment)

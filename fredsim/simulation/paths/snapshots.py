@@ -328,12 +328,7 @@ class Snapshots(Simulation):
         recorder.count_push(sent, None if pending.given_up else pending.losses, client)
         if not self._protocol.wait:
             self._begin(client)
-        released: Sequence[int] = pushed.released
-        if self._participation is not None:
-            released, idle = self._participation.replace(released)
-            for other in idle:
-                self._holdings.leave(other)
-        for other in released:
+        for other in self._who_continues(pushed.released):
             size = self._fetch(other)
             stays = not size and self._protocol.replica and other == client and not pending.given_up
             if stays and not self._holdings.step(client, pending.push):
@@ -359,6 +354,15 @@ class Snapshots(Simulation):
             self._observer.arrived(self.iteration - 1, server.params)
         fetches, received = map(sub, recorder.fetched, fetched)
         return before, before - started_from, int(sent > 0), fetches, sent, received
+
+    def _who_continues(self, released: Sequence[int]) -> Sequence[int]:
+        """Return the clients that fetch and continue: those released, or as many that are drawn among the idle ones."""
+        if self._participation is None:
+            return released
+        drawn, idle = self._participation.replace(released)
+        for client in idle:
+            self._holdings.leave(client)
+        return drawn
 
     def _send(self, client: int, push: Array, step: int) -> Message | None:
         """Return what reaches the server of a client's push; `step` is how many gradients were done before it."""
