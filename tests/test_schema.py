@@ -62,6 +62,9 @@ TAKEN: list[dict[str, Any]] = [
     {"dispatcher": {"name": "clock", "compute": {"seconds": [1.0, 2.0], "noise": {"name": "gamma", "cv": 1}}}},
     {"model": {"hidden": []}, "clients": {"count": 4, "batch_size": 2, "partition": "iid"}, "memory": "2GB"},
     {"model": {"name": "torch:mine:net", "depth": 3}, "compress": None, "sweep": None},
+    {"loss": "mse", "evaluation": {"metrics": ["top5", "mine:f1", {"name": "mine:f1", "column": "f2", "beta": 2}]}},
+    {"loss": {"name": "cross_entropy", "label_smoothing": 0.1}, "until": {"top5": 0.1}},
+    {"loss": {"name": "mine:huber", "delta": 2.0}, "evaluation": {"metrics": ["top10", "per_class"]}},
     {"evaluation": {"every": 0.5, "unit": "seconds"}, "figures": [{"name": "a", "by": "server.name", "clients": 3}]},
     {"server": {"name": "asgd"}, "sweep": {"server.lr": [0.1, 0.2], "seed": [0, 1]}, "select": {"over": "server.lr"}},
     {"server": ..., "cases": [{"server": {"name": "asgd", "lr": 0.1}}, {"server.name": "sync", "server.lr": 0.1}]},
@@ -83,7 +86,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sweep": {"sed": [3]}}, "$.sweep: "),
     ({"sweep": {"server": [{"name": "asgd", "lr": "fast"}]}}, "$.sweep.server[0]: "),
     ({"cases": [{"clients.count": "many"}]}, "$.cases[0]['clients.count']: 'many' is not"),
-    ({"select": {"best": "loss", "over": "seed"}, "sweep": {"seed": [0]}}, "$.select.best: 'loss' is not"),
+    ({"select": {"best": 7, "over": "seed"}, "sweep": {"seed": [0]}}, "$.select.best: 7 is not"),
+    ({"loss": "msee"}, "$.loss: 'msee' is not"),
+    ({"evaluation": {"metrics": ["topp"]}}, "$.evaluation.metrics[0]: 'topp' is not"),
+    ({"loss": {"name": "mse", "label_smoothing": 0.1}}, "$.loss: {'name': 'mse', 'label_smoothing': 0.1} is not"),
 ]
 
 

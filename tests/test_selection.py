@@ -137,7 +137,7 @@ def test_over_how_long_runs_are(small_yaml: Path) -> None:
         "{best: validation_error}": (":9: select.over: is required",),
         "{best: test_error, over: server.lr}": (
             ":9: select.best: is 'test_error'",
-            "'gradient_norm' or 'seconds_to'",
+            "(known: validation_error, validation_loss, gap, gradient_norm, seconds_to)",
         ),
         "{best: seconds_to, error: 0.1, over: seed}": (":9: select.best: is 'seconds_to', and not every run",),
         "{best: gradient_norm, over: seed}": (":9: select.best: is 'gradient_norm', and not every run measures it",),

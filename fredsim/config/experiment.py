@@ -9,19 +9,22 @@ import hashlib
 import json
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import ByteSize, Discriminator, Field, Tag, model_validator
 
 from fredsim.config.choices import Backend, PathName, Unit
+from fredsim.config.clients import LATER, Clients
 from fredsim.config.data import Data, DataChoice
 from fredsim.config.figures import FigureChoice
+from fredsim.config.losses import LossChoice
+from fredsim.config.metrics import MetricChoice
 from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
 from fredsim.config.networks import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.config.partition import Iid
 from fredsim.config.sections import (
     Affects,
-    Clients,
     DispatcherChoice,
     PluginChoice,
     ProbeChoice,
@@ -29,7 +32,10 @@ from fredsim.config.sections import (
     Until,
     exchange_keys,
 )
-from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt
+from fredsim.data.datasets import Dataset
+from fredsim.data.targets import Targets, fitted
+from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt, Printable
+from fredsim.networks.network import MeasuredBy, Network
 
 __all__ = [
     "FIGURE_KEYS",
@@ -92,10 +98,16 @@ class Evaluation(HyperParameters):
     gradient_norm: bool = False
     """Whether rows have the column `gradient_norm`, the norm of the gradient over all training rows; it changes no bit
     of the run, and takes a pass over these rows for each row of metrics.csv."""
+    metrics: list[MetricChoice] = Field(default_factory=list, examples=[["top5", "perplexity"]])
+    """What else is measured of the outputs for the validation rows, each a column: `top5`, `perplexity`, `per_class`
+    or a function of yours, `my_module:function` (docs/losses.md); with `test` of the test rows, too. Less is better."""
 
     @model_validator(mode="after")
     def check(self) -> Evaluation:
-        """Refuse a fractional `every`, except of seconds."""
+        """Refuse a fractional `every`, except of seconds, and metrics that would have the same column."""
+        names = [one.own_column if ":" in one.name else one.name for one in self.metrics]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"metrics has {twice!r} twice; leave one out, or give it another column: …")
         if isinstance(self.every, float) and self.unit != "seconds":
             raise ValueError(f"every is {self.every}; it must be a whole number of {self.unit}")
         return self
@@ -108,8 +120,9 @@ class Published(HyperParameters):
     """Where the numbers were published."""
     x: Literal["iterations", "updates", "seconds"] = "iterations"
     """The unit of the first number of a point."""
-    y: Literal["validation_error", "validation_loss", "train_loss", "gap", "gradient_norm"] = "validation_error"
-    """The meaning of the second number of a point."""
+    y: Printable = "validation_error"
+    """The meaning of the second number of a point: `validation_error`, `validation_loss`, `train_loss`, `gap`,
+    `gradient_norm`, or a column of `evaluation.metrics`."""
     series: Annotated[list[Series], Field(examples=[[{"where": {"seed": 0}, "points": [[10000, 0.279]]}]])]
     """Series of points, each with the runs that it belongs to."""
 
@@ -133,13 +146,18 @@ class Experiment(HyperParameters):
     """The length of the run, in simulated seconds: it has the events up to then. This needs a clock (docs/time.md)."""
     until: Annotated[Until | None, Affects.BITS, Field(examples=[{"validation_error": 0.05}])] = None
     """The run ends early, at the first row of metrics.csv with `{validation_error: 0.05}` or less, or
-    `{validation_loss: …}` or, for a linear model, `{gap: …}`; it is checked only when a row is due (`evaluation`)."""
+    `{validation_loss: …}`, `{gap: …}` of a linear model, or a column of `evaluation.metrics`; it is checked only when
+    a row is due (`evaluation`)."""
     data: Annotated[DataChoice, Field(examples=[{"name": "mnist"}])]
     """A data set that is read (docs/own_data.md), or drawn: `modular`, sums modulo p, for `model: {name: gpt}`; least
     squares and quadratics, which need `model: {name: linear}` (docs/models.md)."""
     model: Annotated[ModelChoice, Field(examples=[{"name": "mlp", "hidden": [100]}])] = MlpChoice()
     """`{name: mlp, …}`, a multilayer perceptron: ReLU, softmax cross-entropy; `{name: linear, …}`; `lenet`, `resnet`,
     `vgg` or `gpt`; or a PyTorch module `{name: "torch:package.module:factory", …}` (docs/models.md)."""
+    loss: Annotated[LossChoice | None, Field(examples=[{"name": "cross_entropy", "label_smoothing": 0.1}])] = None
+    """What training makes small: `cross_entropy`, `mse` or `bce`, with its options as `{name: cross_entropy,
+    label_smoothing: 0.1, ignore_index: 0}`; or a function of yours for a PyTorch module, `my_module:function`; null:
+    cross_entropy, and of linear models their own (docs/losses.md)."""
     clients: Clients
     """The clients, which compute gradients: how many there are, and which rows they use."""
     dispatcher: Annotated[DispatcherChoice, Field(examples=[{"name": "round_robin"}])] = DispatcherChoice()
@@ -179,6 +197,22 @@ class Experiment(HyperParameters):
     ] = None
     """The figures that are drawn when the runs have ended (docs/plots.md); null: the error; changes no digest."""
 
+    @property
+    def measured_by(self) -> MeasuredBy:
+        """What tells how good its parameters are: fredsim.networks.network.Network."""
+        return self.model.measured_by if self.loss is None else self.loss.measured_by
+
+    def load(self, root: Path) -> Dataset:
+        """Return the data set, with targets that are fit for the loss. Raises ConfigError, DataError."""
+        found = self.data.load(root, self.seed)
+        if self.model.measured_by == "gap":
+            return found
+        return fitted(found, Targets() if self.loss is None else self.loss.wanted(), self.data.name)
+
+    def network(self, dataset: Dataset) -> Network:
+        """Return the network for a data set that `load` has returned. Raises ConfigError."""
+        return self.model.network(dataset, self.seed, None if self.loss is None else self.loss.loss(dataset))
+
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: the content of config.yaml, which can be run as it is."""
         data = self.model_dump()
@@ -188,6 +222,7 @@ class Experiment(HyperParameters):
             "epochs",
             "seconds",
             "until",
+            "loss",
             "compress",
             "average",
             "probe",
@@ -199,13 +234,17 @@ class Experiment(HyperParameters):
         if self.until is not None:
             data["until"] = dict([self.until.goal])
         # Keys added later are left out if they have their defaults, so that earlier configurations keep their digests.
-        for key in ("test", "per_client", "gradient_norm"):
+        for key in ("test", "per_client", "gradient_norm", "metrics"):
             if not data["evaluation"][key]:
                 del data["evaluation"][key]
-        if data["model"].get("numerics", "") is None:
-            del data["model"]["numerics"]
+        for key in self.model.added:
+            if data["model"][key] == type(self.model).model_fields[key].default:
+                del data["model"][key]
         if self.clients.partition == Iid():
             del data["clients"]["partition"]
+        for key, usual in LATER.items():
+            if getattr(self.clients, key) == usual:
+                del data["clients"][key]
         if not self.events:
             del data["events"]
         return data

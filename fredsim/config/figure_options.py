@@ -59,7 +59,7 @@ class Options:
     `begin` and `end`, in simulated seconds, select the part of a timeline, or of waits, that is shown; for curves `end`
     is where the x axis ends. `caption`: whether the picture has its caption and `command`. `data_root`: where data
     files are kept, which only a figure of shards reads. `style`: one of STYLES, for one column of a paper or for the
-    whole page; None: as large as the content requires.
+    whole page; None: as large as the content requires. `nats`: whether losses are of probabilities, and so in nats.
     """
 
     by: Sequence[str] | None = None
@@ -78,6 +78,7 @@ class Options:
     begin: float | None = None
     end: float | None = None
     style: str | None = None
+    nats: bool = True
     where: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -86,9 +87,10 @@ class Options:
         return None if self.x is None or self.x in {*X, *SHARES} else self.x
 
 
-def label_of(y: str) -> str:
-    """Return the label of the y axis; for a server's own number it is the number's name."""
-    return Y.get(y, y)
+def label_of(y: str, *, nats: bool = True) -> str:
+    """Return the label of the y axis; for a metric or a server's own number its name. `nats`: losses are in nats."""
+    label = Y.get(y, y)
+    return label if nats else label.removesuffix(" (nats)")
 
 
 def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, fiel
 
 from fredsim.config.document import Document, Problems, problems_at, read_document
 from fredsim.config.figure_options import KINDS, STYLES, Options, option_problems
+from fredsim.config.metrics import columns_of, is_column
 from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, Printable, explain
 
 __all__ = ["FigureChoice", "read_figures", "recorded_figures"]
@@ -131,10 +132,29 @@ def read_figures(data: Mapping[str, Any]) -> tuple[list[FigureChoice], Problems]
         return [], explain(error, _Figures)
     problems: Problems = []
     for number, one in enumerate(found):
-        problems += [(("figures", number, name), text) for name, text in option_problems(one.kind, one.options())]
+        recorded = _columns(data, one.y)
+        problems += [
+            (("figures", number, name), text) for name, text in option_problems(one.kind, one.options(), recorded)
+        ]
         if one.name in [before.name for before in found[:number]]:
             problems.append((("figures", number, "name"), f"is '{one.name}', as another figure's; give it its own"))
     return found, problems
+
+
+def _columns(data: Mapping[str, Any], y: str) -> list[str]:
+    """Return the columns that the metrics of an experiment's data have, among them y if that is one of a class."""
+    parts = [data.get("evaluation")]
+    for cases in (data.get("cases"), [data.get("sweep")]):
+        for case in cases if isinstance(cases, list) else ():
+            for key, value in case.items() if isinstance(case, Mapping) else ():
+                name = str(key).removeprefix("evaluation.")
+                given = value if isinstance(value, list) and cases is not data.get("cases") else [value]
+                parts += given if key == "evaluation" else []
+                parts += [{name: one, "test": True} for one in given] if name == "metrics" and name != key else []
+    return [
+        *(name for part in parts for name in columns_of(part)),
+        *([y] if any(is_column(y, one) for one in parts) else []),
+    ]
 
 
 def recorded_figures(folder: Path) -> list[FigureChoice]:

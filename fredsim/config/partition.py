@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from fredsim.data.dirichlet import dirichlet, dirichlet_of_equal_sizes
@@ -183,7 +184,9 @@ def make_shards(choice: PartitionChoice, labels: Any, clients: int, seed: int) -
     for a file.
     """
     if choice.by_class and (labels.dtype.kind not in "iu" or labels.ndim > 1):
-        found = f"{labels.dtype}" if labels.ndim == 1 else "one for each token of a sequence"
+        found = f"{labels.dtype}" if labels.ndim == 1 else "several for each row"
+        if labels.ndim == 2 and labels.dtype == np.int32:
+            found = "one for each token of a sequence"
         what = f"the data set's labels are {found}, not classes"
         raise ConfigError(f"clients.partition is {choice.name}; {what}: choose another data set, or iid")
     return choice.assign(labels, clients, Streams(seed))

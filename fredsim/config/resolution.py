@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from fredsim.config.data import DataRead
 from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at
 from fredsim.config.experiment import Experiment, PluginChoice, Published
+from fredsim.config.losses import LOSSES
+from fredsim.config.metrics import columns_of, is_column, metric_problems
 from fredsim.config.partition import with_file_digest
 from fredsim.config.registry import Kind, required_keys, resolve_hyper
 from fredsim.data.datasets import check_dataset
@@ -46,14 +48,25 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     }
     gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), place) for key in ("push", "fetch")}
     update["dispatcher"] = update["dispatcher"].model_copy(update=gates)
+    parts = ("data", experiment.data), ("model", experiment.model), ("loss", experiment.loss)
+    for key, part in parts:
+        with placed(place):
+            problems = [] if part is None else part.problems()
+        if problems:
+            raise problems_at([((key, *at), text) for at, text in problems], place)
     with placed(place):
-        problems = experiment.model.problems()
+        problems = metric_problems(experiment.evaluation.metrics)
     if problems:
-        raise problems_at([(("model", *at), text) for at, text in problems], place)
+        raise problems_at([(("evaluation", "metrics", *at), text) for at, text in problems], place)
     chosen = experiment.data
     update["data"] = chosen.resolved()
-    partition = with_file_digest(experiment.clients.partition)
-    update["clients"] = experiment.clients.model_copy(update={"partition": partition})
+    partition, optimizer = with_file_digest(experiment.clients.partition), experiment.clients.optimizer
+    if optimizer is not None:
+        optimizer = _resolve_plugin(OPTIMIZER, optimizer, place)
+        if optimizer == PluginChoice(**USUAL_OPTIMIZER):
+            optimizer = None
+    changed = {"partition": partition, "optimizer": optimizer}
+    update["clients"] = experiment.clients.model_copy(update=changed)
     experiment = experiment.model_copy(update=update)
     experiment = experiment.model_copy(update={"published": _published_of(experiment)})
     with placed(place):
@@ -95,31 +108,40 @@ KIND_OF_KEY: dict[str, Kind] = {
     "compress": "compressor",
     "average": "average",
 }
+#: The dotted key of the optimizer of local steps, and the choice that is the same as none.
+OPTIMIZER = "clients.optimizer"
+USUAL_OPTIMIZER: dict[str, Any] = {"name": "sgd", "lr": None, "weight_decay": 0.0}
 
 
 def _resolve_plugin(key: str, plugin: PluginChoice, place: PlaceOf) -> PluginChoice:
-    """Return the choice of a class with every default of its hyper-parameters filled in."""
+    """Return the choice of a class, under a dotted key, with every default of its hyper-parameters filled in."""
+    around = tuple(key.split("."))
     try:
-        hyper, problems = resolve_hyper(KIND_OF_KEY[key], plugin.name, plugin.hyper)
+        hyper, problems = resolve_hyper(_kind_of(key), plugin.name, plugin.hyper)
     except ConfigError as error:
-        raise ConfigError(f"{place((key, 'name'))}: {key}.name: {error}") from None
+        raise ConfigError(f"{place((*around, 'name'))}: {key}.name: {error}") from None
     if problems:
         problems = _blame_override(key, plugin.name, problems, place)
-        raise problems_at([((key, *at), text) for at, text in problems], place)
+        raise problems_at([((*around, *at), text) for at, text in problems], place)
     fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
     return type(plugin)(**fixed, **hyper)
 
 
+def _kind_of(key: str) -> Kind:
+    return "optimizer" if key == OPTIMIZER else KIND_OF_KEY[key]
+
+
 def _blame_override(key: str, name: str, problems: Problems, place: PlaceOf) -> Problems:
     """Return the problems; those caused by an override of only the name, which leaves other keys in place, say so."""
-    named = place((key, "name"))
+    around = tuple(key.split("."))
+    named = place((*around, "name"))
     if not named.startswith(f"override '{key}.name="):
         return problems
-    rest = "".join(f", {one}: …" for one in required_keys(KIND_OF_KEY[key], name))
+    rest = "".join(f", {one}: …" for one in required_keys(_kind_of(key), name))
     whose, remedy = f"of {key} {name} ({named})", f"give {key}={{name: {name}{rest}}}"
     found = []
     for at, text in problems:
-        left = not place((key, *at)).startswith("override ")
+        left = not place((*around, *at)).startswith("override ")
         if left and text.startswith("unknown key"):
             text = f"{text.replace('unknown key', f'unknown key {whose}', 1)}; {remedy}"
         elif left and text == "is required":
@@ -169,19 +191,60 @@ DATA_WITH_TARGETS = ("least_squares", "quadratic", "mishchenko")
 
 
 def check_model(experiment: Experiment) -> None:
-    """Raise ConfigError if the model does not fit the data set, which has either labels or targets."""
+    """Raise ConfigError if the model does not fit the data set, which has labels or targets, or the loss."""
     model, data = experiment.model.name, experiment.data.name
-    if data in DATA_WITH_TARGETS and model != "linear":
-        raise ConfigError(f"model.name is {model}; data {data} has no classes: give model: {{name: linear}}")
+    _check_loss(experiment)
+    takes_numbers = experiment.loss is not None and experiment.loss.targets in {"numbers", "any"}
+    if data in DATA_WITH_TARGETS and model != "linear" and not (takes_numbers and experiment.data.has_rows):
+        remedy = "give model: {name: linear}" + (", or loss: mse" if experiment.data.has_rows else "")
+        raise ConfigError(f"model.name is {model}; data {data} has no classes: {remedy}")
     if data not in DATA_WITH_TARGETS and model == "linear":
         known = ", ".join(DATA_WITH_TARGETS)
         raise ConfigError(f"model.name is linear; data {data} has classes: give mlp, or data that has none ({known})")
-    goal, measured_by = experiment.until.goal[0] if experiment.until else "", experiment.model.measured_by
+    _check_metrics(experiment)
+    goal, measured_by = experiment.until.goal[0] if experiment.until else "", experiment.measured_by
     if goal in {"validation_error", "gap"} and goal.removeprefix("validation_") != measured_by:
-        has = "no error, but a gap" if measured_by == "gap" else "no gap, but an error"
-        raise ConfigError(f"until is of {goal}; runs of model {model} have {has}: give that, or validation_loss")
-    if goal.startswith("validation") and getattr(experiment.data, "validation", None) == 0:
+        has = {
+            "gap": "no error, but a gap: give that, or validation_loss",
+            "error": "no gap, but an error: give that, or validation_loss",
+            "loss": "neither an error nor a gap: give validation_loss",
+        }
+        whose = f"loss {experiment.loss.name}" if experiment.loss and measured_by == "loss" else f"model {model}"
+        raise ConfigError(f"until is of {goal}; runs of {whose} have {has[measured_by]}")
+    if goal and goal != "gap" and getattr(experiment.data, "validation", None) == 0:
         raise ConfigError(f"until is of {goal}, and data.validation is 0: give the data rows to validate")
+
+
+def _check_metrics(experiment: Experiment) -> None:
+    """Raise ConfigError if metrics do not go with the model and the loss, or if `until` names none of them."""
+    metrics, plain = experiment.evaluation.metrics, experiment.evaluation.model_dump()
+    if metrics and experiment.measured_by == "gap":
+        raise ConfigError("evaluation.metrics is given, and a linear model is measured by its gap: leave it out")
+    for one in metrics:
+        if one.of_classes and experiment.loss is not None and experiment.loss.targets != "classes":
+            what = f"is of classes, and loss {experiment.loss.name} is not"
+            raise ConfigError(f"evaluation.metrics: {one.name} {what}; leave it out, or give a function of yours")
+    if experiment.until is not None:
+        name = experiment.until.goal[0]
+        if name not in type(experiment.until).model_fields and not is_column(name, plain):
+            known = [*type(experiment.until).model_fields, *columns_of(plain)]
+            hint = f"{nearest(name, known)} (known: {', '.join(known)})"
+            raise ConfigError(f"until.{name}: unknown key{hint}")
+
+
+def _check_loss(experiment: Experiment) -> None:
+    """Raise ConfigError if a loss is given that does not go with the model."""
+    model, loss = experiment.model, experiment.loss
+    if loss is None:
+        return
+    if model.measured_by == "gap":
+        raise ConfigError(f"loss is {loss.name}; model {model.name} has a loss of its own, model.loss: leave loss out")
+    if not loss.portable and not model.user_code:
+        what = "your own function, which goes with PyTorch modules"
+        raise ConfigError(f"loss.name is {loss.name}, {what}; model {model.name} takes {', '.join(LOSSES)}")
+    if not loss.portable and not model.native:
+        remedy = "give model.numerics: native, or leave it out"
+        raise ConfigError(f"loss.name is {loss.name}, which only PyTorch computes; {remedy}")
 
 
 def check_batch(experiment: Experiment, rows: int | None) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compute.engines import Part
 from fredsim.compute.graph_engine import Evaluation
 from fredsim.cuda.array import DeviceArray, empty, upload
 from fredsim.cuda.launches import Launches
@@ -29,6 +30,7 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics import distributions
 from fredsim.numerics.distributions import Draw
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
 __all__ = ["CudaEngine"]
@@ -66,7 +68,7 @@ class CudaEngine(Evaluation, CudaOperations):
             self.gradients([start], np.zeros((1, mu), np.int64))
             self.mean(start)
 
-    def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
+    def gradients(self, held: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
         """Compute the gradients of all minibatches together; they stay on the device. See Engine."""
         arrays = [self.array_of(params) for params in held]  # kept alive until the losses are back
         batches = len(rows)
@@ -124,6 +126,10 @@ class CudaEngine(Evaluation, CudaOperations):
         """Return how many minibatches are computed at once; see Engine."""
         return min(super().fix_window(wanted, clients, nbytes), MOST_MINIBATCHES)
 
+    def samples_changed(self) -> None:
+        """Upload samples again when they are needed."""
+        self._uploaded.cache_clear()
+
     def _upload(self, split: Split) -> tuple[DeviceArray, DeviceArray]:
         """Return a split's inputs and labels on the device."""
         return upload(split.x, np.float32), upload(split.y, np.int32)
@@ -148,6 +154,22 @@ class CudaEngine(Evaluation, CudaOperations):
             )  # fmt: skip
             launches.run()
         return np.asarray(losses), np.asarray(wrong)
+
+    def outputs(self, params: Any, part: Part) -> Iterator[tuple[slice, Array]]:
+        """Yield the outputs for a part of the data set in blocks; see Engine."""
+        split: Split = getattr(self._dataset, part)
+        n = len(split)
+        x, _ = self._uploaded(split)
+        here, rows = self.array_of(params), upload(np.arange(n), np.int32)
+        held = upload([here.address], np.int64)
+        z = [empty((min(n, EVALUATED), width)) for width in self._sizes[1:]]
+        space = Workspace(self._sizes, [array.address for array in z], [])
+        for begin in range(0, n, EVALUATED):
+            launches, count = Launches(machine()), min(EVALUATED, n - begin)
+            fields = {"held": held.address, "rows": rows[begin:].address, "x": x.address}
+            add_forward(launches, space, 1, count, len(self._sizes) - 1, **fields)
+            launches.run()
+            yield slice(begin, begin + count), np.asarray(z[-1][:count])
 
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
         """Return an executor that applies the rule in place to the server's arrays; see Engine."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fredsim.data.datasets import Dataset, Split
+from fredsim.data.on_demand import OnDemand
 
 __all__ = ["about_channels", "about_labels", "about_samples"]
 
@@ -20,8 +21,9 @@ def about_labels(name: str, data: Dataset) -> Iterator[str]:
         outputs = f"{len(data.unused):,} of the {data.classes:,} outputs"
         which = f"no row has the label {_listed(data.unused)}, so {outputs} belong to no class"
         yield f"{name}: {which}; number the labels 0, 1, 2, …, without gaps"
-    found = np.unique(data.train.y)
-    if data.classes and len(found) == 1:
+    if isinstance(data.train.y, OnDemand):  # it would take a pass over the data
+        return
+    if data.classes and len(found := np.unique(data.train.y)) == 1:
         what = f"the {len(data.train):,} training rows have one label, {found[0]}, so there is nothing to learn"
         yield f"{name}: {what}; take rows of several classes (data.train), in random order"
 
@@ -38,7 +40,8 @@ def about_samples(name: str, data: Dataset, *, scaled: bool) -> Iterator[str]:
         yield f"{name}: {what}; check how x_train was made"
     if zeros := int((~x.any(axis=1)).sum()):
         yield f"{name}: {zeros:,} of the {len(x):,} training rows hold nothing but 0; check how x_train was made"
-    labels, known = np.unique(data.train.y), {hash(row.tobytes()) for row in x}
+    labels = np.unique(data.train.y) if data.classes else np.zeros(0)
+    known = {hash(row.tobytes()) for row in x}
     for part, split in (("validation", data.validation), ("test", data.test)):
         if len(labels) > 1 and (new := np.setdiff1d(split.y, labels).tolist()):
             what = f"{part} rows have the label {_listed(new)}, which no training row has"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.native.model import TorchModel
-from fredsim.networks.captured import CapturedNetwork, draws_numbers, lacking_rows
+from fredsim.networks.captured import CapturedNetwork, lacking_rows
 from fredsim.networks.graph import Graph
-from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
+from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
 
 __all__ = ["captured", "check_fit"]
 
@@ -22,7 +24,7 @@ KEPT = 16  # graphs
 _known: dict[tuple[Any, ...], tuple[Graph, tuple[str, ...]]] = {}
 
 
-def captured(model: TorchModel, dataset: Dataset, *, chosen: bool) -> CapturedNetwork:
+def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -> CapturedNetwork:
     """Return a module's network; `chosen`: whether the user has said that it is to be portable.
 
     Raises ConfigError if it is not made of operators that fredsim computes.
@@ -31,30 +33,29 @@ def captured(model: TorchModel, dataset: Dataset, *, chosen: bool) -> CapturedNe
 
     x = dataset.train.x[:TRIED].reshape(-1, *model.shape)
     y = dataset.train.y
-    key = (*model.identity, x.dtype.str, x.shape, x.tobytes(), y.shape[1:], dataset.ignored)
+    key = (*model.identity, x.dtype.str, x.shape, x.tobytes(), y.shape[1:], loss)
     if key not in _known:
-        found = capture(model.module, x, y.shape[1:], model.refused, CrossEntropy(ignored=dataset.ignored))
+        found = capture(model.module, x, y.shape[1:], model.refused, loss)
         if len(_known) >= KEPT:
             _known.pop(next(iter(_known)))
-        _known[key] = found.graph, found.remarks
+        _known[key] = replace(found.graph, frozen=model.frozen), found.remarks
     graph, about = _known[key]
     remarks = [f"model.name: {model.name} {text}" for text in (*model.built_remarks, *about)]
     if not chosen:
         what = "is computed by fredsim, with the same bits on every machine (numerics: portable)"
         remarks.append(f"model.name: {model.name} {what}; with numerics: native PyTorch computes it")
-    return CapturedNetwork(graph, model.initial_params, model.files, remarks)
+    return CapturedNetwork(graph, model.values, model.files, remarks)
 
 
-def check_fit(network: CapturedNetwork, dataset: Dataset, refused: Refusal) -> CapturedNetwork:
+def check_fit(network: CapturedNetwork, dataset: Dataset, loss: Loss, refused: Refusal) -> CapturedNetwork:
     """Return the network. Raises ConfigError if it does not fit the data, or needs what a run does not give."""
-    graph, y = network.graph, dataset.train.y
-    found, wanted = graph.shapes[-1], (*y.shape[1:], dataset.classes)
+    graph, target = network.graph, dataset.target
+    found, wanted = graph.shapes[-1], loss.output(target, dataset.classes)
     if graph.sample != (shape := dataset.shape or (dataset.inputs,)):
         raise refused(f"takes samples of shape {graph.sample}; those of the data have {shape}")
-    if found != wanted or graph.target != y.shape[1:] or graph.loss != CrossEntropy(ignored=dataset.ignored):
-        raise refused(f"maps a sample to {found}; it must give logits, {wanted}")
+    if (found or (1,)) != wanted or graph.target != target or graph.loss != loss:
+        what = "outputs of the targets' shape" if isinstance(loss, MeanSquaredError) else "logits"
+        raise refused(f"maps a sample to {found}; it must give {what}, {wanted}")
     if lacks := lacking_rows(graph, *(part.x for part in (dataset.train, dataset.validation, dataset.test))):
         raise refused(lacks)
-    if draws_numbers(graph):
-        raise refused("draws random numbers in training (dropout); leave dropout out, or set its p to 0")
     return network

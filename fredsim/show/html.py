@@ -21,7 +21,8 @@ LOG_FROM = 5  # the largest value over the smallest from which the axis is logar
 def html_of(results: Sequence[Result], folder: Path, failures: Sequence[tuple[str, str]] = ()) -> str:
     """Return a table of runs, the one with the smallest final error in bold, and the curves of the first few."""
     names = labels(results) if results else []
-    y = "gap" if results and all("gap" in run.outcome for run in results) else "validation_error"
+    measures = {run.measure for run in results}
+    y = measures.pop() if len(measures) == 1 else "validation_error"
     finals = [run.outcome.get(y) for run in results]
     known = [value for value in finals if value is not None and math.isfinite(value)]
     head = ["", "run", "status", "iterations", y.replace("_", " "), "digest"]

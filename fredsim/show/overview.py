@@ -16,7 +16,7 @@ from fredsim.config.document import read_document
 from fredsim.config.sweep.expansion import outline_of
 from fredsim.errors import OutputError
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
-from fredsim.runs.folder.result import Result
+from fredsim.runs.folder.result import Result, measure_of
 from fredsim.runs.folder.tables import STATUSES
 from fredsim.system.csv_files import NUMBER, read_cells
 
@@ -96,7 +96,7 @@ def _single(folder: Path) -> dict[str, Any]:
         return {"state": f"unfinished; goes on {from_where}"}
     summary = result.summary
     at = f" at {summary['iterations']:,} iterations" if summary["status"] == "interrupted" else ""
-    best = summary.get("gap", summary["validation_error"])
+    best = summary.get(measure_of(summary))
     return {"state": f"{summary['status']}{at}", "best": best if isinstance(best, int | float) else None}
 
 
@@ -111,7 +111,7 @@ def _sweep(folder: Path) -> dict[str, Any]:
     parts = [f"{counts[one]} {one}" for one in STATUSES if counts[one] and one != "interrupted"]
     if ended < runs:
         parts.append(f"{runs - ended} unfinished")
-    column = "gap" if any(row.get("gap") for row in rows) else "validation_error"
+    column = next((one for one in ("gap", "validation_error") if any(row.get(one) for row in rows)), "validation_loss")
     best = min(((_number(row, column), row) for row in rows if row["status"] == "finished"), key=lambda one: one[0],
                default=(float("inf"), {}))  # fmt: skip
     value = best[0] if best[0] < float("inf") else None

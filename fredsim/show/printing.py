@@ -167,17 +167,22 @@ def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
         "status": result.ending,
         "iterations": s["iterations"],
         **({"seconds" if result.live else "sim. seconds": s.get("time")} if timed else {}),
-        "valid. error": s["validation_error"],
-        "test error": s["test_error"],
+        **(
+            {"valid. loss": s["validation_loss"]}
+            if result.measure == "validation_loss"
+            else {"valid. error": s["validation_error"], "test error": s["test_error"]}
+        ),
         **({"gap": s["gap"]} if "gap" in s else {}),
+        **result.own_metrics,
         "iter./s": s["iterations_per_second"],
         "digest": s["digest"][:12],
     }
 
 
 def _best(rows: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the number of the row with the least gap or error of those that finished; None if there is no choice."""
-    column = "gap" if any("gap" in row for row in rows) else "valid. error"
+    """Return the number of the row with the least gap, error or loss of those that finished; None without a choice."""
+    losses = "valid. loss" if all("valid. loss" in row for row in rows) else "valid. error"
+    column = "gap" if any("gap" in row for row in rows) else losses
     found = {number: row.get(column) for number, row in enumerate(rows) if row["status"] == "finished"}
     values = {number: value for number, value in found.items() if value is not None}
     return min(values, key=lambda number: values[number]) if len(set(values.values())) > 1 else None

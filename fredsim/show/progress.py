@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -85,7 +86,7 @@ class ConsoleMonitor(Monitor):
 
     def finished(self, label: str, summary: Mapping[str, Any]) -> None:
         """Print how a run with a summary ended."""
-        measured = result_text(summary["validation_error"], summary.get("gap"))
+        measured = result_text(summary["validation_error"], summary.get("gap"), summary["validation_loss"])
         clocked = "time" in summary and summary["path"] != "live"
         simulated = f" and {summary['time']:.6g} simulated seconds" if clocked else ""
         how = f"after {summary['iterations']} iterations{simulated} in {summary['seconds']:.1f} s"
@@ -192,7 +193,7 @@ class RowObserver(ConsoleObserver):
 
     def row(self, row: Row) -> None:
         """Show the latest validation error, or gap."""
-        measured = result_text(row.validation_error, row.more.get("gap")).removeprefix("validation ")
+        measured = _row_text(row).removeprefix("validation ")
         self._progress.update(self._task, state="running", error=measured)
 
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
@@ -239,14 +240,20 @@ class LineObserver(ConsoleObserver):
                 at = f"update {row.timestamp} of {self._length.updates}, iteration {row.iteration}"
             if self._length.seconds is not None:
                 at = f"second {row.time:.6g} of {self._length.text}, iteration {row.iteration}"
-            measured = result_text(row.validation_error, row.more.get("gap"))
+            measured = _row_text(row)
             self._monitor.note(f"{self._label}: {at}, {rate:,.0f} it/s, {measured}")
 
 
-def result_text(error: float | None, gap: float | None) -> str:
-    """Return a run's validation error as text, or its gap if it has a gap instead."""
+def _row_text(row: Row) -> str:
+    return result_text(row.validation_error, row.more.get("gap"), row.validation_loss)
+
+
+def result_text(error: float | None, gap: float | None, loss: float | None) -> str:
+    """Return a run's validation error as text; or its gap, or else its validation loss, if it has no error."""
     if gap is not None:
         return f"gap {gap:.3e}"
+    if (error is None or math.isnan(error)) and loss is not None and math.isfinite(loss):
+        return f"validation loss {loss:.4g}"
     return "validation error none" if error is None else f"validation error {error:.4f}"
 
 

@@ -266,7 +266,8 @@ def _check_selection(selection: Selection, expansion: Expansion, document: Docum
             timed=all(has_clock(experiment.dispatcher.name) for experiment in experiments),
             normed=all(experiment.evaluation.gradient_norm for experiment in experiments),
             validated=all(getattr(experiment.data, "validation", None) != 0 for experiment in experiments),
-            measured_by={experiment.model.measured_by for experiment in experiments},
+            measured_by={experiment.measured_by for experiment in experiments},
+            evaluations=[experiment.evaluation.model_dump() for experiment in experiments],
         )
 
 

@@ -12,27 +12,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
+from fredsim.config.metrics import columns_of, is_column
 from fredsim.errors import ConfigError, nearest
-from fredsim.hyper import HyperParameters
+from fredsim.hyper import HyperParameters, Printable
 from fredsim.networks.network import MeasuredBy
 
 __all__ = ["Selection", "best_rows", "check_selection"]
 
 Row = Mapping[str, Any]
+#: What every sweep may select by, as far as its runs measure it.
+BEST = ("validation_error", "validation_loss", "gap", "gradient_norm", "seconds_to")
 
 
 class Selection(HyperParameters):
     """How a value of an axis is chosen for each combination of the other axes."""
 
-    best: Annotated[
-        Literal["validation_error", "validation_loss", "gap", "gradient_norm", "seconds_to"],
-        Field(examples=["validation_loss"]),
-    ] = "validation_error"
-    """What is to be smallest: a column of runs.csv or, with `seconds_to`, the simulated seconds until `error`."""
+    best: Annotated[Printable, Field(examples=["validation_loss"])] = "validation_error"
+    """What is to be smallest: `validation_error`, `validation_loss`, `gap`, `gradient_norm` or a column of
+    `evaluation.metrics`; or, with `seconds_to`, the simulated seconds until `error`."""
     error: Annotated[Annotated[float, Field(ge=0, lt=1)] | None, Field(examples=[0.05])] = None
     """The validation error that is to be reached; given if, and only if, `best` is `seconds_to`."""
     over: Annotated[Annotated[list[str], Field(min_length=1)] | str, Field(examples=["server.lr"])]
@@ -60,25 +61,32 @@ def check_selection(
     normed: bool,
     validated: bool,
     measured_by: Set[MeasuredBy],
+    evaluations: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Raise ConfigError if `over` names something that is not an axis, or if a run does not have what `best` names.
 
     `columns` are the axes. `timed`: all runs have a clock; `normed`: all have the gradient's norm; `validated`: all
-    have rows to validate on; `measured_by`: what tells how good a run's parameters are, of all runs.
+    have rows to validate on; `measured_by`: what tells how good a run's parameters are, of all runs; `evaluations`:
+    the plain `evaluation` of each.
     """
+    if selection.best not in BEST and not (evaluations and all(is_column(selection.best, one) for one in evaluations)):
+        names = [*BEST, *dict.fromkeys(name for one in evaluations for name in columns_of(one))]
+        hint = nearest(selection.best, names)
+        raise ConfigError(f"select.best: is {selection.best!r}{hint} (known: {', '.join(names)})")
     if selection.best == "seconds_to" and not timed:
         what = "is 'seconds_to', and not every run has a clock"
         raise ConfigError(f"select.best: {what}; give dispatcher: {{name: clock}}, or choose validation_error")
     if selection.best == "gradient_norm" and not normed:
         what = "is 'gradient_norm', and not every run measures it"
         raise ConfigError(f"select.best: {what}; give evaluation: {{gradient_norm: true}}")
-    if selection.best in {"validation_error", "validation_loss", "seconds_to"} and not validated:
+    if selection.best not in {"gap", "gradient_norm"} and not validated:
         raise ConfigError(
             f"select.best: is {selection.best!r}, and data.validation is 0; give the data rows to validate"
         )
     needed = {"validation_error": "error", "seconds_to": "error", "gap": "gap"}.get(selection.best)
     if needed and measured_by != {needed}:
-        what = f"which runs of a {'linear model' if 'gap' in measured_by else 'classifier'} have not"
+        whose = "linear model" if "gap" in measured_by else "loss without right answers" if needed == "error" else ""
+        what = f"which runs of a {whose or 'classifier'} have not"
         remedy = "validation_loss" + (", or gap" if measured_by == {"gap"} else "")
         raise ConfigError(f"select.best: is {selection.best!r}, {what}; give {remedy}")
     for axis in selection.axes:
@@ -117,5 +125,5 @@ def _rank(runs: Sequence[Row], column: str) -> tuple[int, float]:
     """
     losses = ("validation_loss", "gap", "gradient_norm")
     finite = [run for run in runs if all(math.isfinite(float(run[key])) for key in losses if run.get(key) is not None)]
-    values = [float(run[column]) for run in finite if run["status"] == "finished" and run[column] is not None]
+    values = [float(run[column]) for run in finite if run["status"] == "finished" and run.get(column) is not None]
     return len(runs) - len(values), math.fsum(values) / len(values) if values else math.inf

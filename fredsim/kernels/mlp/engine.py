@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compute.engines import Part
 from fredsim.compute.graph_engine import Evaluation
 from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
@@ -19,8 +21,10 @@ from fredsim.kernels.mlp.hand_executor import NumbaHandExecutor
 from fredsim.kernels.mlp.pending import NumbaGradientExecutor, pack_passes
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
+from fredsim.kernels.ops.outputs import Outputs
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
 __all__ = ["NumbaEngine"]
@@ -56,7 +60,9 @@ class NumbaEngine(Evaluation, NumbaOperations):
         for split in (dataset.train, dataset.validation, dataset.test):
             specialise("evaluation", mu, split).evaluate.address  # noqa: B018
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Compute the gradients of all minibatches together; see Engine."""
         batches = len(rows)
         if batches > self._batches:
@@ -100,6 +106,14 @@ class NumbaEngine(Evaluation, NumbaOperations):
         """Return each sample's loss, and whether its answer is wrong; see Engine."""
         losses, wrong = self._evaluate(params, getattr(self._dataset, part))
         return losses, wrong.view(np.bool_)
+
+    @cached_property
+    def _outputs(self) -> Outputs:
+        return Outputs(self.model.graph, self._team, self.threads)
+
+    def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, Array]]:
+        """Yield the outputs for a part of the data set in blocks; see Engine."""
+        yield from self._outputs.of(params, getattr(self._dataset, part))
 
     def _evaluate(self, params: Array, split: Split) -> tuple[Array, NDArray[np.uint8]]:
         """Copy the parameters (P,) to rows of whole vectors, and evaluate the split."""

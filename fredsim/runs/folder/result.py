@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from functools import cached_property
 from pathlib import Path
@@ -42,7 +42,7 @@ from fredsim.system.tensor_files import parse_tensors
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LOSS_NOT_FINITE", "Result", "check_inside", "result_of"]
+__all__ = ["LOSS_NOT_FINITE", "Result", "check_inside", "measure_of", "result_of"]
 
 #: How a run ended whose parameters are finite, and whose loss is not.
 LOSS_NOT_FINITE = "finished, loss not finite"
@@ -51,7 +51,8 @@ CHANGED = "is not as the run wrote it"
 #: The types of the values in summary.json that are more than printed; a value that may be None may also be missing.
 SUMMARY_TYPES: dict[str, Any] = {
     "status": str, "digest": str, "iterations": int, "updates": int, "backend": str, "path": str,
-    "device": str | None, "validation_error": float | None, "time": float | None, "versions": dict, "processor": str,
+    "device": str | None, "metrics": dict | None,
+    "validation_error": float | None, "time": float | None, "versions": dict, "processor": str,
 }  # fmt: skip
 #: The words that some of these values are one of.
 SUMMARY_WORDS = {"status": get_args(Status), "path": get_args(PathTaken), "backend": get_args(Backend)}
@@ -84,6 +85,14 @@ def result_of(sweep: Path, name: str, *, as_found: bool = False) -> Result:
     """
     check_inside(sweep, name)
     return Result(sweep / name, as_found=as_found)
+
+
+def measure_of(summary: Mapping[str, Any]) -> str:
+    """Return the column that tells how good a run is: its gap, else its error, else its loss, if it has no error."""
+    if "gap" in summary:
+        return "gap"
+    has_loss_alone = summary.get("validation_error") is None and summary.get("validation_loss") is not None
+    return "validation_loss" if has_loss_alone else "validation_error"
 
 
 class Result:
@@ -151,6 +160,10 @@ class Result:
         for key, kind in SUMMARY_TYPES.items():
             if not isinstance(loaded.get(key), kind):
                 raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
+        for name, value in (loaded.get("metrics") or {}).items():
+            if not (name.isidentifier() and name.isascii() and isinstance(value, float | None)):
+                what = f"metrics has {shown(name)}: {shown(value)}"
+                raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
         for key, words in SUMMARY_WORDS.items():
             if loaded[key] not in words:
                 what = f"{key} is {shown(loaded[key])}{nearest(loaded[key], words)} (known: {', '.join(words)})"
@@ -272,11 +285,21 @@ class Result:
     @property
     def outcome(self) -> dict[str, Any]:
         """The summary with NaN and infinity, which summary.json cannot hold, where the run ended with them."""
-        found = dict(self.summary)
+        found = dict(self.summary) | self.own_metrics
         if self.ending == LOSS_NOT_FINITE:
-            last, names = self.cells[-1], ("validation_loss", "validation_error", *MEASURED)
+            last, names = self.cells[-1], ("validation_loss", "validation_error", *MEASURED, *self.own_metrics)
             found |= {name: float(last[name]) for name in names if name in last}
         return found
+
+    @property
+    def own_metrics(self) -> dict[str, float | None]:
+        """The final values of `evaluation.metrics`, by column; {} if the experiment has none."""
+        return dict(self.summary.get("metrics") or {})
+
+    @cached_property
+    def measure(self) -> str:
+        """The column that tells how good the run is: `gap`, else `validation_error`, else `validation_loss`."""
+        return measure_of(self.summary)
 
     def first_row(self, column: str, value: float) -> pd.DataFrame:
         """Return the first row of metrics.csv with at most `value` in a column; an empty table if there is none."""

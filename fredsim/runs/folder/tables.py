@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fredsim.config.document import flatten, read_document
+from fredsim.config.metrics import columns_of, is_of_class
 from fredsim.config.sweep.expansion import Expansion, folder_label, outline_of
 from fredsim.config.sweep.selection import Selection, best_rows
 from fredsim.errors import OutputError, option, shown
@@ -51,7 +52,7 @@ def outcome_values(result: Result, selection: Selection | None) -> dict[str, Any
     """Return how a run ended, by column."""
     outcome = result.outcome
     found = {key: outcome.get(key) for key in SUMMARY_COLUMNS}
-    found |= {key: outcome[key] for key in MEASURED if key in outcome}
+    found |= {key: outcome[key] for key in (*MEASURED, *result.own_metrics) if key in outcome}
     if selection is not None and selection.error is not None:
         reached = result.first_row("validation_error", selection.error)
         found[SECONDS_TO] = float(reached["time"].iloc[0]) if len(reached) else None
@@ -91,7 +92,12 @@ class SweepTables:
         rows = [
             {"run": self.names[n], **self.axes[n], **columns} for n, columns in sorted(ended.items(), key=itemgetter(0))
         ]
-        return _text(["run", *axes, *self.outcomes], rows)
+        return _text(["run", *axes, *self.outcomes, *self._of_classes(ended)], rows)
+
+    def _of_classes(self, ended: Ended) -> list[str]:
+        """Return the columns of `per_class`, which depend on the data: those that ended runs have."""
+        found = dict.fromkeys(key for _, columns in sorted(ended.items(), key=itemgetter(0)) for key in columns)
+        return [key for key in found if is_of_class(key) and key not in self.outcomes]
 
     def best(self, ended: Ended) -> str | None:
         """Return the text of best.csv; None if the sweep has no `select`, or if some runs have not ended."""
@@ -125,7 +131,9 @@ def _outcomes(runs: Sequence[Mapping[str, Any]], selection: Selection | None) ->
     seconds = [SECONDS_TO] if selection is not None and selection.error is not None else []
     gap = any(_inside(run, "model", "name") == "linear" for run in runs)
     norm = any(_inside(run, "evaluation", "gradient_norm") is True for run in runs)
-    return [*SUMMARY_COLUMNS, *seconds, *(key for key, some in zip(MEASURED, (gap, norm), strict=True) if some)]
+    measured = [key for key, some in zip(MEASURED, (gap, norm), strict=True) if some]
+    metrics = dict.fromkeys(name for run in runs for name in columns_of(run.get("evaluation")))
+    return [*SUMMARY_COLUMNS, *seconds, *measured, *metrics]
 
 
 def _as_before(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,4 +219,5 @@ def as_recorded(tables: SweepTables, cells: Mapping[str, str]) -> dict[str, Any]
     """Return how a run ended by its row alone; of one that failed, nothing but its error counts."""
     if cells.get("status") == "failed":
         return failed(cells.get("error", ""))
-    return {column: cells.get(column) or None for column in tables.outcomes}
+    columns = [*tables.outcomes, *filter(is_of_class, cells)]
+    return {column: cells.get(column) or None for column in columns}

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,8 @@ def _about_trace(experiment: Experiment) -> Iterator[str]:
 def _about_data(experiment: Experiment, data: Data, root: str | os.PathLike[str] | None) -> Iterator[str]:
     """Yield remarks on a data set that is read; those on its samples only if it is the user's."""
     found = data.model_copy(update={"normalize": None}).load(data_root(root), experiment.seed)
+    if found.train.unfit or (experiment.loss is not None and experiment.loss.targets != "classes"):
+        found = replace(found, classes=0)
     yield from about_labels(data.name, found)
     if data.name.startswith("npz:"):
         scaled = data.normalize is not None or not experiment.model.wants_small_samples
@@ -150,7 +153,9 @@ def _is_at_chance(result: Result, experiment: Experiment, root: str | os.PathLik
     error = result.summary["validation_error"]
     if error is None:
         return False
-    data = experiment.data
+    data, loss = experiment.data, experiment.loss
+    if loss is not None and (loss.targets != "classes" or loss.wanted().ignored is not None):
+        return False
     return bool(error >= CHANCE * _error_of_one_label(type(data), data.model_dump_json(), data_root(root)) > 0)
 
 
@@ -158,7 +163,8 @@ def _is_at_chance(result: Result, experiment: Experiment, root: str | os.PathLik
 def _error_of_one_label(kind: type[AnyData], data: str, root: Path) -> float:
     """Return the validation error of always giving the most frequent label; 0 without validation rows."""
     found = kind.model_validate_json(data).load(root, 0)
-    labels = found.validation.y[found.validation.y != found.ignored]
+    labels = np.asarray(found.validation.y)
+    labels = labels[labels != found.ignored]
     return float(1 - np.bincount(labels).max() / len(labels)) if len(labels) else 0.0
 
 

@@ -39,7 +39,7 @@ from fredsim.system.files import write_atomic, write_errors
 from fredsim.system.memory import memory_errors, peak_memory, release_free_memory
 from fredsim.system.notices import on_notices
 
-__all__ = ["execute", "load_early"]
+__all__ = ["Execution", "execute", "load_early"]
 
 
 def execute(
@@ -151,7 +151,7 @@ def execute_here(
         with write_errors(folder):
             _write(folder, prepared, engine, outcome, recorder)
             _write_summary(folder, summary, keep=policy.keep)
-    observer.memory(peak_memory())
+    observer.memory(peak_memory(), engine.buffer_bytes)
     observer.end(label or experiment.name, summary | {"status": Result(folder).ending})
 
 
@@ -219,6 +219,7 @@ def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str,
         "validation_error": _finite(last.validation_error),
         "test_error": _finite(evaluate(engine, outcome.params, "test")[1]),
         **{name: _finite(last.more[name]) for name in run.measured},
+        **({"metrics": {name: _finite(last.more[name]) for name in run.metrics}} if run.metrics else {}),
         "pushes": last.pushes,
         "fetches": last.fetches,
         "bytes_pushed": last.bytes_pushed,

@@ -1,13 +1,15 @@
-"""The optional columns of metrics.csv that measure the parameters: gap and gradient norm."""
+"""The optional columns of metrics.csv that measure the parameters: gap, gradient norm, and `evaluation.metrics`."""
 
 from __future__ import annotations
 
+from fredsim.compute.engines import Engine
+from fredsim.compute.metrics import Metrics
 from fredsim.compute.objectives import Measure, engine_gradient_norm, gap, gradient_norm
 from fredsim.config.choices import Backend
 from fredsim.runs.single.prepared import Prepared
 from fredsim.simulation.paths.engines import make_engine
 
-__all__ = ["measures_of"]
+__all__ = ["measures_of", "metrics_of"]
 
 
 def measures_of(prepared: Prepared, backend: Backend, threads: int) -> dict[str, Measure]:
@@ -24,3 +26,12 @@ def measures_of(prepared: Prepared, backend: Backend, threads: int) -> dict[str,
                 len(dataset.train), lambda size: make_engine(backend, model, dataset, size, threads)
             )
     return found
+
+
+def metrics_of(prepared: Prepared, engine: Engine) -> Metrics | None:
+    """Return what measures the outputs at each row of metrics.csv; None if nothing does. Raises ConfigError."""
+    evaluation = prepared.experiment.evaluation
+    if not evaluation.metrics:
+        return None
+    metrics = [one.metric() for one in evaluation.metrics]
+    return Metrics(metrics, prepared.dataset, engine, test=evaluation.test)

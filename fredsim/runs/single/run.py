@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,9 +33,10 @@ from fredsim.runs.folder.event_file import EventFile
 from fredsim.runs.folder.growing_files import GrowingFile, GrowingText
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
-from fredsim.runs.single.measures import measures_of
+from fredsim.runs.single.measures import measures_of, metrics_of
 from fredsim.runs.single.opening import make_server
 from fredsim.runs.single.prepared import Prepared
+from fredsim.simulation.paths.engines import make_engine
 from fredsim.simulation.paths.loop import Diverged, Outcome, Parts, Simulation
 from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.record.recorder import TEST, Recorder, Row
@@ -82,6 +84,7 @@ class Run:
         self._extra_files = {name: GrowingText(folder / name) for name in hooks.files}
         self._files += self._extra_files.values()
         self._measures = measures_of(prepared, backend, engine.threads)
+        self._metrics_of_outputs = metrics_of(prepared, engine)
         self._next_due = 0.0  # the time at which the next checkpoint is due, by time.perf_counter
         self._last_checkpoint, self._failure = 0, ""  # its iteration; why the last one could not be written
         self.simulation, self.recorder = self._make()
@@ -91,6 +94,11 @@ class Run:
     def measured(self) -> tuple[str, ...]:
         """The columns of metrics.csv that measure the parameters."""
         return tuple(self._measures)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The columns of `evaluation.metrics`."""
+        return self._metrics_of_outputs.columns if self._metrics_of_outputs else ()
 
     def identify(self, code: Mapping[str, str]) -> None:
         """Set the identity that checkpoints must have; `code` has the SHA-256 of the user's modules, by name."""
@@ -258,7 +266,7 @@ class Run:
             self._observer.row(row)
 
         evaluation, clients = experiment.evaluation, experiment.clients.count
-        more = [*(TEST if evaluation.test else ()), *self._measures]
+        more = [*(TEST if evaluation.test else ()), *self._measures, *self.metrics]
         recorder = Recorder(on_row, more=more, clients=clients if evaluation.per_client else 0)
         timed, may_give_up = dispatcher.timed, dispatcher.may_give_up
         log = EventLog(self._events, clients, timed=timed, may_give_up=may_give_up) if experiment.events else None
@@ -280,6 +288,8 @@ class Run:
             interval=prepared.interval,
             test=evaluation.test,
             measures=self._measures,
+            single=partial(make_engine, self._backend, prepared.model, prepared.dataset, 1, 1),
+            metrics=self._metrics_of_outputs,
             recorder=recorder,
             progress=self._progress,
             stop=self._stop,
@@ -298,4 +308,5 @@ class Run:
         limit, dataset = self._prepared.experiment.memory, self._prepared.dataset
         if limit is None:
             return None
-        return max(0, int(limit) - sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test)))
+        read: int = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
+        return max(0, int(limit) - read)

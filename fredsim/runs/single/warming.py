@@ -50,9 +50,11 @@ def warm_up(experiment: Experiment, root: str | os.PathLike[str] | None) -> None
         import fredsim.native.engine
     if backend == "cuda":
         import fredsim.cuda.engines  # noqa: F401
+    if experiment.data.user_code:
+        return
     if experiment.data.name.startswith("torchvision:"):  # PyTorch may read it with threads
         return
-    dataset = experiment.data.load(data_root(root), experiment.seed)
+    dataset = experiment.load(data_root(root))
     dataset.digest  # noqa: B018  it is kept
     assign_shards(experiment, dataset)
     if backend != "cuda":
@@ -60,7 +62,7 @@ def warm_up(experiment: Experiment, root: str | os.PathLike[str] | None) -> None
             if experiment.model.user_code:
                 make_operations(backend, threads=1)
             else:
-                network = experiment.model.network(dataset, experiment.seed)
+                network = experiment.network(dataset)
                 make_engine(backend, network, dataset, experiment.clients.batch_size, threads=1).close()
 
 

@@ -23,7 +23,7 @@ __all__ = ["check", "difference", "last_common_row", "reasons"]
 #: The keys of summary.json that are compared.
 NUMBERS = (
     "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
-    "pushes", "fetches", "bytes_pushed", "bytes_fetched",
+    "metrics", "pushes", "fetches", "bytes_pushed", "bytes_fetched",
 )  # fmt: skip
 
 

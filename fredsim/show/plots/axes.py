@@ -26,7 +26,7 @@ def style_y(grid: Sequence[Axes], options: Options) -> str:
     Returns the caption's sentence about the scale, or an empty text.
     """
     for axes in grid:
-        axes.set_ylabel(label_of(options.y))
+        axes.set_ylabel(label_of(options.y, nats=options.nats))
     return scale_y(grid, options.log, from_zero=options.y == "validation_error")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 
 from fredsim.config.figure_options import Options, X, Y, label_of
+from fredsim.config.metrics import is_of_class
 from fredsim.errors import ConfigError
 from fredsim.runs.folder.result import LOSS_NOT_FINITE
 from fredsim.runs.folder.results import Result
@@ -30,6 +31,7 @@ __all__ = [
     "check_clocks",
     "default_y",
     "final_values",
+    "in_nats",
     "label_of",
     "mark_diverged",
     "marker_notes",
@@ -39,6 +41,8 @@ __all__ = [
 ]
 
 SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))  # units of time and their names
+
+MOST_CLASSES = 10  # the most columns of single classes that are offered
 
 
 @dataclass(frozen=True)
@@ -101,15 +105,31 @@ def mark_diverged(axes: Axes, x: float, y: float, colour: str) -> None:
 
 
 def available_y(results: Sequence[Result]) -> list[str]:
-    """Return the columns of `Y` that all runs have, without the error if they have a gap instead."""
-    present = [y for y in Y if all(y in run.metrics for run in results)]
-    without = "gap" in present and all(run.metrics["validation_error"].isna().all() for run in results)
+    """Return the columns of `Y` and those of metrics that all runs have, without the error if they have none.
+
+    If there are many of single classes, these are left out.
+    """
+    metrics = [*dict.fromkeys(name for run in results for name in run.own_metrics)]
+    if sum(map(is_of_class, metrics)) > MOST_CLASSES:
+        metrics = [name for name in metrics if not is_of_class(name)]
+    present = [y for y in (*Y, *metrics) if all(y in run.metrics for run in results)]
+    without = all(run.metrics["validation_error"].isna().all() for run in results) and (
+        "gap" in present or any(run.metrics["validation_loss"].notna().any() for run in results)
+    )
     return [y for y in present if y != "validation_error" or not without]
 
 
+def in_nats(results: Iterable[Result]) -> bool:
+    """Return whether the losses of runs are all −log of a probability."""
+    losses = (run.config.get("loss") or {} for run in results)
+    return all(loss.get("name", "cross_entropy") in {"cross_entropy", "bce"} for loss in losses)
+
+
 def default_y(results: Sequence[Result]) -> str:
-    """Return the y that is drawn by default: the error, or the gap if the runs have a gap instead."""
-    return "gap" if "validation_error" not in available_y(results) else "validation_error"
+    """Return the y that is drawn by default: the error; or the gap, or else the loss, if no run has an error."""
+    if "validation_error" in (known := available_y(results)):
+        return "validation_error"
+    return "gap" if "gap" in known else "validation_loss"
 
 
 def final_values(runs: Iterable[Result], y: str) -> list[float]:

@@ -19,7 +19,7 @@ from fredsim.config.figure_options import Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
-from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, check_clocks, default_y
+from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, check_clocks, default_y, in_nats
 from fredsim.show.plots.groups import Panel, by_run, group, single_panel
 from fredsim.show.plots.kinds.copies import COPIES
 from fredsim.show.plots.kinds.curves import CURVES
@@ -238,7 +238,7 @@ def best_runs(results: Sequence[Result]) -> list[Result]:
 
 
 def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
-    """Return the options; if runs have a gap instead of an error, y becomes the gap, on a logarithmic axis.
+    """Return the options; if runs have no error, y becomes the gap, on a logarithmic axis, or else the loss.
 
     Raises ConfigError if they are not valid for this kind of figure, or if a run lacks what they name.
     """
@@ -249,8 +249,9 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
         check_clocks(results, "--x is 'seconds'", ", or choose iterations, updates or bytes")
     if kind not in {"curves", "ends", "matrix"}:
         return options
+    options = replace(options, nats=in_nats(results))
     if options.y == "validation_error" and (y := default_y(results)) != options.y:
-        return replace(options, y=y, log=True if options.log is None else options.log)
+        return replace(options, y=y, log=True if options.log is None and y == "gap" else options.log)
     for run in results:
         if options.y not in run.metrics:
             rest = f" (all runs have: {', '.join(available_y(results))})"

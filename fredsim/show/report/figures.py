@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fredsim.config.figure_options import X, Y
+from fredsim.config.figure_options import X, label_of
 from fredsim.errors import visible
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import requested_files
 from fredsim.show.plots import published
-from fredsim.show.plots.drawing import available_y, x_of
+from fredsim.show.plots.drawing import available_y, in_nats, x_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.kinds.probe import PARTS, probes_of, quartiles
@@ -59,14 +59,14 @@ def axes_of(runs: Iterable[Result]) -> list[str]:
 def curves(panels: Sequence[Panel]) -> list[Figure]:
     """Return one figure per panel: every y against every x, with medians, bands and published points of each line."""
     runs = [run for panel in panels for line in panel.lines for run in line.runs]
-    axes, ys = axes_of(runs), available_y(runs)
+    axes, ys, nats = axes_of(runs), available_y(runs), in_nats(runs)
     figures = [
         _figure(panel.title, [trace for line in panel.lines for trace in _curve(line, axes, ys)]) for panel in panels
     ]
     for figure in figures:  # the same scales in all panels
         figure |= {
             "x": {x: {"title": TITLES.get(x, X[x]), "range": _span(figures, "x", x)} for x in axes},
-            "y": {y: {"title": title, "range": _span(figures, "y", y)} for y, title in Y.items() if y in ys},
+            "y": {y: {"title": label_of(y, nats=nats), "range": _span(figures, "y", y)} for y in ys},
         }
     return figures
 

@@ -84,7 +84,8 @@ def _controls(section: Section, lines: int, *, log: bool) -> str:
     """Return the controls of curves: y and x, with the section's first ones chosen, scales, smoothing, bands."""
     groups = []
     for name, known, offered in (("y", Y, section.y), ("x", X, section.x)):
-        choices, first = [one for one in known if one in offered], offered[0]
+        first = offered[0]
+        choices = [*(one for one in known if one in offered), *(one for one in offered if one not in known)]
         buttons = "".join(
             f'<label><input type="radio" name="{name}" value="{choice}"{" checked" if choice == first else ""}>'
             f"{choice.replace('_', ' ')}</label>"

@@ -23,7 +23,8 @@ __all__ = ["MEASURES", "own_keys", "run_table"]
 
 #: The columns that say how a run ended. The last part may be missing, or the same in all runs.
 MEASURES = ("validation_error", "validation_loss", "test_error", "gap", "gradient_norm")
-COLUMNS = ("status", *MEASURES, "iterations", "updates", "time", "bytes_pushed", "bytes_fetched")
+OTHERS = ("iterations", "updates", "time", "bytes_pushed", "bytes_fetched")
+COLUMNS = ("status", *MEASURES, *OTHERS)
 
 
 def own_keys(sweeps: Sequence[Document]) -> list[str]:
@@ -52,21 +53,22 @@ def run_table(
     keys = [key for key in own if key in differing]
     keys += [key for key in differing if key not in own and (several or not sweeps)]
     flat = [flat_config(result) for result in results]
+    metrics = [*dict.fromkeys(name for result in results for name in result.own_metrics)]
     rows: list[dict[str, Any]] = []
     for result, label, config in zip(results, labels(results), flat, strict=True):
         outcome = result.outcome | {"status": result.ending}
         row: dict[str, Any] = {"run": visible(label)}
         row |= {f"key {key}": _plain(value_name(key, config[key]) if key.endswith("name") else config[key])
                 for key in keys if key in config}  # fmt: skip
-        row |= {name: _plain(outcome.get(name)) for name in COLUMNS}
+        row |= {name: _plain(outcome.get(name)) for name in (*COLUMNS, *metrics)}
         rows.append(row | {"digest": result.summary["digest"][:12]})
     rows += [{"run": visible(name), "status": "failed", "error": visible(error, LINES)} for name, error in failures]
-    names = ["run", *(f"key {key}" for key in keys), *COLUMNS, "digest", "error"]
+    names = ["run", *(f"key {key}" for key in keys), "status", *MEASURES, *metrics, *OTHERS, "digest", "error"]
     values = {name: [row.get(name) for row in rows] for name in names}
     shared = _shared(values, len(rows))
     shown = [name for name in names if name not in shared and any(value is not None for value in values[name])]
     return {
-        "columns": [_column(name, values[name], own) for name in shown],
+        "columns": [_column(name, values[name], own, metrics) for name in shown],
         "rows": [[row.get(name) for name in shown] for row in rows],
         "shared": {name.replace("_", " "): value for name, value in shared.items()},
     }
@@ -78,13 +80,13 @@ def _shared(values: Mapping[str, Sequence[Any]], count: int) -> dict[str, Any]:
     return {name: values[name][0] for name in several if len({*values[name]}) == 1 and values[name][0] is not None}
 
 
-def _column(name: str, values: Sequence[Any], own: Sequence[str]) -> dict[str, Any]:
+def _column(name: str, values: Sequence[Any], own: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
     key = name.removeprefix("key ")
     kind = "name" if name == "run" else "outcome" if key == name else "own" if key in own else "key"
     there = [value for value in values if value is not None]
     numeric = all(not isinstance(value, str) or value in {"nan", "inf", "-inf"} for value in there)
     title = visible(key) if kind in {"own", "key"} else key.replace("_", " ")
-    return {"name": title, "kind": kind, "numeric": numeric, "measure": name in MEASURES}
+    return {"name": title, "kind": kind, "numeric": numeric, "measure": name in (*MEASURES, *metrics)}
 
 
 def _plain(value: Any) -> int | float | str | None:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
+from fredsim.compute.metrics import Metrics
 from fredsim.compute.objectives import Measure
 from fredsim.compute.storage import Limits, Pool
 from fredsim.config.choices import Backend, PathName
@@ -106,6 +107,8 @@ class Parts:
     goal: Goal | None = None
     test: bool = False  # whether rows also have the loss and the error over the test data
     measures: Mapping[str, Measure] = field(default_factory=dict)  # functions of the parameters, by column name
+    single: Callable[[], Engine] | None = None  # makes an engine for single samples, whose gradients are clipped
+    metrics: Metrics | None = None  # of the outputs
     pushes: Callable[[Holdings], Pushes] = Pushes  # where pushes come from
     observer: EventObserver | None = None  # is told of each event; only on the path `snapshots`, or live
 
@@ -301,6 +304,8 @@ class Simulation:
             finite, params = self._engine.finite(result), np.asarray(result)
             for name, measure in self._parts.measures.items():
                 more[name] = measure(params) if finite else math.nan
+        if (metrics := self._parts.metrics) is not None:
+            more |= metrics(result) if self._engine.finite(result) else dict.fromkeys(metrics.columns, math.nan)
         self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
         return validation, self._layout.digest(np.asarray(self._server.params)), more

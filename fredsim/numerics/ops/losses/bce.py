@@ -27,8 +27,8 @@ class BinaryCrossEntropy(Loss):
     measured_by: ClassVar[Literal["error", "loss"]] = "error"
 
     def check(self, output: Shape, target: Shape) -> None:
-        """Take two equal shapes; a target () stands for (1,)."""
-        if output != (target or (1,)):
+        """Take two equal shapes; () stands for (1,)."""
+        if (output or (1,)) != (target or (1,)):
             raise ValueError(f"bce: takes outputs and targets of one shape, not {output} and {target}")
 
     def losses(self, output: Array, target: Array) -> Losses:

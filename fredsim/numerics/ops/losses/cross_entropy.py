@@ -40,6 +40,14 @@ class CrossEntropy(Loss):
         if not output or output[:-1] != target:
             raise ValueError(f"cross_entropy: takes outputs (…, classes) and labels (…), not {output} and {target}")
 
+    def output(self, target: Shape, classes: int) -> Shape:
+        """Return (…, classes)."""
+        return (*target, classes)
+
+    def target(self, output: Shape) -> Shape:
+        """Return (…)."""
+        return output[:-1]
+
     def losses(self, output: Array, target: Array) -> Losses:
         """Return the losses and p − onehot(y), +0 where it is below 2⁻⁶²."""
         places = math.prod(target.shape[1:])

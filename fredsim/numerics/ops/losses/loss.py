@@ -27,6 +27,15 @@ class Loss(ABC):
     def check(self, output: Shape, target: Shape) -> None:
         """Raise ValueError, which names the shapes, if outputs and targets of these shapes have no such loss."""
 
+    def output(self, target: Shape, classes: int) -> Shape:
+        """Return the shape of the outputs that targets of this shape are compared with; `classes` of each label."""
+        del classes
+        return target or (1,)
+
+    def target(self, output: Shape) -> Shape:
+        """Return the shape of the targets that outputs of this shape are compared with."""
+        return output
+
     @abstractmethod
     def losses(self, output: Array, target: Array) -> Losses:
         """Return the losses of samples, and their errors."""

@@ -23,8 +23,8 @@ class MeanSquaredError(Loss):
     half: bool = False
 
     def check(self, output: Shape, target: Shape) -> None:
-        """Take two equal shapes; with `half`, of one element. A target () stands for (1,)."""
-        if output != (target or (1,)) or (self.half and output != (1,)):
+        """Take two equal shapes; with `half`, of one element. () stands for (1,)."""
+        if (output or (1,)) != (target or (1,)) or (self.half and (output or (1,)) != (1,)):
             wanted = "one output and one target" if self.half else "outputs and targets of one shape"
             raise ValueError(f"mse: takes {wanted}, not {output} and {target}")
 

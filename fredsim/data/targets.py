@@ -1,0 +1,113 @@
+"""What targets are to a loss: classes, numbers, or whatever a user's own loss takes; and data sets that are fit for it.
+
+A data set as it is read has targets of any real type and shape (n, …). Before a run they become what its loss takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.data.datasets import MOST_CLASSES, Dataset
+from fredsim.errors import DataError
+
+__all__ = ["Targets", "fitted"]
+
+PARTS = ("train", "validation", "test")
+HINT = "; for targets that are no classes give a loss: mse, bce or your own (docs/losses.md)"
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a loss takes.
+
+    Attributes:
+        kind: `classes`, integers from 0; `numbers`, of any size; `shares`, from 0 to 1; `any`, integers or numbers.
+        places: whether a sample that is no sequence of tokens may have several classes, one at each of its places.
+        ignored: a class that does not count; None: what the data set says.
+
+    """
+
+    kind: Literal["classes", "numbers", "shares", "any"] = "classes"
+    places: bool = False
+    ignored: int | None = None
+
+
+@lru_cache(maxsize=8)
+def fitted(data: Dataset, targets: Targets, name: str) -> Dataset:
+    """Return a data set whose targets are what a loss takes: classes int64 or, of tokens, int32; numbers float32.
+
+    `name` is that of the data set, for messages. Raises DataError if targets are of another kind, or not finite.
+    """
+    where = name.partition(":")[2] or name
+    if targets.kind == "classes":
+        return _with_classes(data, targets, where)
+    if targets.kind == "any" and data.train.y.dtype.kind in "biu" and data.test.y.dtype.kind in "biu":
+        return _of_parts(data, lambda split, _: split.y if split.y.dtype == np.int32 else split.y.astype(np.int64))
+    found = _of_parts(data, lambda split, part: _numbers(split.y, f"{where}: y of {part} rows", targets.kind))
+    found = replace(found, classes=0, unused=(), ignored=None)
+    return found if targets.kind == "any" else _with_numbers(found)
+
+
+def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
+    if targets.ignored is None and not targets.places and (data.train.unfit or data.test.unfit):
+        raise DataError((data.train.unfit or data.test.unfit) + HINT)
+    if targets.ignored is None and data.classes:
+        return data
+    if any(split.y.dtype.kind not in "iu" for split in data.parts):
+        raise DataError(f"{where}: its targets are {data.train.y.dtype}; cross_entropy takes classes, integers{HINT}")
+    found = data.labels
+    if found is None:
+        found = np.unique(np.concatenate([np.unique(split.y) for split in data.parts]))
+    counted = found[found != (data.ignored if targets.ignored is None else targets.ignored)]
+    if not len(counted) or counted[0] < 0 or counted[-1] >= MOST_CLASSES:
+        known = f"from {counted[0]} to {counted[-1]}" if len(counted) else "that are all ignored"
+        what = f"its classes are integers {known}; they must lie in 0 … {MOST_CLASSES - 1}"
+        raise DataError(f"{where}: {what}, but for one that loss.ignore_index names")
+    largest, ignored = int(counted[-1]), data.ignored if targets.ignored is None else targets.ignored
+    unused: tuple[int, ...] = ()
+    if data.sequences:
+        largest = max(largest, *(int(split.x.max(initial=0)) for split in data.parts))
+    elif data.train.y.ndim == 1:
+        unused = tuple(np.setdiff1d(np.arange(largest + 1), counted, assume_unique=True).tolist())
+    data = _of_parts(data, lambda split, _: split.y if split.y.dtype == np.int32 else split.y.astype(np.int64))
+    return replace(data, classes=largest + 1, unused=unused, ignored=ignored)
+
+
+def _of_parts(data: Dataset, change: Any) -> Dataset:
+    """Return a data set with other targets in each part: change(split, name of the part)."""
+    named = zip(PARTS, data.parts, strict=True)
+    train, validation, test = (replace(split, y=change(split, part), unfit="") for part, split in named)
+    return replace(data, train=train, validation=validation, test=test)
+
+
+def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
+    """Return targets as float32. Raises DataError, which begins with `what`, if they are not such numbers."""
+    if y.dtype.kind not in "biuf":
+        raise DataError(f"{what} holds {y.dtype}; it must hold real numbers")
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(y, np.float32)
+    if len(places := np.argwhere(~np.isfinite(found))):
+        rows = len(np.unique(places[:, 0]))
+        more = f"; {rows:,} rows have such targets" if rows > 1 else ""
+        value = y[tuple(places[0])]
+        raise DataError(f"{what}: row {places[0, 0]} holds {value}, not finite in float32{more}: remove or replace it")
+    if kind == "shares" and found.size and not 0 <= found.min() <= found.max() <= 1:
+        remedy = "bce takes targets from 0 to 1; give loss: cross_entropy for classes, mse for other numbers"
+        raise DataError(f"{what} holds {y.min()} to {y.max()}; {remedy}")
+    return found
+
+
+def _with_numbers(data: Dataset) -> Dataset:
+    """Return a data set whose samples are numbers, not tokens, as they are where targets are numbers."""
+    if not any(split.x.dtype.kind in "iu" for split in data.parts):
+        return data
+    found = []
+    for split in data.parts:
+        x = split.x.astype(np.float32)
+        found.append(replace(split, x=x / np.float32(255) if split.of_bytes else x, divisor=255 * split.of_bytes))
+    return replace(data, train=found[0], validation=found[1], test=found[2])
