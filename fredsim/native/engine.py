@@ -1,4 +1,6 @@
-"""The engine of PyTorch modules: gradients by torch.func, of several clients at once by vmap if that works.
+"""The engine of PyTorch modules: gradients by autograd, or of several clients at once by torch.func's vmap.
+
+A client's parameters are used where they lie: the module's tensors are views of them, as far as they are aligned.
 
 The number of minibatches that are computed at once changes the bits. So it is fixed for a whole run, and a call with
 fewer minibatches is padded. Thus a client's gradient depends only on its parameters and its minibatch.
@@ -31,7 +33,7 @@ from fredsim.native.model import TorchModel
 from fredsim.native.randomness import random_states
 from fredsim.native.settings import deterministic
 from fredsim.networks.network import Network, Numerics
-from fredsim.numerics.arrays import aligned
+from fredsim.numerics.arrays import LINE, aligned
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.system.processors import default_threads
 
@@ -44,6 +46,8 @@ Tensors = dict[str, torch.Tensor]
 MAX_MINIBATCHES = 8
 #: The most samples of these minibatches on a CPU.
 MAX_SAMPLES = 64
+#: The fewest minibatches, and the most parameters and inputs of a minibatch, for which vmap takes less time on a CPU.
+MIN_MINIBATCHES, MAX_PARAMETERS, MAX_INPUTS = 4, 100_000, 4096
 #: The number of samples of an evaluation that are computed at once.
 EVALUATION_BATCH = 500
 
@@ -88,6 +92,7 @@ class TorchEngine(Evaluation):
         self._grads = np.empty((0, model.layout.size), np.float32)
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
+        self._channels_last = False  # whether images, and filters, are stored that way: on a CPU it takes less time
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
 
@@ -95,13 +100,16 @@ class TorchEngine(Evaluation):
         """Choose how many minibatches are computed at once, for the whole run, and return that number.
 
         It is `wanted`, or as many as usually have different clients: if clients are chosen uniformly, one of them comes
-        again after about √clients events. On a CPU it is limited, as a convolution of many samples with the weights of
-        several clients takes longer than one convolution after the other. It is 1 if vmap fails, or if a gradient's
-        bits depend on its place among the others.
+        again after about √clients events. On a CPU it is 1 but for small modules and minibatches: vmap copies the
+        clients' parameters, and a convolution of many samples with the weights of several clients takes longer than
+        one convolution after the other. It is 1 if vmap fails, or if a gradient's bits depend on its place among the
+        others.
         """
         usual = min(MAX_MINIBATCHES, 2 ** ((clients.bit_length() - 1) // 2))
         if self._device.type == "cpu":
-            usual = min(usual, max(1, MAX_SAMPLES // self._mu))
+            usual, inputs = min(usual, max(1, MAX_SAMPLES // self._mu)), self._mu * self._x[0].numel()
+            if usual < MIN_MINIBATCHES or self._model.layout.size > MAX_PARAMETERS or inputs > MAX_INPUTS:
+                usual = 1
         self._width = min(wanted or usual, clients)
         self._no_vmap = self._why_no_vmap() if self._width > 1 else "no more are taken at once"
         if self._no_vmap:
@@ -123,6 +131,9 @@ class TorchEngine(Evaluation):
             for begin in range(0, len(rows), self._width):
                 end = min(begin + self._width, len(rows))
                 chosen = np.minimum(np.arange(begin, begin + self._width), end - 1)
+                if self._width == 1:
+                    losses[begin] = self._compute_one(held[begin], rows[begin], self._grads[begin])
+                    continue
                 found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
                 self._grads[begin:end] = found[: end - begin]
                 losses[begin:end] = its_losses[: end - begin]
@@ -208,11 +219,54 @@ class TorchEngine(Evaluation):
             for (name, shape), part in zip(self._model.layout.tensors, parts, strict=True)
         }
 
+    def _views(self, params: Array) -> Tensors:
+        """Return parameters (P,) by name, as views where these begin at a cache line."""
+        if self._device.type != "cpu" or params.ctypes.data % LINE:
+            return self._tensors([params])
+        parts = torch.split(torch.from_numpy(params), self._sizes)
+        return {name: part.view(shape) for (name, shape), part in zip(self._model.layout.tensors, parts, strict=True)}
+
+    def _compute_one(self, params: Array, rows: NDArray[np.int64], grad: Array) -> Array:
+        """Write the mean gradient of a minibatch to `grad`, (P,); return the samples' losses (µ,)."""
+        samples = torch.from_numpy(rows).to(self._device)
+        tensors = {name: self._stored(part).requires_grad_() for name, part in self._views(params).items()}
+        losses = self._losses_of(self._logits(tensors, self._stored(self._x[samples])), self._y[samples])
+        found = torch.autograd.grad(losses.mean(), [*tensors.values()], allow_unused=True, materialize_grads=True)
+        flat = torch.from_numpy(grad)
+        if self._device.type == "cpu":
+            torch.cat([part.reshape(-1) for part in found], out=flat)
+        else:
+            flat.copy_(torch.cat([part.reshape(-1) for part in found]))
+        return np.asarray(losses.detach().cpu())
+
+    def _stored(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return images or filters in the memory format in which they are computed; others as they are."""
+        if not self._channels_last or tensor.dim() != 4:
+            return tensor
+        room = torch.empty_like(tensor, memory_format=torch.channels_last)  # `contiguous` keeps strides of one channel
+        return tensor if room.stride() == tensor.stride() else room.copy_(tensor)
+
+    def _can_be_channels_last(self, rows: NDArray[np.int64]) -> bool:
+        """Return whether the module computes images whose channels are innermost in memory; its `view`s may not."""
+        images = self._x.dim() == 4 and any(isinstance(part, torch.nn.Conv2d) for part in self._module.modules())
+        if self._device.type != "cpu" or not images:
+            return False
+        self._channels_last = True
+        try:
+            self._compute([self._model.initial_params], rows)
+        except Exception:  # of any type: the module is the user's
+            return False
+        finally:
+            self._channels_last = False
+        return True
+
     def _compute(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Return the mean gradients (B, P) and the losses (B, µ) of minibatches, computed at once."""
-        samples = torch.from_numpy(rows if len(held) > 1 else rows[0]).to(self._device)
-        gradient = vmap(self._gradient) if len(held) > 1 else self._gradient
-        found, losses = gradient(self._tensors(held), self._x[samples], self._y[samples])
+        if len(held) == 1:
+            grads = np.empty((1, len(held[0])), np.float32)
+            return grads, self._compute_one(held[0], rows[0], grads[0])[None]
+        samples = torch.from_numpy(rows).to(self._device)
+        found, losses = vmap(self._gradient)(self._tensors(held), self._x[samples], self._y[samples])
         flat = torch.cat([part.reshape(len(held), -1) for part in found.values()], dim=1)
         return flat.cpu().numpy(), losses.reshape(len(held), -1).cpu().numpy()
 
@@ -239,6 +293,8 @@ class TorchEngine(Evaluation):
                 self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
         with self._computing(ConfigError):
             check_hooks(module, model.refused)
+            self._channels_last = self._can_be_channels_last(rows)
+            self._x = self._stored(self._x)
             params = model.initial_params
             found = self._compute([params], rows)[0]
             if found.tobytes() != self._compute([params], rows)[0].tobytes():
