@@ -59,7 +59,7 @@ class Case:
     factory: Callable[..., nn.Module]
     shape: tuple[int, ...]
     mu: int
-    clients: int = 16
+    clients: int = 8
     options: dict[str, Any] = field(default_factory=dict)
     classes: int = 10
 
@@ -70,10 +70,12 @@ class Case:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of an NPZ file: drawn numbers or tokens."""
-        rng, found = np.random.default_rng(SEED), {}
+        rng = np.random.default_rng(SEED)
+        found: dict[str, NDArray[Any]] = {}
         for part, count in (("train", TRAIN + OTHERS), ("test", OTHERS)):
             if len(self.shape) == 1:  # tokens, and a label for each
-                found |= {f"{xy}_{part}": rng.integers(0, self.classes, (count, *self.shape)) for xy in "xy"}
+                for name in (f"x_{part}", f"y_{part}"):
+                    found[name] = rng.integers(0, self.classes, (count, *self.shape))
             else:
                 found[f"x_{part}"] = rng.normal(size=(count, *self.shape)).astype(np.float32)
                 found[f"y_{part}"] = rng.permutation(np.arange(count) % self.classes)
@@ -90,7 +92,7 @@ def saved(case: Case) -> Iterator[Path]:
     """Save the arrays of a case in a file, for a `with` block."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "arrays.npz"
-        np.savez(file, **case.arrays())
+        np.savez(file, **case.arrays())  # type: ignore[arg-type]  # NumPy's types take them for allow_pickle
         yield file
 
 
@@ -109,7 +111,8 @@ def simulate(case: Case, file: Path, numerics: str, iterations: int, threads: in
     with tempfile.TemporaryDirectory() as folder:
         result = fredsim.run(experiment, out=folder)
         assert isinstance(result, Result)
-        params = np.concatenate([value.reshape(-1) for value in result.params.values()])
+        names = [name for name, _ in case.module().named_parameters()]
+        params = np.concatenate([result.params[name].reshape(-1) for name in names])
         return result.summary["seconds"], params, str(result.summary.get("vmap", ""))
 
 
@@ -185,7 +188,7 @@ def native(rounds: int, threads: int) -> Table:
         with saved(case) as file:
             differences = [agreement(case, file, numerics, threads) for numerics in NUMERICS]
             loop = fastest_loop(case)
-            count = max(CHECKED, int(SECONDS * CHECKED / loop.run(CHECKED)[0]))
+            count = max(10 * case.clients, int(SECONDS * CHECKED / loop.run(CHECKED)[0]))
             sides = [partial(first, simulate, case, file, numerics, count, threads) for numerics in NUMERICS]
             seconds = alternate([*sides, partial(first, loop.run, count)], rounds)
             vmap = simulate(case, file, "native", CHECKED, threads)[2]

@@ -1,4 +1,6 @@
-"""The engine of PyTorch modules: gradients by torch.func, of several clients at once by vmap if that works.
+"""The engine of PyTorch modules: gradients by autograd, or of several clients at once by torch.func's vmap.
+
+A client's parameters are used where they lie: the module's tensors are views of them, as far as they are aligned.
 
 The number of minibatches that are computed at once changes the bits. So it is fixed for a whole run, and a call with
 fewer minibatches is padded. Thus a client's gradient depends only on its parameters and its minibatch.
@@ -13,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -49,6 +52,8 @@ MAX_MINIBATCHES = 8
 MAX_SAMPLES = 64
 #: The draws with which a module is tried out.
 FIRST = Draws(0, 0, 0)
+#: The fewest minibatches, and the most parameters and inputs of a minibatch, for which vmap takes less time on a CPU.
+MIN_MINIBATCHES, MAX_PARAMETERS, MAX_INPUTS = 4, 100_000, 4096
 #: The number of samples of an evaluation that are computed at once.
 EVALUATION_BATCH = 500
 
@@ -97,8 +102,9 @@ class TorchEngine(Evaluation):
         self._draws = False  # whether the module draws random numbers in training
         self._running: Tensors = {}  # running statistics, while something is computed with them
         self.statistics = self._tracked()
-        # Whether gradients are computed with the module's own parameters: torch.func changes no statistics.
-        self._in_place = self.statistics is not None
+        self._in_place = False  # whether gradients are computed with the module's own parameters
+        self._channels_last = False  # whether images, and filters, are stored that way: on a CPU it takes less time
+        self._held = aligned(model.layout.size)  # what the client holds whose gradient is computed
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
 
@@ -137,13 +143,16 @@ class TorchEngine(Evaluation):
         """Choose how many minibatches are computed at once, for the whole run, and return that number.
 
         It is `wanted`, or as many as usually have different clients: if clients are chosen uniformly, one of them comes
-        again after about √clients events. On a CPU it is limited, as a convolution of many samples with the weights of
-        several clients takes longer than one convolution after the other. It is 1 if vmap fails, or if a gradient's
-        bits depend on its place among the others.
+        again after about √clients events. On a CPU it is 1 but for small modules and minibatches: vmap copies the
+        clients' parameters, and a convolution of many samples with the weights of several clients takes longer than
+        one convolution after the other. It is 1 if vmap fails, or if a gradient's bits depend on its place among the
+        others.
         """
         usual = min(MAX_MINIBATCHES, 2 ** ((clients.bit_length() - 1) // 2))
         if self._device.type == "cpu":
-            usual = min(usual, max(1, MAX_SAMPLES // self._mu))
+            usual, inputs = min(usual, max(1, MAX_SAMPLES // self._mu)), self._mu * self._x[0].numel()
+            if usual < MIN_MINIBATCHES or self._model.layout.size > MAX_PARAMETERS or inputs > MAX_INPUTS:
+                usual = 1
         self._width = min(wanted or usual, clients)
         self._no_vmap = self._why_no_vmap() if self._width > 1 else "no more are taken at once"
         if self._no_vmap:
@@ -168,6 +177,9 @@ class TorchEngine(Evaluation):
                 end = min(begin + self._width, len(rows))
                 chosen = np.minimum(np.arange(begin, begin + self._width), end - 1)
                 with self._drawing(keys and keys.one(begin)), self._tracking(keys, begin):
+                    if self._width == 1:
+                        losses[begin] = self._compute_one(held[begin], rows[begin], self._grads[begin])
+                        continue
                     found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
                 self._grads[begin:end] = found[: end - begin]
                 losses[begin:end] = its_losses[: end - begin]
@@ -191,6 +203,7 @@ class TorchEngine(Evaluation):
     def samples_changed(self) -> None:
         """Take the training samples from the data set again."""
         self._x, self._y = self._samples(self._dataset.train)
+        self._x = self._stored(self._x)
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.float64]]:
         """Evaluate in the module's evaluation mode."""
@@ -301,43 +314,90 @@ class TorchEngine(Evaluation):
             for (name, shape), part in zip(self._model.layout.tensors, parts, strict=True)
         }
 
+    @cached_property
+    def _views(self) -> Tensors:
+        """The parameters in `_held` by name: they begin at the same places in cache lines for every client."""
+        parts = torch.split(torch.from_numpy(self._held), self._sizes)
+        return {name: part.view(shape) for (name, shape), part in zip(self._model.layout.tensors, parts, strict=True)}
+
+    def _compute_one(self, params: Array, rows: NDArray[np.int64], grad: Array) -> Array:
+        """Write the mean gradient of a minibatch to `grad`, (P,); return the samples' losses (µ,)."""
+        samples = torch.from_numpy(rows).to(self._device)
+        x, y = self._stored(self._x[samples]), self._y[samples]
+        tensors = self._placed(params)
+        losses = self._losses_of(self._logits({} if self._in_place else tensors, x), y)
+        found = torch.autograd.grad(losses.mean(), [*tensors.values()], allow_unused=True, materialize_grads=True)
+        flat = torch.from_numpy(grad)
+        if self._device.type == "cpu":
+            torch.cat([part.reshape(-1) for part in found], out=flat)
+        else:
+            flat.copy_(torch.cat([part.reshape(-1) for part in found]))
+        return np.asarray(losses.detach().cpu())
+
+    def _placed(self, params: Array) -> Tensors:
+        """Return parameters (P,) by name, for one gradient: a copy of them, or the module's own."""
+        if self._device.type == "cpu":
+            self._held[...] = params
+        tensors = self._views if self._device.type == "cpu" else self._tensors([params])
+        if not self._in_place:
+            return {name: self._stored(part.detach()).requires_grad_() for name, part in tensors.items()}
+        own = {name: value for name, value in self._module.named_parameters() if name in tensors}
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(tensors[name])
+        return own
+
+    def _stored(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return images or filters in the memory format in which they are computed; others as they are."""
+        if not self._channels_last or tensor.dim() != 4:
+            return tensor
+        room = torch.empty_like(tensor, memory_format=torch.channels_last)  # `contiguous` keeps strides of one channel
+        return tensor if room.stride() == tensor.stride() else room.copy_(tensor)
+
+    def _can_be_channels_last(self, rows: NDArray[np.int64]) -> bool:
+        """Return whether the module computes images whose channels are innermost in memory; its `view`s may not."""
+        images = self._x.dim() == 4 and any(isinstance(part, torch.nn.Conv2d) for part in self._module.modules())
+        if self._device.type != "cpu" or not images:
+            return False
+        self._channels_last = True
+        try:
+            self._try_gradient(rows)
+        except Exception:  # of any type: the module is the user's
+            return False
+        finally:
+            self._channels_last = False
+        return True
+
     def _compute(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Return the mean gradients (B, P) and the losses (B, µ) of minibatches, computed at once."""
-        samples = torch.from_numpy(rows if len(held) > 1 else rows[0]).to(self._device)
-        gradient = vmap(self._gradient) if len(held) > 1 else self._gradient
-        if self._in_place:
-            gradient = self._gradient_in_place
-        found, losses = gradient(self._tensors(held), self._x[samples], self._y[samples])
+        samples = torch.from_numpy(rows).to(self._device)
+        found, losses = vmap(self._gradient)(self._tensors(held), self._x[samples], self._y[samples])
         flat = torch.cat([part.reshape(len(held), -1) for part in found.values()], dim=1)
         return flat.cpu().numpy(), losses.reshape(len(held), -1).cpu().numpy()
 
-    def _gradient_in_place(self, tensors: Tensors, x: torch.Tensor, y: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
-        """Return the gradient and the losses of a minibatch, computed with the module's own parameters by autograd.
-
-        What is computed again on the way back, by torch.utils.checkpoint, has these parameters, too.
-        """
-        named = {name: value for name, value in self._module.named_parameters() if name in tensors}
-        with torch.no_grad():
-            for name, value in named.items():
-                value.copy_(tensors[name])
-        running = self._running
-        losses = self._losses_of(
-            self._called(lambda: functional_call(self._module, running, (x,), tie_weights=False)), y
-        )
-        found = torch.autograd.grad(losses.mean(), list(named.values()), allow_unused=True, materialize_grads=True)
-        return dict(zip(named, found, strict=True)), losses.detach()
-
     def _try_gradient(self, rows: NDArray[np.int64]) -> Array:
-        """Return a gradient at the initial parameters; note if torch.func cannot compute it, but autograd can."""
+        """Return the gradient (P,) of a minibatch at the initial parameters."""
+        found = np.empty(self._model.layout.size, np.float32)
         with self._drawing(FIRST), self._tracking(None, 0):
+            self._compute_one(self._model.initial_params, rows[0], found)
+        return found
+
+    def _note_checkpointing(self, rows: NDArray[np.int64]) -> None:
+        """Note if the module computes parts of itself again on the way back, which torch.utils.checkpoint lets it do.
+
+        By then, `functional_call` has put its own parameters back: so the client's must be these.
+        """
+        x, y = self._x[rows[0]], self._y[rows[0]]
+        if self.statistics is not None:  # torch.func, which finds it out, cannot change them
+            self._in_place = True
+            return
+        with self._drawing(FIRST):
             try:
-                return self._compute([self._model.initial_params], rows)[0]
+                self._gradient(self._tensors([self._model.initial_params]), x, y)
             except RuntimeError as error:
-                if "saved tensor hooks" not in str(error):  # as torch.utils.checkpoint has
+                if "saved tensor hooks" not in str(error):
                     raise
                 self._in_place = True
-        with self._drawing(FIRST):
-            return self._compute([self._model.initial_params], rows)[0]
 
     @contextmanager
     def _computing(self, kind: type[FredsimError]) -> Iterator[None]:
@@ -366,6 +426,9 @@ class TorchEngine(Evaluation):
             check_own(self._its_loss, self._losses_of(output, self._y[: self._mu]), output)
         with self._computing(ConfigError):
             check_hooks(module, model.refused)
+            self._note_checkpointing(rows)
+            self._channels_last = self._can_be_channels_last(rows)
+            self._x = self._stored(self._x)
             found = self._try_gradient(rows)
             if found.tobytes() != self._try_gradient(rows).tobytes():
                 raise model.refused(
@@ -373,7 +436,7 @@ class TorchEngine(Evaluation):
                     "from the generators of torch, np.random and random"
                 )
             with self._drawing(FIRST):
-                check_gradient(module, self._whole_loss, found[0], model.refused, self._tolerance)
+                check_gradient(module, self._whole_loss, found, model.refused, self._tolerance)
 
     def _whole_loss(self) -> torch.Tensor:
         """Return the mean loss of the first minibatch at the module's own parameters."""
