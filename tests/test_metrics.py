@@ -206,7 +206,7 @@ def test_verify_and_compare(small_yaml: Path, command: Command) -> None:
     code, output, _ = command("verify", "one")
     assert (code, output) == (0, "one: same bits\n")
     summary = json.loads(Path("one/summary.json").read_text(encoding="utf-8"))
-    assert summary["metrics"] == {"top5": fredsim.load("one").metrics["top5"].iloc[-1], "largest": 297.0}
+    assert summary["metrics"] == {"top5": Result(Path("one")).metrics["top5"].iloc[-1], "largest": 297.0}
     assert command(*given, "backend=numpy", "--out", "other")[0] == 0
     assert command("compare", "one", "other")[0] == 0
     assert command("run", small_yaml, "evaluation.every=25", "--out", "plain")[0] == 0
@@ -269,9 +269,9 @@ def test_a_part_without_rows_and_a_run_that_diverges(simulate: Simulate) -> None
     assert math.isnan(found["top5"])
     assert math.isnan(found["largest"])
     assert found["test_largest"] == 300
-    found = simulate({"server": {"name": "asgd", "lr": 1e30}} | metrics("top5", "mine:largest"))
-    assert found.summary["status"] == "diverged"
-    assert [*found.summary["metrics"]] == ["top5", "largest"]
+    diverged = simulate({"server": {"name": "asgd", "lr": 1e30}} | metrics("top5", "mine:largest"))
+    assert diverged.summary["status"] == "diverged"
+    assert [*diverged.summary["metrics"]] == ["top5", "largest"]
 
 
 def test_names_that_are_taken() -> None:
