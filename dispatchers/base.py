@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
 from fredsim.errors import SimulationError
 from fredsim.hyper import Configurable
 from fredsim.numerics.streams import Streams
@@ -126,15 +127,23 @@ class Timeline(Dispatcher):
         """Whether a push is gated and compressed when it arrives; otherwise it is as soon as its gradient is done."""
         raise NotImplementedError
 
-    def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+    def configure(
+        self, *, reacts: bool = True, size: int = 0, steps: int | VariedSteps = 1, until: int | None = None
+    ) -> None:
         """Start over, and tell the timeline what it needs to know about the run; called before the first arrival.
 
         `reacts`: what the run computes may change who arrives when, as clients may be held or restarted. A copy has
         `size` bytes, unless `on_gradient_done` (for a push) or `release` (for a fetch) says otherwise. A task has
-        `steps` gradients. No arrival after `until`, in nanoseconds, will be asked for. Raises ConfigError if a task of
-        so many gradients takes longer than the clock can count.
+        `steps` gradients; if they differ, `task_steps` says how many from then on. No arrival after `until`, in
+        nanoseconds, will be asked for. Raises ConfigError if a task of so many gradients takes longer than the clock
+        can count.
         """
         raise NotImplementedError
+
+    @property
+    def task_steps(self) -> TaskSteps | None:
+        """How many local steps tasks have, if they differ."""
+        return None
 
     def expected_arrivals(self, nanoseconds: int) -> int | None:
         """Return roughly the largest number of arrivals in this time; None if it cannot be estimated."""

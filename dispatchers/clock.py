@@ -19,6 +19,7 @@ import numpy as np
 from fredsim.dispatchers.base import Order, Timeline
 from fredsim.dispatchers.durations import NEVER, Compute, Draws, TaskDurations, TaskTime, check_own_times, check_times
 from fredsim.dispatchers.event_queue import EventQueue
+from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
 from fredsim.dispatchers.merged import MergedArrivals
 from fredsim.dispatchers.network import Link, Network, ServerTime
 from fredsim.dispatchers.outages import Outages, OutageTimes
@@ -94,12 +95,15 @@ class Clock(Timeline):
         """Whether a push is gated and compressed when it arrives: if copies (pushes and fetches) take no time."""
         return self._network.instant
 
-    def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+    def configure(
+        self, *, reacts: bool = True, size: int = 0, steps: int | VariedSteps = 1, until: int | None = None
+    ) -> None:
         """Start over, with what the clock needs to know about the run; see Timeline.configure."""
         self._size = size
         self._until = NEVER - 1 if until is None else until
         if isinstance(self._durations, TaskDurations):
-            check_own_times(self.hyper.compute.seconds, self._clients, steps)
+            most = steps if isinstance(steps, int) else steps.fastest or 1
+            check_own_times(self.hyper.compute.seconds, self._clients, most)
             self._durations.set_steps(steps)
         self._merged = None
         known_ahead = self._outages is None and self._network.instant and not reacts
@@ -115,6 +119,11 @@ class Clock(Timeline):
         self._fresh = True  # whether no client has begun its first task yet
         self._starting: list[tuple[int, int]] = []  # clients that begin a task, and the times at which they do
         self._outages_since = 0  # the number of outages since the last arrival
+
+    @property
+    def task_steps(self) -> TaskSteps | None:
+        """How many local steps tasks have, if they differ."""
+        return self._durations.task_steps if isinstance(self._durations, TaskDurations) else None
 
     def expected_arrivals(self, nanoseconds: int) -> int | None:
         """Return roughly the largest number of arrivals in this time; None for a user's clock."""

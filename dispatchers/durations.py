@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field, SerializerFunctionWrapHandler, Tag, model_serializer
 
 from fredsim.dispatchers.distributions import KNOWN, Distributions, Drawn, Noise, one_of
+from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, Positive
 from fredsim.numerics.distributions import Draw
@@ -150,23 +151,37 @@ class TaskDurations:
         self._limit = None if compute.limit is None else np.broadcast_to(as_nanoseconds(compute.limit), clients)
         self.set_steps(1)
 
-    def set_steps(self, steps: int) -> None:
+    def set_steps(self, steps: int | VariedSteps) -> None:
         """Set how many gradients a task has."""
-        own, clients = self._own * steps, self._clients
-        self.means = _means(own, self._noise, clients, steps)  # seconds, float64 (λ,) or ()
+        clients = self._clients
+        self.task_steps: TaskSteps | None = None  # how many gradients tasks have, if they differ
+        self._steps: Any = 1
+        singles = _means(self._own, self._noise, clients, 1)
+        if isinstance(steps, VariedSteps):
+            self._nanoseconds, self._fixed = self._own * 1e9, self._fixed_times(self._own)
+            self.task_steps = TaskSteps(steps, singles, self._takes)
+        count: Any = steps  # of each task; where it differs from task to task, 1, and `_takes` multiplies
+        if self.task_steps is not None:
+            count = 1 if self.task_steps.of_client is None else self.task_steps.of_client
+        own = self._own * count
+        self.means = _means(own, self._noise, clients, count)  # seconds, float64 (λ,) or ()
+        if isinstance(steps, VariedSteps) and steps.seconds is not None:
+            self.means = singles * np.maximum(np.floor(steps.seconds / singles), 1.0)
         if self._limit is not None:
             self.means = np.minimum(self.means, self._limit / 1e9)
         # Roughly how many tasks all clients together do in a second.
         self.rate = float(np.sum(1.0 / self.means)) if self.means.ndim else clients / float(self.means)
-        self._steps, self._nanoseconds = steps, own * 1e9
-        self._fixed = as_nanoseconds(own) if self._noise == "none" else None
+        self._steps, self._nanoseconds, self._fixed = count, own * 1e9, self._fixed_times(own)
         #: By client, the number of a task, and how long this and the client's next few tasks take; see `of`.
         self._drawn: dict[int, tuple[int, list[int]]] = {}
         self._together = max(1, min(AHEAD, MOST_AHEAD // clients))
 
+    def _fixed_times(self, own: Floats) -> Integers | None:
+        return as_nanoseconds(own) if self._noise == "none" else None
+
     def __call__(self, clients: Integers, numbers: Integers) -> Integers:
         """Return how long these clients spend on these tasks, int64 (n,) nanoseconds; NEVER for one that never ends."""
-        takes = self._takes(clients, numbers)
+        takes = self._whole(clients, numbers)
         return takes if self._limit is None else np.minimum(takes, self._limit[clients])
 
     def of(self, client: int, number: int) -> int:
@@ -181,10 +196,17 @@ class TaskDurations:
     def given_up(self, clients: Integers, numbers: Integers) -> Integers:
         """Return 1 for each task that is given up because it would take longer than the limit, else 0; (n,)."""
         assert self._limit is not None
-        return (self._takes(clients, numbers) > self._limit[clients]).astype(np.int64)
+        return (self._whole(clients, numbers) > self._limit[clients]).astype(np.int64)
+
+    def _whole(self, clients: Integers, numbers: Integers) -> Integers:
+        """Return how long these tasks take if none is given up, int64 (n,) nanoseconds."""
+        takes = self._takes(clients, numbers)
+        if self.task_steps is None or self.task_steps.of_client is not None:
+            return takes
+        return np.where(takes < NEVER, takes * self.task_steps(clients, numbers), NEVER)
 
     def _takes(self, clients: Integers, numbers: Integers) -> Integers:
-        """Return how long these tasks take if none is given up, int64 (n,) nanoseconds."""
+        """Return how long these tasks take, or their single gradients if their number differs from task to task."""
         if self._fixed is not None:
             return self._fixed[clients] if self._fixed.ndim else np.full(len(clients), self._fixed)
         if len(clients) > TOGETHER:
@@ -193,11 +215,12 @@ class TaskDurations:
         noise = self._noise
         assert noise != "none"
         drawn = self._draws.draw(noise, TASK, clients, numbers)
-        own = self._nanoseconds[clients] if self._nanoseconds.ndim else self._nanoseconds
-        return rounded(own + drawn * 1e9 * self._steps if noise.add else own * drawn)
+        own = self._nanoseconds[clients] if np.ndim(self._nanoseconds) else self._nanoseconds
+        steps = self._steps[clients] if np.ndim(self._steps) else self._steps
+        return rounded(own + drawn * 1e9 * steps if noise.add else own * drawn)
 
 
-def _means(own: Floats, noise: Noise, clients: int, steps: int) -> Floats:
+def _means(own: Floats, noise: Noise, clients: int, steps: Any) -> Floats:
     """Return the mean times in seconds, float64 (λ,), or () if all are equal; tasks that never end are left out."""
     if noise != "none":
         unit = noise.unit().mean

@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
 from fredsim.dispatchers.base import Integers, Order, Timeline, earlier_arrivals
+from fredsim.dispatchers.local_steps import VariedSteps
 from fredsim.dispatchers.trace_file import read, survey
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import HyperParameters, Printable
@@ -77,7 +78,9 @@ class Trace(Timeline):
         """Whether a push is gated and compressed when it arrives; not if the trace says when gradients were done."""
         return not (self.hyper.check and self._survey.early)
 
-    def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+    def configure(
+        self, *, reacts: bool = True, size: int = 0, steps: int | VariedSteps = 1, until: int | None = None
+    ) -> None:
         """Start at the first row; what is known about the run makes no difference."""
         del reacts, size, steps, until  # all times are recorded
         self._row = self._count = 0  # how many events there were, and how many gradients were done

@@ -13,6 +13,7 @@ import typer
 from fredsim.errors import FredsimError, options_are
 from fredsim.show import command_options as option
 from fredsim.show.terminal import Group, PlainConsole, say, say_lines, say_message, say_wrapped
+from fredsim.system.collecting import uncollected
 from fredsim.system.notices import notes_as_lines
 from fredsim.system.surroundings import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
 
@@ -125,11 +126,12 @@ def calibrate(
 def show(file: option.File, overrides: option.Overrides = None, allow_code: option.AllowCode = False) -> None:
     """Print the resolved experiment, or each run of a sweep, without running anything."""
     del allow_code
-    from fredsim.config.document import dump_yaml
-    from fredsim.runs.single.opening import open_expansion
-    from fredsim.show.catalogue.descriptions import explain_nulls
+    with uncollected():
+        from fredsim.config.document import dump_yaml
+        from fredsim.runs.single.opening import open_expansion
+        from fredsim.show.catalogue.descriptions import explain_nulls
 
-    expansion = open_expansion(file, overrides or [])
+        expansion = open_expansion(file, overrides or [])
     for number, run in enumerate(expansion.runs):
         if expansion.is_sweep:
             if number:

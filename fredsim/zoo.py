@@ -96,11 +96,12 @@ class Mean(nn.Module):
         return x.mean(dim=(2, 3))
 
 
-def vgg(classes: int, shape: tuple[int, ...], widths: Sequence[int] = (16, 32, 64)) -> nn.Module:
+def vgg(classes: int, shape: tuple[int, ...], widths: Sequence[int] = (16, 32, 64), dropout: float = 0.0) -> nn.Module:
     """Return a small VGG (Simonyan and Zisserman 2015) with batch normalisation by the minibatch's own statistics.
 
     At each of `widths` it has two convolutions 3×3, each with BatchNorm and ReLU, and max pooling, which halves the
-    image; then a dense layer. Raises ValueError for images that are too small to be halved so often.
+    image; then a dense layer, a share `dropout` of whose inputs is dropped in training. Raises ValueError for images
+    that are too small to be halved so often.
     """
     inputs, height, width = shape
     if not widths or min(height, width) < 2 ** len(widths):
@@ -113,19 +114,35 @@ def vgg(classes: int, shape: tuple[int, ...], widths: Sequence[int] = (16, 32, 6
             inputs = outputs
         layers.append(nn.MaxPool2d(2))
     inside = inputs * (height >> len(widths)) * (width >> len(widths))
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(inside, classes))
+    flatten = FlattenAndDrop(dropout) if dropout else nn.Flatten()
+    return nn.Sequential(*layers, flatten, nn.Linear(inside, classes))
 
 
-def gpt(classes: int, shape: tuple[int, ...], width: int = 64, layers: int = 2, heads: int = 4) -> nn.Module:
+class FlattenAndDrop(nn.Module):
+    """Flatten, then dropout: in one layer, so that those after it have the same numbers as without dropout."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (n, …) to (n, elements)."""
+        return functional.dropout(x.flatten(1), self.p, self.training)
+
+
+def gpt(
+    classes: int, shape: tuple[int, ...], width: int = 64, layers: int = 2, heads: int = 4, dropout: float = 0.0
+) -> nn.Module:
     """Return a transformer that predicts at each of `shape` = (block,) places the token that comes next.
 
     `classes` is the number of tokens. Each layer has causal attention with `heads` heads and a dense part of 4·`width`
     units, both after layer normalisation (Radford et al. 2019, GPT-2). The table of tokens is the output layer, too.
-    Weights N(0, 0.02²), biases 0. Raises ValueError if `width` is no multiple of `heads`.
+    A share `dropout` of the embedded tokens, of the weights of attention and of what each part adds is dropped in
+    training. Weights N(0, 0.02²), biases 0. Raises ValueError if `width` is no multiple of `heads`.
     """
     if heads < 1 or width < 1 or width % heads:
         raise ValueError(f"width is {width} and heads {heads}; the width must be a multiple of the heads")
-    module = Gpt(classes, shape[0], width, layers, heads)
+    module = Gpt(classes, shape[0], width, layers, heads, dropout)
     for name, tensor in module.named_parameters():
         if tensor.dim() == 2:
             nn.init.normal_(tensor, std=0.02)
@@ -137,11 +154,12 @@ def gpt(classes: int, shape: tuple[int, ...], width: int = 64, layers: int = 2, 
 class Gpt(nn.Module):
     """Tables of tokens and positions, layers, a norm, and the table of tokens once more."""
 
-    def __init__(self, tokens: int, block: int, width: int, layers: int, heads: int) -> None:
+    def __init__(self, tokens: int, block: int, width: int, layers: int, heads: int, dropout: float) -> None:
         super().__init__()
+        self.dropout = nn.Dropout(dropout)
         self.tokens = nn.Embedding(tokens, width)
         self.positions = nn.Embedding(block, width)
-        self.layers = nn.Sequential(*(Layer(width, heads) for _ in range(layers)))
+        self.layers = nn.Sequential(*(Layer(width, heads, dropout) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, tokens, bias=False)
         self.head.weight = self.tokens.weight
@@ -149,16 +167,16 @@ class Gpt(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map tokens (n, block) to logits (n, block, tokens)."""
         places = torch.arange(x.shape[1], device=x.device)
-        logits: torch.Tensor = self.head(self.norm(self.layers(self.tokens(x) + self.positions(places))))
+        logits: torch.Tensor = self.head(self.norm(self.layers(self.dropout(self.tokens(x) + self.positions(places)))))
         return logits
 
 
 class Layer(nn.Module):
     """Causal attention and a dense part, each added to what it is computed from."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.dropout = heads, nn.Dropout(dropout)
         self.attention_norm = nn.LayerNorm(width)
         self.query_key_value = nn.Linear(width, 3 * width)
         self.attended = nn.Linear(width, width)
@@ -171,6 +189,8 @@ class Layer(nn.Module):
         n, block, width = x.shape
         parts = self.query_key_value(self.attention_norm(x)).split(width, dim=2)
         q, k, v = (part.view(n, block, self.heads, width // self.heads).transpose(1, 2) for part in parts)
-        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.attended(y.transpose(1, 2).reshape(n, block, width))
-        return x + self.output(functional.gelu(self.hidden(self.dense_norm(x))))
+        p = self.dropout.p if self.training else 0.0
+        y = functional.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+        x = x + self.dropout(self.attended(y.transpose(1, 2).reshape(n, block, width)))
+        result: torch.Tensor = self.dropout(self.output(functional.gelu(self.hidden(self.dense_norm(x)))))
+        return x + result

@@ -101,6 +101,8 @@ class Server(Configurable):
         holds: whether a reply may leave the client that pushed held, until a later reply releases it. If a server
             never holds clients, the whole order of arrivals can be drawn ahead.
         cancels: whether a reply may restart clients that did not push.
+        takes_fraction: whether a server that holds clients can do with those that are drawn (`clients.fraction`), of
+            which `at_work` are at work at once.
         corrects: whether a gradient is corrected by the parameters that it was computed from (`begins`), which is not
             possible for one that is applied again or summed with others.
         pushes: what a client pushes: the `gradient`; `delta`, the sum of its local steps −(α·g); or `params`, its
@@ -119,6 +121,9 @@ class Server(Configurable):
     holds: bool = False
     cancels: bool = False
     corrects: bool = False
+    takes_fraction: bool = False
+    #: How many clients are at work at once, if that is not all of them; set before `expect`.
+    at_work: int | None = None
     pushes: Literal["gradient", "delta", "params"] = "gradient"
     finite: bool = True
     metrics: ClassVar[dict[str, Literal["sum", "mean"]]] = {}

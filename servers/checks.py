@@ -94,6 +94,7 @@ def make_shadow(server: Any, base: type, start: Any, clients: int) -> Any:
     arguments, keywords = server.made_with
     shadow = type(server)(*arguments, **keywords)
     server.share_runtime(shadow)
+    shadow.at_work = server.at_work
     shadow.init(start, clients, server.layout)
     attributes = vars(shadow)
     arrays = [shadow.params, *shadow.arrays.values()]

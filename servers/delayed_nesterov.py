@@ -8,9 +8,9 @@ So N arrivals change the momentum by their mean, however stale each is; c spread
 
 Liu et al. 2024, "Asynchronous local-SGD training for language modeling", arXiv:2401.09135, Algorithm 3.
 
-Departures: clients' local steps are those of SGD, not AdamW, and all clients take equally many (no dynamic local
-updates, no grace period). Clients push −g, so m and s are kept with that sign; they are stored flushed: below 2⁻⁶²
-they become +0.
+Departures: clients' local steps are those of SGD, and all clients take equally many, unless `clients.optimizer` (AdamW
+in the paper) and `clients.local_steps` (dynamic local updates) say otherwise. There is no grace period. Clients push
+−g, so m and s are kept with that sign; they are stored flushed: below 2⁻⁶² they become +0.
 """
 
 from __future__ import annotations

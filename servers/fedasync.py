@@ -5,8 +5,9 @@
 
 Xie, Koyejo and Gupta 2019, "Asynchronous federated optimization", arXiv:1903.03934.
 
-Departures: no proximal term in the clients' local steps. τ counts the updates since a client fetched, so that a fresh
-push has τ = 0; the paper's t − τ also counts the update about to be made, and is 1 for it.
+Departures: the proximal term of the clients' local steps is `clients.prox`, 0 by default. τ counts the updates since a
+client fetched, so that a fresh push has τ = 0; the paper's t − τ also counts the update about to be made, and is 1 for
+it.
 """
 
 from __future__ import annotations

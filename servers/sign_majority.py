@@ -39,11 +39,12 @@ class SignMajority(CollectingServer):
     Hyper = Rated
     rule = Rule(descend_by_sign)
     holds = True
+    takes_fraction = True
 
     def expect(self, clients: int) -> None:
         """Note the number of clients, each of which must vote to close a round."""
         super().expect(clients)
-        self.needed = clients
+        self.needed = self.at_work or clients
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""

@@ -7,8 +7,8 @@ Wang, Tantia, Ballas and Rabbat 2020, "SlowMo: improving communication-efficient
 arXiv:1910.00643, Algorithm 1, over local SGD. With β = 0 and α = 1 it is local SGD; with one local step as well,
 minibatch SGD.
 
-Departures: the clients' local steps are those of SGD, without a momentum of their own. If a schedule makes γ 0, no
-client has moved, and (θ − x̄)/γ is taken as 0. u is stored flushed: below 2⁻⁶² it becomes +0.
+Departures: the clients' local steps are those of SGD, unless `clients.optimizer` says otherwise. If a schedule makes γ
+0, no client has moved, and (θ − x̄)/γ is taken as 0. u is stored flushed: below 2⁻⁶² it becomes +0.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ class SlowMo(CollectingServer):
 
     rule = Rule(slow_momentum, state=("u",))
     holds = True
+    takes_fraction = True
 
     def expect(self, clients: int) -> None:
         """Note the number of clients, each of which must send an update to close a round."""
         super().expect(clients)
-        self.needed = clients
+        self.needed = self.at_work or clients
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (γ, λ, β, α γ)."""

@@ -79,15 +79,18 @@ class Sync(CollectingServer):
             return self
 
     holds = True
+    takes_fraction = True
     state_names = ("_inner",)
 
     def expect(self, clients: int) -> None:
         """Note the clients, and how many gradients close a round. Raises ConfigError if `aggregate` exceeds them."""
         super().expect(clients)
-        self.needed = self.hyper.aggregate or clients
-        if self.needed > clients:
-            raise ConfigError(f"server.aggregate is {self.needed}; it must not exceed clients.count, {clients}")
-        self.cancels = self.hyper.restart and self.needed < clients
+        self._round = self.at_work or clients
+        self.needed = self.hyper.aggregate or self._round
+        if self.needed > self._round:
+            key = "clients.count" if self.at_work is None else "the clients at work (clients.fraction)"
+            raise ConfigError(f"server.aggregate is {self.needed}; it must not exceed {key}, {self._round}")
+        self.cancels = self.hyper.restart and self.needed < self._round
         self._inner = inner_server(self.hyper.inner) if self.hyper.inner else None
         if self._inner:
             self._inner.expect(1)
@@ -102,7 +105,7 @@ class Sync(CollectingServer):
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
         """Collect the gradient; or drop it and release its client, if its round has closed already."""
-        if timestamp < self.timestamp and self.needed < self.clients:
+        if timestamp < self.timestamp and self.needed < self._round:
             return Reply((client_id,))
         reply = self.collect(grad.copy(), client_id)
         return self.restart_all(reply.released) if self.cancels and reply.released else reply
@@ -136,7 +139,7 @@ class Sync(CollectingServer):
 
     def pushes_until_release(self) -> int:
         """Return how many gradients the round still needs; 1 with backup workers: a late one releases its client."""
-        return super().pushes_until_release() if self.needed == self.clients else 1
+        return super().pushes_until_release() if self.needed == self._round else 1
 
 
 def inner_server(given: dict[str, Any]) -> Server:

@@ -1,9 +1,12 @@
 """A user's modules, good and bad, for the tests of PyTorch models."""
 
+import random
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 def dense(classes: int, shape: tuple[int, ...], hidden: int = 16) -> nn.Sequential:
@@ -145,3 +148,52 @@ class Placed(Own):
 
 
 not_callable = 5
+
+
+class Jittered(nn.Module):
+    """Draws from all generators in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map samples to logits."""
+        x = x.flatten(1)
+        if self.training:
+            x = x * random.uniform(0.5, 1) + np.random.normal() / 8 + torch.randn_like(x) / 8  # noqa: NPY002
+        return self.dense(x)
+
+
+def jittered() -> nn.Module:
+    return Jittered()
+
+
+class Tanhs(nn.Module):
+    """Two dense layers, of which the first is perhaps computed again on the way back."""
+
+    def __init__(self, again: bool) -> None:
+        super().__init__()
+        self.first, self.second, self.again = nn.Linear(64, 16), nn.Linear(16, 10), again
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map samples to logits."""
+
+        def inside(x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.first(x))
+
+        x = x.flatten(1)
+        return self.second(checkpoint(inside, x, use_reentrant=False) if self.again else inside(x))
+
+
+def tanhs() -> nn.Module:
+    return Tanhs(False)
+
+
+def checkpointed() -> nn.Module:
+    return Tanhs(True)
+
+
+def takes_init(init: str = "he") -> nn.Module:
+    assert init
+    return dense(10, (1, 8, 8))

@@ -36,12 +36,25 @@ WITHOUT_ONE = {"always", "lists"}
 TRACES = tempfile.TemporaryDirectory(prefix="fredsim-traces-")
 
 
+#: The share of the experiments whose clients do more than to compute gradients, and what they may do.
+LOCAL_WORK = 0.4
+LOCAL_KEYS: dict[str, list[Any]] = {
+    "fraction": [0.01, 0.3, 0.5, 0.99],
+    "pushes": ["gradients", "difference", "difference_over_lr"],
+    "prox": [0.01, 1.0],
+    "control_variates": [True],
+    "clip": [0.1, 1e6],
+    "clip_each_sample": [0.5],
+    "noise": [0.001, 1.0],
+}
+
+
 def experiment(number: int) -> dict[str, Any]:
     """Return experiment `number` as plain data."""
     for attempt in range(100):
         data = fitting(made_up(random.Random(f"{number}, {attempt}")))
         if data is not None:
-            return data
+            return _with_local_work(data, number)
     raise AssertionError(f"experiment {number}: no valid one in 100 draws")
 
 
@@ -90,6 +103,30 @@ def made_up(rng: random.Random) -> dict[str, Any]:
     if rng.random() < NETWORKS:
         _make_network(rng, data)
     return data
+
+
+def _with_local_work(data: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return an experiment, with clients that do more in some; what these draws give changes no other one."""
+    for attempt in range(5):
+        rng = random.Random(f"clients {number}, {attempt}")
+        if not attempt and rng.random() >= LOCAL_WORK:
+            return data
+        found = fitting(data | {"clients": data["clients"] | _local_work(rng, data)})
+        if found is not None:
+            return found
+    return data
+
+
+def _local_work(rng: random.Random, data: dict[str, Any]) -> dict[str, Any]:
+    """Return what clients do besides SGD, whether it fits together or not."""
+    chosen: dict[str, Any] = {"optimizer": _plugin(rng, "optimizer")} if rng.random() < 0.6 else {}
+    if data["dispatcher"]["name"] == "clock" and rng.random() < 0.5:
+        chosen["local_steps"] = rng.choice([{"fastest": 4, "by": "speed"}, {"seconds": rng.choice([0.5, 3.0])}])
+        chosen["sampling"] = "iid"
+    for key, values in LOCAL_KEYS.items():
+        if rng.random() < 0.25:
+            chosen[key] = rng.choice(values)
+    return chosen
 
 
 def _make_network(rng: random.Random, data: dict[str, Any]) -> None:

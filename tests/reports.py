@@ -81,5 +81,6 @@ def hovered(page: Any, figure: str, share: float) -> list[tuple[str, str]]:
     page.mouse.move(at["x"] + share * at["width"], at["y"] + at["height"] / 2)
     box = page.locator(f"figure:has(#{figure}) .hover")
     box.wait_for()
-    values, labels = (box.locator(f"td:nth-child({n})").all_text_contents() for n in (2, 3))
-    return list(zip(values, labels, strict=True))
+    until(page, f"document.getElementById('{figure}')._hoverdata?.length > 0")
+    cells = "rows => rows.map(row => [row.cells[1].textContent, row.cells[2].textContent])"
+    return [(value, label) for value, label in box.locator("tr").evaluate_all(cells)]

@@ -52,6 +52,21 @@ class Class:
 
 def rate(t):
     return 0.1
+
+
+def same(x, generator):
+    return x
+
+
+class Rows:
+    shape, dtype = (3,), "float32"
+
+    def len(self, part):
+        return {{"train": 40, "test": 8}}.get(part, 0)
+
+    def rows(self, part, numbers):
+        import numpy
+        return numpy.float32(numbers[:, None] % 5 + [0, 1, 2]), numbers % 2
 """
 #: The places where an experiment may name code of a user's.
 NAMED: dict[str, dict[str, Any]] = {
@@ -61,6 +76,8 @@ NAMED: dict[str, dict[str, Any]] = {
     "fetch gate": {"dispatcher": {"fetch": {"their_code:Class": {}}}},
     "compressor": {"compress": {"name": "their_code:Class"}},
     "schedule": {"server": {"name": "asgd", "lr": {"name": "their_code:rate"}}},
+    "data": {"data": {"name": "python:their_code:Rows"}},
+    "augmentation": {"data": {"name": "digits", "augment": "their_code:same"}},
     "sweep": {"sweep": {"server.lr": [{"name": "their_code:rate"}, 0.1]}},
 }
 

@@ -22,7 +22,6 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "batch normalization": ("normalized", ("'0.running_mean'", "GroupNorm", "track_running_stats=False")),
-    "dropout": ("dropped", ("draws random numbers in training", "dropout in '1'", "p to 0")),
     "put": ("Puts", ("operator put_", "not deterministic on cpu")),
     "unpooling": ("Unpools", ("operator max_unpooling2d_forward_out", "not deterministic on cpu")),
     "a memory": ("Counts", ("two gradients for one minibatch",)),
@@ -30,7 +29,6 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "a tuple": ("several", ("failed on samples of shape (n, 1, 8, 8)",)),
     "rows": ("rows_only", ("failed on samples of shape (n, 1, 8, 8)", "mat1 and mat2")),
     "float64": ("double", ("'1.weight'", "torch.float64", "must be torch.float32")),
-    "frozen": ("frozen", ("frozen parameter '1.bias'",)),
     "sizes to come": ("lazy", ("parameter '1.weight' without values",)),
     "no device": ("meta", ("parameter '1.weight' without values",)),
     "a Greek name": ("greek", ("parameter 'λ'; its name must be of ASCII letters",)),

@@ -53,6 +53,9 @@ SHORTER: dict[str, dict[str, str]] = {
     "docs/models.md": {
         "fredsim run images.yaml": "iterations=20 backend=numpy --quiet",
         "fredsim run sums.yaml": "iterations=20 backend=numpy --quiet",
+        "fredsim run dropped.yaml": "iterations=20 --quiet",
+        "fredsim run tuned.yaml": "iterations=20 --quiet",
+        "fredsim run normed.yaml": "iterations=20 --quiet",
     },
 }
 

@@ -85,7 +85,7 @@ def test_keys_and_values(offered: Offered) -> None:
     assert offered(*words, "clients.samp") == [
         "clients.sampling=", *(f"clients.sampling={one}" for one in Sampling.__args__),  # type: ignore[attr-defined]
     ]  # fmt: skip
-    assert offered(*words, "clients.co") == ["clients.count=", "clients.count=8", "clients.count=32"]
+    assert offered(*words, "clients.cou") == ["clients.count=", "clients.count=8", "clients.count=32"]
     assert offered(*words, "seed", "=", "0", "clients.sampling", "=", "s") == ["sequential", "shuffled"]
     assert "events" in offered(*words, "e")
 

@@ -188,7 +188,7 @@ def test_what_a_device_cannot_do(small_yaml: Path, refused: Refused) -> None:
 
 def forget_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the modules of the backend be imported anew."""
-    for name in [name for name in sys.modules if name.startswith("fredsim.cuda")]:
+    for name in [name for name in sys.modules if name.startswith(("fredsim.cuda", "cuda.bindings"))]:
         monkeypatch.delitem(sys.modules, name)
 
 

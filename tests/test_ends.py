@@ -1,6 +1,7 @@
 """How runs ended: points, their order and spread, what stands for runs without a value, and the table."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -132,3 +133,16 @@ def test_the_kinds_that_are_known_are_those_there_are() -> None:
 def test_what_cannot_be_drawn(refused: Refused) -> None:
     refused("plot", "swept", "--kind", "ends", "--x", f"{C}c", says=(f"is no key of these runs; did you mean '{C}'?",))
     refused("plot", "swept", "--kind", "ends", "--reach", 0.1, says=("--reach: is given; it goes with figures",))
+
+
+@pytest.mark.parametrize(
+    ("rates", "rotation"), [("0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04", 0), ("0.00125, 0.00126, 0.005, 0.04", 30)]
+)
+def test_labels_lie_flat_where_they_fit(rates: str, rotation: int, small_yaml: Path, drawn: list[Figure]) -> None:
+    swept = list(fredsim.sweep(small_yaml, [f"sweep={{server.lr: [{rates}]}}"]))
+    plot(swept, Path("x.png"), "ends", Options(x="server.lr"))
+    labels = drawn[0].axes[0].get_xticklabels()
+    assert {label.get_rotation() for label in labels} == {rotation}
+    drawn[0].draw_without_rendering()
+    boxes = [label.get_window_extent() for label in labels]
+    assert rotation or all(one.x1 < other.x0 for one, other in pairwise(boxes))

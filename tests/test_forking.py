@@ -63,7 +63,7 @@ def test_one_process_loads_the_data_for_all(jobs: str, small_yaml: Path, own_ser
 
 
 def test_nothing_of_the_users_is_imported(small_yaml: Path) -> None:
-    experiment = open_expansion(str(small_yaml)).runs[0].experiment
+    experiment = open_expansion(str(small_yaml), ["backend=numpy"]).runs[0].experiment
     server = experiment.server.model_copy(update={"name": "this_module_does_not_exist:Server"})
     warming.warm_up(experiment.model_copy(update={"server": server}), None)
     assert experiment.data.load(Path(), 0) is experiment.data.load(Path(), 1)  # it stays loaded
@@ -179,6 +179,39 @@ def test_other_limits_are_other_surroundings(name: str) -> None:
         assert forking._surroundings() != before
     finally:
         resource.setrlimit(limit, (soft, hard))
+
+
+SPOILING = """
+import sys
+from pathlib import Path
+from fredsim.runs.single.execution import Execution
+
+
+class Spoiling(Execution):
+    def warm_up(self):
+        import own_spoilt
+
+
+if __name__ == "__main__":
+    from spoiling import Spoiling
+    from fredsim.runs.processes.apart import do_apart
+    from fredsim.runs.processes.observer import Observer
+    from fredsim.runs.single.opening import open_expansion
+
+    run = open_expansion(sys.argv[1], ["server.name=own_spoilt:Plain", "iterations=5"]).runs[0]
+    print(do_apart(Spoiling(run.experiment, Path("out"), None, {}), Observer(), lambda: False))
+"""
+
+
+def test_no_process_is_begun_for_a_run_again_and_again(small_yaml: Path, own_server: OwnServer, tmp_path: Path) -> None:
+    """If the process that is forked knew a user's module, all those forked from it would want one as new in turn."""
+    for name, text in (("spoiling", SPOILING), ("own_spoilt", own_server(""))):
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(tmp_path / "spoiling.py"), str(small_yaml)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    what = "own_spoilt is imported in the process that is forked for runs, which must not know it"
+    assert done.stdout == f"{what}; this is a fault in fredsim: please report it\n", done.stderr
 
 
 FORKING = """

@@ -56,6 +56,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "shards": {"clients": DATA["clients"] | {"partition": {"name": "shards", "per_client": 2}, "sampling": "shuffled"}},
     "an average": {"average": {"name": "window", "min_window": 3, "max_window": 9}},
     "numpy": {"backend": "numpy"},
+    "dropout": {"model": {"name": "vgg", "widths": [4], "dropout": 0.5}},
+    "optimizers of their own": {"clients": DATA["clients"] | {
+        "local_steps": 2, "optimizer": {"name": "adamw", "lr": 0.01}, "prox": 0.1, "clip_each_sample": 0.5,
+        "noise": 0.01}},
+    "augmented": {"data": DATA["data"] | {"augment": {"flip": True, "crop": 2}}},
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What `fredsim plan` says of the memory of a PyTorch module is what a run takes."""
+"""What `fredsim plan` says of the memory of a network's run, other than `mlp`'s, is what the run takes."""
 
 import re
 import subprocess
@@ -10,7 +10,6 @@ import pytest
 
 from fredsim.config.document import dump_yaml
 
-pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a process has had")
 
 MODULES = """
@@ -50,6 +49,19 @@ CASES: dict[str, dict[str, Any]] = {
         "clients": {"count": 8, "batch_size": 256},
         "server": {"name": "asgd", "lr": 0.01},
     },
+    "a portable network, large minibatches": {
+        "model": {"name": "vgg", "widths": [64, 64]},
+        "clients": {"count": 8, "batch_size": 256},
+        "server": {"name": "asgd", "lr": 0.01},
+        "window": 1,
+        "iterations": 4,
+    },
+    "a portable network, many clients": {
+        "model": {"name": "resnet", "width": 64},
+        "clients": {"count": 40, "batch_size": 2},
+        "server": {"name": "ringleader", "lr": 0.01},
+        "threads": 2,
+    },
 }
 
 
@@ -59,6 +71,8 @@ def in_a_process(words: list[str]) -> str:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_estimate_is_what_a_run_takes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if CASES[name]["model"].get("numerics") == "native":
+        pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
     Path("sized.py").write_text(MODULES, encoding="utf-8")
@@ -68,4 +82,4 @@ def test_the_estimate_is_what_a_run_takes(name: str, tmp_path: Path, monkeypatch
     taken = 1024 * int(in_a_process(["run", "sized.yaml", "--quiet", "--out", "out"]).split()[-1])
     found = re.search(r" versions +([\d.]+) ([kMG]B) ", in_a_process(["plan", "sized.yaml"]))
     assert found is not None
-    assert float(found[1]) * UNITS[found[2]] == pytest.approx(taken, rel=0.25)
+    assert float(found[1]) * UNITS[found[2]] == pytest.approx(taken, rel=0.2)

@@ -118,7 +118,7 @@ def test_lines_that_coincide_are_drawn_once(made: list[Result], drawn: list[Figu
     assert len(axes.lines) == 4
     legend = axes.get_legend() or drawn[0].legends[0]
     shown = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
-    assert shown[0] == "4 lines coincide: ASGD, SASGD, …"
+    assert shown[0] == "4 lines coincide: ASGD; SASGD; …"
     assert len(drawing.tables[0].rows) == 8
     assert coinciding({"a": 1, "b": 2, "c": 1}) == {"a": ["a", "c"], "b": ["b"]}
     assert merged_name([str(n) for n in range(12)]).startswith("12 lines coincide")
@@ -201,6 +201,7 @@ def test_numbers() -> None:
 def test_words_instead_of_values() -> None:
     assert [words("server.restart", value) for value in (True, False, None)] == ["restart", "no restart", "no restart"]
     assert words("clients.partition.shards", True) == "own samples"
+    assert (words("server.adaptive", False), words("server.stop", False)) == ("not adaptive", "no stop")
     assert words("dispatcher.fetch.bandwidth_aware.c", 0.5) == "fetch c 0.5"
     assert noun({"server.name", "server.lr"}) == "server"
     assert noun({"server.lr"}) == "learning rate"

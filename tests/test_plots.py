@@ -178,6 +178,9 @@ def test_staleness(swept: list[Result], drawn: list[Figure]) -> None:
     at, shares = np.asarray(drawn[0].axes[0].lines[0].get_xydata()).T
     assert at[-1] == pushes.max()
     assert shares.tolist() == pytest.approx([(pushes >= one).mean() for one in at])
+    alone = fredsim.run(swept[0].config | {"clients": swept[0].config["clients"] | {"count": 1}}, out="alone")
+    plot([alone], Path("error.png"), "staleness")  # a single point, at 0 and 1
+    assert drawn[1].axes[0].get_ylim()[1] <= 1.5
 
 
 def test_copies(small_yaml: Path, drawn: list[Figure]) -> None:

@@ -138,7 +138,6 @@ def test_a_note_says_which_it_took(small_yaml: Path, command: Command) -> None:
     ("model", "says"),
     [
         (f"{NET}, activation: ELU, numerics: portable", "the nearest that it does is gelu; give numerics: native"),
-        (f"{NET}, p: 0.5, numerics: portable", "draws random numbers in training (dropout); leave dropout out, or set"),
         (f"{NET}, classes: 7, numerics: portable", "maps a sample to (7,); it must give logits, (10,)"),
         ("name: 'torch:their_nets:Odd', numerics: portable", "uses sum in its forward, which is taken over samples"),
         (f"{NET}, numerics: portable, device: cuda", "model: device is cuda, on which PyTorch would compute; with"),

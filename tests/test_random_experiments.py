@@ -127,7 +127,7 @@ def test_a_few(number: int) -> None:
 
 def test_what_the_few_are_of() -> None:
     """A thousand draws hold every name that there is, and end in every way."""
-    seen: dict[str, set[str]] = {kind: set() for kind in ("server", "dispatcher", "gate", "compressor")}
+    seen: dict[str, set[str]] = {kind: set() for kind in ("server", "dispatcher", "gate", "compressor", "optimizer")}
     partitions: set[str] = set()
     networks: set[str] = set()
     for number in range(400):
@@ -136,6 +136,7 @@ def test_what_the_few_are_of() -> None:
         seen["server"].add(data["server"]["name"])
         seen["dispatcher"].add(data["dispatcher"]["name"])
         seen["compressor"] |= {data["compress"]["name"]} if "compress" in data else set()
+        seen["optimizer"] |= {data["clients"]["optimizer"]["name"]} if "optimizer" in data["clients"] else set()
         partitions |= {data["clients"]["partition"]["name"]} if "partition" in data["clients"] else set()
         for key in ("push", "fetch"):
             seen["gate"] |= set(data["dispatcher"].get(key, {}))

@@ -8,7 +8,7 @@ import pytest
 from matplotlib import __version__
 
 import fredsim
-from docs.generate.figures import REFERENCE, Picture, differing, draw, pictures
+from docs.generate.figures import REFERENCE, Picture, completed, differing, draw, pictures, tables_of
 from docs.generate.recorded import ROWS, keep_rows
 
 ROOT = Path(__file__).parent.parent
@@ -38,8 +38,15 @@ def test_what_cannot_be_drawn_says_why(every: dict[str, Picture]) -> None:
 @pytest.mark.skipif(__version__ != PINNED, reason=f"matplotlib is {__version__}; the pictures are of {PINNED}")
 @pytest.mark.parametrize("name", SAMPLE)
 def test_committed_pictures_are_todays(name: str, every: dict[str, Picture], tmp_path: Path) -> None:
-    draw(every[name], tmp_path / "new.png")
-    assert differing(tmp_path / "new.png", every[name].path) == ""
+    is_todays(every[name], tmp_path / every[name].path.name)
+
+
+def is_todays(picture: Picture, new: Path) -> None:
+    """Draw a picture into a file; compare it and its tables with the committed ones."""
+    draw(picture, new)
+    assert differing(new, picture.path) == "", picture.path
+    for table in tables_of(picture.path):
+        assert new.with_name(table.name).read_text("utf-8") == table.read_text("utf-8"), table
 
 
 def test_another_picture_is_noticed(every: dict[str, Picture]) -> None:
@@ -50,10 +57,20 @@ def test_another_picture_is_noticed(every: dict[str, Picture]) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(__version__ != PINNED, reason=f"matplotlib is {__version__}; the pictures are of {PINNED}")
 def test_all_committed_pictures_are_todays(every: dict[str, Picture], tmp_path: Path) -> None:
-    for name, picture in every.items():
+    for picture in every.values():
         if not picture.lacks:
-            draw(picture, tmp_path / "new.png")
-            assert differing(tmp_path / "new.png", picture.path) == "", name
+            is_todays(picture, tmp_path / picture.path.name)
+
+
+def test_a_table_keeps_what_its_runs_are_not_recorded_to_have_had() -> None:
+    head = "Caption.\n\n| line | error | bytes | of pushes |\n| --- | --- | --- | --- |\n"
+    old = f"Old.\n\n{head[10:]}| a | 0.5 | 7 | 0.25 |\n| b | 0.25 | 9 | 1.0 |\n"
+    new = f"{head}| A | 0.5 | 7 | nan |\n| B | 0.25 | 9 | nan |\n\nEnd.\n"
+    assert completed(new, old) == f"{head}| A | 0.5 | 7 | 0.25 |\n| B | 0.25 | 9 | 1.0 |\n\nEnd.\n"
+    for other in (old.replace("| 7 |", "| 8 |"), old.replace("0.25 | 9", "0.26 | 9"), head):
+        with pytest.raises(ValueError, match=r"its table was of other runs than row [23]: \| [AB] "):
+            completed(new, other)
+    assert completed(other, new) == other
 
 
 def test_the_rows_are_of_every_run() -> None:

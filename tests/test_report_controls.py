@@ -345,6 +345,19 @@ def test_scatter(page: Any, runs: list[Result]) -> None:
     until(page, "state.selected.size == 1")
 
 
+def test_lines_that_coincide_are_drawn_once_and_counted(page: Any) -> None:
+    """Staleness follows from who arrives when, and so it is the same for all servers and rates."""
+    note = page.locator("figure:has(#staleness-0) .together")
+    assert trace_names(page, "staleness-0") == [f"all {LINES} lines coincide"] == [note.text_content()]
+    assert note.locator("[title]").get_attribute("title").split("\n") == trace_names(page)
+    assert page.locator("figure:has(#curves-0) .together").is_hidden()
+    for n, label in enumerate(trace_names(page)[:-2], start=1):
+        page.locator(".legend button", has_text=label).first.click()
+        settled(page)
+        left = LINES - n
+        assert note.text_content() == ("both lines coincide" if left == 2 else f"all {left} lines coincide")
+
+
 def test_parallel_coordinates(page: Any, runs: list[Result]) -> None:
     lines = page.locator("#parallel path.run")
     assert lines.count() == len(runs)

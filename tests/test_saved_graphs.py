@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.networks.captured import CapturedNetwork, draws_numbers, lacking_rows
+from fredsim.networks.captured import CapturedNetwork, lacking_rows
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.initial import initial_parameters
 from fredsim.networks.layout import Layout
@@ -205,8 +205,8 @@ def test_a_captured_network_is_kept_in_two_files() -> None:
 
 
 def test_facts_of_graphs() -> None:
-    assert draws_numbers(masked())
-    assert not draws_numbers(gpt(11, (5,)))
+    assert masked().draws
+    assert not gpt(11, (5,)).draws
     inside, beyond = np.array([[0, 10]]), np.array([[0.0, 11.0]])
     assert lacking_rows(gpt(11, (5,)), inside) == ""  # although there are 5 places
     assert lacking_rows(gpt(11, (5,)), inside, beyond) == "has a table of 11 rows; samples choose the rows 0 … 11"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fredsim.jit.cache import make_module
-from fredsim.jit.team import ASLEEP, RANKS, STRIDE, Team
+from fredsim.jit.team import ASLEEP, FIRST_TRIAL, LAST_TRIAL, RANKS, STRIDE, TRIAL, Pace, Team
 
 # A kernel of a test is made from its text, under whose digest it is cached: a changed test is compiled anew.
 RING = """
@@ -84,3 +84,27 @@ def test_a_team_ends_after_an_interrupt(size: int, place: str, monkeypatch: pyte
     assert not closing.is_alive()
     assert not any(thread.is_alive() for thread in threads)
     assert found.tolist() == [[*range(1, size), 0]]  # the call was done
+
+
+def calls(pace: Pace, count: int, split: float, alone: float) -> list[bool]:
+    """Return which of so many calls were split, if they take so long one way and the other."""
+    found = []
+    for _ in range(count):
+        found.append(pace.next())
+        pace.note(split if found[-1] else alone)
+    return found
+
+
+def test_calls_are_split_while_that_takes_less_time() -> None:
+    """The other way is tried again and again, ever more rarely while it is worse."""
+    pace = Pace()
+    assert calls(pace, FIRST_TRIAL, 1.0, 1.8) == [True] * FIRST_TRIAL
+    assert calls(pace, TRIAL, 1.0, 1.8) == [False] * TRIAL
+    many = calls(pace, 10 * LAST_TRIAL, 1.0, 1.8)
+    assert many[0]
+    assert 0 < many.count(False) < 0.01 * len(many)
+    many = calls(pace, 3 * LAST_TRIAL, 100.0, 1.8)  # another program takes a processor
+    assert many[-100:].count(False) >= 98
+    many = calls(pace, 3 * LAST_TRIAL, 1.0, 1.8)  # it has ended
+    assert many[-100:].count(True) >= 98
+    assert calls(Pace(), LAST_TRIAL, 1.0, 0.95)[-1]  # a difference that may be chance changes nothing

@@ -77,7 +77,13 @@ def test_outputs_and_gradients_are_those_of_the_module(
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max(), err_msg=key)
 
 
-@pytest.mark.parametrize(("name", "classes", "shape", "options"), NETWORKS, ids=lambda value: str(value))
+DROPPED: list[tuple[str, int, tuple[int, ...], dict[str, Any]]] = [
+    ("vgg", 3, (1, 6, 5), {"widths": [4], "dropout": 0.5}),
+    ("gpt", 11, (5,), {"width": 12, "layers": 2, "heads": 3, "dropout": 0.1}),
+]
+
+
+@pytest.mark.parametrize(("name", "classes", "shape", "options"), [*NETWORKS, *DROPPED], ids=lambda value: str(value))
 def test_the_module_is_captured_as_the_same_graph(
     name: str, classes: int, shape: tuple[int, ...], options: dict[str, Any]
 ) -> None:

@@ -14,7 +14,7 @@ from docs.generate.fields import example_of, keys_of, tables
 from docs.generate.formulas import display
 from docs.generate.groups import GROUPS, facts, group_of, overview
 from docs.generate.markdown import NOTE, flow, linked, one_line
-from docs.generate.paths import supported_paths
+from docs.generate.paths import PLAIN, supported_paths
 from fredsim.config.partition import PARTITIONS
 from fredsim.config.registry import KNOWN
 from fredsim.errors import ConfigError
@@ -61,6 +61,13 @@ KINDS: dict[str, tuple[str, str, str]] = {
         "An average of any server's parameters, which evaluation then uses; training continues with the parameters "
         "themselves.",
         "average",
+    ),
+    "optimizer": (
+        "Optimizers",
+        "An optimizer takes the local steps of a client between a fetch and a push: x are the client's parameters, g "
+        "is the gradient of its minibatch, α the optimizer's `lr`, or the server's. [clients.md](../clients.md) says "
+        "what is pushed then, and how to write one.",
+        "clients.optimizer",
     ),
     "schedule": (
         "Schedules",
@@ -219,6 +226,8 @@ def changes_for(kind: str, name: str, example: dict[str, Any]) -> dict[str, Any]
     """Return the keys of an experiment that use it."""
     if kind == "gate":
         return {"server": {"name": "fasgd", "lr": 0.01}, "dispatcher": {"push": {name: example}}}
+    if kind == "optimizer":
+        return {"clients": {**PLAIN["clients"], "optimizer": {"name": name, **example}}}
     key = {"compressor": "compress", "partition": "clients"}.get(kind, kind)
     return {key: {"name": name, **example}}
 
@@ -230,6 +239,6 @@ def _as_written(kind: str, name: str, example: dict[str, Any]) -> str:
         return f"dispatcher: {flow({'push': {name: example} if example else name})}"
     if kind == "schedule":
         return f"server: {flow({'name': 'asgd', 'lr': value})}"
-    if kind == "partition":
-        return f"clients: {flow({'count': 8, 'batch_size': 4, 'partition': value})}"
+    if kind in {"partition", "optimizer"}:
+        return f"clients: {flow({'count': 8, 'batch_size': 4, kind: value})}"
     return f"{'compress' if kind == 'compressor' else kind}: {flow(value)}"

@@ -1,10 +1,10 @@
 """`python -m docs.generate.figures`, in the repository's root: draws the pictures of results/reference again.
 
-They are drawn from the tables beside them: runs.csv has how runs ended, and rows.csv.xz, where it was kept, their
-curves. Pictures that need more are left as they are, and listed with what they need. The same tables give the same
-bytes with the matplotlib of constraints.txt.
+They are drawn, and their own tables written, from what was kept of the runs: runs.csv has how they ended, and
+rows.csv.xz, where it was kept, their curves. Pictures that need more are left as they are, and listed with what they
+need. The same runs give the same bytes with the matplotlib of constraints.txt.
 
-`--check` writes nothing; the exit code is 1 if a picture is not the one that is drawn today.
+`--check` writes nothing; the exit code is 1 if a picture or its table is not today's.
 `--keep RESULTS` first keeps the rows of runs that were done again, below RESULTS: `fredsim run fasgd/fig1 --out
 results/fasgd/fig1`, then `--keep results`.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +25,9 @@ from docs.generate.recorded import ROWS, Recorded, chosen, folders, keep_rows, r
 from fredsim.config.figure_options import SHARES, Options
 from fredsim.config.figures import FigureChoice, recorded_figures
 from fredsim.show.plots import plot
+from fredsim.show.tables import write_files
 
-__all__ = ["REFERENCE", "Picture", "differing", "draw", "pictures"]
+__all__ = ["REFERENCE", "Picture", "completed", "differing", "draw", "pictures", "tables_of"]
 
 REFERENCE = Path("results/reference")
 BYTES = Options(
@@ -83,15 +85,48 @@ def _lacks(folder: Path, choice: FigureChoice) -> str:
     return {"staleness": "staleness.csv", "probe": "probe.csv"}.get(choice.kind, "files") + " of its runs"
 
 
+def tables_of(path: Path) -> list[Path]:
+    """Return the tables that belong to a picture: the page with its caption, and a file for programs if it is kept."""
+    page, table = (path.with_name(f"{path.stem}-table.{kind}") for kind in ("md", "csv"))
+    return [page, *([table] if table.is_file() else [])]
+
+
 def draw(picture: Picture, path: Path, known: dict[Path, list[Recorded]] | None = None) -> None:
-    """Draw a picture into a file; `known`: runs that were read already, which it adds to."""
+    """Draw a picture into a file, and write its tables beside that; `known`: runs read already, which it adds to."""
     known = {} if known is None else known
     runs: list[Recorded] = []
     for folder in picture.folders:
         some = known.setdefault(folder, []) or recorded(folder)
         known[folder] = some
         runs += chosen(folder, some) if picture.options.best else some
-    plot(runs, path, picture.kind, replace(picture.options, best=False))
+    drawing = plot(runs, path, picture.kind, replace(picture.options, best=False))
+    write_files(path, drawing.tables, drawing.caption, picture.options.command)
+    for new, old in zip(tables_of(path), tables_of(picture.path), strict=False):
+        if old.is_file():
+            new.write_text(completed(new.read_text("utf-8"), old.read_text("utf-8")), "utf-8")
+
+
+def completed(new: str, old: str) -> str:
+    """Return the text of a table in which cells that runs.csv does not tell, `nan`, are those of an older one.
+
+    Raises ValueError if that has not the same numbers in the same rows.
+    """
+    before = [line.split(" | ") for line in old.splitlines() if line.startswith("| ")]
+    lines = []
+    row = -1
+    for line in new.splitlines(keepends=True):
+        row += line.startswith("| ")
+        cells = line.rstrip("\n").rstrip(" |").split(" | ")
+        if "nan" not in cells:
+            lines.append(line)
+            continue
+        known = before[row] if row < len(before) else []
+        at = range(cells.index("nan") - 2, cells.index("nan"))  # a value, and the bytes
+        if len(known) != len(cells) or any(cells[k] != known[k] for k in at):
+            raise ValueError(f"its table was of other runs than row {row}: {line.strip()}")
+        cells = [one.removesuffix(" |") if cell == "nan" else cell for cell, one in zip(cells, known, strict=True)]
+        lines.append(" | ".join(cells) + " |\n")
+    return "".join(lines)
 
 
 def differing(one: Path, other: Path) -> str:
@@ -101,6 +136,25 @@ def differing(one: Path, other: Path) -> str:
         return f"is {first.shape[1]} × {first.shape[0]} pixels, not {second.shape[1]} × {second.shape[0]}"
     share = float((np.abs(first - second).max(axis=2) * 255 > SEEN).mean())
     return f"differs in {share:.2%} of its pixels" if share > FEW else ""
+
+
+def _renewed(picture: Picture, known: dict[Path, list[Recorded]], *, check: bool) -> Iterator[tuple[Path, str]]:
+    """Yield what is not today's of a picture and its tables, with what is wrong; unless `check`, after renewing it."""
+    with tempfile.TemporaryDirectory() as folder:
+        new = Path(folder, picture.path.name)
+        draw(picture, new, known)
+        if check and picture.path.is_file():
+            if text := differing(new, picture.path):
+                yield picture.path, text
+        elif not picture.path.is_file() or new.read_bytes() != picture.path.read_bytes():
+            picture.path.write_bytes(new.read_bytes())
+            yield picture.path, "drawn"
+        for path in tables_of(picture.path):
+            today = new.with_name(path.name).read_bytes()
+            if not path.is_file() or path.read_bytes() != today:
+                if not check:
+                    path.write_bytes(today)
+                yield path, "is not today's" if check else "written"
 
 
 def main(words: list[str]) -> int:
@@ -122,17 +176,8 @@ def main(words: list[str]) -> int:
         if picture.lacks:
             print(f"{picture.path}: left as it is (needs {picture.lacks})")
             continue
-        new = picture.path.with_name(f".{picture.path.stem}-new.png")
-        try:
-            draw(picture, new, known)
-            text = differing(new, picture.path) if options.check else ""
-            if not options.check and new.read_bytes() != picture.path.read_bytes():
-                new.replace(picture.path)
-                text = "drawn"
-        finally:
-            new.unlink(missing_ok=True)
-        if text:
-            print(f"{picture.path}: {text}")
+        for path, text in _renewed(picture, known, check=options.check):
+            print(f"{path}: {text}")
             wrong += options.check
     return 1 if wrong else 0
 

@@ -35,6 +35,7 @@ PAGES = {
     "dispatcher.push": "gates.md",
     "dispatcher.fetch": "gates.md",
     "clients.partition": "partitions.md",
+    "clients.optimizer": "optimizers.md",
 }
 EFFECTS = {
     Affects.NOTHING: "nothing but figures",

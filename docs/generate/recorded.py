@@ -26,7 +26,7 @@ __all__ = ["ROWS", "Recorded", "chosen", "keep_rows", "recorded"]
 ROWS = "rows.csv.xz"
 #: The columns of metrics.csv that are kept if a run has them.
 COUNTS = ("potential_pushes", "pushes", "potential_fetches", "fetches")
-KEPT = ("iteration", "timestamp", "time", "validation_loss", "validation_error", "gap", "gradient_norm",
+KEPT = ("iteration", "timestamp", "time", "train_loss", "validation_loss", "validation_error", "gap", "gradient_norm",
         "bytes_pushed", "bytes_fetched", *COUNTS)  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fredsim.compute.storage import Limits, Pool
 from fredsim.networks.network import Numerics
 from fredsim.numerics.operations import Operations
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
 __all__ = [
@@ -65,6 +66,14 @@ class Engine(BackendOperations, Protocol):
     #: The packages whose versions native bits depend on, besides NumPy and numba.
     packages: Sequence[str]
 
+    #: What clients' tasks leave behind beside gradients, by client (fredsim.native.statistics); None if nothing.
+    statistics: Any
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The most bytes that gradients and evaluations take beside parameters and gradients; 0 if it is not known."""
+        ...
+
     @property
     def seconds(self) -> float:
         """The seconds spent in kernels so far; NaN if the backend has no kernels."""
@@ -81,11 +90,15 @@ class Engine(BackendOperations, Protocol):
         """
         ...
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Return the mean gradients (B, P) and the samples' losses (B, µ), float32, of B minibatches of the same size.
 
         `rows` (B, µ) are their samples' indices in the training data; `held[b]`, float32 (P,), are the parameters that
         client b holds, with MARGIN readable floats behind them. The next call overwrites what is returned.
+
+        `keys` says whose gradients they are, which random numbers depend on; None: nothing is drawn, as in evaluation.
         """
         ...
 
@@ -101,6 +114,10 @@ class Engine(BackendOperations, Protocol):
 
         If samples have targets instead of labels, the second array is NaN.
         """
+        ...
+
+    def samples_changed(self) -> None:
+        """Note that samples of the data set have been written anew, in place (fredsim.compute.staged)."""
         ...
 
     def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, NDArray[Any]]]:

@@ -15,6 +15,7 @@ from fredsim.networks.graph import Graph
 from fredsim.networks.network import Numerics
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.operations import NumpyOperations
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64
 
 __all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations"]
@@ -41,8 +42,14 @@ class Evaluation:
     why_whole = "the engine forms whole gradients"
     queues = False
     packages: Sequence[str] = ()
+    statistics: Any = None
     #: The most bytes of the gradients of one window, so that they stay in the cache.
     window_bytes = 4 * 2**20
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The bytes of the engine's buffers; 0: not known."""
+        return 0
 
     def facts(self) -> dict[str, Any]:
         """Return what summary.json says about the engine's numerics."""
@@ -51,6 +58,9 @@ class Evaluation:
     def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
         """Return `wanted`, or as many as `window_bytes` allow: the number changes no bit."""
         return wanted or max(1, min(clients, self.window_bytes // nbytes))
+
+    def samples_changed(self) -> None:
+        """Note that the samples of the data set have been written anew, in place."""
 
     def _no_executor(self, *arguments: Any) -> Any:
         raise NotImplementedError(self.why_whole)
@@ -81,13 +91,17 @@ class GraphEngine(Evaluation, NumpyBackendOperations):
     def __init__(self, graph: Graph, dataset: Dataset) -> None:
         self._graph, self._dataset = graph, dataset
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Compute the gradients of one minibatch after the other."""
         grads = np.empty((len(rows), self._graph.layout.size), np.float32)
         losses = np.empty(rows.shape, np.float32)
         train = self._dataset.train
+        operators = [node.operator for node in self._graph.nodes]
         for b, samples in enumerate(rows):
-            grads[b], losses[b] = self._graph.gradient(held[b], self._samples(train, samples), train.y[samples])
+            draw = keys.one(b).of(operators) if keys is not None and self._graph.draws else None
+            grads[b], losses[b] = self._graph.gradient(held[b], self._samples(train, samples), train.y[samples], draw)
         return grads, losses
 
     def _samples(self, split: Split, rows: Any) -> NDArray[Any]:

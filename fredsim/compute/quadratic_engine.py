@@ -15,6 +15,7 @@ from fredsim.compute.graph_engine import Evaluation, NumpyBackendOperations
 from fredsim.data.problems import Quadratic
 from fredsim.data.sampling import decode_task
 from fredsim.numerics import squares
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
 
 __all__ = ["NumpyQuadratic", "QuadraticEvaluation"]
@@ -49,7 +50,9 @@ class NumpyQuadratic(QuadraticEvaluation, NumpyBackendOperations):
     def __init__(self, dataset: Quadratic) -> None:
         self._dataset, self._streams = dataset, Streams(dataset.seed)
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Compute one gradient after the other; `rows` (B, 1) encode client and number (data.sampling.TaskSampler)."""
         size, noise = self._dataset.inputs, self._dataset.noise
         grads, losses = np.empty((len(rows), size), np.float32), np.empty(rows.shape, np.float32)

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import AfterValidator, Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+)
 
-from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, normalized, read_dataset
+from fredsim.config.document import Problems
+from fredsim.config.registry import argument_problems
+from fredsim.data.augment import Augmentation, find_function
+from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, normalized, read_dataset, unscaled
+from fredsim.data.folders import load_folder
+from fredsim.data.own import PREFIXES, digest_of_named, find_own, load_own
 from fredsim.data.problems import least_squares, modular, quadratic
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, DataError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable, check_printable
 from fredsim.system.memory import refuse_beyond_memory
 
-__all__ = ["AnyData", "Data", "DataChoice", "DataRead", "LeastSquares", "Modular", "Quadratic", "Text"]
+__all__ = ["AnyData", "Data", "DataChoice", "DataRead", "LeastSquares", "Modular", "OwnData", "Quadratic", "Text"]
 
 #: The memory for one entry of least squares, or one variable of a quadratic: while it is drawn, for the optimum, and as
 #: kernels read it.
@@ -32,6 +47,31 @@ class Normalize(HyperParameters):
     """The standard deviation: a number, or a list with one per channel."""
 
 
+class Augment(HyperParameters):
+    """How training samples are changed at random before a gradient is computed from them."""
+
+    flip: bool = False
+    """Whether half of the images are mirrored, left to right."""
+    crop: Annotated[int, Field(ge=0, lt=2**15, examples=[4])] = 0
+    """Images get a border of this many zeros, and are cropped to their own size at a random place."""
+    function: Annotated[Printable | None, Field(examples=["my_data:noise"])] = None
+    """A function of your own, package.module:function, of a sample and a NumPy generator; it returns the sample."""
+
+    def of(self, dataset: Dataset) -> Dataset:
+        """Return the data set, of which training samples are changed so. Raises ConfigError."""
+        if not (self.flip or self.crop or self.function):
+            return dataset
+        shape = dataset.shape or (dataset.inputs,)
+        return replace(dataset, augment=Augmentation(shape, self.flip, self.crop, self.function or ""))
+
+
+def _spelled_out(value: Any) -> Any:
+    return {"function": value} if isinstance(value, str) else value
+
+
+AugmentChoice = Annotated[Augment, BeforeValidator(_spelled_out, json_schema_input_type=Augment | Printable)]
+
+
 class AnyData(HyperParameters):
     """What every choice of data says."""
 
@@ -45,6 +85,15 @@ class AnyData(HyperParameters):
     def resolved(self) -> Self:
         """Return the choice with what it leaves open filled in, as far as that is known before it is loaded."""
         return self
+
+    @property
+    def user_code(self) -> bool:
+        """Whether it names code of the user's."""
+        return False
+
+    def problems(self) -> Problems:
+        """Import the user's code that it names; return what is wrong with the keys. Raises ConfigError."""
+        return []
 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -73,7 +122,7 @@ class Data(DataRead):
 
     name: Annotated[Printable, Field(examples=["digits"])]
     sha256: Sha256 | None = None
-    """The SHA-256 of an NPZ file: filled in if it is null, otherwise checked."""
+    """The SHA-256 of an NPZ file, or of what `sha256sum` prints of NPY files: filled in if null, otherwise checked."""
     train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
     """The number of rows to train on, the first of the training part; null: 1,200 of digits, 50,000 of mnist, 10,000 of
     mishchenko, all but the last sixth of others."""
@@ -82,23 +131,103 @@ class Data(DataRead):
     mishchenko, the last sixth of others."""
     normalize: Annotated[Normalize | None, Field(examples=[{"mean": 0.1307, "std": 0.3081}])] = None
     """`{mean, std}`: values become (x − mean) ÷ std in float32; null leaves them as they are."""
+    scale: Literal["none"] | None = None
+    """`none`: bytes stay the numbers that they are; null: they are divided by 255, and the levels of digits by 16."""
+    augment: Annotated[AugmentChoice | None, Field(examples=[{"flip": True, "crop": 4}])] = None
+    """`{flip: true, crop: 4}`, or the name of your own function: how training samples are changed at random before a
+    gradient is computed from them (docs/data.md); null: not at all."""
 
     @model_serializer(mode="wrap")
     def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `normalize`, a later key, if it is null, so that earlier configurations keep their digests."""
+        """Leave out later keys if they are null, so that earlier configurations keep their digests."""
         data: dict[str, Any] = handler(self)
-        if self.normalize is None:
-            data.pop("normalize", None)
+        for key in ("normalize", "scale", "augment"):
+            if getattr(self, key) is None:
+                data.pop(key, None)
         return data
+
+    @property
+    def user_code(self) -> bool:
+        """Whether a function of the user's changes samples."""
+        return self.augment is not None and self.augment.function is not None
+
+    def problems(self) -> Problems:
+        """Import the function that changes samples."""
+        if self.augment is not None and self.augment.function is not None:
+            find_function(self.augment.function)
+        return []
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.read_dataset)."""
-        del seed  # the run's seed, which does not affect data that is read
-        data = read_dataset(self.name, self.train, self.validation, root, self.sha256)
-        if self.normalize is None:
-            return data
-        mean, std = (tuple(np.atleast_1d(numbers).tolist()) for numbers in (self.normalize.mean, self.normalize.std))
-        return normalized(data, mean, std)
+        load = load_folder if self.name.startswith("npy:") else read_dataset
+        data = load(self.name, self.train, self.validation, root, self.sha256)
+        if self.scale is not None:
+            data = unscaled(data)
+        if self.normalize is not None:
+            numbers = (self.normalize.mean, self.normalize.std)
+            data = normalized(data, *(tuple(np.atleast_1d(values).tolist()) for values in numbers))
+        return data if self.augment is None else self.augment.of(data)
+
+
+class OwnData(DataRead):
+    """A data set by a class of your own, or a data set of PyTorch's; other keys are keyword arguments of the class."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+
+    name: Annotated[
+        str, Field(pattern="^(python|torch):", examples=["python:my_data:Points"]), AfterValidator(check_printable)
+    ]
+    sha256: Sha256 | None = None
+    """The SHA-256 of the file that other keys name, or of what `sha256sum` prints of several: filled in if it is null,
+    otherwise checked."""
+    train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
+    """The number of rows to train on, the first of the training part; null: all, or all but the last sixth if the class
+    has no part for validation."""
+    validation: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, Field(examples=[200])] = None
+    """The number of rows to validate on: the first of the part for validation, all of them if null, or, without such a
+    part, the last of the training part."""
+    scale: Literal["none"] | None = None
+    """`none`: bytes stay the numbers that they are; null: they are divided by 255."""
+    augment: Annotated[AugmentChoice | None, Field(examples=[{"flip": True, "crop": 4}])] = None
+    """How training samples are changed at random before a gradient is computed from them (docs/data.md)."""
+
+    @model_serializer(mode="wrap")
+    def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out keys that are null and later may mean something else to a class."""
+        data: dict[str, Any] = handler(self)
+        return {key: value for key, value in data.items() if key not in {"scale", "augment"} or value is not None}
+
+    @property
+    def user_code(self) -> bool:
+        """Whether it names code of the user's: always."""
+        return True
+
+    @property
+    def hyper(self) -> dict[str, Any]:
+        """The keyword arguments of the class."""
+        return dict(self.model_extra or {})
+
+    def problems(self) -> Problems:
+        """Import the class; return what is wrong with its arguments."""
+        if self.augment is not None and self.augment.function is not None:
+            find_function(self.augment.function)
+        own = find_own(self.name)
+        given = {"train", "split", "part"} if self.name.startswith("torch:") else ()
+        return argument_problems(own, self.hyper, given)
+
+    def resolved(self) -> Self:
+        """Fill in the SHA-256 of the files that keys name."""
+        return self.model_copy(update={"sha256": digest_of_named(self.hyper)}) if self.sha256 is None else self
+
+    def load(self, root: Path, seed: int) -> Dataset:
+        """Make the data set. Raises ConfigError, DataError (fredsim.data.own)."""
+        del root
+        if self.sha256 is not None and (found := digest_of_named(self.hyper)) != self.sha256:
+            what = f"SHA-256 of the files that data names, {found}, is not data.sha256, {self.sha256}"
+            raise DataError(f"{self.name}: the {what}; put the files back, or change the key")
+        data = load_own(self.name, self.hyper, self.train, self.validation)
+        data = data if self.scale is None else unscaled(data)
+        return data if self.augment is None else self.augment.of(data)
 
 
 class Text(DataRead):
@@ -205,6 +334,8 @@ class Quadratic(AnyData):
 def _kind(value: Any) -> str:
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     known = {"least_squares": "LeastSquares", "modular": "Modular", "quadratic": "Quadratic"}
+    if str(name).startswith(PREFIXES):
+        return "OwnData"
     return "Text" if str(name).startswith("text:") else known.get(str(name), "Data")
 
 
@@ -212,6 +343,7 @@ DataChoice = Annotated[
     Annotated[Data, Tag("Data")]
     | Annotated[LeastSquares, Tag("LeastSquares")]
     | Annotated[Modular, Tag("Modular")]
+    | Annotated[OwnData, Tag("OwnData")]
     | Annotated[Quadratic, Tag("Quadratic")]
     | Annotated[Text, Tag("Text")],
     Discriminator(_kind),

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ByteSize, Discriminator, Field, Tag, model_validator
 
 from fredsim.config.choices import Backend, PathName, Unit
+from fredsim.config.clients import LATER, Clients
 from fredsim.config.data import Data, DataChoice
 from fredsim.config.figures import FigureChoice
 from fredsim.config.losses import LossChoice
@@ -24,7 +25,6 @@ from fredsim.config.networks import GptChoice, LenetChoice, ResnetChoice, VggCho
 from fredsim.config.partition import Iid
 from fredsim.config.sections import (
     Affects,
-    Clients,
     DispatcherChoice,
     PluginChoice,
     ProbeChoice,
@@ -237,10 +237,14 @@ class Experiment(HyperParameters):
         for key in ("test", "per_client", "gradient_norm", "metrics"):
             if not data["evaluation"][key]:
                 del data["evaluation"][key]
-        if data["model"].get("numerics", "") is None:
-            del data["model"]["numerics"]
+        for key in self.model.added:
+            if data["model"][key] == type(self.model).model_fields[key].default:
+                del data["model"][key]
         if self.clients.partition == Iid():
             del data["clients"]["partition"]
+        for key, usual in LATER.items():
+            if getattr(self.clients, key) == usual:
+                del data["clients"][key]
         if not self.events:
             del data["events"]
         return data

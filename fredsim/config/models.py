@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,18 +13,19 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from fredsim.config.choices import Init
+from fredsim.config.choices import Init, InitialFile, Trainable
 from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
 from fredsim.config.sections import PluginChoice
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError, OutputError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
-from fredsim.native.model import TorchModel, data_arguments, find_factory
+from fredsim.native.model import TorchModel, TorchOptions, data_arguments, find_factory
 from fredsim.native.own_loss import AnyLoss, OwnLoss
 from fredsim.native.portable import captured, check_fit
 from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE, CapturedNetwork
 from fredsim.networks.drawn import DrawnNetwork
+from fredsim.networks.given import given_network
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.linear import Linear
 from fredsim.networks.mlp import Mlp
@@ -31,6 +33,7 @@ from fredsim.networks.network import MeasuredBy, Network, Numerics
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.views import Reshape
+from fredsim.numerics.streams import Streams
 from fredsim.system.files import read_bytes
 
 __all__ = [
@@ -41,6 +44,7 @@ __all__ = [
     "Normal",
     "Recorded",
     "TorchChoice",
+    "check_numbers",
     "loss_for",
     "recorded",
 ]
@@ -98,8 +102,15 @@ class NetworkChoice(HyperParameters):
     user_code: ClassVar[bool] = False
     #: Whether samples are best of about the size of 1.
     wants_small_samples: ClassVar[bool] = False
+    #: Keys that were added later, left out of configurations that have their defaults.
+    added: ClassVar[tuple[str, ...]] = ()
     #: The key to lower if the network is larger than the machine's memory; '' if none of its own.
     sized_by: ClassVar[str] = ""
+
+    @property
+    def has_files(self) -> bool:
+        """Whether its network may be made from files."""
+        return self.user_code or getattr(self, "initial", None) is not None
 
     @property
     def native(self) -> bool:
@@ -115,6 +126,13 @@ class NetworkChoice(HyperParameters):
         return []
 
 
+def check_numbers(dataset: Dataset, name: str) -> None:
+    """Raise ConfigError if samples are tokens with one target each, which no network that comes with fredsim takes."""
+    if dataset.train.x.dtype.kind in "iu" and not dataset.sequences:
+        what = "samples are integers, which are tokens, with one target each"
+        raise ConfigError(f"model.name is {name}; {what}: give them as floats, or take a PyTorch module")
+
+
 class Normal(HyperParameters):
     """Initial weights from N(0, std²)."""
 
@@ -128,6 +146,7 @@ class MlpChoice(NetworkChoice):
 
     wants_small_samples = True
     sized_by = "hidden"
+    added = ("initial", "trainable")
 
     name: Literal["mlp"] = "mlp"
     hidden: list[PositiveInt] = Field(default_factory=lambda: [200], examples=[[64, 32]])
@@ -135,6 +154,12 @@ class MlpChoice(NetworkChoice):
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = "he"
     """The initial weights: `he`, `glorot`, `zeros`, `normal`, or `{name: normal, std: 0.1}`, with biases of 0; or
     `torch`: weights and biases as in PyTorch's Linear, uniform between ±1/√inputs."""
+    initial: InitialFile | None = None
+    """A file of weights, .safetensors, to start from in place of `init`: all tensors by their names; its SHA-256 is
+    recorded."""
+    trainable: Trainable | None = None
+    """The tensors that are trained, by patterns of their names such as "head.*", or a list of these; null: all. The
+    others stay as they are, and are neither pushed nor fetched."""
 
     @field_validator("name", mode="before")
     @classmethod
@@ -145,21 +170,22 @@ class MlpChoice(NetworkChoice):
             raise ValueError(f"is {name!r}; it must be {known}")
         return name
 
-    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Mlp | DrawnNetwork:
+    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
         """Return it, of the data set's inputs and classes, or as many outputs as the loss compares with a target."""
+        check_numbers(dataset, self.name)
         if dataset.sequences:
             remedy = "give model: {name: gpt}, or a PyTorch module"
             raise ConfigError(f"model.name is mlp; the data are sequences, with a label a token: {remedy}")
         init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
         usual = loss_for(dataset, loss)
         shape = usual.output(dataset.target, dataset.classes)
-        network = Mlp((dataset.inputs, *self.hidden, math.prod(shape)), init, std)
-        if usual == CrossEntropy() and len(shape) == 1:
-            return network
-        nodes, layout = network.graph.nodes, network.layout
-        if len(shape) > 1:
-            nodes = (*nodes, Node(Reshape(shape), (len(nodes),)))
-        return DrawnNetwork(Graph((dataset.inputs,), dataset.target, nodes, usual, layout), init, std)
+        found: Mlp | DrawnNetwork = Mlp((dataset.inputs, *self.hidden, math.prod(shape)), init, std)
+        if usual != CrossEntropy() or len(shape) > 1:
+            nodes, layout = found.graph.nodes, found.layout
+            if len(shape) > 1:
+                nodes = (*nodes, Node(Reshape(shape), (len(nodes),)))
+            found = DrawnNetwork(Graph((dataset.inputs,), dataset.target, nodes, usual, layout), init, std)
+        return given_network(found, seed, self.initial, self.trainable)
 
 
 class First(HyperParameters):
@@ -192,6 +218,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
     """A user's PyTorch module, torch:package.module:factory; other keys are keyword arguments of the factory."""
 
     user_code = True
+    added = ("numerics", "init", "initial", "trainable", "precision", "buffers")
 
     device: Literal["cpu", "cuda"] = "cpu"
     """The device that PyTorch computes on, with `numerics: native`."""
@@ -199,6 +226,21 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
     """`portable`: fredsim computes the module's operators itself, with the same bits everywhere, on any backend;
     `native`: PyTorch computes the module, with bits that hold on one machine; null: portable if all of its operators
     are known and `device` is cpu, else native, and a note says which (docs/models.md)."""
+    init: Annotated[Init | Normal | None, Field(examples=["he"])] = None
+    """With `numerics: portable`, the initial weights, drawn by fredsim: `he`, `glorot`, `torch`, `zeros`, `normal` or
+    `{name: normal, std: 0.1}`; null: what PyTorch draws when the factory builds the module."""
+    initial: InitialFile | None = None
+    """A file of weights, .safetensors, that is loaded into the module: all parameters by their names, and buffers if it
+    has them; its SHA-256 is recorded."""
+    trainable: Trainable | None = None
+    """The parameters that are trained, by patterns of their names such as "head.*", or a list of these; null: those
+    with `requires_grad`. The others stay as they are, and are neither pushed nor fetched."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """`bfloat16`: PyTorch computes under `torch.autocast`, with parameters and gradients of float32 (native alone)."""
+    buffers: Literal["local", "averaged", "last"] | None = None
+    """What evaluation does with BatchNorm's running statistics, of which each client has its own: `averaged`: their
+    mean over the clients that have pushed; `last`: those of the last push; `local`: none, it goes by the statistics of
+    the rows that are evaluated at once. null: as `local` if portable; a native module that has some is refused."""
 
     _recorded: Recorded | None = PrivateAttr(None)
 
@@ -217,6 +259,31 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
             )
         return self
 
+    @model_validator(mode="after")
+    def check_start(self) -> Self:
+        """Refuse what contradicts: two beginnings, draws of fredsim's for PyTorch, and bfloat16 without it."""
+        if self.init is not None and self.initial is not None:
+            raise ValueError("init and initial are both given; a network starts from one of them: leave the other out")
+        if self.init is not None and (self.device != "cpu" or self._by_pytorch):
+            raise ValueError(
+                "init is given, which needs numerics: portable; leave it out, and PyTorch draws the weights"
+            )
+        if self.precision != "float32" and self.numerics == "portable":
+            raise ValueError(
+                f"precision is {self.precision}; with numerics: portable all is float32: give numerics: native"
+            )
+        if self.buffers in {"averaged", "last"} and self.numerics == "portable":
+            raise ValueError(
+                f"buffers is {self.buffers}; a portable BatchNorm keeps no running statistics: give local, or "
+                "numerics: native"
+            )
+        return self
+
+    @property
+    def _by_pytorch(self) -> bool:
+        """Whether only PyTorch can compute what the keys say."""
+        return self.numerics == "native" or self.precision != "float32" or self.buffers in {"averaged", "last"}
+
     @property
     def native(self) -> bool:
         """Whether PyTorch may compute it: what `numerics: null` takes is known when the module is built."""
@@ -227,16 +294,22 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         if self._recorded and self._recorded.numerics == "portable":
             return check_fit(self._recorded.network(), dataset, loss_for(dataset, loss), self._refused)
         shape = dataset.shape or (dataset.inputs,)
-        model = TorchModel(self.name, self.hyper, self.device, shape, dataset.outputs, seed, loss)
-        if self.numerics == "native" or self.device != "cpu" or self._recorded or isinstance(loss, OwnLoss):
+        options = TorchOptions(self.initial, self.trainable, self.precision, self.buffers)
+        model = TorchModel(self.name, self.hyper, self.device, shape, dataset.outputs, seed, loss, options)
+        if self.device != "cpu" or self._recorded or self._by_pytorch or isinstance(loss, OwnLoss):
             return model
         used = loss_for(dataset, loss)
         try:
             found = captured(model, dataset, used, chosen=self.numerics is not None)
+            if self.init is not None:
+                init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
+                found = found.drawn(Streams(seed), init, std)
             return check_fit(found, dataset, used, self._refused)
         except ConfigError as error:
             if self.numerics == "portable":
                 raise
+            if self.init is not None:
+                raise ConfigError(f"model.init is given, which PyTorch's own modules do not take: {error}") from error
             model.why_native = str(error)
             return model
 
@@ -245,7 +318,12 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         if self._recorded and self._recorded.numerics == "portable":
             return []
         found = find_factory(self.name)
-        return argument_problems(found, self.hyper, data_arguments(found))
+        problems = argument_problems(found, self.hyper, data_arguments(found))
+        for key in set(self.added) - {"numerics"}:
+            if key in self.model_fields_set and key in inspect.signature(found).parameters:
+                what = f"is fredsim's own key, and also an argument of {self.name}; give that argument another name"
+                problems.append(((key,), what))
+        return problems
 
     def _refused(self, what: str) -> ConfigError:
         return ConfigError(f"model.name: {self.name} {what}")

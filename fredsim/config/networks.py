@@ -7,14 +7,16 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fredsim.config.choices import Init
-from fredsim.config.models import NetworkChoice, Normal, loss_for
+from fredsim.config.choices import Init, InitialFile, Trainable
+from fredsim.config.models import NetworkChoice, Normal, check_numbers, loss_for
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
-from fredsim.hyper import PositiveInt
+from fredsim.hyper import Fraction, PositiveInt
 from fredsim.native.own_loss import AnyLoss
 from fredsim.networks.drawn import DrawnNetwork
+from fredsim.networks.given import given_network
 from fredsim.networks.graph import Graph
+from fredsim.networks.network import Network
 from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.lenet import lenet
 from fredsim.networks.zoo.resnet import resnet
@@ -31,20 +33,27 @@ class ZooChoice(NetworkChoice):
 
     citation: ClassVar[str] = ""
     of_sequences: ClassVar[bool] = False
+    added: ClassVar[tuple[str, ...]] = ("initial", "trainable")
 
     name: str
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = "he"
     """The initial weights: `he`, `glorot`, `zeros`, `normal`, or `{name: normal, std: 0.1}`, with biases of 0; or
     `torch`: weights and biases uniform between ±1/√inputs. Norms start from γ = 1 and β = 0."""
+    initial: InitialFile | None = None
+    """A file of weights, .safetensors, to start from in place of `init`: all tensors by their names; its SHA-256 is
+    recorded."""
+    trainable: Trainable | None = None
+    """The tensors that are trained, by patterns of their names such as "head.*", or a list of these; null: all. The
+    others stay as they are, and are neither pushed nor fetched."""
 
     @abstractmethod
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph. Raises ValueError for samples that it does not take."""
 
-    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> DrawnNetwork:
+    def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
         """Return it, for the data set's samples and classes, or as many outputs as a target has numbers."""
-        del seed
         shape = dataset.shape or (dataset.inputs,)
+        check_numbers(dataset, self.name)
         if self.of_sequences != dataset.sequences:
             kinds = f"samples of shape {shape}, with one label each", "sequences, with a label for each token"
             wants, has = kinds[1] if self.of_sequences else "images", kinds[dataset.sequences]
@@ -59,7 +68,7 @@ class ZooChoice(NetworkChoice):
             what = f"gives outputs {graph.shapes[-1]}; for targets of shape {dataset.target} they must be {wanted}"
             raise ConfigError(f"model.name is {self.name}, which {what}: {REMEDY}")
         init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
-        return DrawnNetwork(graph, init, std)
+        return given_network(DrawnNetwork(graph, init, std), seed, self.initial, self.trainable)
 
 
 class LenetChoice(ZooChoice):
@@ -104,16 +113,19 @@ class VggChoice(ZooChoice):
 
     citation = "Simonyan and Zisserman 2015, arXiv:1409.1556; Ioffe and Szegedy 2015, arXiv:1502.03167"
     sized_by = "widths"
+    added = ("initial", "trainable", "dropout")
 
     name: Literal["vgg"]
     widths: Annotated[list[PositiveInt], Field(min_length=1, examples=[[32, 64]])] = Field(
         default_factory=lambda: [16, 32, 64]
     )
     """The channels of each stage, after which the image is halved."""
+    dropout: Annotated[Fraction, Field(examples=[0.5])] = 0.0
+    """The share of the dense layer's inputs that is dropped in training."""
 
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph."""
-        return vgg(classes, shape, self.widths, loss)
+        return vgg(classes, shape, self.widths, loss, self.dropout)
 
 
 class GptChoice(ZooChoice):
@@ -122,6 +134,7 @@ class GptChoice(ZooChoice):
     citation = "Radford et al. 2019, Language models are unsupervised multitask learners (GPT-2)"
     of_sequences = True
     sized_by = "width"
+    added = ("initial", "trainable", "dropout")
 
     name: Literal["gpt"]
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = Normal(name="normal", std=0.02)
@@ -132,6 +145,9 @@ class GptChoice(ZooChoice):
     """The number of layers, each of attention and a dense part of four times the width."""
     heads: PositiveInt = 4
     """The number of heads of each layer's attention."""
+    dropout: Annotated[Fraction, Field(examples=[0.1])] = 0.0
+    """The share that is dropped in training, as in GPT-2: of the embedded tokens, of the weights of attention, and of
+    what each part adds."""
 
     @model_validator(mode="after")
     def check_heads(self) -> Self:
@@ -142,4 +158,4 @@ class GptChoice(ZooChoice):
 
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph."""
-        return gpt(classes, shape, self.width, self.layers, self.heads, loss)
+        return gpt(classes, shape, self.width, self.layers, self.heads, loss, self.dropout)

@@ -1,4 +1,4 @@
-"""Finds classes by name: servers, dispatchers, gates, compressors and averages.
+"""Finds classes by name: servers, dispatchers, gates, compressors, averages and clients' optimizers.
 
 A name is that of a class that comes with fredsim, one that an installed package registers in an entry-point group such
 as `fredsim.servers`, or `package.module:Class` for a user's own class.
@@ -21,6 +21,7 @@ from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, closest, hint, nearest
 from fredsim.hyper import Configurable, explain
+from fredsim.optimizers import OPTIMIZERS
 from fredsim.plugins.modules import check_allowed, import_named, note_import
 from fredsim.plugins.source_lines import line_of
 from fredsim.servers import SERVERS
@@ -41,7 +42,7 @@ __all__ = [
     "resolve_hyper",
 ]
 
-Kind = Literal["server", "dispatcher", "gate", "compressor", "average"]
+Kind = Literal["server", "dispatcher", "gate", "compressor", "average", "optimizer"]
 
 KNOWN: dict[Kind, Mapping[str, Any]] = {
     "server": SERVERS,
@@ -49,6 +50,7 @@ KNOWN: dict[Kind, Mapping[str, Any]] = {
     "gate": GATES,
     "compressor": COMPRESSORS,
     "average": {"window": WindowAverage},
+    "optimizer": OPTIMIZERS,
 }
 #: The methods that a class of the user must have, by kind of plugin.
 REQUIRED: dict[Kind, tuple[str, ...]] = {
@@ -56,6 +58,7 @@ REQUIRED: dict[Kind, tuple[str, ...]] = {
     "dispatcher": ("init", "choose", "hold", "release"),
     "gate": ("init", "passes"),
     "compressor": ("init", "compress"),
+    "optimizer": ("begin", "step"),
 }
 
 
@@ -97,12 +100,14 @@ def find_class(kind: Kind, name: str) -> type:
 def names_of_classes(experiment: Mapping[str, Any]) -> dict[Kind, set[str]]:
     """Return the names of the classes that a resolved experiment uses, by kind."""
     dispatcher, compress = experiment["dispatcher"], experiment.get("compress")
+    optimizer = experiment["clients"].get("optimizer")
     gates = [dispatcher.get(key) or "always" for key in ("push", "fetch")]
     return {
         "server": {experiment["server"]["name"]},
         "dispatcher": {dispatcher["name"]},
         "gate": {name for gate in gates for name in ([gate] if isinstance(gate, str) else gate)},
         "compressor": set() if compress is None else {compress["name"]},
+        "optimizer": set() if optimizer is None else {optimizer["name"]},
     }
 
 

@@ -48,9 +48,10 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     }
     gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), place) for key in ("push", "fetch")}
     update["dispatcher"] = update["dispatcher"].model_copy(update=gates)
-    for key, named in (("model", experiment.model), ("loss", experiment.loss)):
+    parts = ("data", experiment.data), ("model", experiment.model), ("loss", experiment.loss)
+    for key, part in parts:
         with placed(place):
-            problems = [] if named is None else named.problems()
+            problems = [] if part is None else part.problems()
         if problems:
             raise problems_at([((key, *at), text) for at, text in problems], place)
     with placed(place):
@@ -59,8 +60,13 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
         raise problems_at([(("evaluation", "metrics", *at), text) for at, text in problems], place)
     chosen = experiment.data
     update["data"] = chosen.resolved()
-    partition = with_file_digest(experiment.clients.partition)
-    update["clients"] = experiment.clients.model_copy(update={"partition": partition})
+    partition, optimizer = with_file_digest(experiment.clients.partition), experiment.clients.optimizer
+    if optimizer is not None:
+        optimizer = _resolve_plugin(OPTIMIZER, optimizer, place)
+        if optimizer == PluginChoice(**USUAL_OPTIMIZER):
+            optimizer = None
+    changed = {"partition": partition, "optimizer": optimizer}
+    update["clients"] = experiment.clients.model_copy(update=changed)
     experiment = experiment.model_copy(update=update)
     experiment = experiment.model_copy(update={"published": _published_of(experiment)})
     with placed(place):
@@ -102,31 +108,40 @@ KIND_OF_KEY: dict[str, Kind] = {
     "compress": "compressor",
     "average": "average",
 }
+#: The dotted key of the optimizer of local steps, and the choice that is the same as none.
+OPTIMIZER = "clients.optimizer"
+USUAL_OPTIMIZER: dict[str, Any] = {"name": "sgd", "lr": None, "weight_decay": 0.0}
 
 
 def _resolve_plugin(key: str, plugin: PluginChoice, place: PlaceOf) -> PluginChoice:
-    """Return the choice of a class with every default of its hyper-parameters filled in."""
+    """Return the choice of a class, under a dotted key, with every default of its hyper-parameters filled in."""
+    around = tuple(key.split("."))
     try:
-        hyper, problems = resolve_hyper(KIND_OF_KEY[key], plugin.name, plugin.hyper)
+        hyper, problems = resolve_hyper(_kind_of(key), plugin.name, plugin.hyper)
     except ConfigError as error:
-        raise ConfigError(f"{place((key, 'name'))}: {key}.name: {error}") from None
+        raise ConfigError(f"{place((*around, 'name'))}: {key}.name: {error}") from None
     if problems:
         problems = _blame_override(key, plugin.name, problems, place)
-        raise problems_at([((key, *at), text) for at, text in problems], place)
+        raise problems_at([((*around, *at), text) for at, text in problems], place)
     fixed = {name: getattr(plugin, name) for name in type(plugin).model_fields}
     return type(plugin)(**fixed, **hyper)
 
 
+def _kind_of(key: str) -> Kind:
+    return "optimizer" if key == OPTIMIZER else KIND_OF_KEY[key]
+
+
 def _blame_override(key: str, name: str, problems: Problems, place: PlaceOf) -> Problems:
     """Return the problems; those caused by an override of only the name, which leaves other keys in place, say so."""
-    named = place((key, "name"))
+    around = tuple(key.split("."))
+    named = place((*around, "name"))
     if not named.startswith(f"override '{key}.name="):
         return problems
-    rest = "".join(f", {one}: …" for one in required_keys(KIND_OF_KEY[key], name))
+    rest = "".join(f", {one}: …" for one in required_keys(_kind_of(key), name))
     whose, remedy = f"of {key} {name} ({named})", f"give {key}={{name: {name}{rest}}}"
     found = []
     for at, text in problems:
-        left = not place((key, *at)).startswith("override ")
+        left = not place((*around, *at)).startswith("override ")
         if left and text.startswith("unknown key"):
             text = f"{text.replace('unknown key', f'unknown key {whose}', 1)}; {remedy}"
         elif left and text == "is required":

@@ -91,6 +91,9 @@ def json_schema() -> Schema:
     required = [name for name, field in Experiment.model_fields.items() if field.is_required()]
     for key, kind in KIND_OF_KEY.items():
         refer_to_kind(top[key], kind)
+    optimizer = definitions["Clients"]["properties"]["optimizer"]
+    refer_to_kind(optimizer, "optimizer")
+    optimizer["anyOf"].insert(1, {"type": "string"})
     for definition in definitions.values():
         for key in ("push", "fetch"):
             if "wait" in definition.get("properties", {}):

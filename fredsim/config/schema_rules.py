@@ -123,7 +123,8 @@ def requirements(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     inner = {name: requirements(one, definitions) for name, one in schema.get("properties", {}).items()}
     if inner := {name: one for name, one in inner.items() if one}:
         found["properties"] = inner
-    every = []
+    every: list[Schema] = []
+    nameless: list[Schema] = []
     for branch in [*schema.get("anyOf", []), *schema.get("oneOf", [])]:
         resolved, wanted = _resolved(branch, definitions), requirements(branch, definitions)
         const = _const(resolved)
@@ -132,7 +133,8 @@ def requirements(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
             named = {"properties": {"name": {"const": const}}, "required": ["name"]}
             every.append({"if": named, "then": wanted})
         elif const is None and wanted and "name" not in resolved.get("properties", {}):
-            every.append(wanted)
+            nameless.append(wanted)
+    every += nameless if len(nameless) < 2 else [{"anyOf": nameless}]  # one of several is enough
     if every:
         found["allOf"] = every
     if {"type": "object", "not": {"required": ["name"]}} in schema.get("oneOf", []):

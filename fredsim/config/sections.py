@@ -1,4 +1,4 @@
-"""Sections of an experiment (.experiment): clients, dispatcher, classes chosen by name, goals; what keys affect."""
+"""Sections of an experiment (.experiment): dispatcher, classes chosen by name, goals; what keys affect."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from fredsim.config.choices import DroppedPush, Sampling
-from fredsim.config.partition import Iid, PartitionChoice
+from fredsim.config.choices import DroppedPush
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt, Printable
 
 __all__ = [
-    "EXCHANGE_KEYS", "Affects", "Clients", "DispatcherChoice", "PluginChoice", "ProbeChoice", "Series", "Until",
-    "exchange_keys",
+    "EXCHANGE_KEYS", "Affects", "DispatcherChoice", "PluginChoice", "ProbeChoice", "Series", "Until", "exchange_keys",
 ]  # fmt: skip
 
 
@@ -29,27 +27,6 @@ class PluginChoice(BaseModel):
     def hyper(self) -> dict[str, Any]:
         """The hyper-parameters: all keys except the declared ones."""
         return dict(self.model_extra or {})
-
-
-class Clients(HyperParameters):
-    """The λ clients: how many there are, their minibatches of µ samples, and which training rows each of them has."""
-
-    # Above ten million clients, lists of them alone take gigabytes.
-    count: Annotated[int, Field(gt=0, le=10_000_000, examples=[32])]
-    """λ, the number of clients."""
-    batch_size: Annotated[PositiveInt, Field(examples=[4])]
-    """µ, the number of samples in a minibatch."""
-    sampling: Sampling = "sequential"
-    """`sequential`: the minibatch of an iteration is the next µ rows, whichever client arrives; `iid`: each client
-    draws with replacement; `shuffled`: sequential, in a new order in each pass. A pass has whole minibatches: unless
-    clients have rows of their own, the last n mod µ rows of its order are left out."""
-    local_steps: Annotated[PositiveInt, Field(examples=[5])] = 1
-    """The number of steps between two pushes, each with its own minibatch and the learning rate that the server had
-    when the client fetched. The client pushes the sum of the gradients of these steps, or what else the server asks
-    for (docs/reference/servers.md)."""
-    partition: Annotated[PartitionChoice, Field(examples=[{"name": "dirichlet", "alpha": 0.3}])] = Iid()
-    """Which training rows each client has: `iid` (all clients share all rows), `{name: iid, shards: true}`,
-    `dirichlet`, `pathological`, `shards`, `lists` (docs/shards.md); `sampling` is then within the client's own rows."""
 
 
 class DispatcherChoice(PluginChoice):

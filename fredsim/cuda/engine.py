@@ -30,6 +30,7 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics import distributions
 from fredsim.numerics.distributions import Draw
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
 __all__ = ["CudaEngine"]
@@ -67,7 +68,7 @@ class CudaEngine(Evaluation, CudaOperations):
             self.gradients([start], np.zeros((1, mu), np.int64))
             self.mean(start)
 
-    def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
+    def gradients(self, held: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
         """Compute the gradients of all minibatches together; they stay on the device. See Engine."""
         arrays = [self.array_of(params) for params in held]  # kept alive until the losses are back
         batches = len(rows)
@@ -124,6 +125,10 @@ class CudaEngine(Evaluation, CudaOperations):
     def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
         """Return how many minibatches are computed at once; see Engine."""
         return min(super().fix_window(wanted, clients, nbytes), MOST_MINIBATCHES)
+
+    def samples_changed(self) -> None:
+        """Upload samples again when they are needed."""
+        self._uploaded.cache_clear()
 
     def _upload(self, split: Split) -> tuple[DeviceArray, DeviceArray]:
         """Return a split's inputs and labels on the device."""

@@ -21,6 +21,7 @@ from fredsim.data.sampling import decode_task
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics import distributions, squares
 from fredsim.numerics.distributions import Draw
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
 
 __all__ = ["CudaLeastSquares", "CudaQuadratic"]
@@ -39,7 +40,7 @@ class CudaLeastSquares(CudaEngine):
     def __init__(self, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
         super().__init__(Mlp((dataset.inputs, 1)), dataset, mu, draw)
 
-    def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
+    def gradients(self, held: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
         """Compute the gradients of all minibatches together; they stay on the device."""
         found, losses = super().gradients(held, rows)
         return found[:, : self._dataset.inputs], losses
@@ -89,7 +90,7 @@ class CudaQuadratic(QuadraticEvaluation, CudaOperations):
         if not EMULATED:  # compile now, so that this is not counted in the run's time
             self.gradients([self.zeros(dataset.inputs)], np.zeros((1, 1), np.int64))
 
-    def gradients(self, held: Sequence[Any], rows: NDArray[np.int64]) -> tuple[Any, Array]:
+    def gradients(self, held: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
         """Compute all gradients together; they stay on the device. `rows` (B, 1) encode client and number."""
         size, sd = self._dataset.inputs, self._dataset.noise
         arrays = [self.array_of(params) for params in held]  # kept alive until the kernel is done

@@ -12,17 +12,20 @@ import hashlib
 import math
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import platformdirs
 from numpy.typing import NDArray
 
+from fredsim.data.augment import Augmentation
 from fredsim.data.idx import read_mnist
+from fredsim.data.npy import digest_of_folder, open_arrays, read_arrays_of
 from fredsim.data.npz import read_npz
+from fredsim.data.on_demand import OnDemand
 from fredsim.data.sampling import Sampler, make_sampler
 from fredsim.data.sequences import IGNORED, read_text
 from fredsim.data.shards import Shards
@@ -34,14 +37,18 @@ from fredsim.system.files import content_digest
 __all__ = [
     "DATASETS",
     "DEFAULT_ROWS",
+    "MOST_CLASSES",
     "Dataset",
     "Split",
     "check_dataset",
     "data_root",
+    "divided",
     "file_digest",
     "load_dataset",
     "normalized",
     "read_dataset",
+    "unscaled",
+    "why_no_labels",
 ]
 
 
@@ -51,19 +58,33 @@ class Split:
 
     Or sequences: tokens `x`, int32 (n, T), and what follows each of them, `y`, int32 (n, T).
     `integers` says of which integers a user's samples were that are used as they are, such as `uint16 up to 4095`;
-    `divisor` is what integers were divided by, 0 if they were not; `of_bytes`: whether tokens were bytes. `unfit` says
-    why `y`, which is then as it was read, holds no labels (fredsim.data.targets); "" if it does.
+    `divisor` is what integers were divided by, 0 if they were not; `of_bytes`: whether tokens were bytes. `bounds` are
+    the lowest and the highest token that there may be, of samples that are written into x later. `unfit` says why `y`,
+    which is then as it was read, holds no labels (fredsim.data.targets); "" if it does.
     """
 
-    x: NDArray[Any]
-    y: NDArray[Any]
+    x: Any  # NDArray or OnDemand
+    y: Any
     integers: str = ""
     divisor: int = 0
+    bounds: tuple[int, int] | None = None
     of_bytes: bool = False
     unfit: str = ""
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def on_demand(self) -> bool:
+        """Whether samples are read when they are needed (fredsim.data.on_demand)."""
+        return isinstance(self.x, OnDemand)
+
+    def rows(self, which: slice | NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return samples and targets of some rows. Raises DataError for what can no longer be read."""
+        if not isinstance(self.x, OnDemand):
+            return self.x[which], self.y[which]
+        x, y = self.x.rows_with_targets(which)
+        return x, y if isinstance(self.y, OnDemand) else self.y[which]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +94,9 @@ class Dataset:
     `shape` is that of one sample, such as (1, 28, 28), of which a row of `x` is the C order; () if only rows are known.
     `classes` is 0 if samples have targets instead of labels; of sequences it is the number of tokens. `unused` are the
     labels below it that no sample has. A label `ignored` does not count. `labels` are those that occur in any part,
-    also in rows that are not used, ascending; None if they are not known.
+    also in rows that are not used, ascending; None if they are not known. `augment` changes the training samples before
+    a gradient is computed from them. `fingerprint` tells samples that are read on demand from others. `files` are those
+    that a user's class reads, each with its SHA-256.
     """
 
     train: Split
@@ -83,6 +106,23 @@ class Dataset:
     shape: tuple[int, ...] = ()
     unused: tuple[int, ...] = ()
     ignored: int | None = None
+    augment: Augmentation | None = None
+    fingerprint: str = ""
+    files: tuple[tuple[str, str], ...] = ()
+
+    #: Whether its samples are written anew, in place, while an engine has it: nothing may be kept of them.
+    rewritten: ClassVar[bool] = False
+
+    def with_files(self, files: Mapping[str, str]) -> Self:
+        """Return the same data set, of these files, given with their SHA-256."""
+        return replace(self, files=tuple(files.items()))
+
+    @property
+    def staged(self) -> bool:
+        """Whether what a gradient is computed from is not simply rows of `train`."""
+        on_demand: bool = self.train.on_demand
+        return self.augment is not None or on_demand
+
     labels: NDArray[np.int64] | None = None
 
     @property
@@ -93,7 +133,8 @@ class Dataset:
     @property
     def target(self) -> tuple[int, ...]:
         """The shape of what one sample's output is compared with; () for one label or number."""
-        return self.train.y.shape[1:]
+        shape: tuple[int, ...] = self.train.y.shape[1:]
+        return shape
 
     @property
     def outputs(self) -> int:
@@ -116,7 +157,9 @@ class Dataset:
 
     @functools.cached_property
     def digest(self) -> str:
-        """The SHA-256 of all samples and labels, as they are used."""
+        """The SHA-256 of all samples and labels, as they are used; of those read on demand, of their files."""
+        if self.fingerprint:
+            return self.fingerprint
         found = hashlib.sha256()
         for part in (self.train, self.validation, self.test):
             found.update(np.ascontiguousarray(part.x).data)
@@ -183,29 +226,62 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
     groups = max(len(mean), len(std))
 
     def of(split: Split) -> Split:
-        with np.errstate(all="ignore"):
-            x = (split.x.reshape(len(split), groups, data.inputs // groups) - minus) / by
-        if not np.isfinite(x).all():
-            raise ConfigError(f"data.normalize.std is {list(std)}; a value is not finite in float32 then, raise it")
-        return replace(split, x=x.reshape(split.x.shape))
+        def changed(given: NDArray[Any]) -> NDArray[Any]:
+            with np.errstate(all="ignore"):
+                x = (given.reshape(len(given), groups, data.inputs // groups) - minus) / by
+            if not np.isfinite(x).all():
+                raise ConfigError(f"data.normalize.std is {list(std)}; a value is not finite in float32 then, raise it")
+            return x.reshape(given.shape)
 
-    return replace(data, train=of(data.train), validation=of(data.validation), test=of(data.test))
+        return replace(split, x=_changed(split.x, changed))
+
+    return _of_parts(data, of, f"normalize {mean} {std}")
+
+
+@functools.lru_cache(maxsize=4)
+def unscaled(data: Dataset) -> Dataset:
+    """Return a data set whose samples are the bytes that were divided, or others as they are, in float32."""
+
+    def of(split: Split) -> Split:
+        if not split.divisor:
+            return split
+        by = np.float32(split.divisor)
+        return replace(split, x=_changed(split.x, lambda x: np.rint(x * by)), divisor=0)
+
+    return _of_parts(data, of, "unscaled")
+
+
+def _changed(x: Any, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Any:
+    """Return samples after a change, of each row alone; those that are read on demand are changed then."""
+    return x.changed(change) if isinstance(x, OnDemand) else change(x)
+
+
+def _of_parts(data: Dataset, of: Callable[[Split], Split], what: str) -> Dataset:
+    found = f"{data.fingerprint} {what}" if data.fingerprint else ""
+    fingerprint = hashlib.sha256(found.encode()).hexdigest() if found else ""
+    train, validation, test = (of(split) for split in (data.train, data.validation, data.test))
+    return replace(data, train=train, validation=validation, test=test, fingerprint=fingerprint)
 
 
 def check_dataset(name: str) -> None:
     """Raise ConfigError if there is no data set of this name."""
     kind = name.partition(":")[0]
-    if kind not in DATASETS or (kind in {"npz", "text", "torchvision"}) != (":" in name) or name.endswith(":"):
+    if kind in {"python", "torch"}:  # fredsim.data.own looks it up
+        return
+    if kind not in DATASETS or (kind in {"npy", "npz", "text", "torchvision"}) != (":" in name) or name.endswith(":"):
         near = "" if kind in DATASETS else nearest(kind, [*DATASETS, *DRAWN])
         raise ConfigError(
-            f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:PATH, torchvision:CLASS, "
-            f"text:PATH, {', '.join(DRAWN)}, mishchenko)"
+            f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:PATH, npy:FOLDER, "
+            f"torchvision:CLASS, text:PATH, {', '.join(DRAWN)}, mishchenko, or your own as "
+            "python:package.module:Class or torch:package.module:Dataset)"
         )
 
 
 def file_digest(name: str) -> str | None:
-    """Return the SHA-256 of the file of npz:PATH or text:PATH; None for another name, or if it cannot be read."""
+    """Return the SHA-256 of the file of npz:FILE or text:FILE, or of the files of npy:FOLDER, if it can be read."""
     kind, _, path = name.partition(":")
+    if kind == "npy":
+        return digest_of_folder(path)
     return content_digest(path) if kind in {"npz", "text"} else None
 
 
@@ -221,6 +297,23 @@ def _load(
 ) -> Dataset:
     part, test, shape = _read(kind, path, digest, root, block)  # rows are views: other numbers of them share memory
     total = len(part)
+    train, validation = divided(kind, total, train, validation)
+    tail = slice(total - validation, total)
+    first, last = replace(part, x=part.x[:train], y=part.y[:train]), replace(part, x=part.x[tail], y=part.y[tail])
+    labels = np.union1d(part.y, test.y) if part.y.dtype.kind == test.y.dtype.kind == "i" else None
+    if labels is None or part.unfit or test.unfit:
+        return Dataset(first, last, test, 0, shape, labels=labels)
+    if part.y.ndim == 2:
+        ignored = IGNORED if labels[0] == IGNORED else None
+        most = int(max(labels[-1], part.x.max(), test.x.max(initial=0)))
+        return Dataset(first, last, test, most + 1, shape, (), ignored, labels=labels)
+    classes = int(labels[-1]) + 1
+    unused = tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
+    return Dataset(first, last, test, classes, shape, unused, labels=labels)
+
+
+def divided(kind: str, total: int, train: int | None, validation: int | None) -> tuple[int, int]:
+    """Return how many of a training part's rows are for training and validation. Raises ConfigError for too many."""
     default_train, default_validation = DEFAULT_ROWS.get(kind, (total - total // 6, total // 6))
     train = default_train if train is None else train
     validation = default_validation if validation is None else validation
@@ -229,19 +322,7 @@ def _load(
             f"data.train {train} and data.validation {validation} overlap: the training part has {total} rows; "
             "lower one of them"
         )
-    tail = slice(total - validation, total)
-    first, last = replace(part, x=part.x[:train], y=part.y[:train]), replace(part, x=part.x[tail], y=part.y[tail])
-    labels = np.union1d(part.y, test.y) if part.y.dtype.kind == test.y.dtype.kind == "i" else None
-    if labels is None or part.unfit or test.unfit:
-        return Dataset(first, last, test, 0, shape, labels=labels)
-    if part.y.ndim == 2:
-        ignored = IGNORED if labels[0] == IGNORED else None
-        return Dataset(
-            first, last, test, int(max(labels[-1], part.x.max(), test.x.max(initial=0))) + 1, shape, (), ignored, labels
-        )
-    classes = int(labels[-1]) + 1
-    unused = tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
-    return Dataset(first, last, test, classes, shape, unused, labels=labels)
+    return train, validation
 
 
 DIGITS = Path(__file__).with_name("digits.gz")
@@ -294,14 +375,23 @@ def _npz(root: Path, path: str) -> Parts:
     If both are integers, and each sample has as many labels as values, both are tokens, and are kept as they are.
     """
     del root
-    arrays = read_npz(path)
+    return _of_arrays(path, read_npz(path))
+
+
+def _npy(root: Path, path: str) -> Parts:
+    """Return the arrays in a folder of NPY files, as those of an NPZ file; see fredsim.data.folders for large ones."""
+    del root
+    return _of_arrays(path, read_arrays_of(open_arrays(path)))
+
+
+def _of_arrays(path: str, arrays: dict[str, NDArray[Any]]) -> Parts:
     splits = []
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
         if x.ndim < 2 or y.ndim < 1 or len(x) != len(y) or 0 in x.shape[1:] or 0 in y.shape[1:]:
             raise DataError(_misshapen(path, part, x, y))
         if y.dtype.kind not in "biuf":
-            raise DataError(_no_integers(path, f"y_{part}", y, 0))
+            raise DataError(why_no_labels(path, f"y_{part}", y, 0))
         splits.append(_split_of_arrays(path, part, x, y))
     train, test = splits
     shape = arrays["x_train"].shape[1:]
@@ -327,7 +417,7 @@ def _misshapen(path: str, part: str, x: NDArray[Any], y: NDArray[Any]) -> str:
     return f"{path}: x_{part} has shape {x.shape} and y_{part} {y.shape}; {expected}"
 
 
-def _no_integers(path: str, name: str, values: NDArray[Any], least: int) -> str:
+def why_no_labels(path: str, name: str, values: NDArray[Any], least: int = 0) -> str:
     """Return why values are no integers from `least` to the greatest that a class may have; "" if they are."""
     if values.dtype.kind in "iu" and (not values.size or least <= values.min() <= values.max() < MOST_CLASSES):
         return ""
@@ -339,11 +429,11 @@ def _no_integers(path: str, name: str, values: NDArray[Any], least: int) -> str:
 def _split_of_arrays(path: str, part: str, x: NDArray[Any], y: NDArray[Any]) -> Split:
     """Return samples with their labels, tokens with theirs, or samples with other targets; see Split.unfit."""
     if y.ndim == 1:
-        unfit = _no_integers(path, f"y_{part}", y, 0)
+        unfit = why_no_labels(path, f"y_{part}", y, 0)
     elif x.ndim > 2 or y.shape != x.shape:
         unfit = _misshapen(path, part, x, y)
     else:
-        unfit = _no_integers(path, f"y_{part}", y, IGNORED) or _no_integers(path, f"x_{part}", x, 0)
+        unfit = why_no_labels(path, f"y_{part}", y, IGNORED) or why_no_labels(path, f"x_{part}", x, 0)
         if not unfit:
             return Split(x.astype(np.int32), y.astype(np.int32), of_bytes=x.dtype == np.uint8)
     found = _split_of_numbers(path, part, x)
@@ -384,6 +474,7 @@ def _mishchenko(root: Path, path: str) -> Parts:
 DATASETS: dict[str, Callable[..., Parts]] = {
     "digits": _digits,
     "mnist": _mnist,
+    "npy": _npy,
     "npz": _npz,
     "text": _text,
     "torchvision": _torchvision,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fredsim.data.datasets import Dataset, Split
+from fredsim.data.on_demand import OnDemand
 
 __all__ = ["about_channels", "about_labels", "about_samples"]
 
@@ -20,6 +21,8 @@ def about_labels(name: str, data: Dataset) -> Iterator[str]:
         outputs = f"{len(data.unused):,} of the {data.classes:,} outputs"
         which = f"no row has the label {_listed(data.unused)}, so {outputs} belong to no class"
         yield f"{name}: {which}; number the labels 0, 1, 2, …, without gaps"
+    if isinstance(data.train.y, OnDemand):  # it would take a pass over the data
+        return
     if data.classes and len(found := np.unique(data.train.y)) == 1:
         what = f"the {len(data.train):,} training rows have one label, {found[0]}, so there is nothing to learn"
         yield f"{name}: {what}; take rows of several classes (data.train), in random order"

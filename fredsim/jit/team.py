@@ -3,6 +3,10 @@
 A kernel of a team takes (rank, size, barrier, arguments) and divides its work by rank. The calling thread has rank 0.
 The other threads spin for a moment after a call, then sleep. The barrier takes well under a microsecond; OpenMP's takes
 more, and a work queue takes a hundred microseconds. Which rank does what never changes a bit.
+
+If other programs use the processors, a thread that has lost its own keeps the rest of the team waiting at every
+barrier, for milliseconds. So of calls that come again and again, some are tried on the calling thread alone, and
+whichever way took less time is taken (Pace).
 """
 
 from __future__ import annotations
@@ -27,6 +31,9 @@ __all__ = ["Team", "address", "addresses", "barrier_wait", "fetch_add", "share"]
 
 SPINS = 2000  # after this many spins at the barrier, yield, so that a late thread can get the processor
 MIN_WORK = 20_000  # with fewer multiply-adds, waking the other threads costs more than it saves
+FIRST_TRIAL, LAST_TRIAL = 16, 1024  # calls between two trials of Pace, which become rarer while nothing changes
+TRIAL = 2  # calls of a trial
+BETTER = 0.9  # what the other way must take of a call's time to be taken
 IDLE_PAUSES = 30_000  # pauses before a thread sleeps: two milliseconds, enough for a few updates by a server in NumPy
 
 
@@ -48,6 +55,39 @@ def share(rank, size, count):
     """Return the begin and the end of a thread's share of `count` floats, whole vectors of 16 except at the end."""
     end = count if rank == size - 1 else count // 16 * (rank + 1) // size * 16
     return count // 16 * rank // size * 16, end
+
+
+class Pace:
+    """Whether calls of one kind are split over the threads: the way that took less time when both were last tried."""
+
+    def __init__(self) -> None:
+        self.split = True
+        self._seconds = 0.0  # that a call takes this way: a moving average
+        self._left = self._period = FIRST_TRIAL  # calls until, and between, trials of the other way
+        self._trial = 0  # calls left of the trial under way
+
+    def next(self) -> bool:
+        """Return whether to split the next call."""
+        return self.split != (self._trial > 0)
+
+    def note(self, seconds: float) -> None:
+        """Note how long that call took."""
+        if self._trial:
+            self._trial -= 1
+            if self._trial == 0:  # the calls before wake threads, and fill caches
+                self._decide(seconds)
+            return
+        self._seconds = self._seconds + (seconds - self._seconds) / 8 if self._seconds else seconds
+        self._left -= 1
+        if self._left == 0:
+            self._trial = TRIAL
+
+    def _decide(self, seconds: float) -> None:
+        if seconds < BETTER * self._seconds:
+            self.split, self._seconds, self._period = not self.split, seconds, FIRST_TRIAL
+        else:
+            self._period = min(2 * self._period, LAST_TRIAL)
+        self._left = self._period
 
 
 @intrinsic
@@ -167,6 +207,7 @@ class Team:
         self._board = np.zeros(RANKS + STRIDE * threads, np.int64)
         self._addresses = address(self._barrier), address(self._board)
         self.seconds = 0.0  # the seconds spent in kernels so far
+        self._paces: dict[tuple[int, int], Pace] = {}
         self._begin, self._join, self._serve = begin.call, join.call, serve.call
         self._arguments: Structure | None = None  # those of the call under way, which must live until it is done
         self._starts = [threading.Semaphore(0) for _ in range(threads - 1)]
@@ -178,14 +219,26 @@ class Team:
         for thread in self._threads:
             thread.start()
 
-    def run(self, kernel: Compiled, arguments: Structure, work: int = MIN_WORK) -> None:
+    def run(self, kernel: Compiled, arguments: Structure, work: int | None = None) -> None:
         """Run a kernel (fredsim.jit.kernel) with packed arguments on all threads; return when all are done.
 
-        `work` is about how many multiply-adds it does. With fewer than MIN_WORK, only the calling thread runs it.
+        `work` is about how many multiply-adds it does. With fewer than MIN_WORK, only the calling thread runs it. Calls
+        of a kernel with equal work run on that thread alone, too, while this takes less time; None: never.
         """
-        if work < MIN_WORK or self.size == 1:
+        if self.size == 1 or (work is not None and work < MIN_WORK):
             self.run_alone(kernel, arguments)
             return
+        if work is None:
+            self._run_together(kernel, arguments)
+            return
+        key = kernel.address, work
+        if (pace := self._paces.get(key)) is None:
+            pace = self._paces[key] = Pace()
+        before = self.seconds
+        (self._run_together if pace.next() else self.run_alone)(kernel, arguments)
+        pace.note(self.seconds - before)
+
+    def _run_together(self, kernel: Compiled, arguments: Structure) -> None:
         began = time.perf_counter()
         self._arguments = arguments
         if self._begin(self.size, *self._addresses, kernel.address, addressof(arguments)):

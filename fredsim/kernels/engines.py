@@ -20,7 +20,7 @@ def make_engine(graph: Graph, dataset: Dataset, mu: int, threads: int | None) ->
     """Return the engine of a network for minibatches of µ samples."""
     if isinstance(dataset, Quadratic):
         return NumbaQuadratic(dataset, threads)
-    if mlp := as_mlp(graph):
+    if (mlp := as_mlp(graph)) and not dataset.rewritten:
         return NumbaEngine(mlp, dataset, mu, threads)
     return NumbaGraphEngine(graph, dataset, mu, threads)
 

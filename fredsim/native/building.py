@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,11 @@ import torch
 
 from fredsim.errors import ConfigError
 from fredsim.native.randomness import random_states, seeded
+from fredsim.networks.given import Weights, frozen_names
 from fredsim.system.files import content_digest
 from fredsim.system.opened_files import files_opened
 
-__all__ = ["Built", "build", "same"]
+__all__ = ["Built", "build", "freeze", "load_weights", "same"]
 
 Refused = Callable[[str], ConfigError]
 
@@ -110,8 +111,6 @@ def _check_tensors(module: Any, refused: Refused) -> None:
             raise refused(f"has a parameter {key!r}; its name must be of ASCII letters")
         if value.dtype != torch.float32:
             raise refused(f"has a parameter {key!r} of {value.dtype}; parameters must be torch.float32")
-        if not value.requires_grad:
-            raise refused(f"has a frozen parameter {key!r}; make it a buffer, or let it be trained")
     if next(module.parameters(), None) is None:
         raise refused("has no parameters; there is nothing to train")
     end, owner = 0, ""
@@ -153,3 +152,28 @@ def same(one: Any, other: Any) -> bool:
 
 def _is_constant(value: Any) -> bool:
     return bool((value == value.flatten()[:1]).all())
+
+
+def load_weights(module: Any, weights: Weights) -> None:
+    """Load tensors of a file into a module: all of its parameters, and buffers. Raises ConfigError: see Weights.put."""
+    arrays = {key: value.detach().cpu().numpy().copy() for key, value in module.state_dict().items()}
+    weights.put({key: arrays[key] for key, _ in module.named_parameters()}, arrays)
+    module.load_state_dict(
+        {key: torch.from_numpy(array) for key, array in arrays.items() if key in weights.tensors}, strict=False
+    )
+
+
+def freeze(module: Any, trainable: str | Sequence[str] | None, refused: Refused) -> tuple[str, ...]:
+    """Let only some parameters of a module require gradients; return the names of the others.
+
+    `trainable` has patterns of their names; None: it is as the module says. Raises ConfigError if none is trained.
+    """
+    named = dict(module.named_parameters())
+    if trainable is not None:
+        frozen = frozen_names(named, trainable)
+        for key, value in named.items():
+            value.requires_grad_(key not in frozen)
+    found = tuple(key for key, value in named.items() if not value.requires_grad)
+    if len(found) == len(named):
+        raise refused("has no parameter that requires gradients; there is nothing to train")
+    return found

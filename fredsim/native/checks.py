@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,6 @@ FORWARD_ONLY = (
     "fredsim takes gradients by torch.func.grad, which calls no such hook; change the gradient in forward, by a "
     "torch.autograd.Function with setup_context, or by register_hook on a result"
 )
-#: How far two ways to compute a gradient may be apart, relative to its largest element: far more than rounding is.
-TOLERANCE = 1e-3
 
 
 def check_hooks(module: Any, refused: Refused) -> None:
@@ -41,9 +39,12 @@ def check_hooks(module: Any, refused: Refused) -> None:
         raise refused(f"is used with a backward hook on all modules; {FORWARD_ONLY}")
 
 
-def check_gradient(module: Any, loss: Callable[[], Any], found: Array, refused: Refused) -> None:
-    """Raise ConfigError if the gradient (P,) of a loss is another by `backward()`, as with hooks in other places."""
-    kept = [(value, value.grad) for value in module.parameters()]
+def check_gradient(module: Any, loss: Callable[[], Any], found: Array, refused: Refused, tolerance: float) -> None:
+    """Raise ConfigError if the gradient (P,) of a loss is another by `backward()`, as with hooks in other places.
+
+    `tolerance`: how far the two may be apart, relative to the largest element.
+    """
+    kept = [(value, value.grad) for value in module.parameters() if value.requires_grad]
     try:
         for value, _ in kept:
             value.grad = None
@@ -54,7 +55,7 @@ def check_gradient(module: Any, loss: Callable[[], Any], found: Array, refused: 
         for value, gradient in kept:
             value.grad = gradient
     finite = np.abs(expected[np.isfinite(expected)])
-    if not np.allclose(found, expected, TOLERANCE, TOLERANCE * finite.max(initial=0), equal_nan=True):
+    if not np.allclose(found, expected, tolerance, tolerance * finite.max(initial=0), equal_nan=True):
         raise refused(f"has another gradient by loss.backward(), through a hook or a graph of its own; {FORWARD_ONLY}")
 
 
@@ -65,12 +66,12 @@ class Unchanged:
         self._module = module
         self._before: Mapping[str, Any] = {name: value.clone() for name, value in module.named_buffers()}
 
-    def changed(self) -> str:
-        """Return the name of a buffer that has changed, been added or gone since; "" if none has."""
+    def changed(self, may: Container[str] = ()) -> str:
+        """Return the name of a buffer, not in `may`, that has changed, been added or gone since; "" if none has."""
         now = dict(self._module.named_buffers())
         names = [*now, *(name for name in self._before if name not in now)]
         kept = {name for name in names if name in now and name in self._before and same(now[name], self._before[name])}
-        return next((name for name in names if name not in kept), "")
+        return next((name for name in names if name not in kept and name not in may), "")
 
 
 class Casts(TorchFunctionMode):

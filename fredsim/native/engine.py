@@ -11,7 +11,7 @@ import re
 import textwrap
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -28,10 +28,12 @@ from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks
 from fredsim.native.losses import check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
-from fredsim.native.randomness import random_states
+from fredsim.native.randomness import keyed, random_states, seeded
 from fredsim.native.settings import deterministic
+from fredsim.native.statistics import Statistics, forget, norms_alone
 from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
+from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.system.processors import default_threads
@@ -45,6 +47,8 @@ Tensors = dict[str, torch.Tensor]
 MAX_MINIBATCHES = 8
 #: The most samples of these minibatches on a CPU.
 MAX_SAMPLES = 64
+#: The draws with which a module is tried out.
+FIRST = Draws(0, 0, 0)
 #: The number of samples of an evaluation that are computed at once.
 EVALUATION_BATCH = 500
 
@@ -90,8 +94,44 @@ class TorchEngine(Evaluation):
         self._grads = np.empty((0, model.layout.size), np.float32)
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
+        self._draws = False  # whether the module draws random numbers in training
+        self._running: Tensors = {}  # running statistics, while something is computed with them
+        self.statistics = self._tracked()
+        # Whether gradients are computed with the module's own parameters: torch.func changes no statistics.
+        self._in_place = self.statistics is not None
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         self._try_out()
+
+    def _tracked(self) -> Statistics | None:
+        """Return the clients' running statistics, if the model says what the server does with them."""
+        model = self._model
+        if model.buffers is None:
+            return None
+        if not model.running:
+            raise model.refused(f"keeps no running statistics, and buffers is {model.buffers}; leave buffers out")
+        if model.buffers == "local":
+            forget(self._module)
+            return None
+        return Statistics([value.cpu().numpy().copy() for value in model.running.values()], model.buffers)
+
+    @contextmanager
+    def _tracking(self, keys: Keys | None, b: int) -> Iterator[None]:
+        """Let gradient b be computed with its client's running statistics in a `with` block; keep what these become."""
+        if self.statistics is None:
+            yield
+            return
+        client = int(keys.clients[b]) if keys is not None and keys.counted else None
+        self._set_running(self.statistics.served() if client is None else self.statistics.of(client))
+        try:
+            yield
+            if client is not None:
+                self.statistics.computed(client, [value.cpu().numpy() for value in self._running.values()])
+        finally:
+            self._running = {}
+
+    def _set_running(self, arrays: Sequence[NDArray[Any]]) -> None:
+        given = zip(self._model.running, arrays, strict=True)
+        self._running = {name: torch.from_numpy(array.copy()).to(self._device) for name, array in given}
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int = 0) -> int:
         """Choose how many minibatches are computed at once, for the whole run, and return that number.
@@ -116,7 +156,9 @@ class TorchEngine(Evaluation):
         files = {"model_files": self._model.files} if self._model.files else {}
         return {"numerics": self.numerics, "vmap": alone or f"{self._width} clients at once", **files}
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Compute as many minibatches at once as `fix_window` chose; the last call repeats its last minibatch."""
         if len(rows) > len(self._grads):
             self._grads = aligned(len(rows), self._model.layout.size)
@@ -125,10 +167,30 @@ class TorchEngine(Evaluation):
             for begin in range(0, len(rows), self._width):
                 end = min(begin + self._width, len(rows))
                 chosen = np.minimum(np.arange(begin, begin + self._width), end - 1)
-                found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
+                with self._drawing(keys and keys.one(begin)), self._tracking(keys, begin):
+                    found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
                 self._grads[begin:end] = found[: end - begin]
                 losses[begin:end] = its_losses[: end - begin]
         return self._grads[: len(rows)], losses
+
+    @contextmanager
+    def _drawing(self, draws: Draws | None) -> Iterator[None]:
+        """Let a module that draws draw the numbers of one gradient in a `with` block; None: none."""
+        if not self._draws:
+            yield
+        elif draws is not None:
+            with keyed(draws, self._device.type):
+                yield
+        else:
+            norms_alone(self._module)
+            try:
+                yield
+            finally:
+                self._module.train()
+
+    def samples_changed(self) -> None:
+        """Take the training samples from the data set again."""
+        self._x, self._y = self._samples(self._dataset.train)
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.float64]]:
         """Evaluate in the module's evaluation mode."""
@@ -157,18 +219,26 @@ class TorchEngine(Evaluation):
         while batches is None or batches:
             with self._computing(SimulationError), torch.no_grad():
                 self._module.eval()
+                if self.statistics is not None:
+                    self._set_running(self.statistics.served())
                 try:
                     batches = self._evaluation_batches(tensors, x) if batches is None else batches
                     some = batches.pop(0)
                     output = self._logits(tensors, x[some])
                 finally:
                     self._module.train()
+                    self._running = {}
             yield some, output, y[some]
-        if changed := self._buffers.changed():
+        if changed := self._buffers.changed(self._may_change):
             raise SimulationError(
                 f"model.name: {self._model.name} has changed its buffer {changed!r} since the run began, which no "
                 "client pushes; keep buffers as they are"
             )
+
+    @property
+    def _may_change(self) -> Container[str]:
+        """The buffers that training may change."""
+        return () if self.statistics is None else self._model.running
 
     def _evaluation_batches(self, tensors: Tensors, x: torch.Tensor) -> list[slice]:
         """Return which samples are evaluated at once; a last one is added to those before it if it cannot be alone.
@@ -194,8 +264,16 @@ class TorchEngine(Evaluation):
 
     def _logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
         # With its tie_weights, PyTorch would not put back the parameters of a module that is used under two names.
-        placed = {place: tensors[name] for place, name in self._places.items()}
-        return functional_call(self._module, placed, (x,), tie_weights=False)
+        placed = {place: tensors[name] for place, name in self._places.items() if name in tensors}
+        return self._called(lambda: functional_call(self._module, placed | self._running, (x,), tie_weights=False))
+
+    def _called(self, call: Callable[[], Any]) -> Any:
+        """Return what the module returns, computed in the model's precision; logits of that are float32, too."""
+        if self._model.precision == "float32":
+            return call()
+        with torch.autocast(self._device.type, torch.bfloat16, cache_enabled=False):
+            found = call()
+        return found.float() if isinstance(found, torch.Tensor) and found.dtype == torch.bfloat16 else found
 
     @staticmethod
     def _wrong(answers: Loss, outputs: Array, y: NDArray[Any]) -> NDArray[Any] | None:
@@ -227,9 +305,39 @@ class TorchEngine(Evaluation):
         """Return the mean gradients (B, P) and the losses (B, µ) of minibatches, computed at once."""
         samples = torch.from_numpy(rows if len(held) > 1 else rows[0]).to(self._device)
         gradient = vmap(self._gradient) if len(held) > 1 else self._gradient
+        if self._in_place:
+            gradient = self._gradient_in_place
         found, losses = gradient(self._tensors(held), self._x[samples], self._y[samples])
         flat = torch.cat([part.reshape(len(held), -1) for part in found.values()], dim=1)
         return flat.cpu().numpy(), losses.reshape(len(held), -1).cpu().numpy()
+
+    def _gradient_in_place(self, tensors: Tensors, x: torch.Tensor, y: torch.Tensor) -> tuple[Tensors, torch.Tensor]:
+        """Return the gradient and the losses of a minibatch, computed with the module's own parameters by autograd.
+
+        What is computed again on the way back, by torch.utils.checkpoint, has these parameters, too.
+        """
+        named = {name: value for name, value in self._module.named_parameters() if name in tensors}
+        with torch.no_grad():
+            for name, value in named.items():
+                value.copy_(tensors[name])
+        running = self._running
+        losses = self._losses_of(
+            self._called(lambda: functional_call(self._module, running, (x,), tie_weights=False)), y
+        )
+        found = torch.autograd.grad(losses.mean(), list(named.values()), allow_unused=True, materialize_grads=True)
+        return dict(zip(named, found, strict=True)), losses.detach()
+
+    def _try_gradient(self, rows: NDArray[np.int64]) -> Array:
+        """Return a gradient at the initial parameters; note if torch.func cannot compute it, but autograd can."""
+        with self._drawing(FIRST), self._tracking(None, 0):
+            try:
+                return self._compute([self._model.initial_params], rows)[0]
+            except RuntimeError as error:
+                if "saved tensor hooks" not in str(error):  # as torch.utils.checkpoint has
+                    raise
+                self._in_place = True
+        with self._drawing(FIRST):
+            return self._compute([self._model.initial_params], rows)[0]
 
     @contextmanager
     def _computing(self, kind: type[FredsimError]) -> Iterator[None]:
@@ -251,18 +359,31 @@ class TorchEngine(Evaluation):
         with self._computing(ConfigError), torch.no_grad():
             for training in (False, True):
                 module.train(training)
-                self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
+                with seeded(0, self._device.type):
+                    self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
         with self._computing(ConfigError):
             output = module(self._x[: self._mu])
             check_own(self._its_loss, self._losses_of(output, self._y[: self._mu]), output)
         with self._computing(ConfigError):
             check_hooks(module, model.refused)
-            params = model.initial_params
-            found = self._compute([params], rows)[0]
-            if found.tobytes() != self._compute([params], rows)[0].tobytes():
-                raise model.refused("gives two gradients for one minibatch; it must compute the same every time")
-            x, y = self._x[: self._mu], self._y[: self._mu]
-            check_gradient(module, lambda: self._losses_of(module(x), y).mean(), found[0], model.refused)
+            found = self._try_gradient(rows)
+            if found.tobytes() != self._try_gradient(rows).tobytes():
+                raise model.refused(
+                    "gives two gradients for one minibatch; it must compute the same every time, but for what it draws "
+                    "from the generators of torch, np.random and random"
+                )
+            with self._drawing(FIRST):
+                check_gradient(module, self._whole_loss, found[0], model.refused, self._tolerance)
+
+    def _whole_loss(self) -> torch.Tensor:
+        """Return the mean loss of the first minibatch at the module's own parameters."""
+        x, y = self._x[: self._mu], self._y[: self._mu]
+        return self._losses_of(self._called(lambda: self._module(x)), y).mean()
+
+    @property
+    def _tolerance(self) -> float:
+        """How far two ways to compute a gradient may be apart, relative to its largest element: beyond rounding."""
+        return 1e-3 if self._model.precision == "float32" else 0.1
 
     def _try_forward(self, x: torch.Tensor, mode: str) -> None:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""
@@ -270,22 +391,22 @@ class TorchEngine(Evaluation):
         random, casts = random_states(self._device.type), Casts(x)
         try:
             with casts:
-                logits = module(x)
+                logits = self._called(lambda: module(x))
         finally:
             self._check_casts(casts)  # this says more than an error that follows from it
         if expected := outputs_problem(self._its_loss, logits, self._y[: self._mu], self._dataset.classes):
             is_tensor = isinstance(logits, torch.Tensor)
             found = f"{logits.dtype} {tuple(logits.shape)}" if is_tensor else type(logits).__name__
             raise model.refused(f"maps samples of shape {tuple(x.shape)} to {found}; it must give {expected}")
-        if changed := self._buffers.changed():
+        if changed := self._buffers.changed(self._may_change):
             raise model.refused(
-                f"changes its buffer {changed!r} in {mode}, which no client pushes; use GroupNorm for BatchNorm, or "
-                "give that track_running_stats=False"
+                f"changes its buffer {changed!r} in {mode}, which no client pushes; for BatchNorm give model.buffers: "
+                "local, averaged or last, or track_running_stats=False, or use GroupNorm"
             )
         if random != random_states(self._device.type):
-            names = [repr(name) for name, part in module.named_modules() if "Dropout" in type(part).__name__]
-            which = f" (dropout in {', '.join(names)})" if names else ""
-            raise model.refused(f"draws random numbers in {mode}{which}; leave dropout out, or set its p to 0")
+            if mode == "evaluation":
+                raise model.refused("draws random numbers in evaluation; let it draw in training alone")
+            self._draws = True
 
     def _check_casts(self, casts: Casts) -> None:
         """Raise ConfigError if tokens are 0 because fredsim has divided them."""
@@ -297,6 +418,12 @@ class TorchEngine(Evaluation):
 
     def _why_no_vmap(self) -> str:
         """Try vmap with two orders of the clients; return why it cannot be used, or an empty text."""
+        if self._draws:
+            return "it draws random numbers"
+        if self.statistics is not None:
+            return "each client has running statistics of its own"
+        if self._in_place:
+            return "it computes parts again on the way back"
         width, start = self._width, self._model.initial_params
         held = [start * np.float32(1 + i / 64) for i in range(width)]
         rows = np.arange(width * self._mu).reshape(width, -1) % len(self._dataset.train)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError, how_to_install
 from fredsim.native.own_loss import AnyLoss
+from fredsim.networks.given import read_weights
 from fredsim.networks.layout import Layout
 from fredsim.networks.network import MeasuredBy, Network
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import import_named
 
-__all__ = ["TorchModel", "data_arguments", "find_factory"]
+__all__ = ["TorchModel", "TorchOptions", "data_arguments", "find_factory"]
 
 Array = NDArray[np.float32]
 Factory = Callable[..., Any]
@@ -55,6 +56,23 @@ def data_arguments(factory: Factory) -> set[str]:
     return {"classes", "shape"} & inspect.signature(factory).parameters.keys()
 
 
+class TorchOptions(NamedTuple):
+    """What is done with the module that a factory returns.
+
+    Attributes:
+        initial: the path of a file of weights that are loaded into it; None: it stays as it is.
+        trainable: patterns of the names of the parameters that are trained; None: those with requires_grad.
+        precision: the type in which PyTorch computes; others than float32 by torch.autocast.
+        buffers: what is evaluated with in place of running statistics that no client pushes; None: these are refused.
+
+    """
+
+    initial: str | None = None
+    trainable: str | Sequence[str] | None = None
+    precision: Literal["float32", "bfloat16"] = "float32"
+    buffers: Literal["local", "averaged", "last"] | None = None
+
+
 class TorchModel(Network):
     """A module that maps a minibatch of samples, float32 (n, *shape), to outputs (n, …) of `classes` numbers.
 
@@ -71,6 +89,7 @@ class TorchModel(Network):
         classes: int,
         seed: int,
         loss: AnyLoss | None = None,
+        options: TorchOptions = TorchOptions(),  # noqa: B008  it never changes
     ) -> None:
         """Build the module; the run starts from the module's own initialization under `torch.manual_seed(seed)`.
 
@@ -80,7 +99,8 @@ class TorchModel(Network):
         factory = find_factory(name)
         import torch
 
-        from fredsim.native.building import build
+        from fredsim.native.building import build, freeze, load_weights
+        from fredsim.native.statistics import running_names
 
         self.name, self.shape, self.classes, self.loss = name, shape, classes, loss
         if device == "cuda" and not torch.cuda.is_available():
@@ -90,18 +110,35 @@ class TorchModel(Network):
         arguments = {key: known[key] for key in data_arguments(factory)} | dict(hyper)
         module, built = build(factory, arguments, device, seed, self.refused)
         self._built, self._files = built, built.files
-        parts = [value.detach().cpu().reshape(-1) for value in module.parameters()]
-        self.initial_params: Array = torch.cat(parts).numpy()
+        if options.initial is not None:
+            weights = read_weights(options.initial)
+            load_weights(module, weights)
+            self._files = self._files | dict(weights.files)
+        self.frozen = freeze(module, options.trainable, self.refused)
+        self.precision, self.buffers = options.precision, options.buffers
+        #: The running statistics with which clients begin, by the names of the buffers.
+        self.running = {key: value.clone() for key, value in module.named_buffers() if key in running_names(module)}
+        parts = {key: value.detach().cpu().reshape(-1) for key, value in module.named_parameters()}
+        self._values: Array = torch.cat(list(parts.values())).numpy()
+        self.initial_params: Array = torch.cat([part for key, part in parts.items() if key not in self.frozen]).numpy()
         self.module = module.to(self.device)
-        #: Equal for modules of the same factory, arguments and seed, which compute the same.
-        self.identity = (id(factory), repr(sorted(arguments.items())), seed)
+        #: Equal for modules of the same factory, arguments, seed and files, which compute the same.
+        self.identity = (
+            id(factory), repr(sorted(arguments.items())), seed, self.frozen, tuple(sorted(self._files.items()))
+        )  # fmt: skip
         self.why_native = ""
         """Why fredsim does not compute it itself, if it has tried."""
 
     @cached_property
     def layout(self) -> Layout:
-        """The parameters' own names and shapes."""
-        return Layout(tuple((key, tuple(value.shape)) for key, value in self.module.named_parameters()))
+        """The own names and shapes of the parameters that are trained."""
+        named = self.module.named_parameters()
+        return Layout(tuple((key, tuple(value.shape)) for key, value in named if key not in self.frozen))
+
+    @property
+    def values(self) -> Array:
+        """The initial values of all parameters, float32 (P,)."""
+        return self._values
 
     @property
     def graph(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.native.model import TorchModel
-from fredsim.networks.captured import CapturedNetwork, draws_numbers, lacking_rows
+from fredsim.networks.captured import CapturedNetwork, lacking_rows
 from fredsim.networks.graph import Graph
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
@@ -37,13 +38,13 @@ def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -
         found = capture(model.module, x, y.shape[1:], model.refused, loss)
         if len(_known) >= KEPT:
             _known.pop(next(iter(_known)))
-        _known[key] = found.graph, found.remarks
+        _known[key] = replace(found.graph, frozen=model.frozen), found.remarks
     graph, about = _known[key]
     remarks = [f"model.name: {model.name} {text}" for text in (*model.built_remarks, *about)]
     if not chosen:
         what = "is computed by fredsim, with the same bits on every machine (numerics: portable)"
         remarks.append(f"model.name: {model.name} {what}; with numerics: native PyTorch computes it")
-    return CapturedNetwork(graph, model.initial_params, model.files, remarks)
+    return CapturedNetwork(graph, model.values, model.files, remarks)
 
 
 def check_fit(network: CapturedNetwork, dataset: Dataset, loss: Loss, refused: Refusal) -> CapturedNetwork:
@@ -57,6 +58,4 @@ def check_fit(network: CapturedNetwork, dataset: Dataset, loss: Loss, refused: R
         raise refused(f"maps a sample to {found}; it must give {what}, {wanted}")
     if lacks := lacking_rows(graph, *(part.x for part in (dataset.train, dataset.validation, dataset.test))):
         raise refused(lacks)
-    if draws_numbers(graph):
-        raise refused("draws random numbers in training (dropout); leave dropout out, or set its p to 0")
     return network

@@ -11,23 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.networks.given import GivenNetwork
 from fredsim.networks.graph import Graph
-from fredsim.networks.layout import Layout
-from fredsim.networks.network import Network
-from fredsim.numerics.ops.attention import Attention
-from fredsim.numerics.ops.dropout import Dropout
+from fredsim.networks.initial import initial_parameters
 from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.views import Permute, Reshape, Slice
 from fredsim.numerics.streams import Streams
 from fredsim.system.tensor_files import parse_tensors
 
-__all__ = ["GRAPH_FILE", "INITIAL_FILE", "CapturedNetwork", "draws_numbers", "lacking_rows"]
+__all__ = ["GRAPH_FILE", "INITIAL_FILE", "CapturedNetwork", "lacking_rows"]
 
 GRAPH_FILE, INITIAL_FILE = "graph.json", "initial.safetensors"
 
 
-class CapturedNetwork(Network):
-    """A graph, and its initial parameters, float32 (P,).
+class CapturedNetwork(GivenNetwork):
+    """A graph, and the initial values of its tensors, float32 (P,).
 
     `files` has the SHA-256 of the files that the module's factory has read; `remarks` what was perhaps not meant;
     `code`, of a network that was read from a run's folder, the SHA-256 of the modules that it was captured from.
@@ -41,8 +39,8 @@ class CapturedNetwork(Network):
         remarks: Sequence[str] = (),
         code: Mapping[str, str] | None = None,
     ) -> None:
-        self._graph, self._initial = graph, initial
-        self._files, self._remarks, self._code = dict(files or {}), remarks, dict(code or {})
+        super().__init__(graph, initial, files)
+        self._remarks, self._code = remarks, dict(code or {})
 
     @classmethod
     def of_files(
@@ -69,6 +67,11 @@ class CapturedNetwork(Network):
             view[...] = given
         return cls(found, params, files, code=code)
 
+    def drawn(self, streams: Streams, init: str, std: float) -> CapturedNetwork:
+        """Return the network with initial values that fredsim draws: `initial_parameters`."""
+        values = initial_parameters(self._graph, streams, init, std)
+        return CapturedNetwork(self._graph, values, self._files, self._remarks, self._code)
+
     def saved(self) -> dict[str, bytes]:
         """Return the contents of the files that a run's folder keeps of it, by name."""
         from safetensors.numpy import save
@@ -81,42 +84,14 @@ class CapturedNetwork(Network):
         }
 
     @property
-    def layout(self) -> Layout:
-        """The module's parameters, by their names in PyTorch and in their order."""
-        return self._graph.layout
-
-    @property
-    def graph(self) -> Graph:
-        """The graph."""
-        return self._graph
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        """The SHA-256 of the files that the factory has read, by name."""
-        return self._files
-
-    @property
     def code(self) -> Mapping[str, str]:
         """The SHA-256 of the modules that a recorded network was captured from, by name."""
         return self._code
-
-    def initial(self, streams: Streams) -> NDArray[np.float32]:
-        """Return the initial parameters, float32 (P,)."""
-        del streams  # PyTorch has drawn them
-        return self._initial.copy()
 
     def remarks(self, x: NDArray[Any]) -> Iterator[str]:
         """Yield what was perhaps not meant."""
         del x
         yield from self._remarks
-
-
-def draws_numbers(graph: Graph) -> bool:
-    """Return whether a graph draws random numbers in training."""
-    operators = [node.operator for node in graph.nodes]
-    shares = [operator.p for operator in operators if isinstance(operator, Dropout)]
-    shares += [operator.dropout for operator in operators if isinstance(operator, Attention)]
-    return any(share > 0 for share in shares)
 
 
 def lacking_rows(graph: Graph, *samples: NDArray[Any]) -> str:

@@ -45,7 +45,8 @@ class Graph:
     """Nodes in an order in which each takes only values before its own; the last one's is the output.
 
     `sample` and `target` are the shapes of a sample and of what the output is compared with; `layout` names all tensors
-    in the order of the flat vector. Raises ValueError, which names the node, if something does not fit.
+    in the order of the flat vector; those in `frozen` stay as they are. Raises ValueError, which names the node, if
+    something does not fit.
     """
 
     sample: Shape
@@ -53,9 +54,31 @@ class Graph:
     nodes: tuple[Node, ...]
     loss: Loss
     layout: Layout
+    frozen: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.loss.check(self.shapes[-1], self.target)
+        if unknown := [name for name in self.frozen if name not in self.layout.slices]:
+            raise ValueError(f"the tensor {unknown[0]!r}, which is not trained, is not among its tensors")
+        if self.frozen and not self.trained.tensors:
+            raise ValueError("no tensor is trained")
+
+    @cached_property
+    def trained(self) -> Layout:
+        """The tensors that are trained, of which parameters and gradients consist."""
+        if not self.frozen:
+            return self.layout
+        return Layout(tuple((name, shape) for name, shape in self.layout.tensors if name not in self.frozen))
+
+    def part_of(self, values: Array) -> Array:
+        """Return those of the tensors that are trained, a new array, of the values (P,) of all tensors."""
+        return np.concatenate([values[self.layout.slices[name]] for name, _ in self.trained.tensors])
+
+    def fill(self, values: Array, params: Array) -> Array:
+        """Write the tensors that are trained into the values (P,) of all tensors; return these."""
+        for name, place in self.trained.slices.items():
+            values[self.layout.slices[name]] = params[place]
+        return values
 
     @cached_property
     def shapes(self) -> list[Shape]:
@@ -77,18 +100,24 @@ class Graph:
         """How many numbers the values have that are computed from one sample."""
         return sum(map(math.prod, self.shapes[1:]))
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers in training."""
+        return any(node.operator.draws for node in self.nodes)
+
     @cached_property
     def _learns(self) -> list[bool]:
-        """Whether each value depends on a tensor, so that its error is needed."""
+        """Whether each value depends on a tensor that is trained, so that its error is needed."""
         learns = [False]
         for node in self.nodes:
-            learns.append(bool(node.tensors) or any(learns[i] for i in node.inputs))
+            own = any(name not in self.frozen for _, name in node.tensors)
+            learns.append(own or any(learns[i] for i in node.inputs))
         return learns
 
     def _tensors(self, node: Node, views: Mapping[str, Array]) -> dict[str, Array]:
         return {role: views[name] for role, name in node.tensors}
 
-    def forward(self, params: Array, x: Array, draw: Sequence[Draw] | None = None) -> Passed:
+    def forward(self, params: Array, x: Array, draw: Sequence[Draw | None] | None = None) -> Passed:
         """Return the output for samples x (µ, …) at parameters (P,); `draw` has random numbers for each node."""
         views, values, kept = self.layout.split(params), [x], []
         for number, node in enumerate(self.nodes):
@@ -100,7 +129,7 @@ class Graph:
         return Passed(values[-1], kept)
 
     def gradient(
-        self, params: Array, x: Array, y: Array, draw: Sequence[Draw] | None = None
+        self, params: Array, x: Array, y: Array, draw: Sequence[Draw | None] | None = None
     ) -> tuple[Array, NDArray[np.float32]]:
         """Return the minibatch-mean gradient (P,) and the losses (µ,) of samples x (µ, …) with targets y (µ, …).
 

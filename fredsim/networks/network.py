@@ -41,6 +41,14 @@ class Network(ABC):
         """Return the initial parameters, float32 (P,)."""
 
     @property
+    def values(self) -> NDArray[np.float32]:
+        """The initial values of all tensors of the graph, also of those that are not trained, float32 (P,).
+
+        Raises NotImplementedError if all are trained, and `initial` says it.
+        """
+        raise NotImplementedError
+
+    @property
     def numerics(self) -> Numerics:
         """Whether its bits are those of the contract (docs/numerics.md), or those of a library on one machine."""
         return "native" if self.graph is None else "portable"

@@ -107,6 +107,7 @@ class SavedGraph(BaseModel):
     tensors: tuple[tuple[Name, Annotated[tuple[Positive, ...], Field(max_length=16)]], ...]
     nodes: tuple[SavedNode, ...]
     loss: SavedLoss
+    frozen: tuple[Name, ...] = ()
 
 
 def text_of_graph(graph: Graph) -> str:
@@ -124,6 +125,8 @@ def text_of_graph(graph: Graph) -> str:
         ],
         "loss": {"name": NAMES[type(graph.loss)], "fields": _fields(graph.loss)},
     }  # fmt: skip
+    if graph.frozen:
+        document["frozen"] = graph.frozen
     lines = []
     for key, value in document.items():
         if key in {"tensors", "nodes"}:
@@ -158,7 +161,7 @@ def graph_of_text(content: bytes) -> Graph:
     if not any(node.tensors for node in nodes):
         raise ValueError("no node takes a tensor")
     try:
-        graph = Graph(saved.sample, saved.target, nodes, loss, layout)
+        graph = Graph(saved.sample, saved.target, nodes, loss, layout, saved.frozen)
     except (ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError) as error:
         raise ValueError(f"its parts do not fit: {error}") from None
     for number, shape in enumerate(graph.shapes):

@@ -36,6 +36,11 @@ class Stream(IntEnum):
     PARTITION = 9
     DATA = 10
     NOISE = 11
+    AUGMENT = 12
+    DROPOUT = 13
+    MODULE = 14
+    CLIENT_NOISE = 16
+    PARTICIPATION = 17
 
 
 MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
@@ -87,10 +92,10 @@ class Streams:
         return np.choose(lane, block).astype(np.uint32)
 
     def blocks(
-        self, stream: Stream, number: ArrayLike, step: ArrayLike, client: ArrayLike
+        self, stream: Stream, number: ArrayLike, step: ArrayLike, client: ArrayLike, attempt: ArrayLike = 0
     ) -> tuple[Words, Words, Words, Words]:
         """Return the words of elements 4·number … 4·number + 3, the four words of a block, in one call."""
-        return philox4x32((number, step, client, 0), (self.seed, int(stream)))
+        return philox4x32((number, step, client, attempt), (self.seed, int(stream)))
 
     def run_of_words(self, stream: Stream, count: int, step: int = 0, client: int = 0, begin: int = 0) -> Words:
         """Return the words of elements begin … begin + count − 1; `begin` is a multiple of 4; faster than `words`."""

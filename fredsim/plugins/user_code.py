@@ -18,7 +18,7 @@ from fredsim.errors import SimulationError
 __all__ = ["code_changes", "named_modules", "user_code_digests", "version_mismatch_error"]
 
 PARTS = ("server", "dispatcher", "compress", "average", "model", "loss", "evaluation")
-NAME = re.compile(r"(?:torch:)?([^\W\d][\w.]*):[^\W\d]\w*")
+NAME = re.compile(r"(?:torch:|python:)?([^\W\d][\w.]*):[^\W\d]\w*")
 
 #: By module name: the spec of its import, which tells one import from another, and the digest of its file.
 _digests: dict[str, tuple[object, str | None]] = {}
@@ -41,7 +41,10 @@ def user_code_digests(experiment: Mapping[str, Any]) -> dict[str, str]:
 
 def named_modules(experiment: Mapping[str, Any]) -> set[str]:
     """Return the names of the modules that a resolved experiment names, as in `package.module:Class`; not fredsim's."""
-    texts = _strings([experiment.get(part) for part in PARTS])
+    data = experiment.get("data") or {}
+    own = data if str(data.get("name")).startswith(("python:", "torch:")) else data.get("augment")
+    optimizer = (experiment.get("clients") or {}).get("optimizer")
+    texts = _strings([*(experiment.get(part) for part in PARTS), own, optimizer])
     found = {name[1] for text in texts if (name := NAME.fullmatch(text))}
     return {name for name in found if name.partition(".")[0] != "fredsim"}
 

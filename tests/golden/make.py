@@ -15,6 +15,8 @@ from typing import Any
 import fredsim
 
 FILE = Path(__file__).with_name("digests.json")
+#: Some of the embedded digits, enlarged to 28×28 (each pixel nine times, a margin of 2).
+IMAGES = Path(__file__).with_name("images.npz")
 
 BASE: dict[str, Any] = {
     "iterations": 48,
@@ -102,6 +104,8 @@ NETWORK: dict[str, Any] = {
     "server": {"seconds": 0.1, "up": 2e4, "down": 2e4},
 }
 #: Experiments that vary the data, the model, the sampling and more, one at a time.
+#: What clients with local work of their own have besides.
+OF_CLIENTS: dict[str, Any] = {"count": 5, "batch_size": 3, "sampling": "iid"}
 OTHERS: dict[str, dict[str, Any]] = {
     "softmax regression": {"model": {"hidden": []}},
     "glorot": {"model": {"hidden": [12], "init": "glorot"}},
@@ -116,6 +120,20 @@ OTHERS: dict[str, dict[str, Any]] = {
         "server": {"name": "asgd", "lr": {"name": "inverse_power", "base": 0.3, "lambd": 0.1, "power": 0.75}}
     },
     "local steps": {"clients": {"count": 5, "batch_size": 3, "local_steps": 3}},
+    "clients, adamw": {
+        "clients": OF_CLIENTS | {"optimizer": {"name": "adamw", "lr": 0.01, "keep_state": True}, "local_steps": 3}
+    },
+    "clients, momentum": {
+        "clients": OF_CLIENTS | {"optimizer": {"name": "momentum"}, "prox": 0.1, "clip": 0.5, "noise": 0.01}
+    },
+    "clients, scaffold": {
+        "clients": OF_CLIENTS | {"control_variates": True, "fraction": 0.5, "local_steps": 2},
+        "server": {"name": "sync", "lr": 0.3},
+    },
+    "clients, speed": {
+        "clients": OF_CLIENTS | {"local_steps": {"seconds": 2.5}, "clip_each_sample": 0.5},
+        "dispatcher": {"name": "clock", "compute": {"seconds": {"name": "power"}, "noise": {"name": "exponential"}}},
+    },
     "window average": {"average": {"name": "window", "min_window": 5, "max_window": 20}},
     **{f"compress {name}": {"compress": {"name": name}} for name in ("ternary", "qsgd", "sign", "error_feedback_sign")},
     "compress top_k": {"compress": {"name": "top_k", "k": 0.1}},
@@ -217,8 +235,15 @@ OTHERS |= {
         "compress": {"name": "top_k", "k": 0.1},
     },
     "vgg": FEW | {"model": {"name": "vgg", "widths": [8, 12]}, "server": SERVERS["fasgd, std"]},
+    "lenet": FEW | {"data": {"name": f"npz:{IMAGES}", "validation": 9}, "model": {"name": "lenet"}},
     "gpt": SUMS | {"server": SERVERS["adam"]},
     "gpt, sync, clock": SUMS | {"server": SERVERS["sync"], "dispatcher": DISPATCHERS["clock"]},
+    "gpt, dropout": SUMS | {"model": SUMS["model"] | {"dropout": 0.2}, "server": SERVERS["adam"]},
+    "vgg, dropout, local steps": {
+        "model": {"name": "vgg", "widths": [8], "dropout": 0.5},
+        "iterations": 8,
+        "clients": {"count": 3, "batch_size": 3, "local_steps": 2},
+    },
 }
 OTHERS |= {f"partition {name}": {"clients": BASE["clients"] | changes} for name, changes in PARTITIONS.items()}
 #: Servers that make their clients wait.
@@ -242,7 +267,12 @@ def experiments() -> dict[str, dict[str, Any]]:
 
 def has_kernels(experiment: dict[str, Any], backend: str) -> bool:
     """Return whether a backend computes an experiment's network: CUDA has kernels of dense ones alone."""
-    return backend != "cuda" or experiment["model"].get("name", "mlp") in {"mlp", "linear"}
+    return backend != "cuda" or not is_network(experiment)
+
+
+def is_network(experiment: dict[str, Any]) -> bool:
+    """Return whether an experiment is of a network other than dense ones and least squares."""
+    return experiment["model"].get("name", "mlp") not in {"mlp", "linear"}
 
 
 def digest(experiment: dict[str, Any], backend: str, folder: Path) -> str:

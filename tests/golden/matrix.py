@@ -1,7 +1,7 @@
 """The matrix of digests: golden experiments with every instruction set, number of threads, backend and Python at hand.
 
     python tests/golden/matrix.py [--every N] [--python PROGRAM …] [--emulated N] [--device N]
-                                  [--jobs N] [--output FILE]
+                                  [--networks] [--jobs N] [--output FILE]
 
 Each cell is a process of its own, which runs every N-th experiment and compares its digest with the recorded one. The
 exit code is 1 if one differs. Without --python, the cells run with the Python that runs this. `--every 0 --device 1`
@@ -18,6 +18,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -39,12 +40,13 @@ def digest(experiment: dict[str, Any], backend: str) -> str:
         return str(importlib.import_module("make").digest(experiment, backend, Path(folder) / "run"))
 
 
-def run_cell(backend: str, threads: int, every: int, jobs: int) -> None:
+def run_cell(backend: str, threads: int, every: int, jobs: int, *, networks: bool) -> None:
     """Run the experiments, in this process if jobs is 1, and print the result as JSON."""
     sys.path[:0] = [str(ROOT), str(HERE)]  # also of the processes that the pool starts
     make = importlib.import_module("make")
     recorded: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
-    chosen = [one for one in make.experiments().items() if make.has_kernels(one[1], backend)][::every]
+    chosen = [one for one in make.experiments().items() if make.has_kernels(one[1], backend)]
+    chosen = [one for one in chosen if make.is_network(one[1]) or not networks][::every]
     todo = [experiment | {"threads": threads} for _, experiment in chosen], [backend] * len(chosen)
     if jobs == 1:
         found = list(map(digest, *todo))
@@ -73,15 +75,23 @@ def cells(every: int, device: int) -> list[tuple[str, str, int, int]]:
     return [cell for cell in found if cell[-1]]
 
 
-def outcome(command: list[str], code: str, backend: str, threads: int, every: int, jobs: int = 1) -> dict[str, Any]:
+def outcome(
+    command: list[str], code: str, backend: str, threads: int, every: int, options: Sequence[str] = ()
+) -> dict[str, Any]:
     """Run a cell by this command, and return its result."""
     name = {name: value for codes in CODES.values() for name, value in codes.items()}.get(code)
     chosen = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""} if name else {}
     emulated = code == EMULATED
     environment = os.environ | chosen | ({"FREDSIM_EMULATE": "1"} if emulated else {})
     program = [*command, str(Path(__file__).relative_to(ROOT)), "--cell", backend, str(threads)]
-    options = ["--every", str(every), "--jobs", str(jobs)]
-    ran = subprocess.run([*program, *options], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    ran = subprocess.run(
+        [*program, "--every", str(every), *options],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     result: dict[str, Any] = {"code": code} | json.loads(ran.stdout.splitlines()[-1])
     return result | {"backend": "cuda, emulated" if emulated else backend, "threads": threads}
 
@@ -104,12 +114,13 @@ def main() -> None:
     parser.add_argument("--python", action="append", default=[], metavar="PROGRAM", help="one with fredsim's needs")
     parser.add_argument("--emulated", type=int, default=0, metavar="N", help="arm64, by scripts/arm64.sh, every N-th")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="a CUDA device, every N-th")
+    parser.add_argument("--networks", action="store_true", help="only experiments of networks other than dense ones")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="experiments done in parallel")
     parser.add_argument("--output", type=Path, metavar="FILE", help="a Markdown file for the table")
     parser.add_argument("--cell", nargs=2, metavar=("BACKEND", "THREADS"), help="run one cell here, and print JSON")
     options = parser.parse_args()
     if options.cell:
-        run_cell(options.cell[0], int(options.cell[1]), options.every, options.jobs)
+        run_cell(options.cell[0], int(options.cell[1]), options.every, options.jobs, networks=options.networks)
         return
     planned = [
         ([python], cell)
@@ -123,7 +134,8 @@ def main() -> None:
         planned += [(arm, ("NumPy's own", "numpy", 1, options.emulated))]
     rows, wrong = [], 0
     for number, (command, cell) in enumerate(planned, start=1):
-        result = outcome(command, *cell, options.jobs)
+        more = ["--jobs", str(options.jobs), *["--networks"] * options.networks]
+        result = outcome(command, *cell, more)
         wrong += len(result["differ"])
         rows.append(row(result))
         print(f"{number}/{len(planned)}", *rows[-1].values(), flush=True)
@@ -141,6 +153,7 @@ def main() -> None:
             "table": Table(rows).markdown(),
             "options": " ".join([
                 *(f"--{name} {count}" for name, count in counts.items() if count or name == "every"),
+                *["--networks"] * options.networks,
                 *(f"--python python{version}" for version in pythons if len(pythons) > 1),
             ]),
             "left": "Windows, macOS" if options.device else "a CUDA device, Windows, macOS",

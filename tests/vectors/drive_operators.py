@@ -28,11 +28,12 @@ from fredsim.numerics.ops import (
     sources,
     views,
 )
+from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss, Losses
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
-from fredsim.numerics.ops.operator import Operator
+from fredsim.numerics.ops.operator import Draw, Operator
 from fredsim.numerics.oracle import tree_sum
 
 __all__ = ["FILES", "Definitions", "Kernels", "loss_of", "operator_of"]
@@ -79,7 +80,7 @@ class Case:
         self.d = arrays["d"].reshape(samples, *out)
         wanted = self.operator.tensors(*inputs)
         self.tensors = {role: arrays[role].reshape(shape) for role, shape in wanted.items()}
-        self.u = arrays.get("u")
+        self.u, self.key = arrays.get("u"), arrays.get("key")
         assert self.operator.shape(*inputs) == out
 
 
@@ -94,7 +95,9 @@ class Definitions:
     def operator(self, kind: str, options: str, shapes: str, samples: int, **arrays: Array) -> Answers:
         case = Case(kind, options, shapes, samples, arrays)
         u = case.u
-        draw = None if u is None else lambda shape: u.reshape(shape).astype(np.float64)
+        draw: Draw | None = None if u is None else lambda shape: u.reshape(shape).astype(np.float64)
+        if case.key is not None:
+            draw = Draws(*case.key.tolist()).draw(0)
         y, kept = case.operator.forward(case.xs, case.tensors, draw)
         found = {"y": y}
         for i, error in enumerate(case.operator.backward(case.d, kept, case.tensors)):
@@ -105,7 +108,7 @@ class Definitions:
             found[f"grad_{role}"] = mean_of(np.concatenate([leaves(slice(0, 2)), leaves(slice(2, None))], axis=1))
         return found
 
-    drawn = operator
+    drawn = keyed = operator
 
     def meeting(self, samples: int, x: Array, weight: Array, d: Array) -> Answers:
         graph = meeting_nodes()
@@ -160,12 +163,13 @@ class Kernels:
         found, loss = Answers(), graph.loss
         assert isinstance(loss, Given)
         names = {name for name, _ in graph.layout.tensors}
-        means = gradient(graph, data, params, np.arange(samples)[None])[0][0]
+        means = gradient(graph, data, params, np.arange(samples)[None], case.key)[0][0]
         found["y"] = loss.outputs.pop()
         for role, own in graph.layout.split(means).items():
             if role not in ("mean", "variance") and not role.startswith("input"):
                 found[f"grad_{role}"] = own
-        meet = kind == "BatchNorm"  # the samples' own errors cannot be told apart
+        # Where samples meet, or their places count, their own errors cannot be told apart.
+        meet = kind == "BatchNorm" or case.key is not None
         single = gradient(graph, data, params, np.arange(samples)[:, None])[0]
         for i in range(len(case.inputs)):
             if f"input{i}" in names:
@@ -173,6 +177,8 @@ class Kernels:
             if f"input{i}" in names and not meet:
                 found[f"dx{i}"] = np.stack([graph.layout.split(own)[f"input{i}"] for own in single])
         return found
+
+    keyed = operator
 
     def meeting(self, samples: int, x: Array, weight: Array, d: Array) -> Answers:
         graph, (x, d) = meeting_nodes(), (array.reshape(samples, 9, 3) for array in (x, d))
@@ -237,11 +243,12 @@ def parameters(graph: Graph, tensors: dict[str, Array]) -> Array:
     return params
 
 
-def gradient(graph: Graph, data: Split, params: Array, rows: Array) -> tuple[Array, Array]:
+def gradient(graph: Graph, data: Split, params: Array, rows: Array, key: Array | None = None) -> tuple[Array, Array]:
     """Return what the compiled engine makes of minibatches."""
     engine = NumbaGraphEngine(graph, Dataset(data, data, data, 2), rows.shape[1], THREADS)
     try:
-        grads, losses = engine.gradients([params] * len(rows), rows)
+        keys = None if key is None else Keys(int(key[0]), key[1:2], key[2:3])
+        grads, losses = engine.gradients([params] * len(rows), rows, keys)
         return grads.copy(), losses.copy()
     finally:
         engine.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.vectors.box import Box, count
-from tests.vectors.contract import Numbers, tree
+from tests.vectors.contract import Numbers, philox, tree
 from tests.vectors.ieee import FLOAT32, number
 from tests.vectors.losses import LOSSES, wrong_share
 from tests.vectors.make import AWKWARD, SPECIAL, chosen, f32, flat, spread, words
@@ -29,8 +29,9 @@ HEADER = """\
 # An operator has `samples` samples; its options and shapes, of a sample's inputs and of the output, are JSON; x0, x1 …
 # are its inputs, `d` the error of the output. It must answer the output y, the errors dx0, dx1 … of the inputs, in
 # which −0 is written +0, their means over the minibatch, and its gradient of each tensor. `u` are the numbers that
-# dropout draws. A loss answers each sample's loss, the error of its output, their
-# mean, and the share of wrong answers. `meeting` is a network of seven nodes, of which three have one tensor.
+# dropout draws; where there is a `key` (seed, client, number of its gradient), they are those of that gradient. A loss
+# answers each sample's loss, the error of its output, their mean, and the share of wrong answers. `meeting` is a
+# network of seven nodes, of which three have one tensor.
 """
 Shape = tuple[int, ...]
 Shapes = Sequence[Shape]
@@ -65,9 +66,13 @@ def operator(
     x: list[Any] | None = None,
     u: Shape | None = None,
     at: Fraction | None = None,
+    key: tuple[int, int, int] | None = None,
     **options: Any,
 ) -> str:
-    """Return the record of an operator; a tensor is its shape, or its numbers; `x` replaces the first input."""
+    """Return the record of an operator; a tensor is its shape, or its numbers; `x` replaces the first input.
+
+    `u` is the shape of what a sample draws; with a `key`, its numbers are those of a gradient of a client.
+    """
     title = f"{kind}-{name}"
     xs = [drawn(title, i, samples * math.prod(shape)) for i, shape in enumerate(shapes)]
     if x is not None:
@@ -87,7 +92,10 @@ def operator(
         numbers = f32(*(Fraction(word >> 8, 2**24) for word in words(samples * math.prod(u), purpose(title, 20))))
         if at is not None:  # a draw that is p itself
             numbers[0] = number(FLOAT32, at)
-        given["u"], draws = numbers, list(cut(numbers, u))
+        if key is not None:
+            numbers = keyed(*key, samples, math.prod(u))
+        given |= {"u": numbers} if key is None else {"key": list(key)}
+        draws = list(cut(numbers, u))
     inputs = [cut(values, shape) for values, shape in zip(xs, shapes, strict=True)]
     made = run(kind, options, list(zip(*inputs, strict=True)), boxes, cut(d, out), draws)
     answers = {"y": flat(one.y.values for one in made)}
@@ -98,7 +106,18 @@ def operator(
             answers |= {f"dx{i}": [value + 0 for value in flat(own)], f"mean{i}": means(own)}
     for role in made[0].grads:
         answers[f"grad_{role}"] = means([one.grads[role].values for one in made])
-    return record("drawn" if u else "operator", title, given, answers)
+    return record("keyed" if key else "drawn" if u else "operator", title, given, answers)
+
+
+def keyed(seed: int, client: int, number: int, samples: int, size: int) -> Numbers:
+    """Return what the first drawing operator draws for a gradient, `size` numbers for each sample."""
+    found = []
+    for sample in range(samples):
+        for element in range(size):
+            block = sample * -(-size // 4) + element // 4
+            word = philox((block, number, client, 0), (seed, 13))[element % 4]
+            found.append(Fraction(word >> 8, 2**24))
+    return f32(*found)
 
 
 def means(own: Sequence[Numbers]) -> Numbers:
@@ -233,6 +252,12 @@ def elements() -> Iterator[str]:
     yield operator("Dropout", "half", [(3, 5)], (3, 5), u=(3, 5), at=Fraction(1, 2), p=0.5)
     yield operator("Dropout", "evaluated", [(3, 5)], (3, 5), p=0.5)
     yield operator("Dropout", "tenth", [(31,)], (31,), u=(31,), p=0.1)
+    yield operator("Dropout", "of-a-gradient", [(3, 7)], (3, 7), u=(3, 7), key=(5, 3, 2), p=0.3)
+    yield operator("Dropout", "of-many", [(70,)], (70,), u=(70,), key=(4294967295, 70000, 123456), p=0.5)
+    key = 9, 1, 4
+    yield operator(
+        "Attention", "of-a-gradient", [(2, 5, 3)] * 3, (2, 5, 3), u=(2, 5, 5), key=key, causal=True, dropout=0.3
+    )
     yield operator("Reshape", "plain", [(2, 3, 2)], (4, 3), sizes=(4, -1))
     yield operator("Permute", "plain", [(2, 3, 4)], (4, 2, 3), axes=(2, 0, 1))
     yield operator("Slice", "plain", [(2, 5, 3)], (2, 2, 3), axis=1, begin=2, end=4)

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fredsim.data.datasets import Split
@@ -43,6 +42,8 @@ def input_at(data, t):
 @lru_cache(maxsize=12)
 def _sparse(split: Split) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], bool]:
     """Return the fields `first`, `column` and `value` of DATA, and whether inputs are coded."""
+    import pandas as pd  # here, as other networks' runs do without its 50 MB
+
     counts = [np.count_nonzero(split.x[rows], axis=1) for rows in _blocks(split)]
     first = np.cumsum(np.concatenate([[0], *counts])).astype(np.int64)
     column, value = np.empty(first[-1], np.int32), np.empty(first[-1], np.float32)

@@ -24,6 +24,7 @@ from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
 from fredsim.kernels.ops.outputs import Outputs
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
 __all__ = ["NumbaEngine"]
@@ -59,7 +60,9 @@ class NumbaEngine(Evaluation, NumbaOperations):
         for split in (dataset.train, dataset.validation, dataset.test):
             specialise("evaluation", mu, split).evaluate.address  # noqa: B018
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Compute the gradients of all minibatches together; see Engine."""
         batches = len(rows)
         if batches > self._batches:

@@ -17,7 +17,8 @@ from fredsim.kernels.ops.outputs import Outputs, samples_at_once
 from fredsim.kernels.ops.plan import Plan
 from fredsim.kernels.ops.program import Batch, EachItsOwn, Program
 from fredsim.networks.graph import Graph
-from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.arrays import LINE, MARGIN, aligned
+from fredsim.numerics.ops.draws import Keys
 
 __all__ = ["NumbaGraphEngine"]
 
@@ -37,29 +38,37 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         super().__init__(threads)
         self._graph, self._dataset, self._mu = graph, dataset, mu
         self._work = mu * graph.layout.size
-        self._program = Program(Plan(graph, dataset.train, mu, self.threads, learn=True))
+        self._block = samples_at_once(graph)
+        learning = Plan(graph, dataset.train, mu, self.threads, learn=True)
+        evaluating = {
+            (id(split), count): self._evaluation_plan(split, count)
+            for split in (dataset.validation, dataset.test)
+            for count in {min(len(split), self._block), len(split) % self._block} - {0}
+        }
+        # What the engine computes at the moment has the whole arena.
+        most = max(plan.place_buffers() for plan in (learning, *evaluating.values()))
+        self._arena = aligned(most + LINE, dtype=np.uint8)
+        # Compile, or load from the cache, now, so that it is not counted in the run's time.
+        self._program = Program(learning, self._arena)
+        self._evaluations = {key: Program(plan, self._arena) for key, plan in evaluating.items()}
         few_bytes = self.threads * self._program.bytes <= MOST_BYTES
         self._apart = self.threads > 1 and self._program.kernels_only and few_bytes
         self._grads, self._losses = aligned(0, graph.layout.size), aligned(0, mu)
-        self._block = samples_at_once(graph)
-        self._evaluations: dict[tuple[int, int], Program] = {}
-        # Compile, or load from the cache, now, so that it is not counted in the run's time.
-        for split in (dataset.validation, dataset.test):
-            for count in {min(len(split), self._block), len(split) % self._block} - {0}:
-                self._evaluation(split, count)
 
     @property
     def buffer_bytes(self) -> int:
-        """The most bytes that computing gradients needs beside parameters and gradients, on all threads."""
-        return self._program.bytes * (1 + self.threads if self._apart else 1)
+        """The most bytes that gradients and evaluations take beside parameters and gradients, on all threads."""
+        return self._arena.nbytes + (self._apart and (self.threads - 1) * self._program.bytes)
 
     @cached_property
     def _each(self) -> EachItsOwn:
         """The programs of threads that compute minibatches of their own."""
-        plans = (Plan(self._graph, self._dataset.train, self._mu, 1, learn=True) for _ in range(self.threads))
-        return EachItsOwn([Program(plan) for plan in plans])
+        plans = [Plan(self._graph, self._dataset.train, self._mu, 1, learn=True) for _ in range(self.threads)]
+        return EachItsOwn([Program(plans[0], self._arena), *map(Program, plans[1:])])
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Compute the gradients of minibatches; see Engine."""
         batches = len(rows)
         if batches > len(self._grads):
@@ -68,12 +77,15 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
             self._grads = aligned(batches, stride)[:, :size]
             self._losses = aligned(batches, self._mu)
         samples, first = np.ascontiguousarray(rows, np.int64), 0
+        draws = keys if self._graph.draws else None
         if self._apart and batches >= self.threads:
             first = batches // self.threads * self.threads
-            self._each.run(self._team, held[:first], samples, self._grads, self._losses)
+            some = None if draws is None else draws.part(slice(first))
+            self._each.run(self._team, held[:first], samples, self._grads, self._losses, some)
         for b in range(first, batches):
             arena = self._program.arena
-            batch = Batch(held[b], samples[b], self._grads[b], self._losses[b], None, arena)
+            own = None if draws is None else draws.one(b)
+            batch = Batch(held[b], samples[b], self._grads[b], self._losses[b], None, arena, own)
             self._program.run(self._team, batch, self._work)
         return self._grads[:batches], self._losses[:batches]
 
@@ -103,5 +115,8 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         """Return the program that evaluates `count` rows of a split."""
         key = id(split), count
         if key not in self._evaluations:
-            self._evaluations[key] = Program(Plan(self._graph, split, count, self.threads, learn=False))
+            self._evaluations[key] = Program(self._evaluation_plan(split, count), self._arena)
         return self._evaluations[key]
+
+    def _evaluation_plan(self, split: Split, count: int) -> Plan:
+        return Plan(self._graph, split, count, self.threads, learn=False)

@@ -36,7 +36,8 @@ class FallbackKernels(OperatorKernels):
 
         def compute(batch: Batch) -> None:
             given = [value.view(batch.arena).copy() for value in inputs]
-            out.view(batch.arena)[:], self._kept = self.operator.forward(given, self._tensors(batch))
+            draw = None if batch.draws is None or self.draws < 0 else batch.draws.draw(self.draws)
+            out.view(batch.arena)[:], self._kept = self.operator.forward(given, self._tensors(batch), draw)
 
         plan.call(compute, *inputs, out)
         return out

@@ -58,6 +58,7 @@ class OperatorKernels:
         """Keep the operator, its inputs' shapes, and its tensors by role."""
         self.operator, self.shapes, self.tensors = operator, list(shapes), tensors
         self.inputs: list[Value] = []  # the values that it takes: known from the forward pass on
+        self.draws = -1  # which of the network's drawing operators it is, from 0; the plan says it
 
     def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
         """Return which inputs it takes as images, and whether its output is one; `given` says which inputs are.

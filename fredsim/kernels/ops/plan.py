@@ -48,7 +48,7 @@ class Plan(Steps):
         """Plan the steps; `loss`: what takes the outputs instead of the graph's own loss."""
         graph = fuse_heads(graph)
         super().__init__(graph, split.y, mu, threads, learn=learn)
-        self.graph, self.samples = graph, np.ascontiguousarray(split.x)
+        self.graph, self.samples, self._bounds = graph, np.ascontiguousarray(split.x), split.bounds
         self._lay_out()
         values = self._forward()
         last = self._places[-1].number if self._places else 0
@@ -64,6 +64,9 @@ class Plan(Steps):
         graph, shapes = self.graph, self.graph.shapes
         joined = find_joined(graph)
         made = [self._make(node, joined.norms.get(i)) for i, node in enumerate(graph.nodes, start=1)]
+        drawing = [i for i, node in enumerate(graph.nodes) if node.operator.draws]
+        for place, i in enumerate(drawing):
+            made[i].draws = place
         image = len(graph.sample) == 3 and any(
             kernels.images([i == 0 for i in node.inputs])[0][node.inputs.index(0)]
             for kernels, node in zip(made, graph.nodes, strict=True)
@@ -120,7 +123,8 @@ class Plan(Steps):
         number = len(self._shapes)
         self._shapes.append(shape)
         self._images.append(image)
-        self._learns.append(bool(kernels.tensors) or any(self._learns[i] for i in inputs))
+        own = any(tensor.name not in self.graph.frozen for tensor in kernels.tensors.values())
+        self._learns.append(own or any(self._learns[i] for i in inputs))
         self._places.append(Place(kernels, inputs, number))
         return number
 
@@ -149,7 +153,8 @@ class Plan(Steps):
         values = [self._value(0, dtype=self.samples.dtype.newbyteorder("="))]
         gather(self, self.samples, values[0])
         if values[0].dtype.kind in "iu" and self.samples.size:
-            self.ranges[id(values[0].buffer)] = int(self.samples.min()), int(self.samples.max())
+            known = self._bounds or (int(self.samples.min()), int(self.samples.max()))
+            self.ranges[id(values[0].buffer)] = known
         for place in self._places:
             kernels = place.kernels
             kernels.inputs = [values[i] for i in place.inputs]

@@ -16,7 +16,7 @@ from fredsim.kernels.ops.rows import clear_halo, part_of
 from fredsim.kernels.ops.values import Value
 from fredsim.numerics.rules import where
 
-__all__ = ["AddKernels", "ReluKernels", "add_values", "copy_value", "spans"]
+__all__ = ["OF_TWO", "AddKernels", "ReluKernels", "add_values", "combine_rows", "combined", "copy_value", "spans"]
 
 
 @kernel(x=floats, x_sample=int, x_row=int, samples=int, rows=int, width=int, sample=int, row=int, gap=int, out=floats)
@@ -104,15 +104,16 @@ def copy_value(plan: Steps, value: Value, out: Value) -> Value:
 
 def add_values(plan: Steps, x: Value, y: Value, out: Value) -> Value:
     """Add the step that writes x + y to a value of their form; return that."""
-    return _combined(plan, add_rows, x, y, out)
+    return combined(plan, add_rows, x, y, out)
 
 
 def select(plan: Steps, x: Value, mask: Value, out: Value) -> Value:
     """Add the step that writes x where `mask` is above 0, else +0; return its output."""
-    return _combined(plan, select_rows, x, mask, out)
+    return combined(plan, select_rows, x, mask, out)
 
 
-def _combined(plan: Steps, combine: Kernel, x: Value, y: Value, out: Value) -> Value:
+def combined(plan: Steps, combine: Kernel, x: Value, y: Value, out: Value) -> Value:
+    """Add a step of two values and what is made of them, all of one form; return its output."""
     (own, other), sizes = spans(x, y, out)
     plan.step(combine, x=x, **named("x", own), y=y, **named("y", other), **sizes, out=out)
     return out

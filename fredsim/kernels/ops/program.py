@@ -22,14 +22,18 @@ from fredsim.jit.team import Team, address, addresses
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
+from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.ops.operator import Leaves
 
 __all__ = [
     "BATCH",
+    "CLIENT",
     "GRADS",
     "LOSSES",
+    "NUMBER",
     "PARAMS",
     "ROWS",
+    "SEED",
     "WRONG",
     "Batch",
     "Program",
@@ -38,9 +42,10 @@ __all__ = [
     "run_steps",
 ]
 
-#: What BATCH has, int64 (5,): the addresses of the parameters, float32 (P,), of the samples' rows, int64 (µ,), of the
-#: gradient to be written, float32 (P,), of the losses, float32 (µ,), and of the shares of wrong answers, float64 (µ,).
-PARAMS, ROWS, GRADS, LOSSES, WRONG = range(5)
+#: What BATCH has, int64 (8,): the addresses of the parameters, float32 (P,), of the samples' rows, int64 (µ,), of the
+#: gradient to be written, float32 (P,), of the losses, float32 (µ,), and of the shares of wrong answers, float64 (µ,);
+#: and what random numbers depend on: the seed, the client, and the number of its gradient, −1 if nothing is drawn.
+PARAMS, ROWS, GRADS, LOSSES, WRONG, SEED, CLIENT, NUMBER = range(8)
 BATCH_WORDS = 8
 BATCH = object()  # as an argument of a step: the program's BATCH
 
@@ -55,6 +60,7 @@ class Batch:
     losses: NDArray[np.float32]
     wrong: NDArray[np.float64] | None
     arena: NDArray[np.uint8]
+    draws: Draws | None = None  # None: nothing is drawn
 
 
 @dataclass(frozen=True)
@@ -174,11 +180,18 @@ def _whole_lines(size: int) -> int:
 
 
 class Program:
-    """Planned steps with an arena and a BATCH of their own."""
+    """Planned steps with a BATCH of their own, and an arena.
 
-    def __init__(self, planned: Steps) -> None:
+    Programs that never run at the same time may share an arena: `shared` is taken if it is large enough.
+    """
+
+    def __init__(self, planned: Steps, shared: NDArray[np.uint8] | None = None) -> None:
         self.steps = planned.steps
-        self.arena = aligned(planned.place_buffers() + LINE, dtype=np.uint8)
+        #: The bytes that its buffers take.
+        self.bytes = planned.place_buffers() + LINE
+        if shared is None or shared.nbytes < self.bytes:
+            shared = aligned(self.bytes, dtype=np.uint8)
+        self.arena = shared
         self.batch = np.zeros(BATCH_WORDS, np.int64)
         self._kept: list[Structure] = []
         self.parts: list[Callable[[Batch], None] | tuple[NDArray[np.int64], Structure]] = []
@@ -189,11 +202,6 @@ class Program:
             else:
                 self.parts += [step.function for step in steps if step.function is not None]
         run_steps.address  # noqa: B018  compiles it now
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of its memory."""
-        return self.arena.nbytes
 
     @property
     def kernels_only(self) -> bool:
@@ -217,6 +225,8 @@ class Program:
         """Compute one minibatch on a team; `work` is about how many multiply-adds it takes."""
         arrays = (batch.params, batch.rows, batch.grads, batch.losses, batch.wrong)
         self.batch[: len(arrays)] = [0 if array is None else address(array) for array in arrays]
+        draws = batch.draws
+        self.batch[SEED:] = (0, 0, -1) if draws is None else (draws.seed, draws.client, draws.number)
         for part in self.parts:
             if isinstance(part, tuple):
                 team.run(run_steps, part[1], work)
@@ -244,12 +254,16 @@ class EachItsOwn:
         rows: NDArray[np.int64],
         grads: NDArray[np.float32],
         losses: NDArray[np.float32],
+        keys: Keys | None,
     ) -> None:
         """Compute minibatches at the parameters that clients hold; `team` has as many threads as there are programs."""
         words = np.zeros((len(held), BATCH_WORDS), np.int64)
         words[:, PARAMS] = addresses(held)
         for column, array in ((ROWS, rows), (GRADS, grads), (LOSSES, losses)):
             words[:, column] = address(array) + array.strides[0] * np.arange(len(held))
+        words[:, NUMBER] = -1
+        if keys is not None:
+            words[:, SEED], words[:, CLIENT], words[:, NUMBER] = keys.seed, keys.clients, keys.numbers
         count = len(self._steps) // len(self._programs)
         packed = run_batches.pack(steps=self._steps, count=count, batches=len(held), words=words, own=self._own)
         team.run(run_batches, packed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fredsim.kernels.ops.dropout import DropoutKernels
 from fredsim.kernels.ops.images.conv2d import ConvKernels
 from fredsim.kernels.ops.images.norms import NormKernels
 from fredsim.kernels.ops.images.pooling import PoolKernels
@@ -15,6 +16,7 @@ from fredsim.kernels.ops.sequences.registry import LOSSES_OF_SEQUENCES, SEQUENCE
 from fredsim.kernels.ops.views import ReshapeKernels
 from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
@@ -33,6 +35,7 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     AvgPool2d: PoolKernels,
     BatchNorm: NormKernels,
     Conv2d: ConvKernels,
+    Dropout: DropoutKernels,
     GroupNorm: NormKernels,
     Linear: LinearKernels,
     MaxPool2d: PoolKernels,

@@ -13,6 +13,7 @@ from fredsim.jit.team import addresses
 from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.kernels.quadratic import passes
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
+from fredsim.numerics.ops.draws import Keys
 
 __all__ = ["NumbaQuadratic"]
 
@@ -31,7 +32,9 @@ class NumbaQuadratic(QuadraticEvaluation, NumbaOperations):
         # Compile, or load from the cache, by a call on empty arrays, so that it is not counted in the run's time.
         self.gradients([], np.empty((0, 1), np.int64))
 
-    def gradients(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    def gradients(
+        self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
         """Compute all gradients together; `rows` (B, 1) encode client and number (data.sampling.TaskSampler)."""
         batches, size = len(rows), self._dataset.inputs
         if batches > len(self._grads):

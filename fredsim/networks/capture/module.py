@@ -82,18 +82,23 @@ def _kept(module: Any) -> Iterator[None]:
     """Put the module's mode and buffers back after a `with` block, and let PyTorch write no messages within it."""
     buffers = [(value, value.clone()) for value in module.buffers()]
     modes = [(part, part.training) for part in module.modules()]
+    trained = [(value, value.requires_grad) for value in module.parameters()]
     level, threads = logging.root.manager.disable, torch.get_num_threads()
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)  # for so few samples
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
+            for value, _ in trained:
+                value.requires_grad_(True)
             yield
     finally:
         logging.disable(level)
         torch.set_num_threads(threads)
         for part, mode in modes:
             part.training = mode
+        for value, learns in trained:
+            value.requires_grad_(learns)
         with torch.no_grad():
             for value, before in buffers:
                 value.copy_(before)

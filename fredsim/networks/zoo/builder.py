@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
 from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.operator import Operator, Shape
@@ -56,6 +57,10 @@ class Builder:
         pad = kernel // 2
         operator = Conv2d(outputs, (kernel, kernel), (stride, stride), (pad, pad), bias=False)
         return self.add(operator, *inputs, name=name)
+
+    def dropout(self, p: float) -> int:
+        """Add dropout of the last value, unless nothing is dropped."""
+        return self.add(Dropout(p)) if p else self.last
 
     def graph(self, loss: Loss) -> Graph:
         """Return the graph; the last value is the output, which the loss compares with a target."""

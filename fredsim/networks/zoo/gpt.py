@@ -20,13 +20,20 @@ __all__ = ["gpt"]
 
 
 def gpt(
-    classes: int, shape: Shape, width: int = 64, layers: int = 2, heads: int = 4, loss: Loss | None = None
+    classes: int,
+    shape: Shape,
+    width: int = 64,
+    layers: int = 2,
+    heads: int = 4,
+    loss: Loss | None = None,
+    dropout: float = 0.0,
 ) -> Graph:
     """Return a transformer that predicts at each of `shape` = (block,) places the token that comes next.
 
     `classes` is the number of tokens. Each layer has causal attention with `heads` heads and a dense part of 4·`width`
-    units. The table of tokens is the output layer, too. Raises ValueError if `width` is no multiple of `heads`, or for
-    samples that are no sequences.
+    units. The table of tokens is the output layer, too. A share `dropout` of the embedded tokens, of the weights of
+    attention and of what each part adds is dropped in training. Raises ValueError if `width` is no multiple of
+    `heads`, or for samples that are no sequences.
     """
     if len(shape) != 1:
         raise ValueError(f"gpt takes sequences of tokens; a sample has the shape {shape}")
@@ -39,15 +46,16 @@ def gpt(
     network.add(Positions(shape[0]), 0)
     positions = network.add(Embedding(shape[0], width), name="positions")
     network.add(Add(), tokens, positions)
+    network.dropout(dropout)
     for number in range(layers):
-        _add_attention(network, f"layers.{number}", heads)
-        _add_dense_part(network, f"layers.{number}")
+        _add_attention(network, f"layers.{number}", heads, dropout)
+        _add_dense_part(network, f"layers.{number}", dropout)
     network.add(LayerNorm(), name="norm")
     network.add(Linear(classes, bias=False, layout="out_in"), tied={"weight": "tokens.weight"})
     return network.graph(loss or CrossEntropy())
 
 
-def _add_attention(network: Builder, name: str, heads: int) -> None:
+def _add_attention(network: Builder, name: str, heads: int, dropout: float) -> None:
     """Add causal attention among the places, beside what it is added to."""
     x, (block, width) = network.last, network.shape
     network.add(LayerNorm(), name=f"{name}.attention_norm")
@@ -57,18 +65,20 @@ def _add_attention(network: Builder, name: str, heads: int) -> None:
     for part in parts:
         network.add(Reshape((block, heads, width // heads)), part)
         each.append(network.add(Permute((1, 0, 2))))
-    network.add(Attention(causal=True), *each)
+    network.add(Attention(causal=True, dropout=dropout), *each)
     network.add(Permute((1, 0, 2)))
     network.add(Reshape((block, width)))
-    y = network.dense(width, f"{name}.attended")
+    network.dense(width, f"{name}.attended")
+    y = network.dropout(dropout)
     network.add(Add(), x, y)
 
 
-def _add_dense_part(network: Builder, name: str) -> None:
+def _add_dense_part(network: Builder, name: str, dropout: float) -> None:
     """Add a hidden layer at each place, beside what it is added to."""
     x, width = network.last, network.shape[-1]
     network.add(LayerNorm(), name=f"{name}.dense_norm")
     network.dense(4 * width, f"{name}.hidden")
     network.add(Gelu())
-    y = network.dense(width, f"{name}.output")
+    network.dense(width, f"{name}.output")
+    y = network.dropout(dropout)
     network.add(Add(), x, y)

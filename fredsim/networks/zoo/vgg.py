@@ -17,8 +17,12 @@ from fredsim.numerics.ops.views import Reshape
 __all__ = ["vgg"]
 
 
-def vgg(classes: int, shape: Shape, widths: Sequence[int] = (16, 32, 64), loss: Loss | None = None) -> Graph:
+def vgg(
+    classes: int, shape: Shape, widths: Sequence[int] = (16, 32, 64), loss: Loss | None = None, dropout: float = 0.0
+) -> Graph:
     """Return two convolutions 3×3 at each of `widths`, each with batch norm and ReLU, then max pooling; a dense layer.
+
+    A share `dropout` of its inputs is dropped in training.
 
     Raises ValueError for images that are too small to be halved so often.
     """
@@ -35,6 +39,7 @@ def vgg(classes: int, shape: Shape, widths: Sequence[int] = (16, 32, 64), loss: 
             part += 3
         network.add(MaxPool2d((2, 2), (2, 2)))
         part += 1
+    network.dropout(dropout)
     network.add(Reshape((-1,)))
     network.dense(classes, f"{part + 1}")
     return network.graph(loss or CrossEntropy())

@@ -49,6 +49,11 @@ class Attention(Operator):
         if not 0 <= self.dropout < 1:
             raise ValueError(f"attention: dropout is {self.dropout}; it must be at least 0 and below 1")
 
+    @property
+    def draws(self) -> bool:
+        """Whether anything is dropped."""
+        return self.dropout > 0
+
     def shape(self, *shapes: Shape) -> Shape:
         """Return (…, queries, values)."""
         q, k, v = shapes

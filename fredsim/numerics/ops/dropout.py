@@ -25,6 +25,11 @@ class Dropout(Operator):
         if not 0 <= self.p < 1:
             raise ValueError(f"dropout: p is {self.p}; it must be at least 0 and below 1")
 
+    @property
+    def draws(self) -> bool:
+        """Whether anything is dropped."""
+        return self.p > 0
+
     def shape(self, *shapes: Shape) -> Shape:
         """Return the input's shape."""
         return shapes[0]

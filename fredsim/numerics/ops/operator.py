@@ -61,6 +61,11 @@ class Operator(ABC):
     #: How many inputs it has; None if any number.
     inputs: ClassVar[int | None] = 1
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers in training."""
+        return False
+
     def tensors(self, *shapes: Shape) -> dict[str, Shape]:
         """Return the shapes of its parameters by role, in order, for inputs of these shapes. Raises as `shape`."""
         del shapes

@@ -30,7 +30,10 @@ FORMAT = 1
 #: Parts of a state whose arrays must keep their shape: kernels access as many elements as there were at first.
 FIXED_SHAPES = ("server.", "recorder.by_client.")
 #: Parts of a state whose arrays, unless they exist at first, are as long as the parameters: kernels rely on that, too.
-LIKE_PARAMS = ("server.", "compressor.", "outbox.", "holdings.version.")
+LIKE_PARAMS = (
+    "server.", "compressor.", "outbox.", "holdings.version.", "work.kept.", "control.mean", "control.version.",
+    "control.own.", "control.under_way.",
+)  # fmt: skip
 #: The ends of the names of arrays in these parts that are not.
 OTHERS = (".losses", ".of")
 Size = Annotated[int, Field(ge=0)]

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from fredsim.config.clients import Clients
 from fredsim.config.data import DataChoice
+from fredsim.config.experiment import config_digest
 from fredsim.config.partition import make_shards
-from fredsim.config.sections import Clients
 from fredsim.data.datasets import data_root
 from fredsim.errors import ConfigError
+from fredsim.plugins.modules import look_as_recorded
 from fredsim.runs.folder.results import Result
 
 __all__ = ["LabelCounts", "label_counts"]
@@ -43,6 +45,10 @@ def label_counts(result: Result, root: str | os.PathLike[str] | None = None) -> 
     labels.
     """
     data: Any = TypeAdapter(DataChoice).validate_python(result.config["data"])
+    if getattr(data, "augment", None) is not None:  # it changes no label
+        data = data.model_copy(update={"augment": None})
+    if data.user_code:  # it may be somebody else's
+        look_as_recorded(result.folder, config_digest(result.config))
     of, seed = Clients.model_validate(result.config["clients"]), result.config["seed"]
     count = of.count
     train = data.load(data_root(root), seed).train

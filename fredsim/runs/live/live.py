@@ -32,7 +32,7 @@ from fredsim.simulation.clients.pushes import EventObserver
 from fredsim.simulation.paths.live import Crew, LiveDispatcher, live_parts
 from fredsim.simulation.paths.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths.start import make_simulation
-from fredsim.simulation.plugins.local_work import PushKind
+from fredsim.simulation.plugins.client_work import ClientWork
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.system.processors import default_threads
 
@@ -75,6 +75,11 @@ def run_live(
     if not 0 <= delay < 3600:
         raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
     (run,) = expansion.runs
+    if (buffers := getattr(run.experiment.model, "buffers", None)) in {"averaged", "last"}:
+        raise ConfigError(
+            f"model.buffers is {buffers}; a live run's workers compute for any client, and keep no statistics of each: "
+            "give local"
+        )
     folder = Path(out) if out is not None else Path("results") / f"{expansion.name}-live"
     if remarks:
         remark_before(expansion.runs, root)
@@ -107,6 +112,7 @@ def execute_live(
 
     `facts` returns what summary.json says about the crew. See `execute` for `how`, and for the errors raised.
     """
+    refuse_what_workers_cannot(experiment)
     hooks = Hooks(
         dispatcher=lambda experiment: GuardedClock(LiveDispatcher(crew), experiment.clients.count),
         simulation=_simulation,
@@ -144,17 +150,35 @@ def _actor(cluster: Cluster, experiment: Experiment, threads: int, delay: float,
     return cluster.actor(LiveWorker, address, *worker_of(experiment), threads, delay, seconds=START_SECONDS)
 
 
-def worker_of(experiment: Experiment) -> tuple[Experiment, PushKind, int, bool]:
-    """Return what a LiveWorker must know: what clients push, after how many local steps, and whether they compress it.
+def worker_of(experiment: Experiment) -> tuple[Experiment, ClientWork, bool]:
+    """Return what a LiveWorker must know: what clients do, and whether they compress what they push.
 
     They compress it if what is sent depends on the push alone: if there is no gate, which asks the server; if the
     compressor keeps nothing from push to push, which would be lost with a worker; and if `replica` is false.
     """
-    server, protocol = make_server(experiment)
+    _, protocol = make_server(experiment)
     compressor = protocol.compressor
     alone = protocol.push_gate is None and not protocol.replica
     compresses = compressor is not None and alone and not compressor.has_memory
-    return experiment, server.contract.pushes, protocol.local_steps, compresses
+    return experiment, protocol.work, compresses
+
+
+def refuse_what_workers_cannot(experiment: Experiment) -> None:
+    """Raise ConfigError if clients do what needs more than a worker has, which computes for any of them."""
+    clients, (_, protocol) = experiment.clients, make_server(experiment)
+    work, why = protocol.work, ""
+    if work.varied is not None:
+        why = "clients.local_steps differ by the clock of a simulated run: give a number"
+    elif work.own:
+        why = f"clients.optimizer is {clients.optimizer and clients.optimizer.name}; its state would be a worker's"
+    elif work.control_variates:
+        why = "clients.control_variates is true; they would be a worker's: leave them out"
+    elif work.keeps:
+        why = "clients.optimizer.keep_state is true; the state would be a worker's: give false"
+    elif protocol.fraction < 1:
+        why = f"clients.fraction is {protocol.fraction:g}; all clients of a live run compute: leave it out"
+    if why:
+        raise ConfigError(f"{why} (a live run's workers compute for any client, and keep nothing)")
 
 
 @contextmanager

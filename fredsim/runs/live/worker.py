@@ -18,7 +18,8 @@ from fredsim.runs.live.record import fingerprint
 from fredsim.runs.live.wire import pack
 from fredsim.runs.single.prepared import prepare
 from fredsim.simulation.paths.engines import make_engine, resolve_backend
-from fredsim.simulation.plugins.local_work import LocalWork, PushKind, minibatches
+from fredsim.simulation.plugins.client_work import ClientWork
+from fredsim.simulation.plugins.local_work import LocalWork, Tasks
 from fredsim.simulation.plugins.protocol import make_compressor
 from fredsim.simulation.plugins.run_context import RunContext
 
@@ -33,13 +34,12 @@ class LiveWorker:
     def __init__(
         self,
         experiment: Experiment,
-        pushes: PushKind,
-        local_steps: int,
+        work: ClientWork,
         compresses: bool,
         threads: int,
         delay: float,
     ) -> None:
-        """Load the data; `compresses`: whether pushes are compressed here, by the experiment's compressor.
+        """Load the data; `work`: what clients do; `compresses`: whether pushes are compressed here.
 
         `delay`: mean of an exponentially distributed time, in seconds, that is slept before each computation.
         An error is kept in `failure`, because raising it here would look like a lost worker.
@@ -47,7 +47,7 @@ class LiveWorker:
         self.failure: FredsimError | None = None
         self._delay = delay
         try:
-            self._start(experiment, pushes, local_steps, threads)
+            self._start(experiment, work, threads)
             self._compressor = make_compressor(experiment) if compresses else None
             if self._compressor is not None:
                 context = RunContext(experiment.clients.count, self._layout, Streams(experiment.seed), self._engine)
@@ -55,22 +55,18 @@ class LiveWorker:
         except FredsimError as error:
             self.failure = error
 
-    def _start(self, experiment: Experiment, pushes: PushKind, local_steps: int, threads: int) -> None:
-        prepared = prepare(experiment, None, local_steps)  # None: each machine's own default folder of data
+    def _start(self, experiment: Experiment, work: ClientWork, threads: int) -> None:
+        prepared = prepare(experiment, None, work.steps)  # None: each machine's own default folder of data
         size = experiment.clients.batch_size
         self._digest = prepared.dataset.digest
-        self._engine = make_engine(
-            resolve_backend(experiment.backend),
-            prepared.model,
-            prepared.dataset,
-            size,
-            experiment.threads or threads,
-        )
+        backend, threads = resolve_backend(experiment.backend), experiment.threads or threads
+        self._engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
+        single = make_engine(backend, prepared.model, prepared.dataset, 1, 1) if work.clip_each_sample else None
         sampling, streams = experiment.clients.sampling, Streams(experiment.seed)
         self._sampler = prepared.dataset.sampler(sampling, size, streams, prepared.shards)
-        self._steps = local_steps
+        self._steps = work.steps
         self._layout = layout = prepared.model.layout
-        self._work = LocalWork(self._engine, layout.size, pushes, local_steps)
+        self._work = LocalWork(self._engine, layout.size, work, streams=streams, single=single)
         self._held = self._engine.zeros(layout.size + MARGIN)[: layout.size]
         self._engine.gradients([], np.empty((0, 1), np.int64))  # compiles
 
@@ -101,9 +97,9 @@ class LiveWorker:
         if self._delay:
             time.sleep(random.expovariate(1 / self._delay))
         self._engine.duplicate(params, self._held)
-        rows = minibatches(self._sampler, self._steps, *(np.array([n], np.int64) for n in (ticket, client, number)))
+        tasks = Tasks.of(self._sampler, self._steps, *(np.array([n], np.int64) for n in (ticket, client, number)))
         with np.errstate(all="ignore"):
-            (push,), losses, (finite,) = self._work([self._held], rows, [rate])
+            (push,), losses, (finite,) = self._work([self._held], tasks, [rate])
         sent: NDArray[Any] = np.array(push)
         size = before = 0
         if self._compressor is not None:

@@ -163,7 +163,8 @@ def _is_at_chance(result: Result, experiment: Experiment, root: str | os.PathLik
 def _error_of_one_label(kind: type[AnyData], data: str, root: Path) -> float:
     """Return the validation error of always giving the most frequent label; 0 without validation rows."""
     found = kind.model_validate_json(data).load(root, 0)
-    labels = found.validation.y[found.validation.y != found.ignored]
+    labels = np.asarray(found.validation.y)
+    labels = labels[labels != found.ignored]
     return float(1 - np.bincount(labels).max() / len(labels)) if len(labels) else 0.0
 
 

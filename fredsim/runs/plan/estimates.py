@@ -20,15 +20,19 @@ from fredsim.config.resolution import placed
 from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.errors import ConfigError
 from fredsim.networks.layout import Layout
+from fredsim.networks.mlp import as_mlp
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
 from fredsim.runs.plan.forecast import Milestone, clock_of, forecast_run
+from fredsim.runs.processes.apart import do_apart, own_modules
 from fredsim.runs.processes.observer import Observer
-from fredsim.runs.single.execution import execute
+from fredsim.runs.processes.process import Started
+from fredsim.runs.single.execution import Execution, execute
 from fredsim.runs.single.opening import make_server, with_changes
 from fredsim.runs.single.prepared import Prepared, check_data, prepare
 from fredsim.servers.elementwise import ElementwiseServer
+from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.contract import without_average
 from fredsim.simulation.plugins.run_context import RunContext
 from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
@@ -48,12 +52,12 @@ class Estimate:
 
     `most_held` is the most tasks whose passes are pending at once (path `hand`), or the most versions of the parameters
     that clients hold at once (other paths). `memory`, in bytes, is that of these, the server's state, unsent pushes,
-    the clients' own arrays, the data and the values of a minibatch; for a PyTorch module that of the whole process,
-    because most of it is what PyTorch takes, which is measured. `pushed` and `fetched`, in bytes, are those of a run
-    without gates (`gated`: the run has some). `rows` is the number of rows of metrics.csv; `simulated` the seconds on
-    the run's clock, None without one; `exact` whether iterations and simulated seconds are exact; `goal` whether the
-    run has a goal, which may end it earlier; `as_rule` the seconds with asgd in place of a user's server that could be
-    written as a rule (docs/rules.md), None for all others.
+    the clients' own arrays, the data and the values of a minibatch; for networks other than `mlp` that of the whole
+    process, which is measured: most of a PyTorch module's is what PyTorch takes. `pushed` and `fetched`, in bytes, are
+    those of a run without gates (`gated`: the run has some). `rows` is the number of rows of metrics.csv; `simulated`
+    the seconds on the run's clock, None without one; `exact` whether iterations and simulated seconds are exact; `goal`
+    whether the run has a goal, which may end it earlier; `as_rule` the seconds with asgd in place of a user's server
+    that could be written as a rule (docs/rules.md), None for all others.
     """
 
     label: str
@@ -144,9 +148,9 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
 def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None) -> dict[str, Any]:
     """Run the beginning, longer and longer, until it takes long enough; return its summary.
 
-    Added to the summary are the number of `rows`; `peak`, the most memory that the process had; `ended`, whether the
-    whole run ended within the beginning; and two `milestones` of its clock, one within the beginning and one at its end
-    (fredsim.runs.plan.forecast).
+    Added to the summary are the number of `rows`; `peak`, the most memory that the process had, and `buffers`, the
+    engine's part of it; `ended`, whether the whole run ended within the beginning; and two `milestones` of its clock,
+    one within the beginning and one at its end (fredsim.runs.plan.forecast).
     """
     length, clients = prepared.length, prepared.experiment.clients.count
     total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
@@ -156,19 +160,14 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
     least = min(total, PER_CLIENT_ON_CLOCK * clients, MOST_ON_CLOCK) if reacts else 0
     milestones: list[Milestone] = []
     observer = Measuring()
+    apart = _whole_process(prepared) and not own_modules(prepared.experiment.plain())
     while True:
         reset_peak_memory()
         with tempfile.TemporaryDirectory() as folder:
-            execute(
-                prepared.experiment,
-                Path(folder) / "run",
-                root=root,
-                observer=observer,
-                most_iterations=iterations,
-                default_threads=threads,
-            )
+            how = {"most_iterations": iterations, "default_threads": threads}
+            _run_beginning(Execution(prepared.experiment, Path(folder) / "run", root, how), observer, apart=apart)
             result = Result(Path(folder) / "run")
-            summary = {**result.summary, "rows": len(result.metrics), "peak": observer.peak}
+            summary = {**result.summary, "rows": len(result.metrics), **observer.memory_taken}
             if run_clock is not None:
                 columns = (result.metrics[name].tolist() for name in ("iteration", "time"))
                 milestones += list(zip(*columns, strict=True))
@@ -181,14 +180,37 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
         iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
 
 
+def _run_beginning(task: Execution, observer: Measuring, *, apart: bool) -> None:
+    """Run the beginning of a run, `apart` in a new process; raise what it raises.
+
+    If something is compiled there, which takes memory that later runs do not take, it runs once more.
+    """
+    if not apart:
+        execute(task.experiment, task.folder, root=task.root, observer=observer, **task.how)
+        return
+    for _ in range(2):
+        observer.compiled = False
+        # A forked process would be found to have less: it does not read what it shares with this one.
+        if failure := do_apart(task, observer, lambda: False, Started()):
+            raise failure
+        if not observer.compiled:
+            break
+
+
 class Measuring(Observer):
-    """Keeps how much memory the last run took."""
+    """Keeps how much memory the last run took, and whether a kernel was compiled."""
 
-    peak = 0
+    def __init__(self) -> None:
+        self.compiled = False
+        self.memory_taken: dict[str, int] = {}
 
-    def memory(self, peak: int) -> None:
+    def compiling(self) -> None:
         """Keep it."""
-        self.peak = peak
+        self.compiled = True
+
+    def memory(self, peak: int, buffers: int) -> None:
+        """Keep it."""
+        self.memory_taken = {"peak": peak, "buffers": buffers}
 
 
 def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estimate:
@@ -230,7 +252,8 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     experiment, model = prepared.experiment, prepared.model
     size = 4 * model.layout.size
     guarded, protocol = make_server(experiment)
-    tasks = clients * protocol.tasks_per_client
+    at_work = clients if protocol.fraction == 1 else clients_at_work(experiment.clients.count, protocol.fraction)
+    tasks = min(clients, at_work) * protocol.tasks_per_client
     server = without_average(guarded.inner)
     together = False  # whether the server holds all clients until the last has pushed, so that they share a version
     if guarded.contract.built_in and guarded.contract.holds:
@@ -250,19 +273,25 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     own += protocol.push_gate is not None  # the last gradient sent, or those not sent yet
     if protocol.compressor is not None:
         own += getattr(protocol.compressor.inner, "keeps_residual", False)
+    own += protocol.work.kept_arrays
     dataset = prepared.dataset
     data = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     own *= clients * size
-    if model.numerics == "native" and summary["peak"]:  # that of the clients that had arrived is in it
+    if _whole_process(prepared) and summary["peak"]:  # that of the clients that had arrived is in it
         missing = (1 - 1 / max(1, clients)) ** summary["iterations"]  # about the share of the clients that had not
         return most_held, int(summary["peak"] + missing * (own + (0 if together else held)))
     data *= 4 if model.measured_by == "gap" else 2  # as loaded, and as kernels read it; a gap needs float64, too
-    work = 0  # the values and errors of a minibatch, which on the path `hand` clients hold
-    if model.graph is not None and summary["path"] != "hand":
+    work = summary["buffers"]  # the values and errors of a minibatch, which on the path `hand` clients hold
+    if not work and model.graph is not None and summary["path"] != "hand":
         work = 4 * experiment.clients.batch_size * 2 * model.graph.values
     return most_held, held + arrays * size + own + data + work
+
+
+def _whole_process(prepared: Prepared) -> bool:
+    """Return whether the memory that is said is that of the whole process."""
+    return prepared.model.graph is None or as_mlp(prepared.model.graph) is None
 
 
 def _pending_bytes(prepared: Prepared) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fredsim.dispatchers.base import Order
+from fredsim.dispatchers.local_steps import VariedSteps
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.single.opening import make_dispatcher, make_server
@@ -44,7 +45,7 @@ class RunClock:
 
     clock: GuardedClock
     reacts: bool
-    steps: int
+    steps: int | VariedSteps
 
 
 def clock_of(prepared: Prepared) -> RunClock | None:
@@ -58,7 +59,7 @@ def clock_of(prepared: Prepared) -> RunClock | None:
     context.call_init(clock)
     if not clock.timed:
         return None
-    return RunClock(clock, arrivals_react(clock, server.contract, protocol), protocol.local_steps)
+    return RunClock(clock, arrivals_react(clock, server.contract, protocol), protocol.work.steps_of_tasks)
 
 
 def forecast_run(prepared: Prepared, summary: Mapping[str, Any], iterations: int | None) -> Forecast | None:

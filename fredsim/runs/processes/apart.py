@@ -27,7 +27,7 @@ from fredsim.plugins.user_code import named_modules
 from fredsim.runs.processes.forking import new_process
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Process, ProcessTask
-from fredsim.runs.processes.worker import Placed
+from fredsim.runs.processes.worker import Placed, for_one_task
 
 __all__ = [
     "do_apart",
@@ -83,9 +83,15 @@ def keep_apart() -> None:
 def must_be_apart(experiment: Experiment) -> bool:
     """Return whether a run must have a process of its own.
 
-    A module without a file, such as a notebook's, cannot be imported in another process.
+    A module without a file, such as a notebook's, cannot be imported in another process. Raises SimulationError if this
+    process was begun for a run but is not as new: another one would not be, either.
     """
     names = own_modules(experiment.plain())
+    if for_one_task():
+        if before := sorted(filter(imported_before, names)):
+            what = f"{before[0]} is imported in the process that is forked for runs, which must not know it"
+            raise SimulationError(f"{what}; this is a fault in fredsim: please report it")
+        return False
     if not names or not all(map(_has_file, names)):
         return False
     return bool(_ran) or _opened not in ([], [experiment.digest]) or any(map(imported_before, names))
@@ -112,9 +118,11 @@ def surroundings_kept() -> Iterator[None]:
             os.environ.update(environment)
 
 
-def do_apart(task: ProcessTask, observer: Observer, stop: Callable[[], bool]) -> Exception | None:
-    """Do a task in a process of its own; return why it failed, or None."""
-    process, ended = new_process(), threading.Event()
+def do_apart(
+    task: ProcessTask, observer: Observer, stop: Callable[[], bool], process: Process | None = None
+) -> Exception | None:
+    """Do a task in a process of its own, or in this new one; return why it failed, or None."""
+    process, ended = process or new_process(), threading.Event()
 
     def watch() -> None:
         while not ended.wait(POLL_SECONDS):

@@ -35,8 +35,11 @@ class Observer:
     def checkpoint(self, iteration: int) -> None:
         """Report that a checkpoint was written."""
 
-    def memory(self, peak: int) -> None:
-        """Report the most bytes of memory that the process of the run has had, after its last event."""
+    def memory(self, peak: int, buffers: int) -> None:
+        """Report, after the last event, the most bytes of memory that the process of the run has had.
+
+        `buffers` of these are the engine's buffers (fredsim.compute.engines.Engine.buffer_bytes).
+        """
 
     def end(self, label: str, summary: Mapping[str, Any]) -> None:
         """Report that the run has ended, and that all its files are written."""

@@ -25,10 +25,17 @@ from fredsim.plugins.modules import places, put_places
 from fredsim.runs.processes.observer import Observer
 from fredsim.system.surroundings import wrong_surroundings
 
-__all__ = ["STOP", "Placed", "Relay", "be_silent", "main", "serve"]
+__all__ = ["STOP", "Placed", "Relay", "be_silent", "for_one_task", "main", "serve"]
 
 STOP = "stop"  # sent instead of a task
 ADVANCE_SECONDS = 0.1  # the shortest time between two messages about a run's progress
+
+_tasks_alone: list[object] = []  # that this process has begun for
+
+
+def for_one_task() -> bool:
+    """Return whether this process was begun for one task, which must be done in a process that has done nothing."""
+    return bool(_tasks_alone)
 
 
 class Relay(Observer):
@@ -83,6 +90,8 @@ class Placed:
         """Do the task; return why it failed, or None."""
         from fredsim.system.processors import default_threads
 
+        if self.task.alone:
+            _tasks_alone.append(self.task)
         self._move()
         put_places(self.places)
         with options_are(on_command_line=self.on_command_line):

@@ -39,7 +39,7 @@ from fredsim.system.files import write_atomic, write_errors
 from fredsim.system.memory import memory_errors, peak_memory, release_free_memory
 from fredsim.system.notices import on_notices
 
-__all__ = ["execute", "load_early"]
+__all__ = ["Execution", "execute", "load_early"]
 
 
 def execute(
@@ -151,7 +151,7 @@ def execute_here(
         with write_errors(folder):
             _write(folder, prepared, engine, outcome, recorder)
             _write_summary(folder, summary, keep=policy.keep)
-    observer.memory(peak_memory())
+    observer.memory(peak_memory(), engine.buffer_bytes)
     observer.end(label or experiment.name, summary | {"status": Result(folder).ending})
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fredsim.config.clients import StepsBySpeed, StepsInSeconds
 from fredsim.config.document import Document, PlaceOf
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build, is_user_clock
@@ -18,6 +19,7 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.runs.processes.apart import note_opened
 from fredsim.runs.single.sizes import check_steps
 from fredsim.servers.window_average import WindowAverage
+from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import GuardedServer
 from fredsim.simulation.plugins.protocol import Protocol, make_protocol
@@ -53,7 +55,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
     Errors of a user's class are ignored here: they occur again in its run, and must not stop the other runs of a sweep.
     """
     note_opened(experiment)
-    steps, size = experiment.clients.local_steps, experiment.clients.batch_size
+    steps, size = most_steps(experiment.clients.local_steps), experiment.clients.batch_size
     with placed(place):
         if experiment.events:
             need_pyarrow("events is true: events.parquet")
@@ -64,6 +66,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
             check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, size)
         with suppress(SimulationError):
             make_dispatcher(experiment)
+        check_clock_of_steps(experiment)
 
 
 def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
@@ -71,11 +74,26 @@ def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
 
     Raises ConfigError if they do not fit together, SimulationError if a user's class breaks its contract.
     """
-    server = build("server", experiment.server.name, experiment.server.hyper)
+    server, clients = build("server", experiment.server.name, experiment.server.hyper), experiment.clients
+    if clients.fraction < 1 and getattr(server, "takes_fraction", False):
+        server.at_work = clients_at_work(clients.count, clients.fraction)
     if experiment.average is not None:
         server = WindowAverage(server, **experiment.average.hyper)
     guarded = GuardedServer(server, experiment.clients.count)
     return guarded, make_protocol(experiment, guarded.contract)
+
+
+def most_steps(steps: int | StepsBySpeed | StepsInSeconds) -> int:
+    """Return the most local steps of a task, 1 if that is known only on the clock."""
+    return steps if isinstance(steps, int) else getattr(steps, "fastest", 1)
+
+
+def check_clock_of_steps(experiment: Experiment) -> None:
+    """Raise ConfigError if local steps differ by the clients' speed, and there is no clock that knows it."""
+    steps, name = experiment.clients.local_steps, experiment.dispatcher.name
+    if not isinstance(steps, int) and name != "clock":
+        what = f"the dispatcher {name} does not know how long gradients take"
+        raise ConfigError(f"clients.local_steps is {steps.model_dump()}; {what}: give {{name: clock}}, or a number")
 
 
 def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:

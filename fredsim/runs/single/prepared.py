@@ -23,7 +23,7 @@ from fredsim.runs.single.sizes import check_sizes
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors
 
-__all__ = ["Prepared", "assign_shards", "check_data", "model_files", "prepare"]
+__all__ = ["Prepared", "assign_shards", "check_data", "made_of_files", "model_files", "prepare"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Prepared:
 
     @property
     def model_files(self) -> dict[str, str]:
-        """The SHA-256 of the files that a PyTorch module is built from, by name; {} for other models."""
-        return dict(self.model.files)
+        """The SHA-256 of the files that a PyTorch module, or a user's class of data, is made from, by name."""
+        return dict(self.dataset.files) | dict(self.model.files)
 
 
 @memory_errors()
@@ -63,7 +63,7 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     model = experiment.network(dataset)
     batches, steps = len(dataset.train) // experiment.clients.batch_size, 1
     if experiment.epochs or experiment.evaluation.unit == "epochs":
-        steps = local_steps or make_server(experiment)[1].local_steps
+        steps = local_steps or _steps_of_epochs(experiment)
     iterations = -(-experiment.epochs * batches // steps) if experiment.epochs else experiment.iterations
     if iterations is not None and iterations >= 2**32:
         raise ConfigError(f"epochs is {experiment.epochs}; that is {iterations:,} iterations, and 2³² are too many")
@@ -75,9 +75,23 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset))
 
 
+def made_of_files(experiment: Experiment) -> bool:
+    """Return whether its model or data may be made from files that only its preparation names."""
+    return experiment.model.has_files or experiment.data.user_code
+
+
+def _steps_of_epochs(experiment: Experiment) -> int:
+    """Return how many local steps clients take. Raises ConfigError if they differ, so that an epoch has no length."""
+    work = make_server(experiment)[1].work
+    if work.varied is not None:
+        key = f"epochs is {experiment.epochs}" if experiment.epochs else "evaluation.unit is epochs"
+        raise ConfigError(f"{key}; clients.local_steps differ, so that iterations are no passes: give iterations")
+    return work.steps
+
+
 def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
-    """Return the SHA-256 of the files that a PyTorch module is built from now, by name; raise as `prepare` does."""
-    return prepare(experiment, root).model_files if experiment.model.user_code else {}
+    """Return the SHA-256 of the files that a model or data are made from now, by name; raise as `prepare` does."""
+    return prepare(experiment, root).model_files if made_of_files(experiment) else {}
 
 
 def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,7 @@ from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.measures import measures_of, metrics_of
 from fredsim.runs.single.opening import make_server
 from fredsim.runs.single.prepared import Prepared
+from fredsim.simulation.paths.engines import make_engine
 from fredsim.simulation.paths.loop import Diverged, Outcome, Parts, Simulation
 from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.record.recorder import TEST, Recorder, Row
@@ -286,6 +288,7 @@ class Run:
             interval=prepared.interval,
             test=evaluation.test,
             measures=self._measures,
+            single=partial(make_engine, self._backend, prepared.model, prepared.dataset, 1, 1),
             metrics=self._metrics_of_outputs,
             recorder=recorder,
             progress=self._progress,
@@ -305,4 +308,5 @@ class Run:
         limit, dataset = self._prepared.experiment.memory, self._prepared.dataset
         if limit is None:
             return None
-        return max(0, int(limit) - sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test)))
+        read: int = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
+        return max(0, int(limit) - read)

@@ -50,6 +50,8 @@ def warm_up(experiment: Experiment, root: str | os.PathLike[str] | None) -> None
         import fredsim.native.engine
     if backend == "cuda":
         import fredsim.cuda.engines  # noqa: F401
+    if experiment.data.user_code:
+        return
     if experiment.data.name.startswith("torchvision:"):  # PyTorch may read it with threads
         return
     dataset = experiment.load(data_root(root))

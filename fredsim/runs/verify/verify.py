@@ -34,7 +34,7 @@ from fredsim.runs.processes.process import ProcessTask
 from fredsim.runs.processes.processes import Processes
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_experiment
-from fredsim.runs.single.prepared import prepare
+from fredsim.runs.single.prepared import made_of_files, prepare
 from fredsim.runs.single.warming import OneRun
 from fredsim.runs.verify.differences import check, difference
 from fredsim.system.files import read_bytes
@@ -229,9 +229,9 @@ def identity_of(result: Result, root: str | os.PathLike[str] | None = None) -> d
     """Return the identity that a run's checkpoints must have for this code to continue from them as the run did."""
     experiment, summary = recorded_experiment(result), result.summary
     code, files = user_code_digests(experiment.plain()), dict[str, str]()
-    if experiment.model.user_code:
-        model = prepare(experiment, root).model
-        code, files = code | dict(model.code), dict(model.files)
+    if made_of_files(experiment):
+        prepared = prepare(experiment, root)
+        code, files = code | dict(prepared.model.code), prepared.model_files
     return identity_of_run(experiment, summary["backend"], summary["path"], code, files)
 
 

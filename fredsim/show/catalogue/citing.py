@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fredsim.config.clients import Clients
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN, Kind, find_class
 from fredsim.config.sweep.expansion import Expansion, Source
@@ -82,7 +83,22 @@ def _citations(expansion: Expansion) -> Iterator[tuple[str, str]]:
             yield from _of_class("compressor", experiment.compress.name, experiment.compress.hyper)
         if experiment.average is not None:
             yield from _of_class("average", experiment.average.name, experiment.average.hyper)
+        yield from _of_clients(experiment.clients)
         yield from _of_data(experiment)
+
+
+def _of_clients(clients: Clients) -> Iterator[tuple[str, str]]:
+    """Yield (part, citation) for what clients do besides SGD."""
+    if clients.optimizer is not None:
+        yield from _of_class("optimizer", clients.optimizer.name, clients.optimizer.hyper)
+    if clients.prox:
+        yield "proximal term", "Li et al. 2020, Federated optimization in heterogeneous networks, arXiv:1812.06127"
+    if clients.control_variates:
+        yield "control variates", "Karimireddy et al. 2020, SCAFFOLD, arXiv:1910.06378"
+    if clients.clip_each_sample:
+        yield "clipped samples", "Abadi et al. 2016, Deep learning with differential privacy, arXiv:1607.00133"
+    if clients.fraction < 1:
+        yield "fraction of clients", "McMahan et al. 2017, arXiv:1602.05629"
 
 
 def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

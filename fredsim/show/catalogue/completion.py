@@ -36,6 +36,7 @@ KIND_OF = {
     "dispatcher": "dispatchers",
     "compress": "compressors",
     "average": "averages",
+    "clients.optimizer": "optimizers",
     "model": "models",
     "data": "datasets",
     "clients.partition": "partitions",

@@ -125,6 +125,9 @@ DATASETS = {
     "digits": "1,797 images of 8x8, embedded: 1,200 train, 297 validate, 300 test",
     "mnist": "60,000 + 10,000 images of 28x28: 50,000 train, 10,000 validate, 10,000 test",
     "npz:PATH": "your arrays x_train, y_train, x_test, y_test",
+    "npy:FOLDER": "your files x_train.npy, y_train.npy, …, which may be larger than the memory",
+    "python:MODULE:CLASS": "a class of your own, which gives samples by their numbers",
+    "torch:MODULE:DATASET": "a torch.utils.data.Dataset",
     "torchvision:CLASS": "images of torchvision.datasets, such as torchvision:FashionMNIST, torchvision:CIFAR10",
 }
 #: Citations of data sets, by name; torchvision's by `torchvision:CLASS`.
@@ -175,6 +178,7 @@ LISTINGS: dict[str, Callable[[], Entries]] = {
     "gates": lambda: OfClasses(GATES),
     "compressors": lambda: OfClasses(COMPRESSORS),
     "averages": lambda: OfClasses(KNOWN["average"]),
+    "optimizers": lambda: OfClasses(KNOWN["optimizer"]),
     "schedules": lambda: {
         name: Entry((found.__doc__ or "").partition("\n")[0], found) for name, found in SCHEDULES.items()
     },

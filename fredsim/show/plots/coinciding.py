@@ -25,8 +25,8 @@ def merged_name(names: Sequence[str]) -> str:
         return names[0]
     if len(names) == 2 and len(" and ".join(names)) <= LONG:
         return f"{names[0]} and {names[1]} (2 lines coincide)"
-    text = ", ".join(names)
+    text = "; ".join(names)
     if len(names) <= MOST_NAMED and len(text) <= LONG:
         return f"{len(names)} lines coincide: {text}"
-    shown = f"{names[0]}, {names[1]}, …" if len(names[0]) + len(names[1]) < LONG else f"{names[0]}, …"
+    shown = f"{names[0]}; {names[1]}; …" if len(names[0]) + len(names[1]) < LONG else f"{names[0]}; …"
     return f"{len(names)} lines coincide: {shown}"

@@ -165,7 +165,7 @@ def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style)
         return
     letters = int(TITLE_LETTERS * figure.get_figwidth())
     lines = textwrap.wrap(visible(drawing.question, SHOWN), letters)
-    answer = textwrap.shorten(visible(drawing.answer, SHOWN), int(1.25 * letters), placeholder=" …")
+    answer = textwrap.shorten(visible(drawing.answer, SHOWN), int(1.25 * letters), placeholder=" …").replace("… …", "…")
     take_literally(figure.suptitle("\n".join([*lines, *([" "] if answer else [])]), x=place, **bold))
     if answer:  # in the room of the last, empty line
         pad = figure.get_layout_engine().get()["h_pad"]  # type: ignore[union-attr]  # where the layout puts titles

@@ -17,6 +17,10 @@ WORDS: dict[tuple[str, Any], str] = {
     ("clients.partition.shards", True): "own samples",
     ("clients.partition.shards", False): "shared samples",
     ("server.aggregate", None): "aggregate all",
+    ("server.adaptive", False): "not adaptive",
+    ("server.inner.adaptive", False): "not adaptive",
+    ("server.aware", True): "staleness-aware",
+    ("server.aware", False): "not staleness-aware",
 }
 #: What lines differ in, by the beginnings of keys; the first that fits all of them counts.
 NOUNS = {

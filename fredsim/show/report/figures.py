@@ -76,10 +76,9 @@ def staleness(panels: Sequence[Panel]) -> list[Figure]:
     figures = []
     for panel in panels:
         traces = []
-        for number, found in enumerate(histograms(panel.lines)):
+        for found in histograms(panel.lines):
             trace = _trace(found.line) | {"x": found.edges.tolist(), "y": [*found.shares.tolist(), 0.0]}
-            count = len(panel.lines)  # the widths differ so that lines that coincide are all visible
-            trace["line"] |= {"shape": "hv", "width": 1.5 + 4 * (count - 1 - number) / count}
+            trace["line"] |= {"shape": "hv"}
             traces.append(trace)
         figures.append(_figure(panel.title, traces, "staleness τ (updates)", "share of pushes, per update"))
     return figures

@@ -16,7 +16,7 @@ from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Pool
 from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful, part_of
-from fredsim.simulation.plugins.local_work import LocalWork, PushKind
+from fredsim.simulation.plugins.local_work import LocalWork, Tasks
 
 __all__ = ["Holdings"]
 
@@ -35,6 +35,16 @@ class Version:
         self.holders = 0
 
 
+class Nothing(Version):
+    """What a client holds that is not at work."""
+
+    def __init__(self) -> None:
+        super().__init__(np.empty(0, np.float32), -1, shared=False)
+
+
+NOTHING = Nothing()
+
+
 class Holdings(Stateful):
     """Which version each client holds: for the task under way and, if `wait` is false, also for the next task.
 
@@ -49,20 +59,19 @@ class Holdings(Stateful):
         clients: int,
         *,
         wait: bool,
-        pushes: PushKind,
-        local_steps: int,
+        work: LocalWork,
         tensors: Sequence[slice],
         pool: Pool,
         first_rate: Callable[[int], float] | None = None,
     ) -> None:
         """Let every client hold the initial `params` (P,).
 
-        `pushes` is what a client pushes after `local_steps` steps, `tensors` are the tensors' slices of the flat
-        vector, and `pool` allocates the versions' arrays. `first_rate` is asked once, with the client that needs it
-        first, for the learning rate that belongs to the initial parameters; None if clients take no steps of their own.
+        `work` computes what clients push, `tensors` are the tensors' slices of the flat vector, and `pool` allocates
+        the versions' arrays. `first_rate` is asked once, with the client that needs it first, for the learning rate
+        that belongs to the initial parameters; None if clients take no steps of their own.
         """
         self._engine = engine
-        self._work = LocalWork(engine, len(params), pushes, local_steps)
+        self._work = work
         self._wait = wait
         self._tensors = tensors
         #: Of clients that hold tensors of different timestamps: by tensor, the timestamp and its learning rate.
@@ -84,12 +93,10 @@ class Holdings(Stateful):
         """Return the timestamp of the version that the task under way started from."""
         return self._under_way[client].timestamp
 
-    def compute_pushes(
-        self, clients: Sequence[int], rows: NDArray[np.int64]
-    ) -> tuple[Sequence[Array], Array, list[bool]]:
+    def compute_pushes(self, clients: Sequence[int], tasks: Tasks) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what B different clients push, their samples' losses, and whether all was finite; see LocalWork."""
         held = [self._under_way[client].params for client in clients]
-        return self._work(held, rows, [self.rate(client) for client in clients] if self._rates else ())
+        return self._work(held, tasks, [self.rate(client) for client in clients] if self._rates else ())
 
     def params(self, client: int) -> Array:
         """Return the parameters (P,) that the task under way started from; MARGIN floats behind them are readable."""
@@ -121,6 +128,10 @@ class Holdings(Stateful):
             own = self._under_way[client] = self._store(version.params, version.timestamp, shared=False)
             own.holders = 1
             self._drop(version)
+
+    def leave(self, client: int) -> None:
+        """Let a client hold nothing until it fetches again."""
+        self._replace(client, NOTHING)
 
     def fetch(self, client: int, params: Array, timestamp: int, rate: float | None = None, *, shared: bool) -> None:
         """Let the client hold `params` as the version of this timestamp, with the learning rate of its own steps.
@@ -200,9 +211,9 @@ class Holdings(Stateful):
         versions: list[Version] = []
         for name, held in self._lists().items():
             for version in held:
-                if places.setdefault(id(version), len(versions)) == len(versions):
+                if version is not NOTHING and places.setdefault(id(version), len(versions)) == len(versions):
                     versions.append(version)
-            state[name] = np.array([places[id(version)] for version in held], np.int64)
+            state[name] = np.array([places.get(id(version), -1) for version in held], np.int64)
         state["timestamps"] = np.array([version.timestamp for version in versions], np.int64)
         state["shared"] = np.array([version.shared for version in versions])
         state |= {f"version.{number}": as_state(version.params) for number, version in enumerate(versions)}
@@ -221,7 +232,7 @@ class Holdings(Stateful):
         stored = zip(state["timestamps"].tolist(), state["shared"].tolist(), strict=True)
         versions = [self._store(state[f"version.{n}"], *of) for n, of in enumerate(stored)]
         for name, held in self._lists().items():
-            held[:] = [versions[number] for number in state[name].tolist()]
+            held[:] = [versions[number] if number >= 0 else NOTHING for number in state[name].tolist()]
             for version in held:
                 version.holders += 1
         for name, rates in self._rates.items():
@@ -261,6 +272,8 @@ class Holdings(Stateful):
         return version
 
     def _drop(self, version: Version) -> None:
+        if version is NOTHING:
+            return
         version.holders -= 1
         if version.holders == 0:
             self._pool.give_back(version.params)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fredsim.plugins.states import Stateful
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.outbox import PendingPush
+from fredsim.simulation.plugins.local_work import Tasks
 
 __all__ = ["EventObserver", "Pushes"]
 
@@ -31,19 +32,19 @@ class Pushes(Stateful):
     def begin(self, client: int) -> None:
         """Note that a client begins a task from what it holds."""
 
-    def compute(self, clients: Sequence[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, Sequence[bool]]:
+    def compute(self, clients: Sequence[int], tasks: Tasks) -> tuple[Sequence[Array], Array, Sequence[bool]]:
         """Return what B different clients push (P,), their samples' losses (B, k·µ), and whether all was finite.
 
-        `rows` (B, k, µ) are the samples of their k local steps. The next call may overwrite what is returned.
+        The losses are as LocalWork says. The next call may overwrite what is returned.
         """
-        return self._holdings.compute_pushes(clients, rows)
+        return self._holdings.compute_pushes(clients, tasks)
 
 
 class EventObserver:
     """Is told of each event of a run that is computed event by event; must change nothing that it is given."""
 
-    def computed(self, clients: Sequence[int], rows: NDArray[np.int64]) -> None:
-        """Note that B clients have computed what they push from the samples `rows` (B, k, µ)."""
+    def computed(self, clients: Sequence[int], rows: Sequence[NDArray[np.int64]]) -> None:
+        """Note that B clients have computed what they push from these samples, (k, µ) each."""
 
     def arrives(self, client: int, timestamp: int, time: int, pending: PendingPush) -> None:
         """Note that a push arrives at `time`, in nanoseconds; its task started from parameters of this timestamp."""

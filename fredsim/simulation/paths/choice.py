@@ -100,8 +100,12 @@ def _why_snapshots(contract: Contract, protocol: Protocol) -> str:
         return "a push may be dropped"
     if protocol.compressor is not None:
         return "pushes are compressed"
-    if protocol.local_steps > 1:
+    if protocol.work.several:
         return "clients take several local steps"
+    if not protocol.work.plain:
+        return "clients do more than the gradients' sums"
+    if protocol.fraction < 1:
+        return "clients are drawn while the run goes on"
     if protocol.replica:
         return "a client that does not fetch steps by its own gradient"
     if contract.bytes_pushed or contract.bytes_fetched:

@@ -6,14 +6,16 @@ A backend's modules are imported only when it is used, so that its dependencies 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import BackendOperations, Engine
 from fredsim.compute.graph_engine import GraphEngine, NumpyBackendOperations
+from fredsim.compute.partly_trained import PartlyTrained
 from fredsim.compute.quadratic_engine import NumpyQuadratic
+from fredsim.compute.staged import Staged
 from fredsim.config.choices import Backend
 from fredsim.data.datasets import Dataset
 from fredsim.data.problems import Quadratic
@@ -58,6 +60,20 @@ def make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, t
     A network without a graph has an engine of its own, which takes the servers' operations from the backend. Raises
     ConfigError if something that the backend needs is missing, or if it cannot compute the network.
     """
+    engine = _make_staged(backend, network, dataset, mu, threads)
+    if network.graph is not None and network.graph.frozen:
+        return cast(Engine, PartlyTrained(engine, network.graph, network.values))
+    return engine
+
+
+def _make_staged(backend: Backend, network: Network, dataset: Dataset, mu: int, threads: int | None) -> Engine:
+    if dataset.staged:
+        found = Staged(lambda window: _make_engine(backend, network, window, mu, threads), dataset, mu)
+        return cast(Engine, found)  # what it does not do itself, the engine in it does
+    return _make_engine(backend, network, dataset, mu, threads)
+
+
+def _make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, threads: int | None) -> Engine:
     if network.graph is None:
         from fredsim.native.engine import make_engine as native
 

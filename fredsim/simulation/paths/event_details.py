@@ -46,7 +46,7 @@ class LastEvent(EventObserver):
     def __init__(self) -> None:
         self._minibatches: dict[int, NDArray[np.int64]] = {}  # by client: those of its task that has not arrived yet
 
-    def computed(self, clients: Sequence[int], rows: NDArray[np.int64]) -> None:
+    def computed(self, clients: Sequence[int], rows: Sequence[NDArray[np.int64]]) -> None:
         """Keep each client's samples."""
         self._minibatches |= {client: samples.copy() for client, samples in zip(clients, rows, strict=True)}
 

@@ -116,7 +116,7 @@ class Fused(Snapshots):
             return
         clients, probe = schedule.client.tolist(), self._parts.probe
         if probe is not None and probe.due(self.iteration):
-            self._measure(probe, clients[0], self._samples[window.start])
+            self._measure(probe, schedule.first(1))
         slots = self._passes_ahead.begin(window.start, len(clients), refused, holdings.params)
         iterations = np.arange(self.iteration, self.iteration + len(clients))
         stamps = np.array([holdings.timestamp(client) for client in clients])

@@ -17,10 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order, Timeline
+from fredsim.dispatchers.local_steps import VariedSteps
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.pushes import EventObserver, Pushes
 from fredsim.simulation.paths.loop import Parts
+from fredsim.simulation.plugins.local_work import Tasks
 
 __all__ = ["ClientTask", "Crew", "LiveDispatcher", "LivePushes", "TaskResult", "live_parts"]
 
@@ -103,7 +105,9 @@ class LiveDispatcher(Timeline):
         """Let the run's clock continue from now."""
         self._began = time.monotonic_ns() - self._elapsed
 
-    def configure(self, *, reacts: bool = True, size: int = 0, steps: int = 1, until: int | None = None) -> None:
+    def configure(
+        self, *, reacts: bool = True, size: int = 0, steps: int | VariedSteps = 1, until: int | None = None
+    ) -> None:
         """Note when the run ends; nothing else matters here."""
         del reacts, size, steps
         self._until = until
@@ -170,7 +174,7 @@ class LivePushes(Pushes):
         self.tickets += 1
         self._dispatcher.crew.begin(task)
 
-    def compute(self, clients: Sequence[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, Sequence[bool]]:
+    def compute(self, clients: Sequence[int], tasks: Tasks) -> tuple[Sequence[Array], Array, Sequence[bool]]:
         """Return the result that has arrived, of one client."""
         done = self._dispatcher.last
         assert done is not None

@@ -107,6 +107,7 @@ class Parts:
     goal: Goal | None = None
     test: bool = False  # whether rows also have the loss and the error over the test data
     measures: Mapping[str, Measure] = field(default_factory=dict)  # functions of the parameters, by column name
+    single: Callable[[], Engine] | None = None  # makes an engine for single samples, whose gradients are clipped
     metrics: Metrics | None = None  # of the outputs
     pushes: Callable[[Holdings], Pushes] = Pushes  # where pushes come from
     observer: EventObserver | None = None  # is told of each event; only on the path `snapshots`, or live

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Limits
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import tree_sum
 from fredsim.plugins.states import Stateful
 from fredsim.simulation.clients.holdings import Holdings
@@ -65,17 +66,21 @@ class Probe(Stateful):
         iteration: int,
         client: int,
         rows: NDArray[np.int64],
+        keys: Keys,
         holdings: Holdings,
         server: GuardedServer,
         engine: Engine,
     ) -> None:
-        """Measure the arrival of this iteration, before it happens; `rows` (µ,) is its first minibatch."""
+        """Measure the arrival of this iteration, before it happens; `rows` (µ,) is its first minibatch.
+
+        Both gradients are computed with the random numbers of that minibatch, whose `keys` are of one client.
+        """
         if self._copy is None:
             self._copy = engine.pool(server.params.size, Limits()).take()
         held, own, timestamp = holdings.params(client), self._copy, holdings.timestamp(client)
         own[...] = server.params
         with np.errstate(all="ignore"):
-            grads, _ = engine.gradients([held, own], np.stack([rows, rows]))
+            grads, _ = engine.gradients([held, own], np.stack([rows, rows]), keys.twice())
             stale, fresh = (grads[i].astype(np.float64) for i in range(2))
             b_staleness, norm = _norm(stale - fresh), _norm(stale)
             distance = _norm(held.astype(np.float64) - own.astype(np.float64))

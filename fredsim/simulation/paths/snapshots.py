@@ -18,15 +18,18 @@ from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
 from fredsim.plugins.states import Stateful
+from fredsim.simulation.clients.control_variates import ControlVariates
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.outbox import Message, Outbox, PendingPush
+from fredsim.simulation.clients.participation import Participation
 from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths.probe import Probe
+from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.contract import Contract
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import PushResult
-from fredsim.simulation.plugins.local_work import minibatches
+from fredsim.simulation.plugins.local_work import LocalWork, StepCounts, Tasks
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import Length
 from fredsim.simulation.schedule.schedule import Arrivals, Schedule
@@ -53,13 +56,16 @@ class Snapshots(Simulation):
         self._share_versions = True  # whether several clients may fetch at one timestamp
         self._check_memory()
         #: Whether clients take steps of their own, by the learning rate that the server had when they fetched.
-        self._own_steps = protocol.replica or protocol.local_steps > 1 or contract.pushes != "gradient"
+        self._client_work = protocol.work
+        self._own_steps = protocol.replica or protocol.work.takes_steps
+        self._work = self._make_work()
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
-            wait=wait, pushes=contract.pushes, local_steps=protocol.local_steps, tensors=tensors, pool=self._pool,
+            wait=wait, work=self._work, tensors=tensors, pool=self._pool,
             first_rate=self._first_rate if self._own_steps else None,
         )  # fmt: skip
         self._pushes, self._observer = parts.pushes(self._holdings), parts.observer
+        self._statistics = parts.engine.statistics
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
             self._server.check = self._holdings.check
         self._warm()
@@ -69,6 +75,10 @@ class Snapshots(Simulation):
         self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, length=parts.length)
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
         self._clock = clock if clock is not None and clock.reacts else None  # told when clients continue
+        #: How many local steps a task has.
+        self._steps: int | StepCounts = protocol.local_steps
+        if clock is not None and clock.task_steps is not None:
+            self._steps = clock.task_steps
         self._sends_early = False  # whether the clock asks for a push's bytes as soon as its gradient is done
         if self._clock is not None and not self._clock.sends_on_arrival:
             self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
@@ -80,12 +90,15 @@ class Snapshots(Simulation):
         self._keeps_pushes = protocol.replica or parts.observer is not None
         #: Returns how many pushes are certain to come before any client continues, if replies or times decide that.
         self._until_release: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
-        if self._sends_early or (self._clock is not None and not contract.holds):
+        drawn = protocol.fraction < 1
+        if self._sends_early or ((self._clock is not None or drawn) and not contract.holds):
             self._until_release = lambda: 1
+        #: Draws the clients that are at work, if that is only a share of them.
+        self._participation = Participation(parts.clients, parts.streams) if drawn else None
         # A window is one event if an event may change the next one: a restart discards a task under way; a dropped copy
         # or a task given up changes which clients are held.
         held_differ = contract.holds and (gates or self._dispatcher.may_give_up)
-        certain = not (contract.cancels or held_differ)
+        certain = not (contract.cancels or held_differ or protocol.work.own)
         if self._own_steps and parts.engine.numerics == "native":  # steps of several clients would be one minibatch
             certain = False
         wanted, size = parts.limits.window if certain else 1, parts.params.nbytes
@@ -96,18 +109,40 @@ class Snapshots(Simulation):
         parts, contract = self._parts, self._server.contract
         if parts.limits.memory is None and parts.engine.device_name is None and not contract.holds:
             copies = 1 + parts.most_tasks(parts.clients * parts.protocol.tasks_per_client)
-            arrays = contract.per_client * parts.most_tasks(parts.clients)
+            arrays = (contract.per_client + parts.protocol.work.kept_arrays) * parts.most_tasks(parts.clients)
             what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
             refuse_what_clients_hold(parts.clients, what, copies * each, arrays, each)
 
+    @property
+    def _copies(self) -> int:
+        """How many arrays (P,) a copy has: control variates travel with what is pushed and fetched."""
+        return 1 if self._control is None else 2
+
+    @property
+    def _at_work(self) -> int:
+        """How many clients are at work at once."""
+        return clients_at_work(self._parts.clients, self._protocol.fraction)
+
     def _rate(self) -> float | None:
         """Return the server's present learning rate, for a client that fetches; None if clients take no own steps."""
-        return self._server.rate() if self._own_steps else None
+        return self._client_work.rate(self._server) if self._own_steps else None
 
     def _first_rate(self, client: int) -> float:
         """Return the learning rate of the initial parameters, before the first of the clients' own steps."""
         self._server.set_event(client, self.iteration)
-        return self._server.rate()
+        return self._client_work.rate(self._server)
+
+    def _make_work(self) -> LocalWork:
+        """Return what computes the clients' pushes."""
+        parts, work = self._parts, self._client_work
+        self._control = None
+        if work.control_variates:
+            self._control = ControlVariates(parts.params.size, parts.clients, parts.engine, lambda: parts.pool)
+        single = parts.single() if work.clip_each_sample and parts.single is not None else None
+        return LocalWork(
+            parts.engine, parts.params.size, work,
+            streams=parts.streams, single=single, pool=lambda: parts.pool, control=self._control,
+        )  # fmt: skip
 
     def _warm(self) -> None:
         """Compile now, so that compilation is not counted in the run's time."""
@@ -126,9 +161,17 @@ class Snapshots(Simulation):
 
     def _stateful_parts(self) -> dict[str, Stateful]:
         own: dict[str, Stateful] = {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
+        more: dict[str, Stateful | None] = {"control": self._control, "participation": self._participation}
+        more |= {"work": self._work if self._client_work.keeps else None, "statistics": self._statistics}
+        own |= {name: part for name, part in more.items() if part is not None}
         return super()._stateful_parts() | own | {"live": self._pushes}
 
     def _start(self) -> None:
+        if self._participation is not None and not self._participation.begun:
+            self._participation.draw(self._at_work)
+            for client in self._participation.idle():
+                self._dispatcher.hold(client)
+                self._holdings.leave(client)
         held = self._dispatcher.held
         self._pushes.start(client for client in range(self._parts.clients) if client not in held)
 
@@ -140,7 +183,7 @@ class Snapshots(Simulation):
             return
         given_up = [False] * len(schedule) if schedule.given_up is None else (schedule.given_up > 0).tolist()
         if (probe := self._parts.probe) is not None and probe.due(self.iteration) and not given_up[0]:
-            self._measure(probe, int(schedule.client[0]), self._rows(schedule.first(1))[0, 0])
+            self._measure(probe, schedule.first(1))
         clients = schedule.client.tolist()
         times, found = [0] * len(clients) if schedule.time is None else schedule.time.tolist(), []
         if self._sends_early:
@@ -149,7 +192,7 @@ class Snapshots(Simulation):
                 return
             found = [self._arrive(clients[0], self._outbox.under_way.pop(clients[0]))]
         else:
-            pushes, losses, finite = self._compute(clients, self._rows(schedule))
+            pushes, losses, finite = self._compute(clients, self._tasks(schedule), given_up)
             sent = self._sent(schedule).tolist()
             for i, client in enumerate(clients):
                 if not finite[i] and not given_up[i]:
@@ -169,17 +212,38 @@ class Snapshots(Simulation):
             self._record_rows_before(time)
             self.time = self.time if self._goal_reached else time
 
-    def _compute(self, clients: list[int], rows: NDArray[np.int64]) -> tuple[Sequence[Array], Array, Sequence[bool]]:
-        """Return what clients push, their samples' losses, and if all was finite, as Pushes.compute does."""
-        pushes, losses, finite = self._pushes.compute(clients, rows)
+    def _compute(
+        self, clients: list[int], tasks: Tasks, given_up: Sequence[bool]
+    ) -> tuple[Sequence[Array], Array, Sequence[bool]]:
+        """Return what clients push, their samples' losses, and if all was finite, as Pushes.compute does.
+
+        What a task that was given up would have pushed means nothing.
+        """
+        if self._client_work.keeps and any(given_up):  # such a task leaves what its client keeps as it was
+            return self._compute_some(clients, tasks, given_up)
+        pushes, losses, finite = self._pushes.compute(clients, tasks)
         if self._observer is not None:
-            self._observer.computed(clients, rows)
+            self._observer.computed(clients, tasks.samples())
         return pushes, losses.copy(), finite  # the recorder keeps losses, and the engine reuses its arrays
+
+    def _compute_some(
+        self, clients: list[int], tasks: Tasks, given_up: Sequence[bool]
+    ) -> tuple[Sequence[Array], Array, Sequence[bool]]:
+        """Compute only the tasks that were not given up."""
+        places = [place for place, lost in enumerate(given_up) if not lost]
+        nothing = self._engine.zeros(len(self._parts.params))
+        pushes, finite = [nothing] * len(clients), [True] * len(clients)
+        losses = np.zeros((len(clients), tasks.rows[0].size if tasks.steps is None else 1), np.float32)
+        if places:
+            found = self._compute([clients[place] for place in places], tasks.some(places), [False])
+            for place, push, own, whole in zip(places, *found, strict=True):
+                pushes[place], losses[place], finite[place] = push, own, whole
+        return pushes, losses, finite
 
     def _send_early(self, client: int, number: int, sent: int) -> int:
         """Compute a client's push and send it, before it arrives; return its bytes, 0 if it is dropped."""
-        rows = self._minibatches(np.array([sent]), np.array([client]), np.array([number]))
-        (push,), (losses,), (finite,) = self._compute([client], rows)
+        tasks = Tasks.of(self._sampler, self._steps, np.array([sent]), np.array([client]), np.array([number]))
+        (push,), (losses,), (finite,) = self._compute([client], tasks, [False])
         if not finite:
             raise Diverged(self.iteration)
         message = self._send(client, push, sent)
@@ -193,12 +257,14 @@ class Snapshots(Simulation):
         del sent
         if self._log is not None:
             self._log.note_done(client, number)
-        size = self._parts.params.nbytes if size is None else size
+        size = self._parts.params.nbytes * self._copies if size is None else size
         self._outbox.on_way[client] = size
         return size
 
     def _cancel(self, client: int) -> None:
         """Cancel the push of a client that is on its way, if there is one: it counts as sent, but never arrives."""
+        if self._statistics is not None:
+            self._statistics.cancelled(client)
         size = self._outbox.cancel(client)
         if size is None:
             return
@@ -211,22 +277,20 @@ class Snapshots(Simulation):
         self._engine.duplicate(push, room)
         return room
 
-    def _rows(self, schedule: Schedule) -> NDArray[np.int64]:
-        """Return the samples (B, k, µ) of the k local steps of B arrivals."""
-        return self._minibatches(self._sent(schedule), schedule.client, schedule.number)
+    def _tasks(self, schedule: Schedule) -> Tasks:
+        """Return the tasks of B arrivals."""
+        return Tasks.of(self._sampler, self._steps, self._sent(schedule), schedule.client, schedule.number)
 
     def _sent(self, schedule: Schedule) -> Integers:
         """Return how many gradients were done before each arrival's own (B,)."""
         return np.arange(self.iteration, self.iteration + len(schedule)) if schedule.sent is None else schedule.sent
 
-    def _minibatches(self, sent: Integers, clients: Integers, numbers: Integers) -> NDArray[np.int64]:
-        """Return the samples (B, k, µ) of the k local steps of B tasks; see fredsim.simulation.plugins.local_work."""
-        return minibatches(self._sampler, self._protocol.local_steps, sent, clients, numbers)
-
-    def _measure(self, probe: Probe, client: int, rows: NDArray[np.int64]) -> None:
-        """Let the probe measure the next arrival; `rows` (µ,) is its first minibatch."""
+    def _measure(self, probe: Probe, schedule: Schedule) -> None:
+        """Let the probe measure the next arrival, the only one of `schedule`."""
         begin, kernels = time.perf_counter(), self._engine.seconds
-        probe.measure(self.iteration, client, rows, self._holdings, self._server, self._engine)
+        client, tasks = int(schedule.client[0]), self._tasks(schedule)
+        rows, keys = tasks.rows[0, 0], tasks.keys(self._parts.streams.seed, 0)
+        probe.measure(self.iteration, client, rows, keys, self._holdings, self._server, self._engine)
         self._seconds_before += self._engine.seconds - kernels
         probe.seconds += time.perf_counter() - begin
 
@@ -240,6 +304,10 @@ class Snapshots(Simulation):
         if self._observer is not None:
             self._observer.arrives(client, self._holdings.timestamp(client), self.time, pending)
         self._outbox.arrived(client)
+        if self._statistics is not None and not pending.given_up:
+            self._statistics.arrived(client, reached=message is not None)
+        elif self._statistics is not None:
+            self._statistics.cancelled(client)
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp
         server.set_event(client, self.iteration)
         if pending.given_up:
@@ -255,10 +323,12 @@ class Snapshots(Simulation):
             raise Diverged(self.iteration)
         if message is not None:
             recorder.count_applied(before - message.timestamp, client)
+            if self._control is not None:
+                self._control.arrived(client)
         recorder.count_push(sent, None if pending.given_up else pending.losses, client)
         if not self._protocol.wait:
             self._begin(client)
-        for other in pushed.released:
+        for other in self._who_continues(pushed.released):
             size = self._fetch(other)
             stays = not size and self._protocol.replica and other == client and not pending.given_up
             if stays and not self._holdings.step(client, pending.push):
@@ -267,7 +337,7 @@ class Snapshots(Simulation):
                 self._begin(other)
             if self._clock is not None:
                 self._clock.release(other, size)
-            elif server.contract.holds:
+            elif server.contract.holds or self._participation is not None:
                 self._dispatcher.release(other)
         for other in pushed.restarted:
             self._cancel(other)
@@ -285,6 +355,15 @@ class Snapshots(Simulation):
         fetches, received = map(sub, recorder.fetched, fetched)
         return before, before - started_from, int(sent > 0), fetches, sent, received
 
+    def _who_continues(self, released: Sequence[int]) -> Sequence[int]:
+        """Return the clients that fetch and continue: those released, or as many that are drawn among the idle ones."""
+        if self._participation is None:
+            return released
+        drawn, idle = self._participation.replace(released)
+        for client in idle:
+            self._holdings.leave(client)
+        return drawn
+
     def _send(self, client: int, push: Array, step: int) -> Message | None:
         """Return what reaches the server of a client's push; `step` is how many gradients were done before it."""
         protocol, started_from = self._protocol, self._holdings.timestamp(client)
@@ -300,7 +379,7 @@ class Snapshots(Simulation):
         if size := self._pushes.size:
             return push, size
         if self._protocol.compressor is None:
-            return push, self._server.bytes_of("pushed", push.nbytes)
+            return push, self._server.bytes_of("pushed", push.nbytes) + push.nbytes * (self._copies - 1)
         return self._protocol.compressor.compress(push, client, step)
 
     def _begin(self, client: int) -> None:
@@ -332,7 +411,9 @@ class Snapshots(Simulation):
             if shared and server.contract.checked and not holdings.matches_version(given, server.timestamp):
                 raise server.changed_params(client, self.iteration)
             holdings.fetch(client, given, server.timestamp, self._rate(), shared=shared)
-            size = server.bytes_of("fetched", given.nbytes)
+            size = server.bytes_of("fetched", given.nbytes) + given.nbytes * (self._copies - 1)
+            if self._control is not None:
+                self._control.fetched(client)
         else:
             holdings.fetch_parts(client, given, server.timestamp, self._rate(), parts)
             size = 4 * sum(compress(self._layout.sizes, parts))

@@ -62,12 +62,14 @@ def _configure_clock(parts: Parts) -> bool:
     if not isinstance(clock, GuardedClock):
         return False
     reacts = arrivals_react(clock, parts.server.contract, parts.protocol)
-    size, steps = parts.params.nbytes, parts.protocol.local_steps
-    clock.configure(reacts=reacts, size=size, steps=steps, until=parts.length.until)
+    work = parts.protocol.work
+    size = parts.params.nbytes * (2 if work.control_variates else 1)
+    clock.configure(reacts=reacts, size=size, steps=work.steps_of_tasks, until=parts.length.until)
     return reacts
 
 
 def arrivals_react(clock: GuardedClock, contract: Contract, protocol: Protocol) -> bool:
     """Return whether what is computed affects who arrives when: by the server's replies, or by the sizes of copies."""
     sizes = protocol.push_gate, protocol.fetch_gate, protocol.compressor, contract.bytes_pushed, contract.bytes_fetched
-    return contract.holds or contract.cancels or (not clock.sends_on_arrival and any(sizes))
+    drawn = protocol.fraction < 1
+    return contract.holds or contract.cancels or drawn or (not clock.sends_on_arrival and any(sizes))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from fredsim.config.choices import DroppedPush
 from fredsim.dispatchers.gates import spelled_out
@@ -21,11 +21,15 @@ from fredsim.servers.base import Array, Coefficients, Reply, Server, State, Step
 from fredsim.servers.checks import trusted_rule, why_whole_gradients
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
-from fredsim.simulation.plugins.local_work import PushKind
 from fredsim.simulation.record.recorder import Kind
 from fredsim.simulation.record.server_metrics import check_metrics
 
-__all__ = ["SETTINGS", "SIGNATURES", "Contract", "ServerMethods", "complete", "read_contract", "without_average"]
+__all__ = [
+    "SETTINGS", "SIGNATURES", "Contract", "PushKind", "ServerMethods", "complete", "read_contract", "without_average",
+]  # fmt: skip
+
+PushKind = Literal["gradient", "delta", "params"]
+"""What a server asks clients to push: gradients, differences of parameters, or parameters."""
 
 #: Keys of the experiment's `dispatcher` section that a server's `gates()` may set itself.
 SETTINGS = ("push", "fetch", "dropped_push", "replica")
@@ -80,6 +84,7 @@ class Contract:
     holds: bool = False
     cancels: bool = False
     corrects: bool = False
+    takes_fraction: bool = False
     local_steps: int | None = None
     gates: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Kind] = field(default_factory=dict)
@@ -183,7 +188,7 @@ def _declared(read: Guarded, own: Any) -> dict[str, Any]:
     if steps is not None:
         read.check_count(steps, "local_steps")
     found = {"pushes": pushes, "local_steps": steps, "metrics": check_metrics(read)}
-    found |= {name: bool(read.get(name, False)) for name in ("holds", "cancels", "corrects")}
+    found |= {name: bool(read.get(name, False)) for name in ("holds", "cancels", "corrects", "takes_fraction")}
     return found | {name: _has(read, own, name) for name in METHODS}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fredsim.config.choices import DroppedPush
 from fredsim.config.experiment import Experiment
@@ -11,6 +11,7 @@ from fredsim.dispatchers.gates import spelled_out
 from fredsim.dispatchers.gates.always import Always
 from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Stream
+from fredsim.simulation.plugins.client_work import ClientWork, make_work
 from fredsim.simulation.plugins.contract import SETTINGS, Contract
 from fredsim.simulation.plugins.guarded_plugins import GuardedCompressor, GuardedGate
 from fredsim.simulation.plugins.run_context import RunContext
@@ -29,7 +30,13 @@ class Protocol:
     compressor: GuardedCompressor | None = None
     replica: bool = False  # whether a client whose fetch was dropped takes a step with its own gradient
     fred_timestamps: bool = False  # whether a dropped fetch refreshes the timestamp all the same
-    local_steps: int = 1
+    work: ClientWork = field(default_factory=ClientWork)
+    fraction: float = 1.0  # the share of the clients that are at work at once
+
+    @property
+    def local_steps(self) -> int:
+        """How many local steps clients take; the most of the fastest client if they differ."""
+        return self.work.steps
 
     @property
     def tasks_per_client(self) -> int:
@@ -59,9 +66,6 @@ def make_protocol(experiment: Experiment, contract: Contract) -> Protocol:
     for key, stream in (("push", Stream.PUSH_GATE), ("fetch", Stream.FETCH_GATE)):
         gate = build("gate", *spelled_out(settings[key]))
         gates[key] = None if isinstance(gate, Always) else GuardedGate(gate, stream)
-    local_steps = clients.local_steps if contract.local_steps is None else int(contract.local_steps)
-    if clients.local_steps not in {1, local_steps}:
-        raise ConfigError(f"clients.local_steps is {clients.local_steps}; the server {server} sets {local_steps}")
     protocol = Protocol(
         wait=asked.wait,
         push_gate=gates["push"],
@@ -70,7 +74,8 @@ def make_protocol(experiment: Experiment, contract: Contract) -> Protocol:
         compressor=make_compressor(experiment),
         replica=settings["replica"],
         fred_timestamps=asked.fred_timestamps,
-        local_steps=local_steps,
+        work=make_work(clients, contract, server),
+        fraction=clients.fraction,
     )
     check(protocol, contract)
     return protocol
@@ -109,5 +114,41 @@ def check(protocol: Protocol, contract: Contract) -> None:
         )
     if protocol.compressor and protocol.push_gate and protocol.push_gate.per_tensor:
         raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
-    if protocol.replica and (protocol.local_steps > 1 or contract.pushes != "gradient"):
+    if protocol.replica and protocol.work != ClientWork():
         raise ConfigError("dispatcher.replica is true; it goes with clients that push single gradients only")
+    _check_control_variates(protocol, contract)
+    _check_fraction(protocol, contract)
+
+
+def _check_control_variates(protocol: Protocol, contract: Contract) -> None:
+    """Raise ConfigError if SCAFFOLD's control variates do not go with a protocol and a server."""
+    if not protocol.work.control_variates:
+        return
+    why = ""
+    if protocol.push_gate or protocol.fetch_gate:
+        why = "a gate may drop a copy, and the control variates with it"
+    elif protocol.compressor:
+        why = "compress is given, and the control variates are not compressed"
+    elif not protocol.wait:
+        why = "dispatcher.wait is false"
+    elif contract.cancels:
+        why = "the server restarts clients, whose control variates would be lost"
+    if why:
+        raise ConfigError(f"clients.control_variates is true; {why}: leave one of them out")
+
+
+def _check_fraction(protocol: Protocol, contract: Contract) -> None:
+    """Raise ConfigError if a share of the clients cannot be drawn."""
+    if protocol.fraction == 1.0:
+        return
+    why = ""
+    if protocol.fetch_gate:
+        why = "a client that was drawn must fetch, and a gate may drop it (dispatcher.fetch)"
+    elif not protocol.wait:
+        why = "dispatcher.wait is false, so that clients never wait to be drawn"
+    elif contract.cancels:
+        why = "the server restarts clients"
+    elif contract.holds and not contract.takes_fraction:
+        why = "the server waits for clients by name, and one that is not drawn never comes"
+    if why:
+        raise ConfigError(f"clients.fraction is {protocol.fraction:g}; {why}: leave one of them out")

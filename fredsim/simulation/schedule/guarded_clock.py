@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from fredsim.dispatchers.base import OnGradientDone, Order, Timeline
 from fredsim.dispatchers.clock import Clock
 from fredsim.dispatchers.durations import LAST, Draws, as_nanoseconds
+from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import explain
 from fredsim.numerics.streams import Streams
@@ -50,13 +51,18 @@ class GuardedClock(GuardedDispatcher):
         """Whether a push is gated and compressed when it arrives; see Timeline."""
         return self._clock.sends_on_arrival
 
-    def configure(self, *, reacts: bool, size: int, steps: int, until: int | None) -> None:
+    def configure(self, *, reacts: bool, size: int, steps: int | VariedSteps, until: int | None) -> None:
         """Tell the clock what it needs to know about the run, before the first arrival; see Timeline.configure.
 
         Raises ConfigError if a task of `steps` gradients takes longer than the clock can count.
         """
         self.reacts = reacts
         self._clock.configure(reacts=reacts, size=size, steps=steps, until=until)
+
+    @property
+    def task_steps(self) -> TaskSteps | None:
+        """How many local steps tasks have, if they differ."""
+        return self._clock.task_steps
 
     def expected_arrivals(self, nanoseconds: int) -> int | None:
         """Return roughly the largest number of arrivals in this time; None if it cannot be estimated."""

@@ -18,6 +18,7 @@ from fredsim.jit.subroutine import subroutine
 from fredsim.jit.tiles import tile_add_products, tile_add_products_of, tile_zeros
 from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.arrays.functions import exp_vector
+from fredsim.kernels.ops.dropout import draw_weights, drawing, scaled_or_zero
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.rows import part_of
@@ -45,7 +46,7 @@ HEADS = Fields(
     q=floats, q_begin=int, q_sample=int, q_head=int, q_row=int,
     k=floats, k_begin=int, k_sample=int, k_head=int, k_row=int,
     v=floats, v_begin=int, v_sample=int, v_head=int, v_row=int, out=floats, out_sample=int, out_head=int, out_row=int,
-    dq=floats, dk=floats, dv=floats, weights=floats, work=floats, work_stride=int,
+    dq=floats, dk=floats, dv=floats, weights=floats, drops=int, stays=floats, work=floats, work_stride=int,
 )  # fmt: skip
 
 
@@ -192,6 +193,13 @@ def over_queries(a, weights, values, value_stride, columns, out, out_stride):
         combine(terms, weights, stride, ONE, a.keys, a.queries, values, value_stride, columns, out, out_stride)
 
 
+@subroutine
+def drop(weights, stays, count, out):
+    """Write what dropout leaves of `count` weights, a multiple of 16."""
+    for k in range(0, count, 16):
+        store(out, k, scaled_or_zero(load(zeros(16), weights, k), load(zeros(16), stays, k)))
+
+
 @kernel(HEADS)
 def attend(rank, size, barrier, a):
     """Write the weights and outputs of this thread's heads."""
@@ -206,6 +214,10 @@ def attend(rank, size, barrier, a):
         products_by_query(a, shift(a.k, k_at), a.k_row, a.width, panels, weights)
         for first in range(0, a.queries, 16):
             weigh(a, weights, first)
+        if a.drops:
+            left = shift(panels, max(a.width, a.values) * stride)
+            drop(weights, shift(a.stays, task * a.keys * stride), a.keys * stride, left)
+            weights = left
         over_keys(a, weights, shift(a.v, v_at), a.v_row, a.values, out, a.out_row)
 
 
@@ -222,8 +234,12 @@ def attend_backward(rank, size, barrier, a):
         v_at, given = a.v_begin + m * a.v_sample + head * a.v_head, shift(a.out, m * a.out_sample + head * a.out_head)
         pack_columns(ZERO, ONE, given, a.values, a.queries, a.out_row, panels)
         products_by_query(a, shift(a.v, v_at), a.v_row, a.values, panels, errors)
+        if a.drops:
+            drop(errors, shift(a.stays, task * a.keys * stride), a.keys * stride, errors)
         for first in range(0, a.queries, 16):
             differentiate(a, weights, errors, first)
+        if a.drops:
+            drop(weights, shift(a.stays, task * a.keys * stride), a.keys * stride, weights)
         over_keys(a, errors, shift(a.k, k_at), a.k_row, a.width, shift(a.dq, q_at), a.q_row)
         over_queries(a, errors, shift(a.q, q_at), a.q_row, a.width, shift(a.dk, k_at), a.k_row)
         over_queries(a, weights, given, a.out_row, a.values, shift(a.dv, v_at), a.v_row)
@@ -273,14 +289,28 @@ class AttentionKernels(OperatorKernels):
         """Keep the weights."""
         heads, queries, keys, _, _ = self._sizes()
         self._weights: Buffer = plan.buffer(plan.mu * heads * keys * -(-queries // 16) * 16)
-        nothing = {"dq": 0, "dk": 0, "dv": 0}
+        self._dropped: dict[str, Any] = {"drops": False, "stays": 0}
+        if self.operator.draws and plan.learn:
+            self._dropped = {"drops": True, "stays": self._draw(plan)}
+        nothing = {"dq": 0, "dk": 0, "dv": 0, **self._dropped}
         plan.step(attend, **self._fields(plan), **self._parts(inputs), out=out, **nothing, weights=self._weights)
         return out
+
+    def _draw(self, plan: Steps) -> Buffer:
+        """Add the step that draws which weights stay; return where it writes that, in the order of the weights."""
+        heads, queries, keys, _, _ = self._sizes()
+        padded = -(-queries // 16) * 16
+        stays = plan.buffer(plan.mu * heads * keys * padded)
+        plan.step(
+            draw_weights, **drawing(plan, self.operator.dropout, self.draws), heads=heads, queries=queries,
+            keys=keys, padded=padded, causal=self.operator.causal, out=stays,
+        )  # fmt: skip
+        return stays
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Compute the errors of q, k and v together."""
         sent = [value.error() for value in self.inputs]
         fields = self._fields(plan) | self._parts(self.inputs)
         fields |= {f"d{name}": value for name, value in self._parts(sent).items()}
-        plan.step(attend_backward, **fields, out=error, weights=self._weights)
+        plan.step(attend_backward, **fields, out=error, weights=self._weights, **self._dropped)
         return [value if wants else None for value, wants in zip(sent, wanted, strict=True)]

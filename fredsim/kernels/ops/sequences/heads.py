@@ -50,6 +50,11 @@ class HeadsAttention(Operator):
     output_lie: Lie
     inputs: ClassVar[int | None] = None
 
+    @property
+    def draws(self) -> bool:
+        """Whether attention does."""
+        return self.attention.draws
+
     def shape(self, *shapes: Shape) -> Shape:
         """Return the output's shape."""
         del shapes

@@ -5,6 +5,7 @@ The runs of one point are drawn as their median, with whiskers from the smallest
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -39,7 +40,8 @@ __all__ = ["ENDS"]
 
 DECADE = 10  # the x axis is logarithmic if its largest value is more than so many times the smallest
 TICKS = 8  # the most swept values that have a tick each
-SHORT = 4  # labels of ticks with more characters are rotated
+LETTERS = 11  # of the labels of ticks, per inch
+PANEL = 0.8  # the width of the axes, as a share of their part of the figure's
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
@@ -90,11 +92,21 @@ def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers:
         if options.axis is not None and len(ticks := sorted(set(numbers))) <= TICKS:
             texts = [number(value) for value in ticks]
             axes.set_xticks(ticks, texts)
-            if max(map(len, texts)) > SHORT:
+            if not _fit(axes, ticks, texts):
                 axes.tick_params("x", rotation=30)
             axes.xaxis.set_minor_locator(NullLocator())
     else:
         plain_numbers(axes, "x", whole=options.axis is not None and all(value == int(value) for value in numbers))
+
+
+def _fit(axes: Axes, ticks: Sequence[float], texts: Sequence[str]) -> bool:
+    """Return whether the labels of ascending ticks of a logarithmic axis fit beside one another."""
+    figure, spec = axes.get_figure(root=True), axes.get_subplotspec()
+    assert figure is not None
+    width = PANEL * figure.get_figwidth() / (spec.get_gridspec().ncols if spec else 1)
+    places = [math.log(tick / ticks[0]) / math.log(ticks[-1] / ticks[0]) * width * LETTERS for tick in ticks]
+    halves = [(len(text) + 1) / 2 for text in texts]
+    return all(b - a >= one + other for a, b, one, other in zip(places, places[1:], halves, halves[1:], strict=False))
 
 
 def _publish(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["CAPTION", "STALENESS", "Histogram", "counts_of", "final_row", "histograms", "tail_of"]
 
 BINS = 60
+HIGHEST = 1.5  # the most that the y axis shows; no share is above 1
 FAR = 30  # how many times another's a line's largest staleness must be for a logarithmic x axis
 SHOWN = 99.9  # the percentage of pushes that is shown; a long tail would compress the rest of the axis
 CAPTION = (
@@ -52,6 +53,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
                 style: dict[str, Any] = {"color": line.colour, "linestyle": line.dash, "label": line.label}
                 axes.plot(at, shares, drawstyle="steps-pre", marker="o", markersize=3, markevery=[-1], **style)
         scale_y([axes], options.log is not False, from_zero=True)
+        axes.set_ylim(top=min(axes.get_ylim()[1], HIGHEST))
         _style_x(axes, [at[-1] for at, _ in one.values() if len(at)])
         axes.set_ylabel("share of pushes with τ or more")
         unclip(axes)

@@ -5,6 +5,7 @@ const CONFIG = {
   responsive: true, displaylogo: false, showLink: false, sendData: false, showSendToCloud: false, plotlyServerURL: "",
   doubleClick: "reset", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
 };
+const MOST_NAMED = 3; // the most lines that coincide whose names are all given
 const ids = () => Object.keys(data.figures);
 const checked = (name) => Boolean(find(`input[name="${name}"]`)?.checked);
 
@@ -12,8 +13,10 @@ const checked = (name) => Boolean(find(`input[name="${name}"]`)?.checked);
 const choice = (name, axis) => ("" in axis ? "" : find(`input[name="${name}"]:checked`).value);
 const isCurves = (figure) => !("" in figure.x);
 
+const placeOf = (places, chosen) => (typeof places === "number" ? places : places[chosen]);
+
 function column(places, chosen) {
-  const place = typeof places === "number" ? places : places[chosen];
+  const place = placeOf(places, chosen);
   return place === undefined ? [] : data.columns[place];
 }
 
@@ -43,18 +46,54 @@ function tracesOf(id, x, y, log) {
   const bands = !find("input[name=bands]") || checked("bands");
   const known = figure.data.filter(({ meta, legendgroup }) => isShown(legendgroup) && (bands || meta.is !== "band"));
   const panel = Number(id.split("-")[1]);
-  const traces = known.map((trace) => {
-    const stroke = colourOf(trace.legendgroup);
+  const traces = together(known, x, y).map((trace) => {
+    const labels = trace.meta.labels ?? [trace.legendgroup];
+    const strokes = new Set(labels.map(colourOf));
+    const stroke = strokes.size > 1 ? colour("--ink") : [...strokes][0];
     const values = column(trace.y, y);
     const shown = { ...trace, x: column(trace.x, x), y: trace.meta.is === "mark" ? values : smoothed(values, weight) };
     shown.line = { ...trace.line, color: stroke, dash: trace.meta.is === "line" ? dashOf(trace.legendgroup) : "solid" };
-    if (curves && trace.meta.is === "line" && hasWon(trace.legendgroup, panel)) shown.line.width = 3;
+    if (curves && trace.meta.is === "line" && labels.some((label) => hasWon(label, panel))) shown.line.width = 3;
     if (trace.marker) shown.marker = { ...trace.marker, color: stroke };
     if (trace.fill) shown.fillcolor = faint(stroke, isDark() ? 0.25 : 0.18);
     return shown;
   });
   if (curves) traces.push(...selectedRuns(panel, x, y, weight));
   return atFoot(traces, log ? spanOfLines(x, y) : null);
+}
+
+// Keep one trace of lines that would hide one another, as their columns are the same: the first, with the labels of all.
+function together(traces, x, y) {
+  const labels = new Map();
+  const places = (trace) => [placeOf(trace.x, x), placeOf(trace.y, y)];
+  const keyOf = (trace) => (trace.meta.is !== "line" || places(trace).includes(undefined) ? trace : places(trace).join());
+  for (const trace of traces) labels.set(keyOf(trace), (labels.get(keyOf(trace)) ?? new Set()).add(trace.meta.label));
+  const count = new Set(traces.filter(({ meta }) => meta.is === "line").map(({ meta }) => meta.label)).size;
+  return traces.flatMap((trace) => {
+    const all = [...(labels.get(keyOf(trace)) ?? [])];
+    labels.delete(keyOf(trace));
+    if (!all.length) return [];
+    return all.length === 1 ? trace : { ...trace, meta: { ...trace.meta, label: namesOf(all, count), labels: all } };
+  });
+}
+
+// Return what lines that coincide are called: by all of their names if they are few, else by the first ones.
+function namesOf(labels, count) {
+  if (labels.length === count) return count === 2 ? "both lines coincide" : `all ${count} lines coincide`;
+  const names = labels.length > MOST_NAMED ? [...labels.slice(0, MOST_NAMED - 1), "…"] : labels;
+  return `${labels.length} lines coincide: ${names.join("; ")}`;
+}
+
+// Say below a figure which of its lines coincide.
+function noteTogether(div, traces) {
+  const key = find(".together", div.parentElement) ?? make("p", { class: "key together" });
+  const some = traces.filter(({ meta }) => meta.labels);
+  key.replaceChildren(...some.map(({ line, meta }) => {
+    const title = meta.labels.join("\n");
+    return make("span", { title }, swatch(line.color, DASHED[line.dash]), make("span", { text: meta.label }));
+  }));
+  key.hidden = !some.length;
+  div.after(key);
 }
 
 // The runs that are selected in the table, as thin lines.
@@ -109,7 +148,9 @@ function draw(id) {
     hoverdistance: -1, // the nearest, however far
     ...plain(),
   };
-  return Plotly.react(div, tracesOf(id, x, y, log), layout, CONFIG);
+  const traces = tracesOf(id, x, y, log);
+  noteTogether(div, traces);
+  return Plotly.react(div, traces, layout, CONFIG);
 }
 
 // What the layouts of all figures have.

@@ -1,6 +1,7 @@
 // Parallel coordinates: an axis for each key in which the runs differ, and one for how they ended; a line for each run.
 
-const SPACE = { top: 34, bottom: 18, left: 20, right: 60, height: 300 };
+const SPACE = { top: 48, bottom: 18, left: 20, right: 60, height: 310 };
+const CLOSE = 170; // the distance of axes, in pixels, below which their names are in two rows
 
 function parallelAxes() {
   const { columns } = data.table;
@@ -48,7 +49,7 @@ function drawParallel() {
     box.nextElementSibling.hidden = true;
     return;
   }
-  const width = Math.max(box.clientWidth, axes.length * 105);
+  const width = Math.max(box.clientWidth, axes.length * 88);
   const { top, bottom, left, right, height } = SPACE;
   const step = (width - left - right) / (axes.length - 1);
   const scales = axes.map(scaleOf);
@@ -64,16 +65,20 @@ function drawParallel() {
     const look = inside ? { stroke: of(row), "stroke-width": state.selected.has(row) ? 3 : 1.4 } : { stroke: colour("--grid"), "stroke-width": 1 };
     return make("path", { d, fill: "none", "data-row": row, class: inside ? "run" : "run out", "stroke-opacity": inside ? 0.85 : 0.6, ...look });
   });
+  const names = axes.map((at, n) => {
+    const { name } = data.table.columns[at];
+    const [x, anchor] = n === 0 ? [4, "start"] : n === axes.length - 1 ? [width - 2, "end"] : [left + n * step, "middle"];
+    const place = { x, y: step < CLOSE && n % 2 === 0 ? 14 : 30, "text-anchor": anchor };
+    return make("text", { class: "name", text: name.length > 22 ? `…${name.slice(-21)}` : name, ...place });
+  });
   const drawn = axes.map((at, n) => axisWithBrush(at, left + n * step, y, scales[n]));
   const label = `parallel coordinates of ${axes.map((at) => data.table.columns[at].name).join(", ")}`;
-  box.replaceChildren(make("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...lines, ...drawn));
+  box.replaceChildren(make("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label }, ...lines, ...drawn, ...names));
 }
 
 function axisWithBrush(at, x, y, scale) {
-  const { name } = data.table.columns[at];
   const parts = [
     make("line", { x1: x, x2: x, y1: y(0), y2: y(1), stroke: colour("--axis") }),
-    make("text", { x, y: 14, class: "name", "text-anchor": x < 60 ? "start" : "middle", text: name.length > 22 ? `…${name.slice(-21)}` : name }),
     ...scale.ticks.map(([share, text]) => make("text", { x: x + 6, y: y(share) + 4, text: text.length > 18 ? `${text.slice(0, 17)}…` : text })),
   ];
   const brush = make("rect", { x: x - 7, width: 14, y: 0, height: 0, class: "brush" });

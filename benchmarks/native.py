@@ -1,0 +1,208 @@
+"""Whole runs of PyTorch modules, computed by PyTorch (native) and by fredsim (portable), against a plain PyTorch loop.
+
+The loop is what one would write for speed on a processor: every client holds tensors, which are copied in place into
+the module and back, all tensors at once; images are in the memory format in which that takes less time. All sides have
+the same initial parameters, minibatches and order of clients; nothing is timed before they agree.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import fredsim
+from benchmarks.cells import SEED, plan
+from benchmarks.rounds import alternate, in_brief
+from benchmarks.tables import Table, say
+from fredsim import zoo
+from fredsim.runs.folder.results import Result
+
+__all__ = ["CASES", "Case", "PlainLoop", "agreement", "mlp", "native", "simulate"]
+
+Array = NDArray[np.float32]
+
+LEARNING_RATE = 0.01
+CHECKED = 12  # iterations after which the parameters must agree
+TOLERANCE = 1e-3  # for max|Δθ| / max|θ|, as the order of summation differs
+SECONDS = 1.5  # a side's round takes about as long
+TRAIN, OTHERS = 512, 8  # samples to train on, and in each of the other parts
+MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
+TOKENS, BLOCK, WIDTH = 96, 64, 128
+
+
+def mlp(classes: int, shape: tuple[int, ...]) -> nn.Module:
+    """Return a dense network; of 8.7 million parameters for 28×28 inputs and ten classes."""
+    sizes = (int(np.prod(shape)), 2600, 2570)
+    layers = [layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(sizes[-1], classes))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A module and its minibatches; `factory` is that of `name`, `options` are its arguments."""
+
+    name: str
+    factory: Callable[..., nn.Module]
+    shape: tuple[int, ...]
+    mu: int
+    clients: int = 16
+    options: dict[str, Any] = field(default_factory=dict)
+    classes: int = 10
+
+    @property
+    def label(self) -> str:
+        """What a row of the table calls it."""
+        return "-".join([self.factory.__name__, *map(str, self.options.values())])
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of an NPZ file: drawn numbers or tokens."""
+        rng, found = np.random.default_rng(SEED), {}
+        for part, count in (("train", TRAIN + OTHERS), ("test", OTHERS)):
+            if len(self.shape) == 1:  # tokens, and a label for each
+                found |= {f"{xy}_{part}": rng.integers(0, self.classes, (count, *self.shape)) for xy in "xy"}
+            else:
+                found[f"x_{part}"] = rng.normal(size=(count, *self.shape)).astype(np.float32)
+                found[f"y_{part}"] = rng.permutation(np.arange(count) % self.classes)
+        return found
+
+    def module(self) -> nn.Module:
+        """Return the module with the parameters that fredsim's runs begin with."""
+        torch.manual_seed(SEED)
+        return self.factory(self.classes, self.shape, **self.options)
+
+
+@contextmanager
+def saved(case: Case) -> Iterator[Path]:
+    """Save the arrays of a case in a file, for a `with` block."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "arrays.npz"
+        np.savez(file, **case.arrays())
+        yield file
+
+
+def simulate(case: Case, file: Path, numerics: str, iterations: int, threads: int) -> tuple[float, Array, str]:
+    """Return the seconds of fredsim's run, its final parameters (P,), and what it says about vmap."""
+    experiment = {
+        "seed": SEED,
+        "iterations": iterations,
+        "data": {"name": f"npz:{file}", "validation": OTHERS},
+        "model": {"name": f"torch:{case.name}", "numerics": numerics, **case.options},
+        "clients": {"count": case.clients, "batch_size": case.mu, "sampling": "sequential"},
+        "server": {"name": "asgd", "lr": LEARNING_RATE},
+        "evaluation": {"every": iterations + 1},
+        "threads": threads,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        result = fredsim.run(experiment, out=folder)
+        assert isinstance(result, Result)
+        params = np.concatenate([value.reshape(-1) for value in result.params.values()])
+        return result.summary["seconds"], params, str(result.summary.get("vmap", ""))
+
+
+class PlainLoop:
+    """The loop in PyTorch."""
+
+    def __init__(self, case: Case, memory_format: torch.memory_format = torch.contiguous_format) -> None:
+        self._case, arrays = case, case.arrays()
+        self._format, self._model = memory_format, case.module().to(memory_format=memory_format)
+        self._start = [value.detach().clone() for value in self._model.parameters()]
+        x = torch.from_numpy(arrays["x_train"][:TRAIN])
+        self._x = x.to(memory_format=memory_format) if x.is_floating_point() else x.long()
+        self._y = torch.from_numpy(arrays["y_train"][:TRAIN])
+
+    def run(self, iterations: int) -> tuple[float, Array]:
+        """Return the seconds of so many iterations from the beginning, and the final parameters (P,)."""
+        mu, order = self._case.mu, plan(self._case.clients, iterations)
+        theta = [part.clone() for part in self._start]
+        held = [[part.clone() for part in theta] for _ in range(self._case.clients)]
+        own = list(self._model.parameters())
+        begin = time.perf_counter()
+        for number, client in enumerate(order):
+            rows = slice(number % (TRAIN // mu) * mu, (number % (TRAIN // mu) + 1) * mu)
+            with torch.no_grad():
+                torch._foreach_copy_(own, held[client])
+            for part in own:
+                part.grad = None
+            output, y = self._model(self._x[rows]), self._y[rows]
+            cross_entropy(output.reshape(-1, output.shape[-1]), y.reshape(-1)).backward()
+            with torch.no_grad():
+                torch._foreach_add_(theta, [part.grad for part in own], alpha=-LEARNING_RATE)
+                torch._foreach_copy_(held[client], theta)
+        seconds = time.perf_counter() - begin
+        return seconds, torch.cat([part.reshape(-1) for part in theta]).numpy()
+
+
+def fastest_loop(case: Case) -> PlainLoop:
+    """Return the loop, for images in the memory format in which some iterations take it less time."""
+    formats = [torch.contiguous_format, *[torch.channels_last] * (len(case.shape) == 3 and case.factory is not mlp)]
+    loops = [PlainLoop(case, form) for form in formats]
+    for loop in loops:
+        loop.run(CHECKED)
+    return min(loops, key=lambda loop: min(loop.run(CHECKED)[0] for _ in range(3)))
+
+
+def agreement(case: Case, file: Path, numerics: str, threads: int) -> float:
+    """Return max|Δθ| / max|θ| after CHECKED iterations. Exits if fredsim's run and the loop disagree."""
+    _, own, _ = simulate(case, file, numerics, CHECKED, threads)
+    _, theirs = PlainLoop(case).run(CHECKED)
+    difference = float(np.abs(own - theirs).max() / np.abs(own).max())
+    if not difference <= TOLERANCE:
+        raise SystemExit(f"{case.label}, {numerics}: after {CHECKED} iterations max|Δθ|/max|θ| is {difference:.1e}")
+    return difference
+
+
+ZOO = "fredsim.zoo:"
+CASES = (
+    Case(f"{ZOO}lenet", zoo.lenet, MNIST, 4), Case(f"{ZOO}lenet", zoo.lenet, MNIST, 32),
+    Case(f"{ZOO}resnet", zoo.resnet, CIFAR, 8, options={"depth": 8}),
+    Case(f"{ZOO}resnet", zoo.resnet, CIFAR, 32, options={"depth": 8}),
+    Case(f"{ZOO}resnet", zoo.resnet, CIFAR, 8, options={"depth": 20}),
+    Case(f"{ZOO}resnet", zoo.resnet, CIFAR, 32, options={"depth": 20}),
+    Case(f"{ZOO}gpt", zoo.gpt, (BLOCK,), 8, options={"width": WIDTH, "layers": 2}, classes=TOKENS),
+    Case("benchmarks.native:mlp", mlp, MNIST, 8),
+)  # fmt: skip
+NUMERICS = ("native", "portable")
+
+
+def native(rounds: int, threads: int) -> Table:
+    """Time whole runs of each module on all sides."""
+    rows = []
+    for case in CASES:
+        with saved(case) as file:
+            differences = [agreement(case, file, numerics, threads) for numerics in NUMERICS]
+            loop = fastest_loop(case)
+            count = max(CHECKED, int(SECONDS * CHECKED / loop.run(CHECKED)[0]))
+            sides = [partial(first, simulate, case, file, numerics, count, threads) for numerics in NUMERICS]
+            seconds = alternate([*sides, partial(first, loop.run, count)], rounds)
+            vmap = simulate(case, file, "native", CHECKED, threads)[2]
+        each = [f"{1e3 * median(side) / count:,.2f}" for side in zip(*seconds, strict=True)]
+        ratios = [[took[-1] / took[side] for took in seconds] for side in range(len(NUMERICS))]
+        rows.append((case.label, f"{case.mu}", *each, *(x for one in ratios for x in in_brief(one, seconds))))
+        apart = " and ".join(f"{one:.1e}" for one in differences)
+        say(f"{case.label}, µ = {case.mu}: the sides differ by {apart}; {count} iterations a round; vmap: {vmap}")
+    return Table(
+        "Native modules",
+        f"ms per iteration of whole runs of ASGD with {CASES[0].clients} clients: medians of {rounds} alternating "
+        "rounds. Ratios: plain loop / fredsim, for native and for portable.",
+        ("module", "µ", *NUMERICS, "loop", "native ratio", "range", "portable ratio", "range"),
+        rows,
+    )
+
+
+def first(run: Callable[..., tuple[Any, ...]], *arguments: Any) -> float:
+    """Return the seconds of a run."""
+    return float(run(*arguments)[0])

@@ -1,0 +1,101 @@
+"""Changes training samples at random before gradients are computed from them: the key `data.augment`.
+
+What is drawn depends on the run's seed, the client, the number of the client's gradient and the sample's place in the
+minibatch, and on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.numerics.augment import draw_places, moved, sample_generator
+from fredsim.numerics.ops.draws import Keys
+from fredsim.numerics.streams import Streams
+from fredsim.plugins.modules import import_named
+from fredsim.plugins.source_lines import line_of
+
+__all__ = ["Augmentation", "find_function"]
+
+Function = Callable[[NDArray[Any], np.random.Generator], Any]
+
+FORM = "package.module:function"
+
+
+def find_function(name: str) -> Function:
+    """Return the user's function of this name. Raises ConfigError if there is none."""
+    try:
+        found = import_named(name, FORM)
+    except ConfigError as error:
+        raise ConfigError(f"data.augment.function: {error}") from error
+    if not callable(found):
+        kind = type(found).__name__
+        raise ConfigError(f"data.augment.function: {name} is a {kind}; it must be a function (sample, generator)")
+    function: Function = found
+    return function
+
+
+@dataclass(frozen=True, eq=False)
+class Augmentation:
+    """How samples of this shape are changed: cropped, flipped, then given to a user's function, if one is named."""
+
+    shape: tuple[int, ...]
+    flip: bool = False
+    crop: int = 0
+    function: str = ""
+
+    def __post_init__(self) -> None:
+        """Import the function. Raises ConfigError if samples are not images, or no larger than the crop."""
+        self._function  # noqa: B018  a run notes which version of the user's code it has before its first gradient
+        if not (self.flip or self.crop):
+            return
+        key = "flip" if self.flip else "crop"
+        if len(self.shape) not in {2, 3}:
+            what = f"samples have the shape {self.shape}, and images (height, width) or (channels, height, width)"
+            raise ConfigError(f"data.augment.{key} is for images; {what}: leave it out, or give the samples that shape")
+        if self.crop >= min(self.shape[-2:]):
+            height, width = self.shape[-2:]
+            raise ConfigError(f"data.augment.crop is {self.crop}; it must be less than the images' {height}×{width}")
+
+    @cached_property
+    def _function(self) -> Function | None:
+        return find_function(self.function) if self.function else None
+
+    def __call__(self, x: NDArray[Any], keys: Keys, mu: int) -> NDArray[Any]:
+        """Return B·µ samples changed: those of B minibatches, (B·µ, inputs), of the gradients with these keys."""
+        images = x.reshape(len(x), *self.shape)
+        if self.flip or self.crop:
+            streams = Streams(keys.seed)
+            flips, rows, columns = draw_places(streams, keys.clients, keys.numbers, mu, flip=self.flip, crop=self.crop)
+            images = moved(images, flips.reshape(-1), rows.reshape(-1), columns.reshape(-1), self.crop)
+        if self._function is not None:
+            changed = np.empty_like(images)
+            for place, image in enumerate(images):
+                own = keys.one(place // mu)
+                generator = sample_generator(own.seed, own.client, own.number, place % mu)
+                changed[place] = self._changed(image.copy(), generator)
+            images = changed
+        return images.reshape(x.shape)
+
+    def _changed(self, image: NDArray[Any], generator: np.random.Generator) -> NDArray[Any]:
+        """Return what the user's function makes of a sample. Raises SimulationError unless it is such a sample."""
+        assert self._function is not None
+        what = f"data.augment.function: {self.function}"
+        try:
+            found = np.asarray(self._function(image, generator))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # of any type: the function is the user's
+            raise SimulationError(f"{what} failed: {type(error).__name__}: {error}{line_of(error)}") from error
+        if found.shape != image.shape or found.dtype != image.dtype:
+            gave = f"{found.dtype} {found.shape} for a sample that is {image.dtype} {image.shape}"
+            raise SimulationError(f"{what} gave {gave}; it must return such a sample")
+        if found.dtype.kind == "f" and not np.isfinite(found).all():
+            raise SimulationError(f"{what} gave a value that is not finite; it must return finite numbers")
+        return found

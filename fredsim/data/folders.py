@@ -1,0 +1,126 @@
+"""Data sets in folders of NPY files, `npy:FOLDER`, of which large ones are read sample by sample."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.data.datasets import MOST_CLASSES, Dataset, Split, divided, load_dataset, why_no_labels
+from fredsim.data.npy import NpyReader, digest_of_folder, is_small, open_arrays
+from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, OnDemand, Reader
+from fredsim.data.sequences import IGNORED
+from fredsim.errors import DataError
+
+__all__ = ["load_folder", "of_readers"]
+
+
+def load_folder(name: str, train: int | None, validation: int | None, root: Path, sha256: str | None = None) -> Dataset:
+    """Return the data set `npy:FOLDER`, as fredsim.data.datasets.load_dataset does others; a large one on demand.
+
+    Raises ConfigError, DataError.
+    """
+    path = name.partition(":")[2]
+    arrays = open_arrays(path)
+    digest = digest_of_folder(path)
+    if sha256 is not None and digest != sha256:
+        what = f"the files' SHA-256 {digest} is not data.sha256, {sha256}"
+        raise DataError(f"{path}: {what}; put the files back, or change the key")
+    if is_small(arrays):
+        return load_dataset(name, train, validation, root, sha256)
+    return _load(path, digest, train, validation)
+
+
+@functools.lru_cache(maxsize=4)
+def _load(path: str, digest: str | None, train: int | None, validation: int | None) -> Dataset:
+    arrays = open_arrays(path)
+    parts = [part for part in ("train", "test") if f"x_{part}" in arrays]
+    readers: dict[str, Reader] = {part: NpyReader(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in parts}
+    return of_readers(path, readers, divided("npy", readers["train"].count, train, validation), f"{digest}")
+
+
+def of_readers(
+    path: str, readers: dict[str, Reader], rows: tuple[int, int], identity: str, classes: int | None = None
+) -> Dataset:
+    """Return a data set of readers, `train`, `test` and `validation`, of which only the first must be there.
+
+    `rows` are those for training and validation: the first and the last of `train`, or the first of `validation`.
+    `identity` tells samples that are read on demand from any others. `classes`, if their number is known, are not
+    looked for. `path` begins messages. Raises DataError if targets are no classes.
+    """
+    first, test = readers["train"], readers.get("test")
+    kept = all(isinstance(reader, InMemory) for reader in readers.values())
+    ignored: int | None = None
+    unused: tuple[int, ...] = ()
+    y: dict[str, NDArray[Any] | None] = {}
+    if first.target:
+        classes, ignored = _tokens(path, readers, classes)
+        y = {part: _targets(reader) for part, reader in readers.items()}
+    elif classes is None or kept:
+        y = {part: reader.all_targets() for part, reader in readers.items()}
+        classes, unused = _labels(path, y, classes)
+    for reader in readers.values():
+        reader.bounds = (0, classes - 1) if first.dtype == np.int32 else None
+    train, validation = rows
+    last = readers.get("validation")
+    parts = (
+        _split(first, y.get("train"), 0, train),
+        _split(first, y.get("train"), first.count - validation, first.count)
+        if last is None
+        else _split(last, y.get("validation"), 0, validation),
+        _split(first, y.get("train"), 0, 0) if test is None else _split(test, y.get("test"), 0, test.count),
+    )
+    fingerprint = "" if kept else hashlib.sha256(f"{identity} {train} {validation}".encode()).hexdigest()
+    return Dataset(*parts, classes, first.shape, unused, ignored, fingerprint=fingerprint)
+
+
+def _tokens(path: str, readers: dict[str, Reader], classes: int | None) -> tuple[int, int | None]:
+    """Return the number of tokens, and the target that does not count, if it may occur. Raises DataError for others."""
+    first = readers["train"]
+    if first.dtype != np.int32 or first.target != first.shape:
+        what = f"a sample has the shape {first.shape} ({first.dtype}) and its target {first.target}"
+        raise DataError(f"{path}: {what}; expected one class, or for a sequence of tokens one for each")
+    if classes is not None and not all(isinstance(reader, InMemory) for reader in readers.values()):
+        return classes, IGNORED
+    highest, lowest = 0, 0
+    for part, reader in readers.items():
+        for targets in (False, True):
+            least, most = reader.range_of(targets=targets)
+            if least < (IGNORED if targets else 0) or most >= (classes or MOST_CLASSES):
+                what = f"{'y' if targets else 'x'} of {part} rows holds integers from {least} to {most}"
+                where = f"{IGNORED if targets else 0} to {(classes or MOST_CLASSES) - 1}"
+                raise DataError(f"{path}: {what}; tokens must lie in {where}")
+            highest, lowest = max(highest, most), min(lowest, least)
+    return classes or highest + 1, IGNORED if lowest == IGNORED else None
+
+
+def _targets(reader: Reader) -> NDArray[Any] | None:
+    """Return a reader's targets if they are small; None if they are read on demand."""
+    size = reader.count * reader.target_bytes
+    return reader.all_targets() if isinstance(reader, InMemory) or size <= MOST_IN_MEMORY else None
+
+
+def _labels(path: str, y: dict[str, NDArray[Any] | None], classes: int | None) -> tuple[int, tuple[int, ...]]:
+    """Return the number of classes, and those that no sample has. Raises DataError if targets are no classes."""
+    for part, values in y.items():
+        assert values is not None
+        if why := why_no_labels(path, f"y of {part} rows", values):
+            raise DataError(why)
+    labels = np.unique(np.concatenate([np.unique(values) for values in y.values() if values is not None]))
+    highest = int(labels[-1])
+    if classes is not None and highest >= classes:
+        raise DataError(f"{path}: a row has the class {highest}; there are {classes} classes, from 0 on")
+    classes = classes or highest + 1
+    return classes, tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
+
+
+def _split(reader: Reader, y: NDArray[Any] | None, begin: int, end: int) -> Split:
+    if isinstance(reader, InMemory):
+        return Split(reader.x[begin:end], reader.y[begin:end], divisor=reader.divisor)
+    x = OnDemand(reader, begin, end, samples=True)
+    targets: Any = OnDemand(reader, begin, end, samples=False) if y is None else y[begin:end]
+    return Split(x, targets, divisor=reader.divisor)

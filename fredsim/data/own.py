@@ -1,0 +1,340 @@
+"""Data sets by a user's own class, `python:package.module:Class`, or PyTorch's, `torch:package.module:Dataset`.
+
+Whatever it gives is checked when it is given. Small sets are read once, into memory; of others, minibatches are read
+when they are needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+import os
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.data.datasets import MOST_CLASSES, Dataset, divided
+from fredsim.data.folders import of_readers
+from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader
+from fredsim.data.sequences import IGNORED
+from fredsim.errors import ConfigError, DataError, how_to_install, shown
+from fredsim.plugins.modules import import_named
+from fredsim.plugins.source_lines import line_of
+from fredsim.system.files import content_digest
+
+__all__ = ["PREFIXES", "digest_of_named", "files_named", "find_own", "load_own"]
+
+Integers = NDArray[np.int64]
+
+PREFIXES = ("python:", "torch:")
+PARTS = ("train", "validation", "test")
+NEEDED = ("shape", "dtype", "len", "rows")
+FORM = "a data set needs shape, dtype, len(part) and rows(part, numbers)"
+
+
+def find_own(name: str) -> Any:
+    """Return the class or function that a name refers to. Raises ConfigError if there is none, or no PyTorch."""
+    prefix, _, inner = name.partition(":")
+    if prefix == "torch":
+        try:
+            import torch  # noqa: F401
+        except Exception as error:  # a damaged installation may raise anything
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            what = f"{name} needs PyTorch, which cannot be imported ({reason})"
+            raise ConfigError(f"data.name: {what}; {how_to_install('torch')}") from None
+    try:
+        found = import_named(inner, f"{prefix}:package.module:Class")
+    except ConfigError as error:
+        raise ConfigError(f"data.name: {error}") from error
+    if not callable(found):
+        raise ConfigError(f"data.name: {name} is a {type(found).__name__}; it must be a class, or a function")
+    return found
+
+
+def files_named(value: Any) -> Iterator[str]:
+    """Yield the texts in the values of keys that are the names of files."""
+    if isinstance(value, str):
+        if len(value) < 4096 and os.path.isfile(value):
+            yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from files_named(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from files_named(inner)
+
+
+def digest_of_named(hyper: Mapping[str, Any]) -> str | None:
+    """Return the SHA-256 of the file that keys name; of several, that of the lines `sha256sum` prints of them."""
+    try:
+        digests = {file: content_digest(file) for file in files_named(hyper)}
+    except ValueError:  # a name that no file can have
+        return None
+    if len(digests) < 2:
+        return next(iter(digests.values()), None)
+    return hashlib.sha256("".join(f"{digest}  {file}\n" for file, digest in digests.items()).encode()).hexdigest()
+
+
+def load_own(name: str, hyper: Mapping[str, Any], train: int | None, validation: int | None) -> Dataset:
+    """Return the data set of a user's class, made with these keyword arguments.
+
+    Raises ConfigError if there is no such class, or it cannot be made; DataError if what it gives is no data set.
+    """
+    own, digest = find_own(name), digest_of_named(hyper)
+    try:
+        key = json.dumps(hyper, sort_keys=True)
+    except TypeError:
+        key = repr(hyper)
+    return _load(name, own, key, digest, Given(dict(hyper)), train, validation)
+
+
+class Given:
+    """Keyword arguments, which are all equal: the text beside them in a cache's key tells them apart."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.arguments = arguments
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Given)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@functools.lru_cache(maxsize=4)
+def _load(
+    name: str, own: Any, key: str, digest: str | None, given: Given, train: int | None, validation: int | None
+) -> Dataset:
+    del digest  # only part of the cache's key
+    with _failing(name, "cannot be made", ConfigError), _seeded():
+        if name.startswith("torch:"):
+            from fredsim.data.torch_rows import TorchRows
+
+            made: Any = TorchRows(name, own, given.arguments)
+        else:
+            made = own(**given.arguments)
+    files = _digests(name, made, given.arguments)
+    missing = [attribute for attribute in NEEDED if not hasattr(made, attribute)]
+    if missing:
+        raise ConfigError(f"data.name: {name} has no {missing[0]}; {FORM}")
+    readers: dict[str, Reader] = {}
+    for part in PARTS:
+        if count := _length(name, made, part):
+            readers[part] = OwnReader(name, made, part, count, readers.get("train"), files)
+    if "train" not in readers:
+        raise DataError(f"{name}: len('train') is 0; training needs one row at least")
+    total = sum(4 * reader.count * math.prod(reader.shape) for reader in readers.values())
+    if total <= MOST_IN_MEMORY:
+        readers = {part: InMemory(reader) for part, reader in readers.items()}
+    classes = _classes(name, made)
+    identity = json.dumps([name, key, files, {part: _identity(reader) for part, reader in readers.items()}])
+    found = of_readers(name, readers, _rows(readers, train, validation), identity, classes)
+    return found.with_files(files)
+
+
+def _rows(readers: Mapping[str, Reader], train: int | None, validation: int | None) -> tuple[int, int]:
+    """Return how many rows are for training and validation. Raises ConfigError for too many."""
+    if "validation" not in readers:
+        return divided("own", readers["train"].count, train, validation)
+    counts = []
+    for part, wanted in (("train", train), ("validation", validation)):
+        count = readers[part].count
+        if wanted is not None and wanted > count:
+            raise ConfigError(f"data.{part} is {wanted}; there are {count} such rows: lower it")
+        counts.append(count if wanted is None else wanted)
+    return counts[0], counts[1]
+
+
+def _identity(reader: Reader) -> list[Any]:
+    """Return what tells a reader's samples from others without reading them all: some rows of it."""
+    if isinstance(reader, InMemory):
+        return []
+    some = np.unique(np.linspace(0, reader.count - 1, 16).astype(np.int64))
+    x, y = reader.rows(some)
+    return [reader.count, reader.shape, hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()]
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Seed the generators that everybody in the process shares, inside a `with` block; put them back after it."""
+    torch = sys.modules.get("torch")
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  a user's class may use it
+    state = None if torch is None else torch.get_rng_state()
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    if torch is not None:
+        torch.manual_seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(state)
+
+
+@contextmanager
+def _failing(name: str, what: str, kind: type[ConfigError | DataError]) -> Iterator[None]:
+    """Turn an exception of the user's code in a `with` block into one error; `what` failed."""
+    try:
+        yield
+    except (ConfigError, DataError, KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:  # of any type, sys.exit's included: the code is the user's
+        where = f"data.name: {name}" if kind is ConfigError else name
+        raise kind(f"{where}: {what} ({type(error).__name__}: {error}){line_of(error)}") from error
+
+
+def _digests(name: str, made: Any, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Return the SHA-256 of the files that the keys and the object's own `files` name. Raises DataError."""
+    own = getattr(made, "files", ())
+    listed = isinstance(own, list | tuple) and all(isinstance(file, str | os.PathLike) for file in own)
+    if not listed:
+        raise DataError(f"{name}: its files are {shown(own)}; they must be a list of paths")
+    found = {}
+    for file in [*files_named(arguments), *map(os.fspath, own)]:
+        digest = content_digest(str(file))
+        if digest is None:
+            raise DataError(f"{name}: {file}: cannot be read; its class names it in files")
+        found[str(file)] = digest
+    return found
+
+
+def _length(name: str, made: Any, part: str) -> int:
+    with _failing(name, f"len('{part}') failed", DataError):
+        count = made.len(part)
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 0 <= count < 2**31:
+        raise DataError(f"{name}: len('{part}') is {shown(count)}; it must be a whole number from 0 to 2³¹ − 1")
+    return int(count)
+
+
+def _classes(name: str, made: Any) -> int | None:
+    found = getattr(made, "classes", None)
+    if found is None or (isinstance(found, int | np.integer) and 0 < found <= MOST_CLASSES):
+        return None if found is None else int(found)
+    raise DataError(f"{name}: its classes are {shown(found)}; give their number, or leave it out")
+
+
+class OwnReader(Reader):
+    """Reads rows of one part by a user's object, and checks each."""
+
+    def __init__(
+        self, name: str, made: Any, part: str, count: int, train: Reader | None, files: Mapping[str, str]
+    ) -> None:
+        """Try some rows; those of a part after `train` must be like its rows. `files` must stay as they are.
+
+        Raises DataError if the object's rows are no samples, or differ the second time.
+        """
+        self.name, self.count, self._made, self._part = name, count, made, part
+        self._files = {file: _state(file) for file in files}
+        with _failing(name, "its shape and dtype are no shape and type", DataError):
+            self.shape = tuple(int(length) for length in made.shape)
+            self._given = np.dtype(made.dtype)
+        if not self.shape or min(self.shape) < 1:
+            raise DataError(f"{name}: its shape is {self.shape}; a sample must have values, such as (28, 28)")
+        if self._given.kind not in "biuf":
+            raise DataError(f"{name}: its dtype is {self._given}; samples must be real numbers")
+        self._target_given: tuple[tuple[int, ...], np.dtype[Any]] | None = None
+        y = self._try_ends()[1]
+        self.target = y.shape[1:]
+        tokens = self._given.kind in "iu" and (self._given != np.uint8 or self.target == self.shape)
+        self.dtype = np.dtype(np.int32 if tokens else np.float32)
+        self.divisor = 255 if self._given == np.uint8 and not tokens else 0
+        whole = np.int32 if self.target and tokens else np.int64
+        self.target_dtype = np.dtype(np.float32 if y.dtype.kind == "f" else whole)
+        self._classes = _classes(name, made)
+        if train is not None and (train.target != self.target or train.target_dtype != self.target_dtype):
+            what = f"{part} rows have targets {self.target_dtype} {self.target}"
+            raise DataError(f"{name}: {what}, and train rows {train.target_dtype} {train.target}; they must agree")
+
+    def _try_ends(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the first and the last row. Raises DataError if they are others alone, or the second time."""
+        ends = np.array([0, self.count - 1][: self.count])
+        found = self._raw(ends)
+        for place, number in enumerate(ends.tolist()):
+            for together, alone in zip(found, self._raw(np.array([number])), strict=True):
+                if together[place].tobytes() != alone[0].tobytes():
+                    what = f"row {number} of {self._part} is another the second time"
+                    remedy = "it must always be the same; change samples at random by data.augment"
+                    raise DataError(f"{self.name}: {what}; {remedy}")
+        return found
+
+    def _raw(self, numbers: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return rows as the object gives them. Raises DataError unless they have the right shapes and types."""
+        for file, state in self._files.items():
+            if _state(file) != state:
+                raise DataError(f"{file}: has changed since the run began; leave it as it is, and run it again")
+        what = f"rows('{self._part}', …)"
+        with _failing(self.name, f"{what} failed for the rows {_shortly(numbers)} of {self.count}", DataError):
+            given = self._made.rows(self._part, numbers.copy())
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise DataError(f"{self.name}: {what} gave a {type(given).__name__}; it must give x and y")
+        with _failing(self.name, f"{what} gave no arrays", DataError):
+            x, y = (np.asarray(one) for one in given)
+        wanted = (len(numbers), *self.shape)
+        if x.shape != wanted or x.dtype != self._given:
+            found = f"x {x.dtype} {x.shape} for {len(numbers)} rows"
+            raise DataError(f"{self.name}: {what} gave {found}; by its shape and dtype it is {self._given} {wanted}")
+        if y.ndim < 1 or len(y) != len(numbers) or y.dtype.kind not in "biuf":
+            raise DataError(f"{self.name}: {what} gave y {y.dtype} {y.shape} for {len(numbers)} rows; expected numbers")
+        if self._target_given is None:
+            self._target_given = y.shape[1:], y.dtype
+        elif (y.shape[1:], y.dtype) != self._target_given:
+            shape, dtype = self._target_given
+            expected = f"and earlier {dtype} {(len(numbers), *shape)}"
+            raise DataError(f"{self.name}: {what} gave y {y.dtype} {y.shape}, {expected}; they must agree")
+        return x, y
+
+    def rows(self, numbers: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return rows as they are used."""
+        if not len(numbers):
+            return np.empty((0, math.prod(self.shape)), self.dtype), np.empty((0, *self.target), self.target_dtype)
+        raw, y = self._raw(numbers)
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = raw.reshape(len(raw), math.prod(self.shape)).astype(self.dtype)
+            targets = y.astype(self.target_dtype)
+        for letter, values in (("x", x), ("y", targets)):
+            if (
+                values.dtype.kind == "f"
+                and not (finite := np.isfinite(values).reshape(len(values), -1).all(axis=1)).all()
+            ):
+                row = numbers[np.flatnonzero(~finite)[0]]
+                what = f"{letter} of row {row} of {self._part} holds a value that is not finite in float32"
+                raise DataError(f"{self.name}: {what}; remove or replace it")
+        tokens = self.dtype == np.int32
+        if tokens:
+            self._check(numbers, "x", raw, 0)
+        if targets.dtype.kind in "iu" and (self._classes or (tokens and self.target)):
+            self._check(numbers, "y", y, IGNORED if self.target else 0)
+        if self.divisor:
+            x /= np.float32(self.divisor)
+        return x, targets
+
+    def _check(self, numbers: Integers, letter: str, values: NDArray[Any], least: int) -> None:
+        most = self._classes or MOST_CLASSES
+        if values.min() < least or values.max() >= most:
+            outside = ((values < least) | (values >= most)).reshape(len(values), -1).any(axis=1)
+            row = numbers[np.flatnonzero(outside)[0]]
+            what = f"{letter} of row {row} of {self._part} holds integers from {values.min()} to {values.max()}"
+            of = f"with {self._classes} classes" if self._classes else "of tokens and classes"
+            raise DataError(f"{self.name}: {what}; {of} they must lie in {least} to {most - 1}")
+
+
+def _state(file: str) -> tuple[int, int]:
+    try:
+        found = os.stat(file)
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read ({error.strerror or error}); put it back") from None
+    return found.st_size, found.st_mtime_ns
+
+
+def _shortly(numbers: Integers) -> str:
+    few = ", ".join(map(str, numbers[:3].tolist()))
+    return f"{few}, …" if len(numbers) > 3 else few

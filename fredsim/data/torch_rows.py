@@ -1,0 +1,69 @@
+"""PyTorch's data sets, `torch:package.module:Dataset`, as data sets that fredsim reads."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.errors import ConfigError, DataError
+
+__all__ = ["TorchRows"]
+
+Integers = NDArray[np.int64]
+
+
+class TorchRows:
+    """A class, or a function that makes data sets, of pairs (sample, target) by index: `len(set)` and `set[i]`.
+
+    One that takes `train`, `split` or `part` is made for each part; any other is the training part.
+    """
+
+    def __init__(self, name: str, make: Any, arguments: Mapping[str, Any]) -> None:
+        """Make the data sets. Raises ConfigError if they have no length."""
+        self._name = name
+        names = inspect.signature(make).parameters
+        given: dict[str, dict[str, Any]] = {"train": {}}
+        if "train" in names and "train" not in arguments:
+            given = {"train": {"train": True}, "test": {"train": False}}
+        for key in ("split", "part"):
+            if key in names and key not in arguments:
+                given = {"train": {key: "train"}, "test": {key: "test"}}
+                break
+        self._sets = {part: make(**arguments, **more) for part, more in given.items()}
+        for found in self._sets.values():
+            if not (hasattr(found, "__len__") and hasattr(found, "__getitem__")):
+                raise ConfigError(f"data.name: {name} makes a {type(found).__name__}; it must have a length and items")
+        x, _ = self._item("train", 0) if len(self._sets["train"]) else (np.zeros(1, np.float32), None)
+        self.shape, self.dtype = x.shape, x.dtype
+        self.classes: int | None = None
+        self.files: list[str] = []
+
+    def len(self, part: str) -> int:
+        """Return the number of rows of a part; 0 for one that there is not."""
+        return len(self._sets[part]) if part in self._sets else 0
+
+    def rows(self, part: str, numbers: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return samples and targets, item by item. Raises DataError for items of several shapes."""
+        items = [self._item(part, int(number)) for number in numbers]
+        for letter, values in zip("xy", zip(*items, strict=True), strict=True):
+            kinds = {(value.shape, value.dtype) for value in values}
+            if len(kinds) > 1:
+                (one, _), (other, _) = sorted(kinds, key=str)[:2]
+                what = f"{part} rows have {letter} of shapes {one} and {other}"
+                raise DataError(f"{self._name}: {what}; they must have one shape and type")
+        return np.stack([x for x, _ in items]), np.stack([y for _, y in items])
+
+    def _item(self, part: str, number: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        item = self._sets[part][number]
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise DataError(f"{self._name}: item {number} of {part} is a {type(item).__name__}; it must be a pair")
+        x, y = (np.asarray(one) for one in item)
+        if x.dtype == np.uint8 and x.ndim == 3 and not hasattr(item[0], "numpy") and x.shape[2] in {1, 3, 4}:
+            x = np.ascontiguousarray(x.transpose(2, 0, 1))  # of PIL: channels last
+        if x.dtype == np.int64 and x.size and abs(x).max() < 2**31:
+            x = x.astype(np.int32)
+        return x, y

@@ -1,0 +1,220 @@
+"""Data sets of a user's own, right and wrong, which tests write into a module `own_sets`."""
+
+SETS = '''
+import numpy as np
+
+
+class Blobs:
+    """Points around one of three places."""
+
+    shape = (5,)
+    dtype = "float32"
+    count = 90
+
+    def __init__(self, file="", spread=0.5):
+        rng = np.random.default_rng(0)
+        self.y = rng.integers(0, 3, self.count + 30)
+        self.x = (rng.normal(size=(self.count + 30, 5)) * spread + self.y[:, None]).astype(np.float32)
+        if file:
+            self.x += np.load(file)
+
+    def len(self, part):
+        return {"train": self.count, "test": 30}.get(part, 0)
+
+    def rows(self, part, numbers):
+        begin = self.count if part == "test" else 0
+        return self.x[numbers + begin], self.y[numbers + begin]
+
+
+class WithValidation(Blobs):
+    def len(self, part):
+        return {"train": 60, "validation": 30, "test": 30}[part]
+
+    def rows(self, part, numbers):
+        begin = {"train": 0, "validation": 60, "test": 90}[part]
+        return self.x[numbers + begin], self.y[numbers + begin]
+
+
+class Known(Blobs):
+    classes = 3
+
+
+class Bytes(Blobs):
+    shape = (1, 4, 4)
+    dtype = np.uint8
+
+    def rows(self, part, numbers):
+        _, y = super().rows(part, numbers)
+        return (numbers[:, None] * 7 % 200 + 3 * np.arange(16)).astype(np.uint8).reshape(-1, 1, 4, 4), y
+
+
+class Sentences(Blobs):
+    """Overlapping rows of a text of numbers, of which each predicts the next."""
+
+    shape = (6,)
+    dtype = "int32"
+    classes = 10
+
+    def rows(self, part, numbers):
+        text = np.arange(200) ** 2 % 11
+        places = numbers[:, None] + np.arange(6) + (100 if part == "test" else 0)
+        return text[places].astype(np.int32), text[places + 1]
+
+
+class Integers(Blobs):
+    dtype = np.int64
+
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return abs(10 * x).astype(np.int64), y
+
+
+class Shorter(Blobs):
+    def len(self, part):
+        return super().len(part) * 2
+
+
+class Fewer(Blobs):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return (x[:-1], y[:-1]) if len(x) > 2 else (x, y)
+
+
+class Ragged(Blobs):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return ([[0.0] * (5 + (n == 40)) for n in numbers], y) if 40 in numbers else (x, y)
+
+
+class OtherWidth(Blobs):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return (np.zeros((len(x), 6), np.float32), y) if 40 in numbers else (x, y)
+
+
+class Objects(Blobs):
+    dtype = object
+
+
+class Wider(Blobs):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x.astype(np.float64), y
+
+
+class NoNumber(Blobs):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        x[numbers == 41] = np.nan
+        return x, y
+
+
+class Restless(Blobs):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x + np.float32(np.random.rand()), y
+
+
+class TooManyClasses(Known):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x, y + 3 * (numbers == 42)
+
+
+class Negative(Blobs):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x, y - 3 * (numbers == 42)
+
+
+class Alone(Blobs):
+    def rows(self, part, numbers):
+        return super().rows(part, numbers)[0]
+
+
+class Raising(Blobs):
+    def rows(self, part, numbers):
+        if 40 in numbers:
+            raise OSError("the disk is on fire")
+        return super().rows(part, numbers)
+
+
+class Empty(Blobs):
+    def len(self, part):
+        return 0
+
+
+class Fraction(Blobs):
+    def len(self, part):
+        return 2.5
+
+
+class NoRows:
+    shape, dtype = (5,), "float32"
+
+    def len(self, part):
+        return 4
+
+
+class NoShape(Blobs):
+    shape = ()
+
+
+class Missing(Blobs):
+    files = ["nowhere.bin"]
+
+
+class Failing(Blobs):
+    def __init__(self):
+        raise RuntimeError("no such corpus")
+
+
+number = 5
+'''
+
+TORCH = '''
+import numpy as np
+import torch
+from own_sets import Blobs
+
+
+class Items(torch.utils.data.Dataset):
+    """The same points as PyTorch's data sets give them."""
+
+    def __init__(self, split):
+        self.part, self.inner = split, Blobs()
+
+    def __len__(self):
+        return self.inner.len(self.part)
+
+    def __getitem__(self, i):
+        x, y = self.inner.rows(self.part, np.array([i]))
+        return torch.tensor(x[0]), int(y[0])
+
+
+class OnlyOne(Items):
+    def __init__(self):
+        super().__init__("train")
+
+
+class Lying(Items):
+    def __len__(self):
+        return 500
+
+
+class Singles(Items):
+    def __getitem__(self, i):
+        return super().__getitem__(i)[0]
+
+
+class Mixed(Items):
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return (x[:4] if i == 50 else x), y
+
+
+class Noisy(Items):
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return x + torch.rand(5), y
+'''

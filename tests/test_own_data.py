@@ -1,0 +1,401 @@
+"""Data sets in folders of NPY files, by a user's own class, and of PyTorch; in memory, and read on demand."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.data import folders, npy, own
+from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.data.folders import load_folder
+from fredsim.data.own import load_own
+from fredsim.errors import DataError
+from fredsim.plugins.modules import look_in
+from fredsim.runs.folder.results import Result
+from fredsim.system.memory import peak_memory, reset_peak_memory
+from tests.conftest import needs_cuda
+from tests.own_data import SETS, TORCH
+
+Run = Callable[..., Result]
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+EXPERIMENT = (
+    "iterations: 24\nmodel: {hidden: [6]}\nclients: {count: 3, batch_size: 4, sampling: shuffled}\n"
+    "server: {name: asgd, lr: 0.1}\nevaluation: {every: 12, test: true, per_client: true}\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Be in a new folder, with the modules `own_sets` and `torch_sets`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("own_sets.py").write_text(SETS)
+    Path("torch_sets.py").write_text(TORCH)
+    Path("own.yaml").write_text(EXPERIMENT)
+    yield
+    for name in ("own_sets", "torch_sets"):
+        sys.modules.pop(name, None)
+    own._load.cache_clear()
+    folders._load.cache_clear()
+
+
+@pytest.fixture
+def nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all samples be read on demand."""
+    for module in (npy, own, folders):
+        monkeypatch.setattr(module, "MOST_IN_MEMORY", 0)
+
+
+def save_digits(folder: str, dtype: Any = np.float32) -> None:
+    """Save the digits as NPY files; as bytes the levels are 0, 15, … 240."""
+    data = load_dataset("digits", 1200, 297, data_root())
+    os.makedirs(folder)
+    for part, split in (("train", data.train), ("test", data.test)):
+        x = split.x * (240 if dtype == np.uint8 else 1)
+        np.save(f"{folder}/x_{part}.npy", x.reshape(-1, 1, 8, 8).astype(dtype))
+        np.save(f"{folder}/y_{part}.npy", split.y.astype(np.int32))
+
+
+def bits(result: Result) -> tuple[Any, ...]:
+    """Return what must not depend on where samples are."""
+    return result.metrics.to_csv(), (result.folder / "clients.csv").read_text(), result.summary["test_error"]
+
+
+def changes(name: str, **data: Any) -> dict[str, Any]:
+    return {
+        "iterations": 24, "data": {"name": name, "train": 120, "validation": 60, **data}, "model": {"hidden": [6]},
+        "clients": {"count": 3, "batch_size": 4, "sampling": "shuffled"},
+        "evaluation": {"every": 12, "test": True, "per_client": True, "gradient_norm": True},
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.dtype(">f4"), np.int16])
+def test_files_have_the_bits_of_arrays(dtype: Any, simulate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_digits("digits", dtype)
+    arrays = {path.stem: np.load(path) for path in Path("digits").iterdir()}
+    np.savez("digits.npz", **arrays)
+    more: dict[str, Any] = {"normalize": {"mean": 0.25, "std": 2.0}} if dtype == np.float32 else {}
+    expected = simulate(changes("npz:digits.npz", **more))
+    found = simulate(changes("npy:digits", **more))
+    assert bits(found) == bits(expected)
+    assert (found.summary["path"], expected.summary["path"]) == ("snapshots", "hand")
+    assert bits(simulate(changes("npy:digits", **more) | {"backend": "numpy", "window": 2})) == bits(expected)
+    monkeypatch.setattr(npy, "MOST_IN_MEMORY", 2**20)
+    small = simulate(changes("npy:digits", **more))
+    assert (bits(small), small.summary["data"]) == (bits(expected), expected.summary["data"])
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_what_works_with_rows_on_demand(simulate: Run, command: Command) -> None:
+    """Shards by label, convolutions, augmentation, bytes as they are: as with the same samples in memory."""
+    save_digits("digits", np.uint8)
+    np.savez("digits.npz", **{path.stem: np.load(path) for path in Path("digits").iterdir()})
+    ways: list[dict[str, Any]] = [
+        {"data": {"scale": "none"}, "server": {"name": "fasgd", "lr": 1e-4}},
+        {"data": {"augment": {"flip": True, "crop": 2}}, "dispatcher": {"name": "uniform", "wait": False}},
+        {"clients": {"count": 3, "batch_size": 4, "partition": {"name": "dirichlet", "alpha": 0.3}, "local_steps": 2}},
+    ]
+    for way in ways:
+        pairs = []
+        for name in ("npz:digits.npz", "npy:digits"):
+            given = changes(name, **way.get("data", {}))
+            pairs.append(simulate(given | {key: value for key, value in way.items() if key != "data"}))
+        assert bits(pairs[0]) == bits(pairs[1])
+    assert command("verify", pairs[1].folder)[:2] == (0, f"{pairs[1].folder}: same bits\n")
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_a_large_file_takes_no_memory() -> None:
+    """A sparse file of 400 MB."""
+    os.makedirs("big")
+    x = np.lib.format.open_memmap("big/x_train.npy", "w+", np.float32, (10**6, 100))
+    x[-1] = 1
+    del x
+    np.save("big/y_train.npy", np.arange(10**6, dtype=np.uint8) % 3)
+    reset_peak_memory()
+    before = peak_memory()
+    data = load_folder("npy:big", None, None, Path())
+    assert (len(data.train), len(data.validation), len(data.test), data.classes) == (833_334, 166_666, 0, 3)
+    assert data.validation.x[-1:].tolist() == [[1.0] * 100]
+    for begin in range(0, 10**5, 10**4):
+        assert not data.train.rows(np.arange(begin, begin + 10**4))[0].any()
+    assert peak_memory() - before < 100 * 10**6
+
+
+def test_the_digest_of_a_folder_is_what_sha256sum_prints() -> None:
+    save_digits("digits")
+    lines = [
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(Path("digits").iterdir())
+    ]
+    assert npy.digest_of_folder("digits") == hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@needs_cuda
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_a_device_gets_rows_on_demand(simulate: Run) -> None:
+    save_digits("digits")
+    expected = simulate(changes("npy:digits"))
+    assert bits(simulate(changes("npy:digits") | {"backend": "cuda"})) == bits(expected)
+
+
+def damaged(what: str) -> None:
+    """Damage the folder `digits`."""
+    path = Path("digits/x_train.npy")
+    x = np.load(path)
+    if what == "not finite":
+        x[30, 0, 2, 2] = np.inf
+    if what == "missing":
+        path.unlink()
+    elif what == "gone":
+        shutil.rmtree("digits")
+    elif what == "a folder":
+        path.unlink()
+        path.mkdir()
+    elif what in {"cut", "longer", "no array"}:
+        content = path.read_bytes()
+        path.write_bytes({"cut": content[:-4], "longer": content + b"....", "no array": b"x" * 4000}[what])
+    elif what in {"fractions", "negative", "all fractions"}:
+        for part in ("train", "test")[: 1 + (what == "all fractions")]:
+            y = np.load(f"digits/y_{part}.npy")
+            np.save(f"digits/y_{part}.npy", y - 1 if what == "negative" else y / 2)
+    else:
+        arrays: dict[str, Any] = {
+            "objects": x.astype(object), "fortran": np.asfortranarray(x), "fewer": x[:-1], "not finite": x,
+            "another shape": x[:, :, :7], "one number": np.float32(3),
+        }  # fmt: skip
+        np.save(path, arrays[what])
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("missing", "digits/x_train.npy: cannot be read (No such file or directory); it must be a folder of NPY files"),
+        ("gone", "digits: is no folder; it must be a folder of NPY files"),
+        ("cut", "digits/x_train.npy: is damaged (its header says float32 (1497, 1, 8, 8), "),
+        ("longer", "digits/x_train.npy: is damaged"),
+        ("no array", "digits/x_train.npy: is no NPY file ("),
+        ("objects", "digits/x_train.npy: holds object; it must hold real numbers"),
+        ("fortran", "digits/x_train.npy: is in Fortran's order; save numpy.ascontiguousarray of the array"),
+        ("fewer", "digits: x_train has shape (1496, 1, 8, 8) and y_train (1497,); expected"),
+        ("another shape", "x_train holds float32 (1497, 1, 7, 8) and x_test float32 (300, 1, 8, 8); rows must have"),
+        ("one number", "digits/x_train.npy: holds one number; it must hold one row a sample"),
+        ("a folder", "digits/x_train.npy: cannot be read (it is a folder)"),
+        ("not finite", "digits/x_train.npy: row 30 holds a value that is not finite in float32; remove or replace it"),
+        ("fractions", "y_train holds float64 (1497,) and y_test int64 (300,); rows must have one shape and type"),
+        ("all fractions", "digits: y of train rows holds float32 from 0.0 to 4.5; it must hold integers from 0"),
+        ("negative", "digits: y of train rows holds int64 from -1 to 8; it must hold integers from 0"),
+    ],
+)
+def test_damaged_folders_are_refused(what: str, says: str, refused: Refused) -> None:
+    data = load_dataset("digits", 1497, 0, data_root())
+    os.makedirs("digits")
+    for part, split in (("train", data.train), ("test", data.test)):
+        np.save(f"digits/x_{part}.npy", split.x.reshape(-1, 1, 8, 8))
+        np.save(f"digits/y_{part}.npy", split.y)
+    damaged(what)
+    refused("run", "own.yaml", "data.name=npy:digits", says=[says])
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+@pytest.mark.parametrize("change", ["shorter", "other numbers"])
+def test_files_that_change_during_a_run(change: str) -> None:
+    save_digits("digits")
+    data, path = load_folder("npy:digits", None, None, Path()), Path("digits/x_train.npy")
+    assert data.train.x[:3].shape == (3, 64)
+    content = path.read_bytes()
+    os.utime(path, ns=(1, 1))
+    path.write_bytes(content[:-100] if change == "shorter" else content[:-4] + b"...!")
+    with pytest.raises(DataError, match=r"digits/x_train.npy: has changed since the run began"):
+        data.train.rows(np.array([4]))
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_a_folder_that_has_changed_since_the_run(simulate: Run, command: Command) -> None:
+    save_digits("digits")
+    result = simulate(changes("npy:digits"))
+    assert result.config["data"]["sha256"] == npy.digest_of_folder("digits")
+    y = np.load("digits/y_train.npy")
+    y[:2] = y[1::-1]
+    np.save("digits/y_train.npy", y)
+    code, _, said = command("verify", result.folder)
+    assert code == 2
+    assert "put the files back, or change the key" in said
+
+
+@pytest.mark.parametrize("name", [f"python:own_sets:{name}" for name in ("Blobs", "Known", "WithValidation")])
+def test_own_classes_have_the_bits_of_arrays(name: str, simulate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.save("shift.npy", np.float32(0.25))
+    data = load_own(name, {"file": "shift.npy", "spread": 0.75}, None, None)
+    parts = {"train": [data.train, data.validation], "test": [data.test]}
+    arrays: dict[str, Any] = {
+        f"{a}_{p}": np.concatenate([getattr(s, a) for s in some]) for p, some in parts.items() for a in "xy"
+    }
+    assert arrays["x_train"].shape == (90, 5)
+    np.savez("blobs.npz", **arrays)
+    rows = {"train": len(data.train), "validation": len(data.validation)}
+    expected = simulate(changes("npz:blobs.npz", **rows))
+    keys = {"file": "shift.npy", "spread": 0.75, "train": None, "validation": None}
+    inside = simulate(changes(name, **keys))
+    assert (bits(inside), inside.summary["data"]) == (bits(expected), expected.summary["data"])
+    assert inside.config["data"]["sha256"] == hashlib.sha256(Path("shift.npy").read_bytes()).hexdigest()
+    assert list(inside.summary["model_files"]) == ["shift.npy"]
+    assert list(inside.summary["code"]) == ["own_sets"]
+    for module in (own, folders):
+        monkeypatch.setattr(module, "MOST_IN_MEMORY", 0)
+    own._load.cache_clear()
+    data = load_own(name, {"file": "shift.npy", "spread": 0.75}, None, None)
+    assert data.train.on_demand
+    for part in ("train", "validation", "test"):
+        x, y = getattr(data, part).rows(slice(None))
+        at = {"train": ("train", 0), "validation": ("train", rows["train"]), "test": ("test", 0)}[part]
+        assert x.tobytes() == arrays[f"x_{at[0]}"][at[1] :][: len(x)].tobytes()
+        assert y.tolist() == arrays[f"y_{at[0]}"][at[1] :][: len(y)].tolist()
+
+
+def test_bytes_and_tokens_of_own_classes() -> None:
+    data = load_own("python:own_sets:Bytes", {}, None, None)
+    assert (data.shape, data.train.divisor, data.train.x.dtype) == ((1, 4, 4), 255, np.float32)
+    assert data.train.x[2, 5] == np.float32(14 + 15) / np.float32(255)
+    data = load_own("python:own_sets:Sentences", {}, None, None)
+    text = np.arange(200) ** 2 % 11
+    assert (data.sequences, data.classes, data.shape) == (True, 10, (6,))
+    assert data.train.x[7].tolist() == text[7:13].tolist()
+    assert data.train.y[7].tolist() == text[8:14].tolist()
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_sequences_on_demand_have_the_bits_of_arrays(simulate: Run) -> None:
+    data = load_own("python:own_sets:Sentences", {}, None, None)
+    assert data.train.on_demand
+    os.makedirs("sentences")
+    for part, split in (("train", data.train), ("test", data.test)):
+        x, y = (np.concatenate(both) for both in zip(split.rows(slice(None)), *_more(data, part), strict=True))
+        np.save(f"sentences/x_{part}.npy", x.astype(np.int64))
+        np.save(f"sentences/y_{part}.npy", y.astype(np.uint8))
+    np.savez("sentences.npz", **{path.stem: np.load(path) for path in Path("sentences").iterdir()})
+    found = []
+    for name in ("npz:sentences.npz", "npy:sentences", "python:own_sets:Sentences"):
+        given = changes(name, train=60, validation=20) | {"evaluation": {"every": 12, "test": True}}
+        found.append(simulate(given | {"model": {"name": "gpt", "width": 8, "layers": 1, "heads": 2}}))
+    expected = found[0].metrics.to_csv()
+    assert [result.metrics.to_csv() == expected for result in found] == [True, True, True]
+    assert [result.summary["status"] for result in found] == ["finished"] * 3
+
+
+def _more(data: Dataset, part: str) -> list[Any]:
+    """Return the rows after those to train on, of the training part."""
+    return [data.validation.rows(slice(None))] if part == "train" else []
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Shorter", "rows('train', …) failed for the rows 0, 179 of 180 (IndexError: index 179 is out of bounds"),
+        ("Fewer", "gave x float32 (89, 5) for 90 rows; by its shape and dtype it is float32 (90, 5)"),
+        ("Ragged", "rows('train', …) gave no arrays (ValueError: "),
+        ("OtherWidth", "gave x float32 (90, 6) for 90 rows; by its shape and dtype it is float32 (90, 5)"),
+        ("Objects", "its dtype is object; samples must be real numbers"),
+        ("Wider", "gave x float64 (2, 5) for 2 rows; by its shape and dtype it is float32 (2, 5)"),
+        ("NoNumber", "x of row 41 of train holds a value that is not finite in float32; remove or replace it"),
+        ("Restless", "row 0 of train is another the second time; it must always be the same; change samples at random"),
+        ("TooManyClasses", "y of row 42 of train holds integers from 0 to"),
+        ("Negative", "y of train rows holds int64 from -"),
+        ("Integers", "model.name is mlp; samples are integers, which are tokens, with one target each: give them as"),
+        ("Alone", "rows('train', …) gave a ndarray; it must give x and y"),
+        ("Raising", "(OSError: the disk is on fire) (own_sets.py:"),
+        ("Empty", "len('train') is 0; training needs one row at least"),
+        ("Fraction", "len('train') is 2.5; it must be a whole number"),
+        ("NoRows", "data.name: python:own_sets:NoRows has no rows; a data set needs shape, dtype, len(part)"),
+        ("NoShape", "its shape is (); a sample must have values"),
+        ("Missing", "nowhere.bin: cannot be read; its class names it in files"),
+        ("Failing", "cannot be made (RuntimeError: no such corpus) (own_sets.py:"),
+        ("number", "own_sets:number is a int; it must be a class"),
+        ("Nothing", "module 'own_sets' has no 'Nothing'"),
+    ],
+)
+def test_own_classes_that_are_wrong(name: str, says: str, refused: Refused) -> None:
+    refused("run", "own.yaml", f"data.name=python:own_sets:{name}", says=[says])
+
+
+def test_keys_of_own_classes(refused: Refused) -> None:
+    name = "data.name=python:own_sets:Blobs"
+    refused("run", "own.yaml", name, "data.spraed=1", says=["data.spraed: unknown key; did you mean 'spread'?"])
+    refused("run", "own.yaml", name, "data.train=80", "data.validation=11", says=["overlap: the training part has 90"])
+    refused("run", "own.yaml", name, "data.scale=all", says=["data.scale"])
+    refused("run", "own.yaml", name, f"data.sha256={'0' * 64}", says=["data.sha256"])
+    name = "data.name=python:own_sets:WithValidation"
+    refused("run", "own.yaml", name, "data.validation=31", says=["data.validation is 31; there are 30 such rows"])
+    refused("run", "own.yaml", "data={name: 'python:nothing'}", says=["must have the form python:package.module:Class"])
+
+
+def test_a_received_folder_runs_no_class(
+    simulate: Run, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    result = simulate(changes("python:own_sets:Blobs", train=60, validation=20))
+    assert command("verify", result.folder)[0] == 0
+    look_in(Path.cwd())  # as a new process does
+    monkeypatch.setenv("FREDSIM_STATE", str(tmp_path / "another user"))
+    for words in (("plot", result.folder, "--kind", "shards"), ("verify", result.folder), ("run", result.folder)):
+        code, _, said = command(*words)
+        assert code == 2, said
+        assert "names code, own_sets:Blobs" in said
+    assert command("verify", result.folder, "--allow-code")[0] == 0
+
+
+MODULE = """
+import torch
+
+
+def small(classes, shape):
+    layers = [torch.nn.Conv2d(1, 3, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(108, classes)]
+    return torch.nn.Sequential(*layers)
+"""
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_pytorch_computes_from_rows_on_demand(simulate: Run) -> None:
+    pytest.importorskip("torch")
+    Path("torch_sets.py").write_text(MODULE)
+    save_digits("digits")
+    np.savez("digits.npz", **{path.stem: np.load(path) for path in Path("digits").iterdir()})
+    model = {"name": "torch:torch_sets:small", "numerics": "native"}
+    on_demand, inside = (
+        simulate(changes(name, augment={"flip": True, "crop": 1}) | {"model": model, "threads": 1})
+        for name in ("npy:digits", "npz:digits.npz")
+    )
+    assert on_demand.summary["numerics"] == "native"
+    assert bits(on_demand) == bits(inside)
+    plain = simulate(changes("npz:digits.npz") | {"model": model, "threads": 1})
+    assert plain.summary["digest"] != inside.summary["digest"]
+
+
+TORCH_WRONG = [
+    ("Lying", "rows('train', …) failed for the rows 0, 499 of 500 (IndexError"),
+    ("Singles", "item 0 of train is a Tensor; it must be a pair"),
+    ("Mixed", "train rows have x of shapes"),
+    ("Noisy", "row 0 of train is another the second time"),
+]
+
+
+def test_data_sets_of_pytorch(simulate: Run, refused: Refused) -> None:
+    pytest.importorskip("torch")
+    expected = simulate(changes("python:own_sets:Blobs", train=60, validation=20))
+    found = simulate(changes("torch:torch_sets:Items", train=60, validation=20))
+    assert (bits(found), found.summary["data"]) == (bits(expected), expected.summary["data"])
+    one = simulate(changes("torch:torch_sets:OnlyOne", train=60, validation=20))
+    assert one.summary["test_error"] is None
+    assert one.summary["digest"] == expected.summary["digest"]
+    for name, says in TORCH_WRONG:
+        refused("run", "own.yaml", f"data.name=torch:torch_sets:{name}", says=[says])
