@@ -184,6 +184,45 @@ def test_an_ignored_class_is_no_class() -> None:
     assert (again.classes, again.ignored) == (9, 9)
 
 
+CLASS = """
+import numpy as np
+
+class Rows:
+    shape, dtype = (4,), np.float32
+
+    def __init__(self):
+        self.arrays = np.load("grid.npz")
+
+    def len(self, part):
+        return len(self.arrays[f"y_{part}"]) if part != "validation" else 0
+
+    def rows(self, part, numbers):
+        return self.arrays[f"x_{part}"][numbers], self.arrays[f"y_{part}"][numbers]
+"""
+
+
+@pytest.mark.parametrize("most", [2**28, 0], ids=["in memory", "on demand"])
+def test_targets_of_other_data(most: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.data.own.MOST_IN_MEMORY", most)
+    monkeypatch.setattr("fredsim.data.npy.MOST_IN_MEMORY", most)
+    Path("rows.py").write_text(CLASS, encoding="utf-8")
+    Path("folder").mkdir()
+    for name, array in np.load("grid.npz").items():
+        np.save(f"folder/{name}.npy", array)
+    own, also = {"evaluation": {"metrics": ["mine:apart"]}}, {"data": {"name": "npy:folder"}}
+    Path("mine.py").write_text(MODULES + "def apart(output, y): return abs(output - y.reshape(len(y), 2, 4)).max()\n",
+                               encoding="utf-8")  # fmt: skip
+    runs = [
+        simulate(changed("grid", "mse") | own | data) for data in ({}, also, {"data": {"name": "python:rows:Rows"}})
+    ]
+    assert len({run.summary["digest"] for run in runs}) == 1
+    assert len({run.summary["validation_loss"] for run in runs}) == 1
+    assert len({run.summary["metrics"]["apart"] for run in runs}) == 1
+    for data in (also, mine):
+        with pytest.raises(DataError, match="expected"):
+            simulate(data)
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "numbers without a loss": ({"loss": None}, "y_train holds float64"),
     "classes that are numbers": ({"loss": "cross_entropy"}, "cross_entropy takes classes"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.datasets import MOST_CLASSES, Dataset, Split, divided, load_dataset, why_no_labels
+from fredsim.data.datasets import MOST_CLASSES, Dataset, Split, divided, read_dataset, why_no_labels
 from fredsim.data.npy import NpyReader, digest_of_folder, is_small, open_arrays
 from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, OnDemand, Reader
 from fredsim.data.sequences import IGNORED
@@ -20,7 +20,7 @@ __all__ = ["load_folder", "of_readers"]
 
 
 def load_folder(name: str, train: int | None, validation: int | None, root: Path, sha256: str | None = None) -> Dataset:
-    """Return the data set `npy:FOLDER`, as fredsim.data.datasets.load_dataset does others; a large one on demand.
+    """Return the data set `npy:FOLDER`, as fredsim.data.datasets.read_dataset does others; a large one on demand.
 
     Raises ConfigError, DataError.
     """
@@ -31,7 +31,7 @@ def load_folder(name: str, train: int | None, validation: int | None, root: Path
         what = f"the files' SHA-256 {digest} is not data.sha256, {sha256}"
         raise DataError(f"{path}: {what}; put the files back, or change the key")
     if is_small(arrays):
-        return load_dataset(name, train, validation, root, sha256)
+        return read_dataset(name, train, validation, root, sha256)
     return _load(path, digest, train, validation)
 
 
@@ -50,29 +50,44 @@ def of_readers(
 
     `rows` are those for training and validation: the first and the last of `train`, or the first of `validation`.
     `identity` tells samples that are read on demand from any others. `classes`, if their number is known, are not
-    looked for. `path` begins messages. Raises DataError if targets are no classes.
+    looked for. `path` begins messages. Targets that are no classes are kept as they are: Split.unfit. Raises DataError
+    if classes or tokens are too large.
     """
     first, test = readers["train"], readers.get("test")
     kept = all(isinstance(reader, InMemory) for reader in readers.values())
     ignored: int | None = None
     unused: tuple[int, ...] = ()
     y: dict[str, NDArray[Any] | None] = {}
-    if first.target:
+    unfit = ""
+    if first.target and (first.dtype != np.int32 or first.target_dtype != np.int32 or first.target != first.shape):
+        what = f"a sample has the shape {first.shape} ({first.dtype}) and its target {first.target}"
+        unfit = f"{path}: {what}; expected one class, or for a sequence of tokens one for each"
+        y = {part: reader.all_targets() for part, reader in readers.items()}
+    elif first.target:
         classes, ignored = _tokens(path, readers, classes)
         y = {part: _targets(reader) for part, reader in readers.items()}
-    elif classes is None or kept:
-        y = {part: reader.all_targets() for part, reader in readers.items()}
-        classes, unused = _labels(path, y, classes)
+    elif classes is None or kept or first.target_dtype.kind == "f":
+        values = {part: reader.all_targets() for part, reader in readers.items()}
+        faults = (why_no_labels(path, f"y of {part} rows", each) for part, each in values.items())
+        y, unfit = dict(values), next(filter(None, faults), "")
+        if not unfit:
+            classes, unused = _labels(path, y, classes)
+    if unfit:
+        classes = 0
+    assert classes is not None
     for reader in readers.values():
-        reader.bounds = (0, classes - 1) if first.dtype == np.int32 else None
+        known = (0, classes - 1) if classes else reader.range_of(targets=False)
+        reader.bounds = known if first.dtype == np.int32 else None
     train, validation = rows
     last = readers.get("validation")
     parts = (
-        _split(first, y.get("train"), 0, train),
-        _split(first, y.get("train"), first.count - validation, first.count)
+        _split(first, y.get("train"), 0, train, unfit),
+        _split(first, y.get("train"), first.count - validation, first.count, unfit)
         if last is None
-        else _split(last, y.get("validation"), 0, validation),
-        _split(first, y.get("train"), 0, 0) if test is None else _split(test, y.get("test"), 0, test.count),
+        else _split(last, y.get("validation"), 0, validation, unfit),
+        _split(first, y.get("train"), 0, 0, unfit)
+        if test is None
+        else _split(test, y.get("test"), 0, test.count, unfit),
     )
     fingerprint = "" if kept else hashlib.sha256(f"{identity} {train} {validation}".encode()).hexdigest()
     return Dataset(*parts, classes, first.shape, unused, ignored, fingerprint=fingerprint)
@@ -80,10 +95,6 @@ def of_readers(
 
 def _tokens(path: str, readers: dict[str, Reader], classes: int | None) -> tuple[int, int | None]:
     """Return the number of tokens, and the target that does not count, if it may occur. Raises DataError for others."""
-    first = readers["train"]
-    if first.dtype != np.int32 or first.target != first.shape:
-        what = f"a sample has the shape {first.shape} ({first.dtype}) and its target {first.target}"
-        raise DataError(f"{path}: {what}; expected one class, or for a sequence of tokens one for each")
     if classes is not None and not all(isinstance(reader, InMemory) for reader in readers.values()):
         return classes, IGNORED
     highest, lowest = 0, 0
@@ -105,11 +116,7 @@ def _targets(reader: Reader) -> NDArray[Any] | None:
 
 
 def _labels(path: str, y: dict[str, NDArray[Any] | None], classes: int | None) -> tuple[int, tuple[int, ...]]:
-    """Return the number of classes, and those that no sample has. Raises DataError if targets are no classes."""
-    for part, values in y.items():
-        assert values is not None
-        if why := why_no_labels(path, f"y of {part} rows", values):
-            raise DataError(why)
+    """Return the number of classes, and those that no sample has. Raises DataError if there are too many."""
     labels = np.unique(np.concatenate([np.unique(values) for values in y.values() if values is not None]))
     highest = int(labels[-1])
     if classes is not None and highest >= classes:
@@ -118,9 +125,9 @@ def _labels(path: str, y: dict[str, NDArray[Any] | None], classes: int | None) -
     return classes, tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
 
 
-def _split(reader: Reader, y: NDArray[Any] | None, begin: int, end: int) -> Split:
+def _split(reader: Reader, y: NDArray[Any] | None, begin: int, end: int, unfit: str = "") -> Split:
     if isinstance(reader, InMemory):
-        return Split(reader.x[begin:end], reader.y[begin:end], divisor=reader.divisor)
+        return Split(reader.x[begin:end], reader.y[begin:end], divisor=reader.divisor, unfit=unfit)
     x = OnDemand(reader, begin, end, samples=True)
     targets: Any = OnDemand(reader, begin, end, samples=False) if y is None else y[begin:end]
-    return Split(x, targets, divisor=reader.divisor)
+    return Split(x, targets, divisor=reader.divisor, unfit=unfit)
