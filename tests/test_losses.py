@@ -212,9 +212,8 @@ def test_targets_of_other_data(most: int, simulate: Simulate, monkeypatch: pytes
     own, also = {"evaluation": {"metrics": ["mine:apart"]}}, {"data": {"name": "npy:folder"}}
     Path("mine.py").write_text(MODULES + "def apart(output, y): return abs(output - y.reshape(len(y), 2, 4)).max()\n",
                                encoding="utf-8")  # fmt: skip
-    runs = [
-        simulate(changed("grid", "mse") | own | data) for data in ({}, also, {"data": {"name": "python:rows:Rows"}})
-    ]
+    mine: dict[str, Any] = {"data": {"name": "python:rows:Rows"}}
+    runs = [simulate(changed("grid", "mse") | own | data) for data in ({}, also, mine)]
     assert len({run.summary["digest"] for run in runs}) == 1
     assert len({run.summary["validation_loss"] for run in runs}) == 1
     assert len({run.summary["metrics"]["apart"] for run in runs}) == 1
