@@ -234,6 +234,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "another choice": (
         metrics("top5") | {"sweep": {"seed": [0, 1]}, "select": {"best": "top6", "over": "seed"}},
         "select.best: is 'top6'; did you mean 'top5'?"),
+    "what nobody published": (
+        {"published": {"source": "a", "y": "top5", "series": [{"where": {"seed": 0}, "points": [[1, 2]]}]}},
+        "published.y: is 'top5'"),
     "another figure": (metrics("top5") | {"figures": [{"name": "a", "y": "top6"}]}, "did you mean 'top5'?"),
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,47 +51,46 @@ def of_readers(
 
     `rows` are those for training and validation: the first and the last of `train`, or the first of `validation`.
     `identity` tells samples that are read on demand from any others. `classes`, if their number is known, are not
-    looked for. `path` begins messages. Targets that are no classes are kept as they are: Split.unfit. Raises DataError
-    if classes or tokens are too large.
+    looked for. `path` begins messages. Targets may be no classes: see Split.unfit. Raises DataError for tokens that are
+    out of range.
     """
     first, test = readers["train"], readers.get("test")
     kept = all(isinstance(reader, InMemory) for reader in readers.values())
     ignored: int | None = None
     unused: tuple[int, ...] = ()
     y: dict[str, NDArray[Any] | None] = {}
-    unfit = ""
-    if first.target and (first.dtype != np.int32 or first.target_dtype != np.int32 or first.target != first.shape):
-        what = f"a sample has the shape {first.shape} ({first.dtype}) and its target {first.target}"
-        unfit = f"{path}: {what}; expected one class, or for a sequence of tokens one for each"
-        y = {part: reader.all_targets() for part, reader in readers.items()}
-    elif first.target:
+    labels, unfit = None, ""
+    if _has_tokens(first):
         classes, ignored = _tokens(path, readers, classes)
         y = {part: _targets(reader) for part, reader in readers.items()}
+    elif first.target:
+        what = f"a sample has the shape {first.shape} ({first.dtype}) and its target {first.target}"
+        unfit = f"{path}: {what}; expected one class, or for a sequence of tokens one for each"
+        y, classes = {part: _targets(reader) for part, reader in readers.items()}, 0
     elif classes is None or kept or first.target_dtype.kind == "f":
-        values = {part: reader.all_targets() for part, reader in readers.items()}
-        faults = (why_no_labels(path, f"y of {part} rows", each) for part, each in values.items())
-        y, unfit = dict(values), next(filter(None, faults), "")
-        if not unfit:
-            classes, unused = _labels(path, y, classes)
-    if unfit:
-        classes = 0
-    assert classes is not None
+        y = {part: reader.all_targets() for part, reader in readers.items()}
+        classes, labels, unfit = _labels(path, y, classes)
+        if not unfit and labels is not None:
+            unused = tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
     for reader in readers.values():
-        known = (0, classes - 1) if classes else reader.range_of(targets=False)
-        reader.bounds = known if first.dtype == np.int32 else None
+        reader.bounds = (0, (classes or MOST_CLASSES) - 1) if first.dtype == np.int32 else None
     train, validation = rows
     last = readers.get("validation")
-    parts = (
-        _split(first, y.get("train"), 0, train, unfit),
-        _split(first, y.get("train"), first.count - validation, first.count, unfit)
+    parts = [
+        _split(first, y.get("train"), 0, train),
+        _split(first, y.get("train"), first.count - validation, first.count)
         if last is None
-        else _split(last, y.get("validation"), 0, validation, unfit),
-        _split(first, y.get("train"), 0, 0, unfit)
-        if test is None
-        else _split(test, y.get("test"), 0, test.count, unfit),
-    )
+        else _split(last, y.get("validation"), 0, validation),
+        _split(first, y.get("train"), 0, 0) if test is None else _split(test, y.get("test"), 0, test.count),
+    ]
+    one, two, three = (replace(part, unfit=unfit) for part in parts)
     fingerprint = "" if kept else hashlib.sha256(f"{identity} {train} {validation}".encode()).hexdigest()
-    return Dataset(*parts, classes, first.shape, unused, ignored, fingerprint=fingerprint)
+    more = {"fingerprint": fingerprint, "labels": labels}
+    return Dataset(one, two, three, classes, first.shape, unused, ignored, **more)  # type: ignore[arg-type]
+
+
+def _has_tokens(reader: Reader) -> bool:
+    return reader.dtype == np.int32 and reader.target == reader.shape and reader.target_dtype.kind == "i"
 
 
 def _tokens(path: str, readers: dict[str, Reader], classes: int | None) -> tuple[int, int | None]:
@@ -115,19 +115,27 @@ def _targets(reader: Reader) -> NDArray[Any] | None:
     return reader.all_targets() if isinstance(reader, InMemory) or size <= MOST_IN_MEMORY else None
 
 
-def _labels(path: str, y: dict[str, NDArray[Any] | None], classes: int | None) -> tuple[int, tuple[int, ...]]:
-    """Return the number of classes, and those that no sample has. Raises DataError if there are too many."""
-    labels = np.unique(np.concatenate([np.unique(values) for values in y.values() if values is not None]))
+def _labels(
+    path: str, y: dict[str, NDArray[Any] | None], classes: int | None
+) -> tuple[int, NDArray[np.int64] | None, str]:
+    """Return the number of classes, those that occur, and why targets are no classes; "" if they are."""
+    found = {part: values for part, values in y.items() if values is not None}
+    labels = None
+    if all(values.dtype.kind == "i" for values in found.values()):
+        labels = np.unique(np.concatenate([np.unique(values) for values in found.values()])).astype(np.int64)
+    for part, values in found.items():
+        if why := why_no_labels(path, f"y of {part} rows", values):
+            return 0, labels, why
+    assert labels is not None
     highest = int(labels[-1])
     if classes is not None and highest >= classes:
         raise DataError(f"{path}: a row has the class {highest}; there are {classes} classes, from 0 on")
-    classes = classes or highest + 1
-    return classes, tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
+    return classes or highest + 1, labels, ""
 
 
-def _split(reader: Reader, y: NDArray[Any] | None, begin: int, end: int, unfit: str = "") -> Split:
+def _split(reader: Reader, y: NDArray[Any] | None, begin: int, end: int) -> Split:
     if isinstance(reader, InMemory):
-        return Split(reader.x[begin:end], reader.y[begin:end], divisor=reader.divisor, unfit=unfit)
+        return Split(reader.x[begin:end], reader.y[begin:end], divisor=reader.divisor)
     x = OnDemand(reader, begin, end, samples=True)
     targets: Any = OnDemand(reader, begin, end, samples=False) if y is None else y[begin:end]
-    return Split(x, targets, divisor=reader.divisor, unfit=unfit)
+    return Split(x, targets, divisor=reader.divisor)

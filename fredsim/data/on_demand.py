@@ -167,6 +167,14 @@ class OnDemand:
         changes = (*self._changes, change)
         return OnDemand(self.reader, self.begin, self.end, samples=True, changes=changes)
 
+    def astype(self, dtype: Any) -> Any:
+        """Return the same samples in another type; targets are read now."""
+        if not self._samples:
+            return np.asarray(self).astype(dtype)
+        found = self.changed(lambda x: x.astype(dtype))
+        found.dtype = np.dtype(dtype)
+        return found
+
     def min(self, **_: Any) -> int:
         """Return the lowest token that there may be."""
         assert self.reader.bounds is not None
