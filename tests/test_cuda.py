@@ -51,7 +51,8 @@ def test_digits(changes: dict[str, Any], simulate: Simulate) -> None:
 def test_evaluation_in_parts(together: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more samples than one launch can have; a part may be as long as all of them."""
     changes = {"iterations": 3, "data": {"name": "digits", "train": 60, "validation": 50}, "model": {"hidden": [5]}}
-    changes |= {"clients": {"count": 3, "batch_size": 2}, "evaluation": {"every": 1, "gradient_norm": True}}
+    evaluation = {"every": 1, "gradient_norm": True, "metrics": ["top5", "perplexity"]}
+    changes |= {"clients": {"count": 3, "batch_size": 2}, "evaluation": evaluation}
     numba = simulate({**changes, "backend": "numba"})
     monkeypatch.setattr("fredsim.cuda.engine.EVALUATED", together)
     same(numba, simulate({**changes, "backend": "cuda"}))

@@ -116,7 +116,7 @@ class PerClass(Metric):
         """Return the classes that count; of tokens those that some row has as a label."""
         found = set(range(dataset.classes)) - {dataset.ignored}
         if dataset.sequences:
-            found &= {int(label) for split in dataset.parts for label in np.unique(split.y)}
+            found &= {int(label) for split in dataset.parts for label in np.unique(split.targets)}
         return sorted(found)
 
     def check(self, dataset: Dataset, parts: Sequence[Part]) -> None:
@@ -125,7 +125,7 @@ class PerClass(Metric):
             what = f"the data have {dataset.classes:,} classes, which would be as many columns"
             raise ConfigError(f"evaluation.metrics: per_class: {what}; {MOST_CLASSES:,} are the most: leave it out")
         for part in parts:
-            labels = getattr(dataset, part).y.reshape(-1)
+            labels = getattr(dataset, part).targets.reshape(-1)
             missing = np.setdiff1d(self._classes(dataset), labels)
             if len(labels) and len(missing):
                 more = f" and {len(missing) - 5:,} more" if len(missing) > 5 else ""
@@ -222,7 +222,7 @@ class Metrics:
         """Return the values at finite parameters (P,), by column; NaN of parts without samples."""
         found: list[float] = []
         for part in self._parts:
-            y = getattr(self._dataset, part).y
+            y = getattr(self._dataset, part).targets
             blocks: list[list[Array]] = [[] for _ in self._metrics]
             for rows, output in self._engine.outputs(params, part) if len(y) else ():
                 for metric, some in zip(self._metrics, blocks, strict=True):

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from fredsim.config.document import Document, flatten
 from fredsim.config.experiment import Experiment, Published
-from fredsim.config.figure_options import EVENT_KINDS, is_wanted
+from fredsim.config.figure_options import EVENT_KINDS, Y, is_wanted
 from fredsim.config.figures import FigureChoice
+from fredsim.config.metrics import columns_of, is_column
 from fredsim.config.registry import has_clock
 from fredsim.config.yaml_reader import Key
 from fredsim.errors import ConfigError, nearest
@@ -20,6 +21,12 @@ def check_figures(
 ) -> None:
     """Raise ConfigError if a figure or a published series needs a key, a clock, events or a probe that runs lack."""
     known = list(dict.fromkeys(key for run in runs for key in flatten(run.plain())))
+    if published is not None and published.y not in Y:
+        evaluations = [run.evaluation.model_dump() for run in runs]
+        if not any(is_column(published.y, one) for one in evaluations):
+            names = [*Y, *dict.fromkeys(name for one in evaluations for name in columns_of(one))]
+            place, hint = document.place(("published", "y")), nearest(published.y, names)
+            raise ConfigError(f"{place}: published.y: is '{published.y}'{hint} (known: {', '.join(names)})")
     named: list[tuple[Key, str]] = []
     for number, series in enumerate(published.series if published else []):
         named += [(("published", "series", number, "where"), key) for key in series.where]

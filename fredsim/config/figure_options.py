@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ __all__ = [
     "client_ids",
     "is_wanted",
     "label_of",
+    "name_of_error",
     "option_problems",
 ]
 
@@ -89,8 +91,18 @@ class Options:
 
 def label_of(y: str, *, nats: bool = True) -> str:
     """Return the label of the y axis; for a metric or a server's own number its name. `nats`: losses are in nats."""
-    label = Y.get(y, y)
+    error = name_of_error(y)
+    label = Y.get(y, f"{error} (fraction)" if error else y)
     return label if nats else label.removesuffix(" (nats)")
+
+
+def name_of_error(y: str) -> str:
+    """Return what a column of `top5` or `per_class` is called in a sentence; "" for other columns."""
+    prefix, name = ("test ", y[5:]) if y.startswith("test_") else ("", y)
+    if found := re.fullmatch(r"(top|error_class_)(\d+)", name):
+        kind = f"top-{found[2]} error" if found[1] == "top" else f"error of class {found[2]}"
+        return prefix + kind
+    return ""
 
 
 def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from fredsim.config.sections import PluginChoice
 from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets
 from fredsim.errors import nearest, shown
-from fredsim.hyper import HyperParameters
+from fredsim.hyper import HyperParameters, Printable
 from fredsim.native.own_loss import AnyLoss, OwnLoss, find_function
 from fredsim.networks.network import MeasuredBy
 from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
@@ -104,6 +104,9 @@ class OwnLossChoice(AnyLossChoice, PluginChoice):  # the last says that it may h
     measured_by = "loss"
     portable = False
     targets = "any"
+
+    name: Annotated[Printable, Field(examples=["cross_entropy"])]
+    """`cross_entropy`, `mse`, `bce`, or a function of yours for a PyTorch module, as package.module:function."""
 
     def loss(self, dataset: Dataset) -> OwnLoss:
         """Return the loss."""

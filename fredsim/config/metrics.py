@@ -13,6 +13,7 @@ from fredsim.config.document import Problems
 from fredsim.config.losses import problems_of_function
 from fredsim.config.sections import PluginChoice
 from fredsim.errors import nearest, shown
+from fredsim.hyper import Printable
 from fredsim.native.own_loss import find_function
 
 __all__ = ["RESERVED", "MetricChoice", "OneMetric", "columns_of", "is_column", "is_of_class", "metric_problems"]
@@ -34,6 +35,8 @@ RESERVED = frozenset({
 class OneMetric(PluginChoice):
     """A metric by its name; or a user's function of (output, y), package.module:function, with keyword arguments."""
 
+    name: Annotated[Printable, Field(examples=["top5"])]
+    """`top5`, `perplexity`, `per_class`, or a function of yours, as package.module:function."""
     column: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z_0-9]*$", max_length=100, examples=["r2"])] = None
     """The name of the column of your own function; null: that of the function."""
 

@@ -79,6 +79,11 @@ class Split:
         """Whether samples are read when they are needed (fredsim.data.on_demand)."""
         return isinstance(self.x, OnDemand)
 
+    @property
+    def targets(self) -> NDArray[Any]:
+        """All targets, read if they are not in memory."""
+        return self.y[slice(0, len(self))] if isinstance(self.y, OnDemand) else self.y
+
     def rows(self, which: slice | NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return samples and targets of some rows. Raises DataError for what can no longer be read."""
         if not isinstance(self.x, OnDemand):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.datasets import MOST_CLASSES, Dataset
+from fredsim.data.datasets import MOST_CLASSES, Dataset, Split
 from fredsim.errors import DataError
 
 __all__ = ["Targets", "fitted"]
@@ -47,8 +47,8 @@ def fitted(data: Dataset, targets: Targets, name: str) -> Dataset:
     if targets.kind == "classes":
         return _with_classes(data, targets, where)
     if targets.kind == "any" and data.train.y.dtype.kind in "biu" and data.test.y.dtype.kind in "biu":
-        return _of_parts(data, lambda split, _: split.y if split.y.dtype == np.int32 else split.y.astype(np.int64))
-    found = _of_parts(data, lambda split, part: _numbers(split.y, f"{where}: y of {part} rows", targets.kind))
+        return _of_parts(data, _integers)
+    found = _of_parts(data, lambda split, part: _numbers(split.targets, f"{where}: y of {part} rows", targets.kind))
     found = replace(found, classes=0, unused=(), ignored=None)
     return found if targets.kind == "any" else _with_numbers(found)
 
@@ -62,7 +62,7 @@ def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
         raise DataError(f"{where}: its targets are {data.train.y.dtype}; cross_entropy takes classes, integers{HINT}")
     found = data.labels
     if found is None:
-        found = np.unique(np.concatenate([np.unique(split.y) for split in data.parts]))
+        found = np.unique(np.concatenate([np.unique(split.targets) for split in data.parts]))
     counted = found[found != (data.ignored if targets.ignored is None else targets.ignored)]
     if not len(counted) or counted[0] < 0 or counted[-1] >= MOST_CLASSES:
         known = f"from {counted[0]} to {counted[-1]}" if len(counted) else "that are all ignored"
@@ -74,7 +74,7 @@ def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
         largest = max(largest, *(int(split.x.max(initial=0)) for split in data.parts))
     elif data.train.y.ndim == 1:
         unused = tuple(np.setdiff1d(np.arange(largest + 1), counted, assume_unique=True).tolist())
-    data = _of_parts(data, lambda split, _: split.y if split.y.dtype == np.int32 else split.y.astype(np.int64))
+    data = _of_parts(data, _integers)
     return replace(data, classes=largest + 1, unused=unused, ignored=ignored)
 
 
@@ -83,6 +83,11 @@ def _of_parts(data: Dataset, change: Any) -> Dataset:
     named = zip(PARTS, data.parts, strict=True)
     train, validation, test = (replace(split, y=change(split, part), unfit="") for part, split in named)
     return replace(data, train=train, validation=validation, test=test)
+
+
+def _integers(split: Split, part: str) -> Any:
+    del part
+    return split.y if split.y.dtype in {np.dtype(np.int32), np.dtype(np.int64)} else split.targets.astype(np.int64)
 
 
 def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
@@ -104,7 +109,7 @@ def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
 
 def _with_numbers(data: Dataset) -> Dataset:
     """Return a data set whose samples are numbers, not tokens, as they are where targets are numbers."""
-    if not any(split.x.dtype.kind in "iu" for split in data.parts):
+    if any(split.on_demand or split.x.dtype.kind not in "iu" for split in data.parts):
         return data
     found = []
     for split in data.parts:

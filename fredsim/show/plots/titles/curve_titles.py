@@ -17,7 +17,7 @@ from fredsim.show.plots.drawing import Drawing, Options, axis_unit, final_values
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.line_ends import End, name_ends
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.questions import QUANTITIES, leaders, of_one, ranked, single, which
+from fredsim.show.plots.titles.questions import leaders, of_one, of_which_less_is_better, ranked, single, which
 from fredsim.show.plots.titles.subjects import subject_of
 
 __all__ = ["MANY", "Shape", "name_lines", "titled"]
@@ -47,7 +47,7 @@ def titled(drawing: Drawing, panels: Sequence[Panel], same: Mapping[str, Sequenc
     names = {label: merged_name([subject.entries[one] for one in several]) for label, several in same.items()}
     label = single(panels)
     question = of_one(label, y) if label else which(subject, y, _when(panels, x))
-    answer = leaders(finals, subject.full) if y in QUANTITIES and not label else ""
+    answer = leaders(finals, subject.full) if of_which_less_is_better(y) and not label else ""
     order = ranked(finals)
     merged = {label: name for label, name in names.items() if len(same[label]) > 1}
     return replace(drawing, question=question, answer=answer, order=order, merged=merged)

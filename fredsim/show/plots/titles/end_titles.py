@@ -13,7 +13,7 @@ from fredsim.show.plots.coinciding import merged_name
 from fredsim.show.plots.drawing import Drawing, Options, X, final_values
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.questions import QUANTITIES, UNNAMED, leaders, ranked, single
+from fredsim.show.plots.titles.questions import UNNAMED, leaders, of_which_less_is_better, ranked, single
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.plots.words import SYMBOLS, name_of, noun, value_name
 
@@ -44,7 +44,7 @@ def titled(
     """Return a drawing with its question and answer, and the order and the names of the legend."""
     subject, y, label = subject_of(panels), options.y, single(panels)
     merged = {one: merged_name([subject.entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
-    name, adjective = QUANTITIES.get(y, (y, ""))
+    name, adjective = of_which_less_is_better(y) or (y, "")
     x = x_label(options).partition(" (")[0]
     if not adjective:
         return replace(drawing, question=f"How does {name} depend on {x}?", merged=merged)

@@ -6,16 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from fredsim.config.figure_options import name_of_error
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.subjects import Subject
 
-__all__ = ["QUANTITIES", "UNNAMED", "leaders", "of_one", "quantity", "ranked", "single", "which"]
+__all__ = ["UNNAMED", "leaders", "of_one", "of_which_less_is_better", "quantity", "ranked", "single", "which"]
 
 #: The columns of which less is better, and the adjective of the least.
 QUANTITIES = {
     "validation_error": ("validation error", "lowest"),
     "validation_loss": ("validation loss", "lowest"),
+    "perplexity": ("perplexity", "lowest"),
+    "test_perplexity": ("test perplexity", "lowest"),
     "train_loss": ("training loss", "lowest"),
     "gap": ("gap to the optimum", "smallest"),
     "gradient_norm": ("gradient norm", "smallest"),
@@ -29,9 +32,15 @@ LONG = 40  # the most letters of a name in an answer
 Values = Sequence[Mapping[str, float]]
 
 
+def of_which_less_is_better(y: str) -> tuple[str, str] | None:
+    """Return the name of a column in a sentence, and the adjective of its least; None of a number of other kinds."""
+    error = name_of_error(y)
+    return QUANTITIES.get(y, (error, "lowest") if error else None)
+
+
 def quantity(y: str) -> str:
     """Return the name of a column in a sentence."""
-    return QUANTITIES.get(y, (y, ""))[0]
+    return (of_which_less_is_better(y) or (y, ""))[0]
 
 
 def single(panels: Sequence[Panel]) -> str:
@@ -42,16 +51,16 @@ def single(panels: Sequence[Panel]) -> str:
 
 def which(subject: Subject, y: str, when: str = "at the end") -> str:
     """Return the question which line is best; for a server's own number, of which more may be better, how it goes."""
-    if y not in QUANTITIES:
+    if (found := of_which_less_is_better(y)) is None:
         return f"Which {subject.noun} has which {y}?"
-    name, adjective = QUANTITIES[y]
+    name, adjective = found
     return f"Which {subject.noun} has the {adjective} {name} {when}?"
 
 
 def of_one(label: str, y: str) -> str:
     """Return the question about a figure of one line."""
     of = "" if label in UNNAMED else f" of {label}"
-    return f"How low does the {quantity(y)}{of} get?" if y in QUANTITIES else f"How does {y}{of} change?"
+    return f"How low does the {quantity(y)}{of} get?" if of_which_less_is_better(y) else f"How does {y}{of} change?"
 
 
 def ranked(values: Values) -> list[str]:

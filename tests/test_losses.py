@@ -1,0 +1,344 @@
+"""Runs with a loss of the key `loss`: what they compute, which targets they take, and what is refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.config.document import read_document
+from fredsim.config.experiment import Experiment
+from fredsim.data.datasets import load_dataset, read_dataset
+from fredsim.data.targets import Targets, fitted
+from fredsim.errors import ConfigError, DataError
+from fredsim.runs.folder.result import Result
+
+Simulate = Callable[..., Result]
+Refused = Callable[..., None]
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(90, 4)).astype(np.float32)
+TARGETS: dict[str, Any] = {
+    "numbers": np.sin(X @ np.array([1.0, -2, 0.5, 0])),
+    "grid": np.stack([X, X**2], axis=1),
+    "several": (X[:, :3] > 0.2).astype(int),
+    "shares": (X[:, :3] > 0.2) * 0.75,
+    "some": np.where(X[:, 0] > 1, -100, (X[:, 1] > 0).astype(int)),
+    "places": (X[:, :2] > 0).astype(int) + (X[:, 1:3] > 0),
+}
+MODULES = """
+import torch
+from torch import nn
+
+def net(classes, shape):
+    return nn.Sequential(nn.Linear(shape[0], 8), nn.Tanh(), nn.Linear(8, classes))
+
+def alone(shape):
+    return nn.Sequential(nn.Linear(shape[0], 1), nn.Flatten(0))
+
+def wide():
+    return nn.Linear(4, 7)
+
+def places():
+    return nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (2, 3)))
+
+def channels():
+    return nn.Sequential(nn.Linear(4, 6), nn.Unflatten(1, (3, 2)))
+
+def squared(output, y, scale=1.0):
+    return scale * (output.reshape(len(y), -1) - y.reshape(len(y), -1)).square().mean(dim=1)
+
+def classes(output, y):
+    assert y.dtype == torch.int64
+    return nn.functional.cross_entropy(output, y, reduction="none")
+
+def mean(output, y):
+    return squared(output, y).mean()
+
+def fails(output, y):
+    raise RuntimeError("on purpose")
+
+def detached(output, y):
+    return squared(output.detach(), y)
+
+def infinite(output, y):
+    return squared(output, y) / 0.0
+
+def one(output):
+    return output
+
+constant = 7
+"""
+
+
+@pytest.fixture(autouse=True)
+def files(small_yaml: Path) -> None:
+    """Write the arrays, each as NAME.npz, and a user's modules into a new current folder."""
+    del small_yaml
+    for name, y in TARGETS.items():
+        np.savez(f"{name}.npz", x_train=X[:70], y_train=y[:70], x_test=X[70:], y_test=y[70:])
+    Path("mine.py").write_text(MODULES, encoding="utf-8")
+
+
+def changed(name: str, loss: Any, **changes: Any) -> dict[str, Any]:
+    server = {"name": "asgd", "lr": 0.02}
+    return {"data": {"name": f"npz:{name}.npz"}, "loss": loss, "iterations": 20, "server": server, **changes}
+
+
+def outputs_of(result: Result, x: Any) -> Any:
+    """Return what an MLP with one hidden layer, or none, gives in float64."""
+    params = {name: value.astype(np.float64) for name, value in result.params.items()}
+    for layer in range(1, len(params) // 2 + 1):
+        x = (x if layer == 1 else np.maximum(x, 0)) @ params[f"W{layer}"] + params[f"b{layer}"]
+    return x
+
+
+def log_p(z: Any) -> Any:
+    return z - np.log(np.exp(z).sum(axis=-1, keepdims=True))
+
+
+def of_classes(z: Any, y: Any, smoothing: float = 0.0, ignored: int | None = None) -> Any:
+    log, counts = log_p(z), y != ignored
+    own = np.take_along_axis(log, np.where(counts, y, 0)[..., None], -1)[..., 0]
+    each = np.where(counts, -(1 - smoothing) * own - smoothing * log.mean(axis=-1), 0.0).reshape(len(y), -1)
+    return (each.sum(axis=1) / np.maximum(counts.reshape(len(y), -1).sum(axis=1), 1)).mean()
+
+
+def of_logits(z: Any, y: Any) -> Any:
+    return (-(y * np.log(1 / (1 + np.exp(-z))) + (1 - y) * np.log(1 - 1 / (1 + np.exp(-z))))).mean()
+
+
+LOSSES: dict[str, tuple[str, Any, Callable[[Any, Any], Any]]] = {
+    "numbers": ("numbers", "mse", lambda z, y: ((z[:, 0] - y) ** 2).mean()),
+    "grid": ("grid", "mse", lambda z, y: ((z.reshape(y.shape) - y) ** 2).mean()),
+    "integers as numbers": ("several", {"name": "mse"}, lambda z, y: ((z - y) ** 2).mean()),
+    "several": ("several", "bce", of_logits),
+    "shares": ("shares", "bce", of_logits),
+    "smoothed": ("several", {"name": "cross_entropy", "label_smoothing": 0.2},
+                 lambda z, y: of_classes(z.reshape(-1, 3, 2), y, 0.2)),
+    "ignored": ("some", {"name": "cross_entropy", "ignore_index": -100}, lambda z, y: of_classes(z, y, 0.0, -100)),
+    "places": ("places", "cross_entropy", lambda z, y: of_classes(z.reshape(-1, 2, 3), y)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hidden", [[], [5]], ids=str)
+@pytest.mark.parametrize(("name", "loss", "expected"), LOSSES.values(), ids=LOSSES)
+def test_validation_loss(
+    name: str, loss: Any, expected: Callable[[Any, Any], Any], hidden: list[int], simulate: Simulate
+) -> None:
+    result = simulate(changed(name, loss, model={"hidden": hidden}, backend="numpy"))
+    rows = slice(70 - 11, 70)  # the last sixth
+    want = expected(outputs_of(result, X[rows].astype(np.float64)), TARGETS[name][rows])
+    assert result.summary["validation_loss"] == pytest.approx(want, rel=1e-5)
+    assert (result.summary["validation_error"] is None) == ("mse" in str(loss))
+    assert result.summary["validation_loss"] < result.metrics["validation_loss"][0]
+
+
+@pytest.mark.parametrize(("name", "loss", "expected"), LOSSES.values(), ids=LOSSES)
+def test_every_backend_has_the_same_bits(name: str, loss: Any, expected: object, simulate: Simulate) -> None:
+    del expected
+    one, other = (simulate(changed(name, loss, backend=backend)).metrics for backend in ("numpy", "numba"))
+    assert one.to_csv() == other.to_csv()
+
+
+def test_error_of_several_labels(simulate: Simulate) -> None:
+    result = simulate(changed("several", "bce", backend="numpy"))
+    wrong = (outputs_of(result, X[59:70].astype(np.float64)) > 0) != (TARGETS["several"][59:70] > 0)
+    assert result.summary["validation_error"] == pytest.approx(wrong.mean())
+
+
+def test_a_step_of_least_squares(simulate: Simulate) -> None:
+    result = simulate(changed("numbers", "mse", model={"hidden": [], "init": "zeros"}, iterations=1,
+                              clients={"count": 1, "batch_size": 2}, backend="numpy"))  # fmt: skip
+    step = 0.02 * 2 * (X[:2] * TARGETS["numbers"][:2, None]).mean(axis=0)  # gradient of (w·x − y)² at 0
+    np.testing.assert_allclose(result.params["W1"][:, 0], step, rtol=1e-5)
+
+
+def test_nothing_changes_without_the_key(simulate: Simulate) -> None:
+    usual, given = simulate({}), simulate({"loss": "cross_entropy"})
+    assert "loss" not in read_document(usual.folder / "config.yaml").data
+    assert "metrics" not in {**usual.config["evaluation"], **usual.summary}
+    assert (usual.summary["digest"], usual.summary["path"]) == (given.summary["digest"], given.summary["path"])
+    assert read_document(given.folder / "config.yaml").data["loss"]["name"] == "cross_entropy"
+
+
+def test_bytes_whose_targets_are_as_many_bytes_are_images() -> None:
+    images = RNG.integers(0, 256, (20, 6)).astype(np.uint8)
+    np.savez("coded.npz", x_train=images, y_train=images, x_test=images[:4], y_test=images[:4])
+    tokens = load_dataset("npz:coded.npz", None, None, Path())
+    assert tokens.sequences
+    found = fitted(tokens, Targets("numbers"), "npz:coded.npz")
+    assert not found.sequences
+    np.testing.assert_array_equal(found.train.x, images[:17].astype(np.float32) / np.float32(255))
+    np.testing.assert_array_equal(found.train.y, images[:17].astype(np.float32))
+
+
+def test_an_ignored_class_is_no_class() -> None:
+    data = read_dataset("npz:some.npz", None, None, Path())
+    found = fitted(data, Targets("classes", places=True, ignored=-100), "npz:some.npz")
+    assert (found.classes, found.ignored, found.unused) == (2, -100, ())
+    again = fitted(load_dataset("digits", None, None, Path()), Targets("classes", places=True, ignored=9), "digits")
+    assert (again.classes, again.ignored) == (9, 9)
+
+
+CLASS = """
+import numpy as np
+
+class Rows:
+    shape, dtype = (4,), np.float32
+
+    def __init__(self):
+        self.arrays = np.load("grid.npz")
+
+    def len(self, part):
+        return len(self.arrays[f"y_{part}"]) if part != "validation" else 0
+
+    def rows(self, part, numbers):
+        return self.arrays[f"x_{part}"][numbers], self.arrays[f"y_{part}"][numbers]
+"""
+
+
+@pytest.mark.parametrize("most", [2**28, 0], ids=["in memory", "on demand"])
+def test_targets_of_other_data(most: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.data.own.MOST_IN_MEMORY", most)
+    monkeypatch.setattr("fredsim.data.npy.MOST_IN_MEMORY", most)
+    Path("rows.py").write_text(CLASS, encoding="utf-8")
+    Path("folder").mkdir()
+    for name, array in np.load("grid.npz").items():
+        np.save(f"folder/{name}.npy", array)
+    own, also = {"evaluation": {"metrics": ["mine:apart"]}}, {"data": {"name": "npy:folder"}}
+    Path("mine.py").write_text(MODULES + "def apart(output, y): return abs(output - y.reshape(len(y), 2, 4)).max()\n",
+                               encoding="utf-8")  # fmt: skip
+    mine: dict[str, Any] = {"data": {"name": "python:rows:Rows"}}
+    runs = [simulate(changed("grid", "mse") | own | data) for data in ({}, also, mine)]
+    assert len({run.summary["digest"] for run in runs}) == 1
+    assert len({run.summary["validation_loss"] for run in runs}) == 1
+    assert len({run.summary["metrics"]["apart"] for run in runs}) == 1
+    for data in (also, mine):
+        with pytest.raises(DataError, match="expected"):
+            simulate(data)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "numbers without a loss": ({"loss": None}, "y_train holds float64"),
+    "classes that are numbers": ({"loss": "cross_entropy"}, "cross_entropy takes classes"),
+    "numbers for bce": ({"loss": "bce"}, "bce takes targets from 0 to 1"),
+    "no such loss": ({"loss": "msee"}, "did you mean 'mse'?"),
+    "no such option": ({"loss": {"name": "mse", "by": 1}}, "loss.by: unknown key"),
+    "too much smoothing": ({"loss": {"name": "cross_entropy", "label_smoothing": 1.0}}, "label_smoothing: is 1.0"),
+    "a loss of a linear model": ({"data": {"name": "mishchenko"}, "model": {"name": "linear"}}, "leave loss out"),
+    "targets of a quadratic": ({"data": {"name": "quadratic"}}, "data quadratic has no classes"),
+    "an error": ({"until": {"validation_error": 0.1}}, "neither an error nor a gap"),
+    "own with an mlp": ({"loss": "mine:squared"}, "goes with PyTorch modules"),
+    "shards by class": (
+        {"clients": {"count": 2, "batch_size": 2, "partition": {"name": "shards", "per_client": 1}}},
+        "not classes",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "says"), BAD.values(), ids=BAD)
+def test_what_is_refused(changes: dict[str, Any], says: str, simulate: Simulate) -> None:
+    with pytest.raises((ConfigError, DataError)) as caught:
+        simulate(changed("numbers", "mse") | changes)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
+def test_targets_that_are_not_finite(value: float, simulate: Simulate) -> None:
+    y = TARGETS["grid"].astype(np.float64)
+    y[[5, 9], 1, 2] = value
+    np.savez("grid.npz", x_train=X[:70], y_train=y[:70], x_test=X[70:], y_test=y[70:])
+    with pytest.raises(DataError, match=r"y of train rows: row 5 holds .*, not finite in float32; 2 rows"):
+        simulate(changed("grid", "mse"))
+
+
+def test_digests_of_old_experiments(digits_experiment: dict[str, Any]) -> None:
+    plain = Experiment.model_validate(digits_experiment).plain()
+    assert "loss" not in plain
+    assert "metrics" not in plain["evaluation"]
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # whatever importing it says
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+
+NET = {"name": "torch:mine:net"}
+
+
+@pytest.mark.parametrize(("name", "loss"), [("numbers", "mse"), ("several", "bce"), ("shares", "bce"),
+    ("some", {"name": "cross_entropy", "ignore_index": -100, "label_smoothing": 0.1})], ids=str)  # fmt: skip
+def test_modules_by_both_numerics(name: str, loss: Any, simulate: Simulate) -> None:
+    runs = [simulate(changed(name, loss, model=NET | {"numerics": one})) for one in ("portable", "native")]
+    for column in ("validation_loss", "validation_error", "train_loss"):
+        one, other = (run.metrics[column].dropna().to_numpy() for run in runs)
+        np.testing.assert_allclose(one, other, rtol=2e-5)
+    assert runs[0].summary["digest"] != runs[1].summary["digest"]
+
+
+def test_places_of_a_module(simulate: Simulate) -> None:
+    runs = [simulate(changed("places", "cross_entropy", model={"name": "torch:mine:places", "numerics": one}))
+            for one in ("portable", "native")]  # fmt: skip
+    assert runs[0].summary["validation_loss"] == pytest.approx(runs[1].summary["validation_loss"], rel=2e-5)
+    with pytest.raises(ConfigError, match=r"put the classes last, such as by x\.movedim\(1, -1\)"):
+        simulate(changed("places", "cross_entropy", model={"name": "torch:mine:channels", "numerics": "native"}))
+
+
+def test_an_own_loss_is_the_same_as_ours(simulate: Simulate) -> None:
+    native = NET | {"numerics": "native"}
+    ours = simulate(changed("numbers", "mse", model=native))
+    own = simulate(changed("numbers", "mine:squared", model=NET))
+    scaled = simulate(changed("numbers", {"name": "mine:squared", "scale": 2.0}, model=NET))
+    assert own.summary["digest"] == ours.summary["digest"] != scaled.summary["digest"]
+    assert own.summary["validation_loss"] == ours.summary["validation_loss"]
+    assert "mine" in own.summary["code"]
+    assert own.summary["numerics"] == "native"
+
+
+def test_an_own_loss_of_classes(simulate: Simulate) -> None:
+    kinds = TARGETS["some"].clip(0)
+    np.savez("kinds.npz", x_train=X[:70], y_train=kinds[:70], x_test=X[70:], y_test=kinds[70:])
+    own, ours = (simulate(changed("kinds", loss, model=NET | {"numerics": "native"}))
+                 for loss in ("mine:classes", "cross_entropy"))  # fmt: skip
+    assert own.summary["digest"] == ours.summary["digest"]
+
+
+def test_outputs_of_one_number(simulate: Simulate) -> None:
+    found = [simulate(changed("numbers", "mse", model={"name": "torch:mine:alone", "numerics": one}))
+             for one in ("portable", "native")]  # fmt: skip
+    assert found[0].summary["validation_loss"] == pytest.approx(found[1].summary["validation_loss"], rel=2e-5)
+
+
+BAD_OWN = {
+    "mine:mean": "returned torch.float32 () for 3 samples; it must return each sample's loss",
+    "mine:fails": "failed on outputs (3, 1) and targets (3,): RuntimeError: on purpose (mine.py:",
+    "mine:detached": "has no gradient by the outputs",
+    "mine:infinite": "is inf for sample 0 of the first minibatch",
+    "mine:one": "takes ('output',); it must take the output and y first",
+    "mine:constant": "is a int; it must be a function",
+    "mine:gone": "has no 'gone'",
+    "torch.nn.functional:mse_loss": "is a library's; name a function of a module of your own",
+}
+
+
+@pytest.mark.parametrize(("loss", "says"), BAD_OWN.items())
+def test_own_losses_that_are_refused(loss: str, says: str, simulate: Simulate) -> None:
+    with pytest.raises(ConfigError) as caught:
+        simulate(changed("numbers", loss, model=NET))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_modules_are_refused(simulate: Simulate) -> None:
+    with pytest.raises(ConfigError, match=r"which only PyTorch computes; give model.numerics: native"):
+        simulate(changed("numbers", "mine:squared", model=NET | {"numerics": "portable"}))
+    with pytest.raises(ConfigError, match=r"must give outputs of the targets' shape, torch.float32 \(3, 1\)"):
+        simulate(changed("numbers", "mse", model={"name": "torch:mine:wide", "numerics": "native"}))
+    with pytest.raises(ConfigError, match=r"loss.scal: unknown key; did you mean 'scale'"):
+        simulate(changed("numbers", {"name": "mine:squared", "scal": 2.0}, model=NET))
+    with pytest.raises(ConfigError, match=r"loss.y: is what fredsim gives the function itself"):
+        simulate(changed("numbers", {"name": "mine:squared", "y": 2.0}, model=NET))
