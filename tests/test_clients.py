@@ -277,6 +277,7 @@ def test_what_is_left_out_changes_no_digest(digits_experiment: dict[str, Any]) -
     assert set(plain.plain()["clients"]) == {"count", "batch_size", "sampling", "local_steps"}
 
 
+VGG: dict[str, Any] = {"model": {"name": "torch:fredsim.zoo:vgg", "numerics": "native", "buffers": "last"}}
 CLOCK: dict[str, Any] = {"dispatcher": {"name": "clock"}}
 SYNC: dict[str, Any] = {"server": {"name": "sync", "lr": 0.1}}
 
@@ -300,6 +301,8 @@ SYNC: dict[str, Any] = {"server": {"name": "sync", "lr": 0.1}}
     (clients(control_variates=True) | {"compress": {"name": "top_k", "k": 0.1}}, "control variates are not compressed"),
     (clients(control_variates=True) | {"dispatcher": {"push": {"every": {"k": 2}}}}, "a gate may drop a copy"),
     (clients(fraction=0.5) | {"dispatcher": {"fetch": {"every": {"k": 2}}}}, "a client that was drawn must fetch"),
+    (clients(clip_each_sample=0.5) | VGG,
+     "model.buffers is last, which is of whole minibatches"),
     (clients(fraction=0.5) | {"dispatcher": {"wait": False}}, "clients never wait to be drawn"),
     (clients(fraction=0.5) | {"server": {"name": "malenia", "lr": 0.1}}, "the server restarts clients"),
     (clients(fraction=0.5) | {"server": {"name": "soft_sync", "lr": 0.1, "n": 1}}, "waits for clients by name"),

@@ -67,6 +67,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
         with suppress(SimulationError):
             make_dispatcher(experiment)
         check_clock_of_steps(experiment)
+        check_statistics(experiment)
 
 
 def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
@@ -94,6 +95,14 @@ def check_clock_of_steps(experiment: Experiment) -> None:
     if not isinstance(steps, int) and name != "clock":
         what = f"the dispatcher {name} does not know how long gradients take"
         raise ConfigError(f"clients.local_steps is {steps.model_dump()}; {what}: give {{name: clock}}, or a number")
+
+
+def check_statistics(experiment: Experiment) -> None:
+    """Raise ConfigError if samples are computed alone, and the model keeps statistics of whole minibatches."""
+    buffers, limit = getattr(experiment.model, "buffers", None), experiment.clients.clip_each_sample
+    if buffers in {"averaged", "last"} and limit is not None:
+        what = f"clients.clip_each_sample is {limit:g}; each sample is then computed alone"
+        raise ConfigError(f"{what}, and model.buffers is {buffers}, which is of whole minibatches: leave one out")
 
 
 def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
