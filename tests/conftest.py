@@ -35,6 +35,8 @@ if not Path("/dev/nvidiactl").exists() or not all(map(importlib.util.find_spec, 
 # What tests run is no run of the user's.
 os.environ["FREDSIM_STATE"] = tempfile.mkdtemp(prefix="fredsim-tests-")
 
+#: The seconds that a test may take with --slow.
+SLOW_LIMIT = 7200
 EMULATED = os.environ.get("FREDSIM_EMULATE") == "1"
 COMPILERS = filter(None, (os.environ.get("CXX"), "g++", "clang++", "c++"))
 #: The emulation's fibers are tried on Linux.
@@ -94,7 +96,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if path := config.getoption("--only-in"):
         named = set(Path(path).read_text(encoding="utf-8").splitlines())
         items[:] = [item for item in items if not named.isdisjoint((item.nodeid, item.nodeid.partition("::")[0]))]
-    if not config.getoption("--slow"):
+    if config.getoption("--slow"):
+        for item in items:  # those that have no limit of their own try thousands of cases
+            item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
+    else:
         for item in items:
             if "slow" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fredsim.data.datasets import data_root, load_dataset
 from fredsim.data.sampling import make_sampler
 from fredsim.networks.mlp import Mlp
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.folder.results import Result
@@ -157,7 +158,8 @@ class World:
     def gradient(self, theta: Array, iteration: int, client: int, number: int) -> Array:
         """Return the gradient at θ on the minibatch of this iteration, or of the client's own number."""
         rows = self._sampler.rows(np.array([iteration]), np.array([client]), np.array([number]))
-        gradients, losses = self.engine.gradients([theta], rows)
+        keys = Keys(self.streams.seed, np.array([client]), np.array([number]))
+        gradients, losses = self.engine.gradients([theta], rows, keys)
         self.losses.append(losses[0].copy())
         gradient: Array = gradients[0].copy()
         return gradient

@@ -54,7 +54,7 @@ def experiment(number: int) -> dict[str, Any]:
     for attempt in range(100):
         data = fitting(made_up(random.Random(f"{number}, {attempt}")))
         if data is not None:
-            return _with_local_work(data, number)
+            return _with_local_work(_with_more_of_networks(data, number), number)
     raise AssertionError(f"experiment {number}: no valid one in 100 draws")
 
 
@@ -103,6 +103,19 @@ def made_up(rng: random.Random) -> dict[str, Any]:
     if rng.random() < NETWORKS:
         _make_network(rng, data)
     return data
+
+
+def _with_more_of_networks(data: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return an experiment, some of whose networks drop something, or are trained in part; likewise."""
+    rng, name = random.Random(f"networks {number}"), data["model"].get("name")
+    if name not in {"resnet", "vgg", "gpt"}:
+        return data
+    more: dict[str, Any] = {}
+    if name != "resnet" and rng.random() < 0.5:
+        more["dropout"] = rng.choice([0.1, 0.5, 0.9])
+    if rng.random() < 0.3:
+        more["trainable"] = rng.choice(["*weight", ["*.bias"], "*[0-4]*"])
+    return fitting(data | {"model": data["model"] | more}) or data
 
 
 def _with_local_work(data: dict[str, Any], number: int) -> dict[str, Any]:

@@ -33,6 +33,7 @@ from torch.nn import functional
 from fredsim import zoo
 from fredsim.networks.capture.module import Captured, capture
 from tests import captured_modules as given
+from tests import own_modules
 from tests.captured_modules import Encoder, Own, images
 
 attend = functional.scaled_dot_product_attention
@@ -308,3 +309,9 @@ def test_what_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
 def test_outputs_that_do_not_fit_the_loss_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"m gives outputs that do not fit the data: cross_entropy: takes outputs"):
         capture(seeded(lambda: Own(lambda own, x: own.dense(x))), samples(PLACES), (), refused)
+
+
+def test_activation_checkpointing_changes_no_graph() -> None:
+    x = np.random.default_rng(0).normal(size=(3, 1, 8, 8)).astype(np.float32)
+    found = [capture(own_modules.Tanhs(again), x, (), ConfigError).graph for again in (False, True)]
+    assert found[0] == found[1]

@@ -22,9 +22,11 @@ from fredsim.numerics.ops.draws import Keys
 from fredsim.runs.folder.results import Result
 from fredsim.simulation.paths.engines import make_operations
 from tests.conftest import checkpoints_every
+from tests.test_live import DATA, FakeCrew, lived
 from tests.vectors.contract import philox
 
 Simulate = Callable[..., Result]
+Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +73,11 @@ def test_nothing_else_moves_a_bit(name: str, simulate: Simulate, monkeypatch: py
     assert simulate(base | {"seed": 1}).summary["digest"] != whole
     checkpoints_every(0.0, monkeypatch)
     assert simulate(base).summary["digest"] == whole
+
+
+@pytest.mark.parametrize("name", ["dropped", "dense"])
+def test_a_live_run_is_replayed(name: str, tmp_path: Path, command: Command) -> None:
+    """Workers compute one gradient at a time, and so does the simulator then."""
+    data = DATA | {"model": model(name), "threads": 1, "iterations": 30}
+    result = lived(data, tmp_path / "run", FakeCrew(data))
+    assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")

@@ -151,6 +151,12 @@ def test_who_won(lines: dict[str, list[float]], says: str, monkeypatch: pytest.M
     assert finals == sorted(finals, key=lambda one: math.inf if one is None else one)
 
 
+def test_in_how_many_pairs_the_winner_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winner, "default_y", lambda _: "validation_error")
+    rows = winner.winner_table(panels(a=[0.25], b=[0.25], c=[0.5], d=[0.75, 0.25])).rows
+    assert [row.get("winner ahead") for row in rows] == [None, "equal", "1 of 1", "1.5 of 2"]
+
+
 def test_the_table_has_only_what_differs(small_yaml: Path, digits_experiment: dict[str, Any], command: Command) -> None:
     """First what the sweep varies; not what follows from it, such as another server's hyper-parameters."""
     pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")

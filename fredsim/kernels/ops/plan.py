@@ -183,11 +183,11 @@ class Plan(Steps):
                     errors[i] = sent
 
     def _clear_others(self) -> None:
-        """Sum up what several nodes have collected; let the gradients of tensors that have none be +0."""
+        """Sum up what several nodes have collected; let the gradients of tensors that have none be +0, if trained."""
         for name, tensor in self.tensors.items():
             if name in self.owned:
                 add_mean(self, tensor, self.owned[name])
-            elif self.shared(name) or name not in self.written:
+            elif self.shared(name) or name not in (*self.written, *self.graph.frozen):
                 self.call(partial(self._finish, tensor))
 
     def _finish(self, tensor: Tensor, batch: Batch) -> None:

@@ -246,6 +246,8 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
     if result.has_ended and result.live:
         trace = {"name": "trace", "file": str(result.folder / "events.parquet")}
         changed_keys |= {"dispatcher": exchange_keys(config.data["dispatcher"]) | trace, "path": "auto"}
+        if result.summary.get("numerics") == "native":  # workers compute one gradient at a time
+            changed_keys["window"] = 1
         if _stopped_at(result) is not None and "iterations" in config.data:  # the trace has no more events
             changed_keys["iterations"] = result.summary["iterations"]
     with recorded(recorded_module(result, config.data)):

@@ -122,7 +122,7 @@ def winner_table(panels: Sequence[Panel]) -> Table:
             row["test error"] = median(float(value) for value in tests if value is not None)
         if place > 1:
             won, pairs = ahead(found[0], one)
-            row["winner ahead"] = f"{won:g} of {pairs}"
+            row["winner ahead"] = "equal" if won == pairs / 2 == 0.5 else f"{won:g} of {pairs}"
         rows.append(row)
     if all(row["diverged"] == 0 for row in rows):
         rows = [{name: value for name, value in row.items() if name != "diverged"} for row in rows]
