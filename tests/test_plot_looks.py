@@ -201,6 +201,7 @@ def test_numbers() -> None:
 def test_words_instead_of_values() -> None:
     assert [words("server.restart", value) for value in (True, False, None)] == ["restart", "no restart", "no restart"]
     assert words("clients.partition.shards", True) == "own samples"
+    assert [words("average.name", name) for name in (None, "none", "window")] == ["no average"] * 2 + ["window average"]
     assert (words("server.adaptive", False), words("server.stop", False)) == ("not adaptive", "no stop")
     assert words("dispatcher.fetch.bandwidth_aware.c", 0.5) == "fetch c 0.5"
     assert noun({"server.name", "server.lr"}) == "server"

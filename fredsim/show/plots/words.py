@@ -47,6 +47,8 @@ def words(key: str, value: Any) -> str:
 
     Two parts of a clock can have the same distribution, so the name of the part is put before that of a distribution.
     """
+    if key == "average.name":
+        return "no average" if value in {None, "none"} else f"{value} average"
     *above, last = key.removeprefix("dispatcher.compute.").split(".")
     if last == "name":
         return f"{above[0]} {value}" if key.startswith("dispatcher.compute.") else value_name(key, value)
