@@ -103,7 +103,7 @@ def test_a_gradient_does_not_depend_on_who_is_computed_beside(digits: Dataset, n
 
 
 def test_clients_that_vmap_would_tell_apart_are_computed_alone(simulate: Simulate) -> None:
-    summary = simulate({"model": own("Placed"), "threads": 1, "iterations": 4}).summary
+    summary = simulate({"model": own("Placed"), "threads": 1, "iterations": 4, "window": 2}).summary
     assert summary["vmap"] == "one client after the other: under vmap a gradient depends on its place among the others"
 
 
@@ -116,13 +116,13 @@ def test_a_module_that_evaluates_otherwise_trains_on_as_before(simulate: Simulat
 
 def test_how_many_clients_are_computed_at_once(digits: Dataset) -> None:
     _, engine = engine_of(digits, "dense")
-    assert [engine.fix_window(None, clients) for clients in (1, 3, 4, 15, 16, 63, 64, 1000)] == [1, 1, 2, 2, 4, 4, 8, 8]
+    assert [engine.fix_window(None, clients) for clients in (1, 3, 4, 15, 16, 63, 64, 1000)] == [1, 1, 1, 1, 4, 4, 8, 8]
     assert engine.fix_window(6, 5) == 5
     assert engine.facts()["vmap"] == "5 clients at once"
     assert engine.fix_window(1, 1000) == 1
     assert engine.facts()["vmap"].startswith("one client after the other")
     large = {mu: engine_of(digits, "dense", mu)[1] for mu in (8, 16, 32, 33, 65)}
-    assert [one.fix_window(None, 64) for one in large.values()] == [8, 4, 2, 1, 1]
+    assert [one.fix_window(None, 64) for one in large.values()] == [8, 4, 1, 1, 1]
     assert large[65].fix_window(2, 64) == 2
 
 
@@ -155,7 +155,7 @@ def test_the_summary_says_what_the_numerics_are(simulate: Simulate, monkeypatch:
     monkeypatch.setattr(torch, "__version__", "2.13.0+own")  # the build, which the package's metadata may leave out
     summary = simulate({"model": own("dense"), "threads": 1}).summary
     assert {key: summary[key] for key in ("numerics", "device", "threads", "vmap", "path")} == {
-        "numerics": "native", "device": None, "threads": 1, "vmap": "2 clients at once", "path": "snapshots",
+        "numerics": "native", "device": None, "threads": 1, "vmap": "one client after the other: no more are taken at once", "path": "snapshots",
     }  # fmt: skip
     assert summary["versions"]["torch"] == "2.13.0+own"
     portable = simulate({}).summary
@@ -274,7 +274,7 @@ def test_the_zoo(simulate: Simulate) -> None:
     assert not any(value.any() for name, value in lenet.named_parameters() if name.endswith("bias"))
     model = {"name": "torch:fredsim.zoo:resnet", "numerics": "native", "width": 8}
     trained = simulate({"model": model, "threads": 1, "iterations": 3, "data": {"name": "digits", "validation": 10}})
-    assert trained.summary["vmap"] == "2 clients at once"
+    assert trained.summary["vmap"] == "one client after the other: no more are taken at once"
 
 
 def test_the_manual(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
