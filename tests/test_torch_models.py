@@ -155,7 +155,8 @@ def test_the_summary_says_what_the_numerics_are(simulate: Simulate, monkeypatch:
     monkeypatch.setattr(torch, "__version__", "2.13.0+own")  # the build, which the package's metadata may leave out
     summary = simulate({"model": own("dense"), "threads": 1}).summary
     assert {key: summary[key] for key in ("numerics", "device", "threads", "vmap", "path")} == {
-        "numerics": "native", "device": None, "threads": 1, "vmap": "one client after the other: no more are taken at once", "path": "snapshots",
+        "numerics": "native", "device": None, "threads": 1, "path": "snapshots",
+        "vmap": "one client after the other: no more are taken at once",
     }  # fmt: skip
     assert summary["versions"]["torch"] == "2.13.0+own"
     portable = simulate({}).summary
