@@ -153,9 +153,10 @@ def test_two_processes_give_the_same_bits(device: str, tmp_path: Path) -> None:
 
 def test_the_summary_says_what_the_numerics_are(simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "2.13.0+own")  # the build, which the package's metadata may leave out
-    summary = simulate({"model": own("dense"), "threads": 1, "window": 2}).summary
+    summary = simulate({"model": own("dense"), "threads": 1}).summary
     assert {key: summary[key] for key in ("numerics", "device", "threads", "vmap", "path")} == {
-        "numerics": "native", "device": None, "threads": 1, "vmap": "2 clients at once", "path": "snapshots",
+        "numerics": "native", "device": None, "threads": 1, "path": "snapshots",
+        "vmap": "one client after the other: no more are taken at once",
     }  # fmt: skip
     assert summary["versions"]["torch"] == "2.13.0+own"
     portable = simulate({}).summary
@@ -273,10 +274,8 @@ def test_the_zoo(simulate: Simulate) -> None:
     assert len([part for part in resnet.modules() if isinstance(part, torch.nn.Conv2d)]) == 19 + 2
     assert not any(value.any() for name, value in lenet.named_parameters() if name.endswith("bias"))
     model = {"name": "torch:fredsim.zoo:resnet", "numerics": "native", "width": 8}
-    trained = simulate(
-        {"model": model, "threads": 1, "window": 2, "iterations": 3, "data": {"name": "digits", "validation": 10}}
-    )
-    assert trained.summary["vmap"] == "2 clients at once"
+    trained = simulate({"model": model, "threads": 1, "iterations": 3, "data": {"name": "digits", "validation": 10}})
+    assert trained.summary["vmap"] == "one client after the other: no more are taken at once"
 
 
 def test_the_manual(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

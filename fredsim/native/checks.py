@@ -20,8 +20,8 @@ Array = NDArray[np.float32]
 Refused = Callable[[str], ConfigError]
 
 FORWARD_ONLY = (
-    "fredsim takes gradients by torch.func.grad, which calls no such hook; change the gradient in forward, by a "
-    "torch.autograd.Function with setup_context, or by register_hook on a result"
+    "fredsim takes gradients at what clients hold, not at the module's own parameters, and calls no such hook; change "
+    "the gradient in forward, by a torch.autograd.Function with setup_context, or by register_hook on a result"
 )
 
 
