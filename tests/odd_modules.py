@@ -245,7 +245,7 @@ def frozen() -> Any:
     return plain().requires_grad_(False)
 
 
-BACKWARD = ("torch.func.grad", "autograd.Function with setup_context")
+BACKWARD = ("at what clients hold", "autograd.Function with setup_context")
 #: By factory: what the message names.
 REFUSED: dict[Callable[[], Any], tuple[str, ...]] = {
     on_parameter: ("hook on its parameter '3.bias'", *BACKWARD),
