@@ -98,7 +98,8 @@ def forgeries(summary: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 #: The values among these that another machine could have recorded.
 LIKELY: dict[str, tuple[Any, ...]] = {
     "seconds_evaluation": (0.5,), "seconds_probe": (0.5,), "seconds_kernels": (None, 0.5), "threads": (1, 7),
-    "shares_kernels": (None, {}), "contract": (1,), "machine": ("x", "finished"), "processor": ("x", "finished"), "git": (None,),
+    "shares_kernels": (None, {}), "contract": (1,), "machine": ("x", "finished"), "processor": ("x", "finished"),
+    "git": (None,),
 }  # fmt: skip
 
 
