@@ -67,6 +67,7 @@ SHOWN: dict[str, dict[str, str]] = {
 #: Packages that not everybody has, and the pages that take them.
 NEEDS = {
     "docs/gallery.md": ("plotly", "pyarrow"),
+    "docs/losses.md": ("torch",),
     "docs/models.md": ("torch",),
     "docs/live.md": ("distributed",),
     "docs/export.md": ("tensorboard", "mlflow"),

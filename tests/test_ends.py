@@ -122,7 +122,7 @@ def test_a_line_is_named_by_what_stands_where_a_key_is_not(swept: list[Result]) 
         fredsim.sweep("small.yaml", ["average={name: window}", "sweep={server: [{name: momentum, lr: 0.1}]}"])
     )
     (panel,) = group([*swept[:1], *others], ["server.momentum", "average.name"], [])
-    assert [line.label for line in panel.lines] == ["FASGD, none", "momentum 0.9, window"]
+    assert [line.label for line in panel.lines] == ["FASGD, no average", "momentum 0.9, window average"]
 
 
 def test_the_kinds_that_are_known_are_those_there_are() -> None:

@@ -272,7 +272,7 @@ def test_a_figure_of_probes_needs_probes(small_yaml: Path, refused: Refused) -> 
     {
         "3": ("published: is 3; it must be a mapping",),
         "{series: []}": ("published.source: is required",),
-        "{source: a, y: error, series: []}": ("published.y: is 'error'; it must be 'validation_error'",),
+        "{source: a, y: error, series: []}": ("published.y: is 'error' (known: validation_error, ",),
         "{source: a, series: [{where: {}, points: [[1]]}]}": ("published.series.0.points.0: is [1]; it should have",),
         "{source: a, series: [{where: {}, points: [[1, x]]}]}": ("published.series.0.points.0.1: is 'x'",),
         "{source: a, series: [{where: {server.nam: a}, points: [[1, 2]]}]}": (

@@ -27,7 +27,7 @@ def losses_of(loss: AnyLoss) -> Each:
         return _own(loss)
     if isinstance(loss, CrossEntropy):
         return _cross_entropy(loss)
-    return _squared if isinstance(loss, MeanSquaredError) else _binary
+    return {MeanSquaredError: _squared, BinaryCrossEntropy: _binary}[type(loss)]
 
 
 def _cross_entropy(loss: CrossEntropy) -> Each:

@@ -41,6 +41,7 @@ OTHER: dict[str, Any] = {
     "dispatcher.wait": False,
     "server.lr": 0.2,
     "until": {"validation_error": 0.1},
+    "loss": {"name": "cross_entropy", "label_smoothing": 0.1},
     "compress": {"name": "ternary"},
     "average": {"name": "window"},
     "evaluation.every": 5,

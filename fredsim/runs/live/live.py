@@ -39,6 +39,21 @@ from fredsim.system.processors import default_threads
 __all__ = ["execute_live", "run_live", "worker_of"]
 
 
+def _check(expansion: Expansion, workers: int | None, dask: str | None, delay: float) -> None:
+    """Raise ConfigError if these cannot be run live."""
+    if expansion.is_sweep:
+        raise ConfigError("this is a sweep; a live run is of one experiment: give the keys of one of its runs")
+    if dask is not None and workers is not None:
+        raise ConfigError(f"workers is {workers}, and dask is given, whose workers are used; keep one")
+    if not 0 <= delay < 3600:
+        raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
+    if (buffers := getattr(expansion.runs[0].experiment.model, "buffers", None)) in {"averaged", "last"}:
+        raise ConfigError(
+            f"model.buffers is {buffers}; a live run's workers compute for any client, and keep no statistics of each: "
+            "give local"
+        )
+
+
 def run_live(
     expansion: Expansion,
     out: str | os.PathLike[str] | None = None,
@@ -68,18 +83,8 @@ def run_live(
     workers, if none can compute, or if the scheduler is lost.
 
     """
-    if expansion.is_sweep:
-        raise ConfigError("this is a sweep; a live run is of one experiment: give the keys of one of its runs")
-    if dask is not None and workers is not None:
-        raise ConfigError(f"workers is {workers}, and dask is given, whose workers are used; keep one")
-    if not 0 <= delay < 3600:
-        raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
+    _check(expansion, workers, dask, delay)
     (run,) = expansion.runs
-    if (buffers := getattr(run.experiment.model, "buffers", None)) in {"averaged", "last"}:
-        raise ConfigError(
-            f"model.buffers is {buffers}; a live run's workers compute for any client, and keep no statistics of each: "
-            "give local"
-        )
     folder = Path(out) if out is not None else Path("results") / f"{expansion.name}-live"
     if remarks:
         remark_before(expansion.runs, root)
