@@ -207,8 +207,8 @@ def test_a_logarithmic_axis(
 ) -> None:
     """Numbers stand at its ticks; what is 0 can be seen and is still 0, what is missing is left out."""
     for run in seeds[:2]:
-        run.metrics["validation_error"] = values
-    caption = plot(seeds[:2], Path("x.svg"), options=Options(log=True, y="validation_error")).caption
+        run.metrics["validation_error"] = run.metrics["validation_loss"] = values
+    caption = plot(seeds[:2], Path("x.svg"), options=Options(log=True)).caption
     (axes,) = drawn[0].axes
     assert axes.get_yscale() == scale
     assert caption.endswith(says or "largest.")
