@@ -232,8 +232,6 @@ def test_python_is_warned_at_its_own_line(tmp_path: Path) -> None:
 def test_shipped_experiments_have_nothing_to_note(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before they run: their numbers and traces, and, if it is there, their data."""
     monkeypatch.setattr("fredsim.data.idx.MIRRORS", ())
-    if name == "terngrad/lenet":
-        pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
     with warnings.catch_warnings():
         warnings.simplefilter("error", fredsim.FredsimWarning)
         expansion = open_expansion(name)

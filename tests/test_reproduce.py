@@ -216,8 +216,6 @@ def test_what_cannot_be_reproduced(paper: Path, refused: Refused) -> None:
 def test_shipped_experiments_compare_what_they_carry() -> None:
     """Each can be read; one with published points has a figure against what they are given by."""
     for path in shipped().values():
-        if path.name == "lenet.yaml":  # needs PyTorch
-            continue
         plan = expand(open_source(path))
         published = next((p for run in plan.runs if (p := run.experiment.published)), None)
         drawn = [(figure.kind, figure.x or "iterations", figure.y) for figure in plan.figures]

@@ -104,8 +104,6 @@ def test_a_table_of_another_sweep(table: Path, refused: Refused) -> None:
 @pytest.mark.parametrize("path", REFERENCE, ids=lambda path: "/".join(path.parts[-3:-1]))
 def test_the_reference_can_be_proved(path: Path) -> None:
     """Each table's sweep.yaml is that of the experiment that comes with fredsim, and gives its runs."""
-    if path.parent.name == "lenet":
-        pytest.importorskip("torch", reason="PyTorch is not installed")
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row["run"] for row in csv.DictReader(file)]
     expansion = open_expansion(str(path.parent))
