@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from fredsim.data.datasets import data_root, load_dataset, unscaled
 from fredsim.data.sampling import make_sampler
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.augment import draw_places, moved, sample_generator
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams, philox4x32
 from fredsim.runs.folder.results import Result
+from fredsim.simulation.paths.engines import make_engine
 from tests.conftest import needs_cuda
 from tests.test_going_on import files_of, stopped
 
@@ -222,3 +225,19 @@ def test_bytes_may_stay_as_they_are(simulate: Run) -> None:
     scaled = dict(changes, data={**changes["data"]})
     del scaled["data"]["scale"]
     assert result.summary["data"] != simulate(scaled).summary["data"]
+
+
+def test_more_gradients_than_samples_have_room_for() -> None:
+    """Each has the draws of its own key, in whichever round its samples are written."""
+    data = replace(load_dataset("digits", 96, 40, data_root()), augment=Augmentation((8, 8), crop=2))
+    mlp, rng = Mlp((64, 12, 10)), np.random.default_rng(0)
+    engine, count = make_engine("numpy", mlp, data, 2, 1), 150
+    held, rows = [mlp.initial(Streams(3))] * count, rng.integers(0, 96, (count, 2))
+    keys = Keys(3, rng.integers(0, 5, count), np.arange(count))
+    grads, losses = engine.gradients(held, rows, keys)
+    together = [np.array(grad).tobytes() for grad in grads], losses.tobytes()
+    alone = []
+    for b in range(count):
+        found, its_losses = engine.gradients(held[:1], rows[b : b + 1], keys.part(slice(b, b + 1)))
+        alone.append((np.array(found[0]).tobytes(), its_losses.tobytes()))
+    assert together == ([grad for grad, _ in alone], b"".join(one for _, one in alone))

@@ -58,6 +58,9 @@ def nan(output, y):
 
 def time(output, y):
     return 1.0
+
+def wrong(output, y):
+    return float((output.argmax(axis=1) != y).mean())
 """
 
 
@@ -277,6 +280,24 @@ def test_a_part_without_rows_and_a_run_that_diverges(simulate: Simulate) -> None
     diverged = simulate({"server": {"name": "asgd", "lr": 1e30}} | metrics("top5", "mine:largest"))
     assert diverged.summary["status"] == "diverged"
     assert [*diverged.summary["metrics"]] == ["top5", "largest"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model": {"hidden": [6], "trainable": "*2"}},
+        {"data": {"name": "digits", "augment": {"flip": True, "crop": 1}}},
+        {"model": {"name": "vgg", "widths": [4], "dropout": 0.5, "trainable": ["*weight"]}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+def test_outputs_are_those_that_the_error_is_of(changes: dict[str, Any], backend: str, simulate: Simulate) -> None:
+    """Whatever stands between the run and its engine: tensors that stay, and samples that are changed in training."""
+    changes = {"backend": backend, "data": {"name": "digits", "train": 200, "validation": 40}} | changes
+    found = simulate(changes | metrics("mine:wrong")).metrics
+    assert found["wrong"].tolist() == found["validation_error"].tolist()
+    assert found["wrong"].nunique() > 1
 
 
 def test_names_that_are_taken() -> None:
