@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 
-from fredsim.errors import ConfigError, SimulationError, closest, hint, shown
+from fredsim.errors import ConfigError, SimulationError, closest, hint, nearest, shown
 from fredsim.numerics.arrays import LARGEST
 from fredsim.numerics.given_arrays import CheckedOperations
 from fredsim.plugins.discovery import is_built_in
@@ -30,6 +30,7 @@ __all__ = [
     "check_printable",
     "explain",
     "fields_of",
+    "spelled_out",
 ]
 
 Finite = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
@@ -138,6 +139,23 @@ class Configurable(Stateful):
 
 Location = tuple[int | str, ...]
 LONGEST_CORRECTION = 160  # the most characters of a value that a message says how to write
+
+
+def spelled_out(value: Any, known: Collection[str], own: str = "") -> Any:
+    """Return a choice that is given by its name alone as a mapping.
+
+    Raises ValueError if it has none of the known names; where `own` says what a name with a colon is, that will do.
+    """
+    spelled = {"name": value} if isinstance(value, str) else value
+    if not isinstance(spelled, dict):
+        raise ValueError(f"is {shown(value)}; it must be a name, or {{name: …}} with its keys")
+    name, names = spelled.get("name"), ", ".join(known) + (f", or {own}" if own else "")
+    if not isinstance(name, str) or not (name in known or (own and ":" in name)):
+        found = f"names {shown(name)}" if "name" in spelled else f"is {shown(value)}, without a name"
+        raise ValueError(f"{found}{nearest(str(name), known)} (known: {names})")
+    return spelled
+
+
 MANY_PROBLEMS = 100  # after so many problems the nearest known key is no longer looked up, which is slow
 
 

@@ -13,8 +13,7 @@ from fredsim.config.registry import argument_problems
 from fredsim.config.sections import PluginChoice
 from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets
-from fredsim.errors import nearest, shown
-from fredsim.hyper import HyperParameters, Printable
+from fredsim.hyper import HyperParameters, Printable, spelled_out
 from fredsim.native.own_loss import AnyLoss, OwnLoss, find_function
 from fredsim.networks.network import MeasuredBy
 from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
@@ -134,17 +133,8 @@ LOSSES: dict[str, type[AnyLossChoice]] = {"cross_entropy": CrossEntropyChoice, "
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return a loss given by its name alone as a mapping. Raises ValueError if it does not name a loss."""
-    if isinstance(value, AnyLossChoice):
-        return value
-    spelled = {"name": value} if isinstance(value, str) else value
-    if not isinstance(spelled, dict):
-        raise ValueError(f"is {shown(value)}; it must be a name, or {{name: …}} with its keys")
-    name, known = spelled.get("name"), f"{', '.join(LOSSES)}, or your own as package.module:function"
-    if not isinstance(name, str) or not (name in LOSSES or ":" in name):
-        found = f"names {shown(name)}" if "name" in spelled else f"is {shown(value)}, without a name"
-        raise ValueError(f"{found}{nearest(str(name), LOSSES)} (known: {known})")
-    return spelled
+    own = "your own as package.module:function"
+    return value if isinstance(value, AnyLossChoice) else spelled_out(value, LOSSES, own)
 
 
 def _kind(value: Any) -> str:

@@ -113,6 +113,11 @@ class NetworkChoice(HyperParameters):
         return self.user_code or getattr(self, "initial", None) is not None
 
     @property
+    def keeps_statistics(self) -> bool:
+        """Whether each client has running statistics of its own, by which the server evaluates."""
+        return False
+
+    @property
     def native(self) -> bool:
         """Whether the bits may be those of a library, which depend on the machine, on `threads` and on `window`."""
         return False
@@ -272,7 +277,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
             raise ValueError(
                 f"precision is {self.precision}; with numerics: portable all is float32: give numerics: native"
             )
-        if self.buffers in {"averaged", "last"} and self.numerics == "portable":
+        if self.keeps_statistics and self.numerics == "portable":
             raise ValueError(
                 f"buffers is {self.buffers}; a portable BatchNorm keeps no running statistics: give local, or "
                 "numerics: native"
@@ -282,7 +287,12 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
     @property
     def _by_pytorch(self) -> bool:
         """Whether only PyTorch can compute what the keys say."""
-        return self.numerics == "native" or self.precision != "float32" or self.buffers in {"averaged", "last"}
+        return self.numerics == "native" or self.precision != "float32" or self.keeps_statistics
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether each client has running statistics of its own, by which the server evaluates."""
+        return self.buffers in {"averaged", "last"}
 
     @property
     def native(self) -> bool:

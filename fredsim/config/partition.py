@@ -11,8 +11,8 @@ from fredsim.data.dirichlet import dirichlet, dirichlet_of_equal_sizes
 from fredsim.data.lists import read_lists
 from fredsim.data.partitions import Assignment, iid, pathological, sorted_shards
 from fredsim.data.shards import Shards
-from fredsim.errors import ConfigError, nearest, shown
-from fredsim.hyper import HyperParameters, PositiveInt, Printable
+from fredsim.errors import ConfigError
+from fredsim.hyper import HyperParameters, PositiveInt, Printable, spelled_out
 from fredsim.numerics.streams import Streams
 from fredsim.system.files import content_digest
 
@@ -139,17 +139,7 @@ PARTITIONS: dict[str, type[Partition]] = {
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return a partition given by its name alone as a mapping. Raises ValueError if it does not name a partition."""
-    if isinstance(value, Partition):
-        return value
-    spelled = {"name": value} if isinstance(value, str) else value
-    if not isinstance(spelled, dict):
-        raise ValueError(f"is {shown(value)}; it must be a name, or {{name: …}} with its keys")
-    name, known = spelled.get("name"), ", ".join(PARTITIONS)
-    if not isinstance(name, str) or name not in PARTITIONS:
-        found = f"names {shown(name)}" if "name" in spelled else f"is {shown(value)}, without a name"
-        raise ValueError(f"{found}{nearest(str(name), PARTITIONS)} (known: {known})")
-    return spelled
+    return value if isinstance(value, Partition) else spelled_out(value, PARTITIONS)
 
 
 def _kind(value: Any) -> str:

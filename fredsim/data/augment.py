@@ -18,7 +18,7 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.augment import draw_places, moved, sample_generator
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.modules import import_named
+from fredsim.plugins.modules import import_callable
 from fredsim.plugins.source_lines import line_of
 
 __all__ = ["Augmentation", "find_function"]
@@ -30,15 +30,7 @@ FORM = "package.module:function"
 
 def find_function(name: str) -> Function:
     """Return the user's function of this name. Raises ConfigError if there is none."""
-    try:
-        found = import_named(name, FORM)
-    except ConfigError as error:
-        raise ConfigError(f"data.augment.function: {error}") from error
-    if not callable(found):
-        kind = type(found).__name__
-        raise ConfigError(f"data.augment.function: {name} is a {kind}; it must be a function (sample, generator)")
-    function: Function = found
-    return function
+    return import_callable(name, FORM, "data.augment.function", "a function (sample, generator)")
 
 
 @dataclass(frozen=True, eq=False)

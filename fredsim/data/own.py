@@ -24,8 +24,8 @@ from fredsim.data.datasets import MOST_CLASSES, Dataset, divided
 from fredsim.data.folders import of_readers
 from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader
 from fredsim.data.sequences import IGNORED
-from fredsim.errors import ConfigError, DataError, how_to_install, shown
-from fredsim.plugins.modules import import_named
+from fredsim.errors import ConfigError, DataError, shown
+from fredsim.plugins.modules import check_torch, import_callable
 from fredsim.plugins.source_lines import line_of
 from fredsim.system.files import content_digest
 
@@ -41,21 +41,10 @@ FORM = "a data set needs shape, dtype, len(part) and rows(part, numbers)"
 
 def find_own(name: str) -> Any:
     """Return the class or function that a name refers to. Raises ConfigError if there is none, or no PyTorch."""
-    prefix, _, inner = name.partition(":")
-    if prefix == "torch":
-        try:
-            import torch  # noqa: F401
-        except Exception as error:  # a damaged installation may raise anything
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-            what = f"{name} needs PyTorch, which cannot be imported ({reason})"
-            raise ConfigError(f"data.name: {what}; {how_to_install('torch')}") from None
-    try:
-        found = import_named(inner, f"{prefix}:package.module:Class")
-    except ConfigError as error:
-        raise ConfigError(f"data.name: {error}") from error
-    if not callable(found):
-        raise ConfigError(f"data.name: {name} is a {type(found).__name__}; it must be a class, or a function")
-    return found
+    prefix = next(one for one in PREFIXES if name.startswith(one))
+    if prefix == "torch:":
+        check_torch("data.name", name)
+    return import_callable(name, f"{prefix}package.module:Class", "data.name", "a class, or a function", prefix=prefix)
 
 
 def files_named(value: Any) -> Iterator[str]:

@@ -26,6 +26,7 @@ from torch.func import functional_call, grad, vmap
 
 from fredsim.compute.engines import BackendOperations, Engine, Part
 from fredsim.compute.graph_engine import Evaluation
+from fredsim.compute.staged import EVALUATION_BATCH
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks
@@ -54,8 +55,6 @@ MAX_SAMPLES = 64
 FIRST = Draws(0, 0, 0)
 #: The fewest minibatches, and the most parameters and inputs of a minibatch, for which vmap takes less time on a CPU.
 MIN_MINIBATCHES, MAX_PARAMETERS, MAX_INPUTS = 4, 100_000, 4096
-#: The number of samples of an evaluation that are computed at once.
-EVALUATION_BATCH = 500
 
 
 def make_engine(
@@ -229,11 +228,12 @@ class TorchEngine(Evaluation):
         batches: list[slice] | None = None
         with self._computing(SimulationError):
             tensors = self._tensors([params])
+            served = self.statistics.served() if self.statistics is not None else ()
         while batches is None or batches:
             with self._computing(SimulationError), torch.no_grad():
                 self._module.eval()
-                if self.statistics is not None:
-                    self._set_running(self.statistics.served())
+                if served:
+                    self._set_running(served)
                 try:
                     batches = self._evaluation_batches(tensors, x) if batches is None else batches
                     some = batches.pop(0)

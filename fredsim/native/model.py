@@ -10,14 +10,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.errors import ConfigError, how_to_install
+from fredsim.errors import ConfigError
 from fredsim.native.own_loss import AnyLoss
 from fredsim.networks.given import read_weights
 from fredsim.networks.layout import Layout
 from fredsim.networks.network import MeasuredBy, Network
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.modules import import_named
+from fredsim.plugins.modules import check_torch, import_callable
 
 __all__ = ["TorchModel", "TorchOptions", "data_arguments", "find_factory"]
 
@@ -30,25 +30,13 @@ def find_factory(name: str) -> Factory:
 
     Raises ConfigError if there is no such factory, it cannot be called, or PyTorch cannot be imported.
     """
-    try:
-        import torch  # noqa: F401
-    except Exception as error:  # a damaged installation may raise anything
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(
-            f"model.name: {name} needs PyTorch, which cannot be imported ({type(error).__name__}: {reason}); "
-            f"{how_to_install('torch')}"
-        ) from None
+    check_torch("model.name", name)
     from fredsim.native.randomness import seeded
 
-    try:
-        with seeded(0):  # a module may draw something when it is imported: the same in each process, for all seeds
-            found = import_named(name.removeprefix("torch:"), "torch:package.module:factory")
-    except ConfigError as error:
-        raise ConfigError(f"model.name: {error}") from error
-    if not callable(found):
-        raise ConfigError(f"model.name: {name} is a {type(found).__name__}; it must be a function or a class")
-    factory: Factory = found
-    return factory
+    with seeded(0):  # a module may draw something when it is imported: the same in each process, for all seeds
+        return import_callable(
+            name, "torch:package.module:factory", "model.name", "a function or a class", prefix="torch:"
+        )
 
 
 def data_arguments(factory: Factory) -> set[str]:
@@ -116,8 +104,9 @@ class TorchModel(Network):
             self._files = self._files | dict(weights.files)
         self.frozen = freeze(module, options.trainable, self.refused)
         self.precision, self.buffers = options.precision, options.buffers
+        names = running_names(module)
         #: The running statistics with which clients begin, by the names of the buffers.
-        self.running = {key: value.clone() for key, value in module.named_buffers() if key in running_names(module)}
+        self.running = {key: value.clone() for key, value in module.named_buffers() if key in names}
         parts = {key: value.detach().cpu().reshape(-1) for key, value in module.named_parameters()}
         self._values: Array = torch.cat(list(parts.values())).numpy()
         self.initial_params: Array = torch.cat([part for key, part in parts.items() if key not in self.frozen]).numpy()

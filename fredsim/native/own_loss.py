@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from fredsim.errors import ConfigError
 from fredsim.numerics.ops.losses.loss import Loss
-from fredsim.plugins.modules import import_named
+from fredsim.plugins.modules import import_callable
 
 __all__ = ["AnyLoss", "OwnLoss", "find_function"]
 
@@ -21,14 +21,7 @@ def find_function(name: str, key: str) -> Callable[..., Any]:
     """Return the function of a name, which an experiment's `key` gives. Raises ConfigError if there is none."""
     if name.partition(".")[0].partition(":")[0] in LIBRARIES:
         raise ConfigError(f"{key}: {name} is a library's; name a function of a module of your own, which may call it")
-    try:
-        found = import_named(name, FORM)
-    except ConfigError as error:
-        raise ConfigError(f"{key}: {error}") from error
-    if not callable(found):
-        raise ConfigError(f"{key}: {name} is a {type(found).__name__}; it must be a function")
-    function: Callable[..., Any] = found
-    return function
+    return import_callable(name, FORM, key, "a function")
 
 
 @dataclass(frozen=True)

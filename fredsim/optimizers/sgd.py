@@ -10,20 +10,14 @@ Departures: none.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fredsim.numerics.rules import Rule
 from fredsim.optimizers.base import Optimizer, Stepping
+from fredsim.servers.asgd import descend
 from fredsim.servers.base import Coefficients
 
 __all__ = ["SGD"]
-
-
-def descend(x: Any, g: Any, alpha: Any) -> Any:
-    """X − α·g."""
-    return x - alpha * g
 
 
 class SGD(Optimizer):

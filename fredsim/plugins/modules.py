@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fredsim.errors import ConfigError, nearest, option
+from fredsim.errors import ConfigError, how_to_install, nearest, option
 from fredsim.plugins.fingerprints import users_modules
 from fredsim.plugins.own_runs import folders_of, note_own_run
 from fredsim.plugins.source_lines import line_of
@@ -24,7 +24,9 @@ from fredsim.plugins.source_lines import line_of
 __all__ = [
     "allow_code",
     "check_allowed",
+    "check_torch",
     "code_allowed",
+    "import_callable",
     "import_module",
     "import_named",
     "imported_anew",
@@ -191,6 +193,31 @@ def import_named(name: str, form: str) -> Any:
         callables = [n for n, v in vars(module).items() if callable(v)]
         raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, callables)}")
     return getattr(module, attribute)
+
+
+def import_callable(name: str, form: str, key: str, kind: str, *, prefix: str = "") -> Callable[..., Any]:
+    """Return the function or class that a name such as package.module:Class, after a `prefix`, refers to.
+
+    Raises ConfigError, which begins with the `key` that has the name, if there is none; `kind` says what it must be.
+    """
+    try:
+        found = import_named(name.removeprefix(prefix), form)
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from error
+    if not callable(found):
+        raise ConfigError(f"{key}: {name} is a {type(found).__name__}; it must be {kind}")
+    function: Callable[..., Any] = found
+    return function
+
+
+def check_torch(key: str, name: str) -> None:
+    """Raise ConfigError, which begins with the `key` that has a name, if PyTorch cannot be imported."""
+    try:
+        importlib.import_module("torch")
+    except Exception as error:  # a damaged installation may raise anything
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        what = f"{key}: {name} needs PyTorch, which cannot be imported ({reason})"
+        raise ConfigError(f"{what}; {how_to_install('torch')}") from None
 
 
 def why_not_imported(name: str, error: BaseException) -> str:

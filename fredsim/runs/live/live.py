@@ -47,11 +47,7 @@ def _check(expansion: Expansion, workers: int | None, dask: str | None, delay: f
         raise ConfigError(f"workers is {workers}, and dask is given, whose workers are used; keep one")
     if not 0 <= delay < 3600:
         raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
-    if (buffers := getattr(expansion.runs[0].experiment.model, "buffers", None)) in {"averaged", "last"}:
-        raise ConfigError(
-            f"model.buffers is {buffers}; a live run's workers compute for any client, and keep no statistics of each: "
-            "give local"
-        )
+    refuse_what_workers_cannot(expansion.runs[0].experiment)
 
 
 def run_live(
@@ -117,7 +113,6 @@ def execute_live(
 
     `facts` returns what summary.json says about the crew. See `execute` for `how`, and for the errors raised.
     """
-    refuse_what_workers_cannot(experiment)
     hooks = Hooks(
         dispatcher=lambda experiment: GuardedClock(LiveDispatcher(crew), experiment.clients.count),
         simulation=_simulation,
@@ -170,6 +165,11 @@ def worker_of(experiment: Experiment) -> tuple[Experiment, ClientWork, bool]:
 
 def refuse_what_workers_cannot(experiment: Experiment) -> None:
     """Raise ConfigError if clients do what needs more than a worker has, which computes for any of them."""
+    if experiment.model.keeps_statistics:
+        raise ConfigError(
+            f"model.buffers is {getattr(experiment.model, 'buffers', None)}; a live run's workers compute for any "
+            "client, and keep no statistics of each: give local"
+        )
     clients, (_, protocol) = experiment.clients, make_server(experiment)
     work, why = protocol.work, ""
     if work.varied is not None:

@@ -99,10 +99,11 @@ def check_clock_of_steps(experiment: Experiment) -> None:
 
 def check_statistics(experiment: Experiment) -> None:
     """Raise ConfigError if samples are computed alone, and the model keeps statistics of whole minibatches."""
-    buffers, limit = getattr(experiment.model, "buffers", None), experiment.clients.clip_each_sample
-    if buffers in {"averaged", "last"} and limit is not None:
+    model, limit = experiment.model, experiment.clients.clip_each_sample
+    if model.keeps_statistics and limit is not None:
         what = f"clients.clip_each_sample is {limit:g}; each sample is then computed alone"
-        raise ConfigError(f"{what}, and model.buffers is {buffers}, which is of whole minibatches: leave one out")
+        kept = f"model.buffers is {getattr(model, 'buffers', None)}, which is of whole minibatches"
+        raise ConfigError(f"{what}, and {kept}: leave one out")
 
 
 def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:

@@ -55,8 +55,8 @@ class Snapshots(Simulation):
         tensors, self._pool = list(self._layout.slices.values()), parts.pool
         self._share_versions = True  # whether several clients may fetch at one timestamp
         self._check_memory()
-        #: Whether clients take steps of their own, by the learning rate that the server had when they fetched.
         self._client_work = protocol.work
+        #: Whether clients take steps of their own, by the learning rate that the server had when they fetched.
         self._own_steps = protocol.replica or protocol.work.takes_steps
         self._work = self._make_work()
         self._holdings = Holdings(

@@ -25,6 +25,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams, normal_quantile
 from fredsim.optimizers import Optimizer
 from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.servers.asgd import descend
 from fredsim.servers.elementwise import DECAY, PerClient
 from fredsim.simulation.plugins.client_work import ClientWork, Form
 from fredsim.simulation.plugins.guarded_optimizer import GuardedOptimizer
@@ -46,16 +47,11 @@ def step_delta(theta: Any, total: Any, g: Any, rate: Any) -> Any:
     return theta - moved, total - moved
 
 
-def step_params(theta: Any, g: Any, rate: Any) -> Any:
-    """Take a local step, where the client pushes its parameters θ."""
-    return theta - rate * g
-
-
 #: SGD, by what is made of its steps.
 STEPS: dict[Form, Rule] = {
     "gradients": Rule(step, state=("total",)),
     "steps": Rule(step_delta, state=("total",)),
-    "params": Rule(step_params),
+    "params": Rule(descend),
 }
 
 
