@@ -65,7 +65,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
             steps = protocol.local_steps  # some servers set them
             check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, size)
         with suppress(SimulationError):
-            make_dispatcher(experiment)
+            check_dispatcher(experiment, make_dispatcher(experiment))
         check_clock_of_steps(experiment)
         check_statistics(experiment)
 
@@ -95,6 +95,16 @@ def check_clock_of_steps(experiment: Experiment) -> None:
     if not isinstance(steps, int) and name != "clock":
         what = f"the dispatcher {name} does not know how long gradients take"
         raise ConfigError(f"clients.local_steps is {steps.model_dump()}; {what}: give {{name: clock}}, or a number")
+
+
+def check_dispatcher(experiment: Experiment, dispatcher: GuardedDispatcher) -> None:
+    """Raise ConfigError if a dispatcher's clients cannot be pipelines."""
+    if experiment.stages is not None and dispatcher.may_give_up:
+        what = f"tasks of the dispatcher {experiment.dispatcher.name} may be given up, and with them a pipeline's order"
+        raise ConfigError(f"stages is given; {what}: leave one of them out")
+    if experiment.clients.current and experiment.probe is not None:
+        what = "gradients are those at the server's own parameters, so that there is no B-staleness to be measured"
+        raise ConfigError(f"probe is given, and clients.current is true; {what}: leave one of them out")
 
 
 def check_statistics(experiment: Experiment) -> None:
