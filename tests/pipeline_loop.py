@@ -54,10 +54,10 @@ class Pipeline:
                 used = [self.estimate(own[k], drift[s], s) for s, own in enumerate(history)]
             grads = self.gradient(seen, used, *self.minibatch(k))
             for s, own in enumerate(history):
-                rate = F(1)
+                rate = self.lr
                 if self.reschedule is not None and k < self.reschedule:
-                    rate = F(pow64(float(max(1, self.fwd[s])), -(1 - k / self.reschedule)))
-                w, b = (theta - F(self.lr) * (g * rate) for theta, g in zip(own[k], grads[s], strict=True))
+                    rate = self.lr * float(pow64(float(max(1, self.fwd[s])), -(1 - k / self.reschedule)))
+                w, b = (theta - F(rate) * g for theta, g in zip(own[k], grads[s], strict=True))
                 own.append((w, b))
                 if self.correction is not None:
                     drift[s] = self.drifted(drift[s], own[k], own[k + 1], s)

@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import fredsim
+from fredsim.config.document import Document
 from fredsim.config.resolution import resolve
+from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Streams
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.results import Result
+from fredsim.runs.live.live import refuse_what_workers_cannot
 from fredsim.runs.single.execution import execute
+from fredsim.runs.single.opening import open_experiment
 from fredsim.runs.single.prepared import prepare
 from fredsim.runs.verify.verify import verify
 from tests.pipeline_loop import Layer, Pipeline
@@ -225,3 +230,166 @@ def test_every_backend_and_every_stop_give_the_same_bits(simulate: Simulate, tmp
         execute(experiment, tmp_path / "at", stop=partial(asked_often, count(), least), policy=CheckpointPolicy(1e9))
     assert Result(tmp_path / "at").metrics["digest"].tolist() == digests[0]
     assert verify(Result(tmp_path / "at")) is None
+
+
+SCHEDULE = """
+from fredsim.numerics.elementary import pow64
+
+
+def falling(t):
+    return 0.02 * (float(pow64(4.0, -(1 - t / 50))) if t < 50 else 1.0)
+"""
+
+
+@pytest.mark.parametrize(
+    "server", [{"name": "adam", "weight_decay": 0.1}, {"name": "fasgd"}], ids=lambda one: one["name"]
+)
+def test_rescheduling_is_a_learning_rate_of_any_rule(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: dict[str, Any]
+) -> None:
+    """If all stages have a delay of 4, it is a schedule of the server; it also reaches averages and weight decay."""
+    (tmp_path / "falling_rate.py").write_text(SCHEDULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    delay, more = {"forward": 4}, {"average": {"name": "window"}, "iterations": 60, "evaluation": {"every": 10}}
+    by_stage = pipeline({"delay": delay, "reschedule": 50}, server=server | {"lr": 0.02}, **more)
+    by_server = pipeline({"delay": delay}, server=server | {"lr": {"name": "falling_rate:falling"}}, **more)
+    assert simulate(by_stage).metrics["digest"].tolist() == simulate(by_server).metrics["digest"].tolist()
+
+
+def test_stale_samples_at_fresh_parameters(simulate: Simulate) -> None:
+    """Which minibatch comes next is all that depends on clients: it is that of the arriving client's own number."""
+    from fredsim.compute.graph_engine import GraphEngine
+    from fredsim.numerics.streams import Stream
+
+    clients = {"count": 4, "batch_size": 3, "sampling": "iid", "current": True, "clip": 0.7}
+    data = pipeline({}, clients=clients, iterations=20, server={"name": "sasgd", "lr": 0.3})
+    del data["stages"]
+    prepared, streams = prepare(resolve(data), None), Streams(0)
+    graph = prepared.model.graph
+    assert graph is not None
+    engine, theta = GraphEngine(graph, prepared.dataset), prepared.model.initial(streams)
+    sampler, numbers, fetched = prepared.dataset.sampler("iid", 3, streams, None), [0] * 4, [0] * 4
+    digests = []
+    for t in range(20):
+        who = int(streams.below(4, Stream.DISPATCH, 0, t))
+        rows = sampler.rows(np.array([t]), np.array([who]), np.array([numbers[who]]))
+        (grad,), _ = engine.gradients([theta], rows)
+        length = float(np.linalg.norm(grad.astype(np.float64)))
+        grad = grad * F(0.7 / length) if length > 0.7 else grad
+        theta = theta - F(0.3) * (grad / F(max(1, t - fetched[who])))
+        numbers[who], fetched[who] = numbers[who] + 1, t + 1
+        digests.append(prepared.model.layout.digest(theta))
+    for backend in ("numpy", "numba"):
+        found = simulate(data | {"backend": backend, "window": 4})
+        assert found.metrics["digest"].tolist()[1:] == digests
+    assert found.summary["path"] == "snapshots"
+
+
+def test_a_probe_compares_both_passes_with_the_servers_parameters(simulate: Simulate) -> None:
+    """Of one stage without delay there is nothing to see; a pipeline's gradient differs in each stage."""
+    more = {"probe": {"every": 5}, "evaluation": {"every": 100}}
+    stages = {"delay": {"forward": [5, 3, 1], "backward": 0}}
+    found = simulate(pipeline(stages, **more)).probe
+    assert found["staleness"].tolist() == [min(5, t - 1) for t in found["iteration"]]
+    assert (found["b_staleness"] > 0).all()
+    assert (found["distance"] > 0).all()
+    fresh = simulate(pipeline({"delay": {"forward": 0}}, **more)).probe
+    assert fresh["b_staleness"].tolist() == [0.0] * 6
+    same = simulate(pipeline({"delay": {"forward": [5, 3, 1]}}, **more)).probe
+    assert same["b_staleness"].tolist() != found["b_staleness"].tolist()
+
+
+def refused(changes: dict[str, Any]) -> str:
+    """Return the message with which an experiment is refused, before its run."""
+    data = pipeline({"delay": "pipemare"}) | changes
+    with pytest.raises(ConfigError) as caught:
+        prepare(open_experiment(data, Document(data).place), None)
+    message = str(caught.value)
+    assert "\n" not in message, message
+    return message
+
+
+ONE = {"count": 1, "batch_size": 4}
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"stages": {"cuts": ["W9"], "delay": "pipedream"}},
+     "stages.cuts has 'W9'; the network has no such layer; did you mean 'W3'? (layers: W1, b1, W2, b2, W3, b3)"),
+    ({"stages": {"cuts": ["w2"], "delay": "pipedream"}}, "no such layer; did you mean 'W2'?"),
+    ({"stages": {"cuts": ["W3", "W2"], "delay": "pipedream"}}, "has 'W2' after 'W3'; give each once, in the param"),
+    ({"stages": {"cuts": ["W2", "W2"], "delay": "pipedream"}}, "has 'W2' after 'W2'"),
+    ({"stages": {"cuts": ["W1"], "delay": "pipedream"}}, "has 'W1', with which the parameters begin"),
+    ({"stages": {"cuts": [], "delay": "pipedream"}}, "stages.cuts: is []; it should have at least 1 item"),
+    ({"stages": {"cuts": CUTS, "delay": "gpipe"}},
+     "stages.delay: is 'gpipe'; it must be 'pipedream', 'pipemare' or 'one_step'"),
+    ({"stages": {"cuts": CUTS}}, "stages.delay: is required"),
+    ({"stages": {"cuts": CUTS, "delay": {"forward": [2, 1]}}},
+     "delay.forward has 2 delays, and cuts make 3 stages: give 3"),
+    ({"stages": {"cuts": CUTS, "delay": {"forward": -1}}}, "is -1; it should be greater than or equal to 0"),
+    ({"stages": {"cuts": CUTS, "delay": {"forward": 1.5}}}, "stages.delay.forward: is 1.5"),
+    ({"stages": {"cuts": CUTS, "delay": {"forward": [2, 1, 0], "backward": 1}}},
+     "delay.backward of stage 3 is 1, and delay.forward 0"),
+    ({"stages": {"cuts": CUTS, "delay": "pipedream", "correction": 0.1}}, "correction is 0.1, and delay is pipedream"),
+    ({"stages": {"cuts": CUTS, "delay": "pipemare", "correction": 1.0}}, "is 1.0; it should be less than 1"),
+    ({"stages": {"cuts": CUTS, "delay": "pipemare", "reschedule": 0}}, "is 0; it should be greater than 0"),
+    ({"stages": {"cuts": CUTS, "delay": "pipemare", "reschedule": 5}, "server": {"name": "rescaled", "lr": 0.1}},
+     "stages.reschedule is 5; the server rescaled has no learning rate for each parameter"),
+    ({"data": {"name": "quadratic", "size": 9}, "model": {"name": "linear"}, "clients": {"count": 1, "batch_size": 1}},
+     "did you mean 'W1'? (layers: W1)"),
+    ({"clients": ONE | {"local_steps": 2}}, "stages is given; clients take steps of their own"),
+    ({"clients": ONE | {"optimizer": "adamw"}}, "clients take steps of their own"),
+    ({"clients": ONE | {"prox": 0.1}}, "clients take steps of their own"),
+    ({"clients": ONE | {"fraction": 0.5}}, "clients.fraction lets pipelines stand still"),
+    ({"clients": ONE | {"current": True}}, "stages is given; clients.current is true"),
+    ({"server": {"name": "fedbuff", "lr": 0.1, "buffer": 1}}, "the server's clients push delta"),
+    ({"server": {"name": "easgd", "lr": 0.1}}, "the server's clients push params"),
+    ({"server": {"name": "ringmaster", "lr": 0.1, "threshold": 3, "stop": True}}, "the server restarts clients"),
+    ({"dispatcher": {"wait": False}}, "dispatcher.wait is false"),
+    ({"dispatcher": {"replica": True}}, "dispatcher.replica is true"),
+    ({"dispatcher": {"name": "clock", "compute": {"limit": 1.5}}, "server": {"name": "mindflayer", "lr": 0.1}}, "the dispatcher clock may be given up"),
+], ids=lambda one: one[:40] if isinstance(one, str) else "")  # fmt: skip
+def test_what_pipelines_cannot_be_is_one_message(changes: dict[str, Any], message: str) -> None:
+    assert message in refused(changes)
+
+
+CURRENT = ONE | {"current": True}
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"clients": CURRENT | {"local_steps": 2}}, "clients.current is true; clients take steps of their own"),
+    ({"compress": {"name": "sign"}}, "clients send samples, which neither dispatcher.push nor compress takes"),
+    ({"dispatcher": {"push": {"every": {"k": 2}}}}, "clients send samples"),
+    ({"server": {"name": "dcasgd", "lr": 0.1}}, "the server notes what gradients are computed from"),
+    ({"server": {"name": "fedasync", "lr": 0.1}}, "the server's clients push params"),
+    ({"dispatcher": {"replica": True}}, "clients have no gradients"),
+    ({"probe": {"every": 2}}, "probe is given, and clients.current is true"),
+], ids=lambda one: one[:40] if isinstance(one, str) else "")  # fmt: skip
+def test_what_current_does_not_go_with_is_one_message(changes: dict[str, Any], message: str) -> None:
+    assert message in refused({"stages": None, "clients": CURRENT} | changes)
+
+
+def test_two_vectors_are_refused_where_they_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "the backend cuda computes both passes with the same parameters" in refused({"backend": "cuda"})
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    (tmp_path / "native_modules.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = {"name": "torch:native_modules:dense", "numerics": "native"}
+    found = refused({"model": model, "stages": {"cuts": ["3"], "delay": "pipemare"}, "threads": 1})
+    assert "PyTorch computes this network, whose backward pass takes the parameters of its forward pass" in found
+
+
+@pytest.mark.parametrize("changes", [{}, {"stages": None, "clients": CURRENT}], ids=["stages", "current"])
+def test_live_runs_refuse_them(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"(stages is given|clients\.current is true).*compute for any client"):
+        refuse_what_workers_cannot(resolve(pipeline({"delay": "pipedream"}) | changes))
+
+
+def test_a_sweep_of_methods(tmp_path: Path) -> None:
+    """Each method has its own folder and digest; an experiment without stages has no such key."""
+    data = pipeline({"delay": "pipedream"}, iterations=6) | {"sweep": {"stages.delay": ["pipedream", "pipemare"]}}
+    results = list(fredsim.sweep(data, out=tmp_path / "sweep"))
+    assert len({one.summary["digest"] for one in results}) == 2
+    assert all(verify(one) is None for one in results)
+    plain = resolve(pipeline({"delay": "pipedream"}) | {"stages": None}).plain()
+    assert "stages" not in plain
+    assert "current" not in plain["clients"]

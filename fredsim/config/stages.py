@@ -24,8 +24,9 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters, PositiveInt, Printable
 from fredsim.networks.layout import Layout
 
-__all__ = ["Delays", "Stages", "first_tensors"]
+__all__ = ["METHODS", "Delays", "Stages", "first_tensors"]
 
+MOST_NAMED = 40  # layers in a message
 #: Delays cost memory: a copy of the parameters for each update that one looks back.
 Delay = Annotated[int, Field(ge=0, le=10_000)]
 PerStage = Annotated[
@@ -33,6 +34,12 @@ PerStage = Annotated[
     Discriminator(lambda value: "Each" if isinstance(value, list) else "Whole"),
 ]
 Method = Literal["pipedream", "pipemare", "one_step"]
+#: The papers of the methods.
+METHODS = {
+    "pipedream": "Narayanan et al. 2019, PipeDream: generalized pipeline parallelism for DNN training, SOSP",
+    "pipemare": "Yang et al. 2021, PipeMare: asynchronous pipeline parallel DNN training, MLSys, arXiv:1910.05124",
+    "one_step": "Narayanan et al. 2021, Memory-efficient pipeline-parallel DNN training, ICML, arXiv:2006.09503",
+}
 
 
 class Delays(HyperParameters):
@@ -114,10 +121,9 @@ class Stages(HyperParameters):
         begins, before = [0], ""
         for cut in self.cuts:
             if cut not in known:
-                layers = ", ".join(known)
-                raise ConfigError(
-                    f"stages.cuts has {cut!r}; the network has no such layer{nearest(cut, known)}: {layers}"
-                )
+                near = nearest(cut, known)
+                layers = ", ".join([*known][:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
+                raise ConfigError(f"stages.cuts has {cut!r}; the network has no such layer{near} (layers: {layers})")
             begin = layout.slices[known[cut]].start
             if begin == 0:
                 raise ConfigError(

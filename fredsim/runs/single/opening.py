@@ -16,10 +16,13 @@ from fredsim.config.sweep.expansion import Expansion, Source, expand, open_sourc
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.trace import Trace
 from fredsim.errors import ConfigError, SimulationError
+from fredsim.plugins.discovery import is_built_in
 from fredsim.runs.processes.apart import note_opened
 from fredsim.runs.single.sizes import check_steps
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.plugins.client_work import clients_at_work
+from fredsim.simulation.plugins.contract import without_average
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import GuardedServer
 from fredsim.simulation.plugins.protocol import Protocol, make_protocol
@@ -80,6 +83,11 @@ def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
         server.at_work = clients_at_work(clients.count, clients.fraction)
     if experiment.average is not None:
         server = WindowAverage(server, **experiment.average.hyper)
+    if experiment.stages is not None and (steps := experiment.stages.reschedule):
+        own = without_average(server)
+        if not (is_built_in(type(own)) and type(own).apply_update is ElementwiseServer.apply_update):
+            what = f"the server {experiment.server.name} has no learning rate for each parameter"
+            raise ConfigError(f"stages.reschedule is {steps}; {what}: give asgd, momentum or adam, or leave it out")
     guarded = GuardedServer(server, experiment.clients.count)
     return guarded, make_protocol(experiment, guarded.contract)
 

@@ -6,7 +6,8 @@ replaces the backward passes' parameters, which have no delay, by an estimate of
 
     δ ← γ δ + (1 − γ)(w_k − w_{k−1}),   u = w_k − f_s δ,   γ = D^(1/f_s)
 
-and its learning-rate rescheduling multiplies what is pushed by f_s^−p, p = 1 − min(k/K, 1), f_s being at least 1.
+and its learning-rate rescheduling multiplies a stage's learning rate by f_s^−p, p = 1 − min(t/K, 1), at the server's
+update t, from 0; f_s is taken as 1 at least.
 
 Yang et al. 2021, "PipeMare: asynchronous pipeline parallel DNN training", arXiv:1910.05124, sections 3.1 and 3.2.
 """
@@ -63,16 +64,13 @@ class StagePlan:
         composed = len(set(self.forward)) > 1
         return int(composed) + self.two_vectors + (self.correction is not None)
 
-    def rescheduled(self, grad: Any, number: int) -> Any:
-        """Return the gradient (P,) of a client's minibatch, from 0, by the stages' learning rates; at K the same."""
-        if self.reschedule is None or number >= self.reschedule:
-            return grad
-        power = 1.0 - number / self.reschedule
-        scaled = grad.copy()
-        for part, delay in zip(self.parts, self.forward, strict=True):
-            if delay > 1:
-                scaled[part] = grad[part] * np.float32(pow64(float(delay), -power))
-        return scaled
+    def rates(self, t: int) -> list[tuple[slice, float]]:
+        """Return what the server's learning rate is multiplied by at update t + 1, for each part of the parameters."""
+        if self.reschedule is None or t >= self.reschedule:
+            return [(slice(0, self.parts[-1].stop), 1.0)]
+        power = 1.0 - t / self.reschedule
+        factors = [float(pow64(float(max(1, delay)), -power)) for delay in self.forward]
+        return list(zip(self.parts, factors, strict=True))
 
 
 class PipelineParams(Stateful):

@@ -27,7 +27,7 @@ from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.plugins.client_work import clients_at_work
-from fredsim.simulation.plugins.contract import Contract
+from fredsim.simulation.plugins.contract import Contract, without_average
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import PushResult
 from fredsim.simulation.plugins.local_work import LocalWork, StepCounts, Tasks
@@ -64,6 +64,8 @@ class Snapshots(Simulation):
         self._pipeline: PipelineParams | None = None
         if parts.stages is not None:
             self._pipeline = PipelineParams(parts.stages, parts.params.size, parts.engine, lambda: parts.pool)
+            if parts.stages.reschedule is not None:
+                without_average(self._server.inner).rates_of_parts = parts.stages.rates
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
             wait=wait, work=self._work, tensors=tensors, pool=self._pool,
@@ -148,11 +150,9 @@ class Snapshots(Simulation):
         if work.control_variates:
             self._control = ControlVariates(parts.params.size, parts.clients, parts.engine, lambda: parts.pool)
         single = parts.single() if work.clip_each_sample and parts.single is not None else None
-        rescheduled = parts.stages.rescheduled if parts.stages is not None and parts.stages.reschedule else None
         return LocalWork(
             parts.engine, parts.params.size, work,
             streams=parts.streams, single=single, pool=lambda: parts.pool, control=self._control,
-            rescheduled=rescheduled,
         )  # fmt: skip
 
     def _warm(self) -> None:

@@ -150,15 +150,12 @@ class LocalWork(Stateful):
         single: Engine | None = None,
         pool: Callable[[], Any] | None = None,
         control: ControlVariates | None = None,
-        rescheduled: Callable[[Array, int], Array] | None = None,
     ) -> None:
         """Prepare for `size` parameters.
 
         `streams` are those of the noise; `single` computes the gradients of single samples, if these are clipped;
-        `pool` returns that of the arrays (P,) that clients keep from task to task; `rescheduled` returns a gradient by
-        the learning rates of a pipeline's stages, given the number of its minibatch.
+        `pool` returns that of the arrays (P,) that clients keep from task to task.
         """
-        self._rescheduled = rescheduled
         self._engine, self._size, self._work, self._streams = engine, size, work, streams
         self._single, self._control = single, control
         self._optimizer = optimizer = work.optimizer
@@ -199,9 +196,6 @@ class LocalWork(Stateful):
             gradients, losses = self._gradients(held, tasks.rows[:, 0], tasks.keys(self._streams.seed, 0), backward)
             if self._work.changes_gradients:
                 gradients = [self._changed(b, grad, tasks, 0, held[b], held[b]) for b, grad in enumerate(gradients)]
-            if self._rescheduled is not None:
-                numbers = tasks.first.tolist()
-                gradients = [self._rescheduled(grad, k) for grad, k in zip(gradients, numbers, strict=True)]
             return cast(Sequence[Array], gradients), losses, [True] * len(held)
         slots = self._begin(held, tasks)
         count = tasks.rows.shape[1]
