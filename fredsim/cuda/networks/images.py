@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Buffer, Choice, Given, Steps, Value, blocks_for
@@ -34,11 +35,21 @@ class ConvolutionKernels(OperatorKernels):
             "pad_rows": operator.padding[0], "pad_columns": operator.padding[1],
         }  # fmt: skip
 
-    def _terms(self, channels: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """Return (length, 4): the kernel's row, its column, the channel, and the place in a weight, ascending."""
+    def _terms(self, channels: int, step: int, columns: int, apart: int) -> NDArray[np.int32]:
+        """Return (length, 4): of each term r, c, and how far what it meets, and its weight, are from the first's.
+
+        `channels` are `step` apart in an image of so many columns, and their weights `apart`. Terms are in the order of
+        the sums: the kernel's row, its column, the channel ascending. With no columns, r and c are left out of how far.
+        """
         height, width = self.operator.kernel
         r, c, channel = (one.reshape(-1) for one in np.indices((height, width, channels)))
-        return np.stack([r, c, channel, channel * height * width + r * width + c], axis=1).astype(np.int32)
+        meets = channel * step + (r * columns + c if columns else 0)
+        return np.stack([r, c, meets, channel * apart + r * width + c], axis=1).astype(np.int32)
+
+    def _of_inputs(self, channels: int) -> NDArray[np.int32]:
+        _, rows, columns = self.shapes[0]
+        height, width = self.operator.kernel
+        return self._terms(channels, rows * columns, columns, height * width)
 
     def _add(self, plan: Steps, name: str, rows: int, columns: int, /, **fields: Any) -> None:
         """Add a pass whose sums are `rows` by `columns` in each group."""
@@ -53,7 +64,7 @@ class ConvolutionKernels(OperatorKernels):
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Add the sums over kernels and channels."""
         fields, own = self._fields(), self.shapes[0][0] // self.operator.groups
-        fields |= {"x": inputs[0], "out": out, "mu": plan.mu, "terms": plan.table(self._terms(own))}
+        fields |= {"x": inputs[0], "out": out, "mu": plan.mu, "terms": plan.table(self._of_inputs(own))}
         rows = plan.mu * fields["out_rows"] * fields["out_columns"]
         self._add(plan, "convolve", rows, fields["outputs"] // fields["groups"], **fields)
         return out
@@ -63,7 +74,7 @@ class ConvolutionKernels(OperatorKernels):
         fields = self._fields() | {"errors": error, "mu": plan.mu}
         groups, x = fields["groups"], self.inputs[0]
         own = fields["outputs"] // groups
-        terms = self._terms(fields["channels"] // groups)
+        terms = self._of_inputs(fields["channels"] // groups)
         in_memory = terms[np.argsort(terms[:, 3])]
         width = 16 if own <= 16 else 32
         tiles, tensors = -(-own // width), list(self.tensors.values())
@@ -76,7 +87,8 @@ class ConvolutionKernels(OperatorKernels):
             return [None]
         sent = x.like()
         strides = "" if self.operator.stride == (1, 1) else "_strides"
-        fields |= {"out": sent, "terms": plan.table(self._terms(own))}
+        terms = self._terms(own, fields["out_rows"] * fields["out_columns"], 0, fields["each"])
+        fields |= {"out": sent, "terms": plan.table(terms)}
         rows = plan.mu * fields["rows"] * fields["columns"]
         self._add(plan, f"convolve_back{strides}", rows, fields["channels"] // groups, **fields)
         return [sent]
@@ -127,11 +139,11 @@ class PoolingKernels(OperatorKernels):
         return [sent]
 
 
-def _covering(spans: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
+def _covering(spans: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return, for each of `size` places, the first span (n, 2) that covers it, and the one behind the last."""
     places = np.arange(size)[:, None]
     covers = (spans[:, 0] <= places) & (places < spans[:, 1])
     first = np.where(covers.any(axis=1), covers.argmax(axis=1), 0)
-    behind: np.ndarray[Any, Any] = np.stack([first, first + covers.sum(axis=1)], axis=1)
+    behind: NDArray[np.int64] = np.stack([first, first + covers.sum(axis=1)], axis=1)
     return behind
 

@@ -24,6 +24,7 @@ typedef unsigned char u8;
   type* const name = (type*)shared_memory
 #define UNROLL _Pragma("unroll")
 #define UNROLL_LITTLE _Pragma("unroll 4")
+#define UNROLL_NOT _Pragma("unroll 1")
 DEVICE float float_of(int bits) { return __int_as_float(bits); }
 DEVICE int bits_of(float x) { return __float_as_int(x); }
 DEVICE double double_of(i64 bits) { return __longlong_as_double(bits); }
@@ -71,9 +72,6 @@ template <int N> DEVICE void wait_for() {}
 DEVICE float positive(float x) { return x > 0.0f ? x : 0.0f; }
 template <class T> DEVICE T smaller(T x, T y) { return x < y ? x : y; }
 template <class T> DEVICE T larger(T x, T y) { return x > y ? x : y; }
-template <bool VALUE> struct Flag {  // a condition that is known when kernels are compiled, as an argument
-  static constexpr bool value = VALUE;
-};
 
 DEVICE float mean_of(float sum, int mu) {
   const float total = sum + 0.0f, count = (float)mu;

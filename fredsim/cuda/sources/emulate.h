@@ -17,6 +17,7 @@
 #define METHOD inline
 #define UNROLL
 #define UNROLL_LITTLE
+#define UNROLL_NOT
 struct Place {
   unsigned x, y, z;
 };

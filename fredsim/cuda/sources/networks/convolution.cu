@@ -13,7 +13,8 @@ struct Convolution {
   const float* x;            // (B, µ, channels, rows, columns)
   const float* errors;       // (B, µ, outputs, out_rows, out_columns)
   float* out;                // z, or the errors of x
-  const int* terms;          // (length, 4), in the order of the sum: r, c, channel of the group, place in a weight
+  const int* terms;          // (length, 4), in the order of the sum: r, c, how far what w meets is from where r and c are
+                             // 0, and how far w is from that of the first term
   i64 weight;                // where the parameters are (outputs, channels ÷ groups, kernel's rows, its columns)
   i64 bias;                  // −1: there is none
   int mu;
@@ -32,72 +33,90 @@ struct Convolution {
   int tiles;                 // of the outputs of a group, or of its channels
 };
 
+struct Corner {  // of an image's first channel of a group: where r and c are 0, perhaps outside
+  const float* from;
+  int y;
+  int x;
+};
+
 struct Forward {
   static constexpr bool BY_ROW = true, BY_COLUMN = false, SOME = false;
+  using Row = Corner;
   const Convolution& p;
-  const float* w;
+  const float* parameters;
   int group;
-  METHOD bool exists(int, int) const { return true; }
-  METHOD float left(int m, int k) const {
-    const int area = p.out_rows * p.out_columns, place = m % area;
+  int area;
+  i64 step;
+  METHOD Row row(int m) const {
+    const int y = m % area / p.out_columns * p.stride_rows - p.pad_rows;
+    const int x = m % area % p.out_columns * p.stride_columns - p.pad_columns;
+    const i64 image = ((i64)blockIdx.z * p.mu + m / area) * p.channels + group * (p.channels / p.groups);
+    return {p.x + image * p.rows * p.columns + y * p.columns + x, y, x};
+  }
+  METHOD float left(const Row& at, int k) const {
     const int* const term = p.terms + 4 * k;
-    const int y = place / p.out_columns * p.stride_rows - p.pad_rows + term[0];
-    const int x = place % p.out_columns * p.stride_columns - p.pad_columns + term[1];
-    const int own = p.channels / p.groups;
-    const i64 image = ((i64)blockIdx.z * p.mu + m / area) * p.channels + group * own + term[2];
-    return (u32)y < (u32)p.rows && (u32)x < (u32)p.columns ? p.x[(image * p.rows + y) * p.columns + x] : 0.0f;
+    const bool inside = (u32)(at.y + term[0]) < (u32)p.rows && (u32)(at.x + term[1]) < (u32)p.columns;
+    return inside ? at.from[term[2]] : 0.0f;
   }
+  METHOD bool exists(const Row&, int) const { return true; }
+  METHOD int output(int n) const { return group * (p.outputs / p.groups) + n; }
   METHOD float right(int k, int n) const {
-    return w[p.weight + (i64)(group * (p.outputs / p.groups) + n) * p.each + p.terms[4 * k + 3]];
+    return parameters[p.weight + (i64)output(n) * p.each + p.terms[4 * k + 3]];
   }
-  METHOD void put(int m, int n, float sum) const {
-    const int area = p.out_rows * p.out_columns, output = group * (p.outputs / p.groups) + n;
-    const i64 image = ((i64)blockIdx.z * p.mu + m / area) * p.outputs + output;
-    p.out[image * area + m % area] = p.bias < 0 ? sum : sum + w[p.bias + output];
+  METHOD float* out(int m) const {
+    return p.out + (((i64)blockIdx.z * p.mu + m / area) * p.outputs + output(0)) * area + m % area;
   }
+  METHOD float finished(int n, float sum) const { return p.bias < 0 ? sum : sum + parameters[p.bias + output(n)]; }
 };
 
 template <bool STRIDES> struct Back {
   static constexpr bool BY_ROW = true, BY_COLUMN = true, SOME = true;
+  using Row = Corner;  // `from` is the first error of the image; y and x are those of x
   const Convolution& p;
-  const float* w;
+  const float* parameters;
   int group;
-  // Return where the output position lies at which the kernel's place of term k meets row m of x; −1 if there is none.
-  METHOD int position(int m, int k) const {
-    const int place = m % (p.rows * p.columns);
+  int area;
+  i64 step;
+  METHOD Row row(int m) const {
+    const int y = m % area / p.columns + p.pad_rows, x = m % area % p.columns + p.pad_columns;
+    const i64 image = ((i64)blockIdx.z * p.mu + m / area) * p.outputs + group * (p.outputs / p.groups);
+    return {p.errors + image * p.out_rows * p.out_columns, y, x};
+  }
+  // Return how far the output that meets a term is from `from`; −1 if there is none.
+  METHOD int meets(const Row& at, int k) const {
     const int* const term = p.terms + 4 * k;
-    int y = place / p.columns + p.pad_rows - term[0], x = place % p.columns + p.pad_columns - term[1];
+    int y = at.y - term[0], x = at.x - term[1];
     if (STRIDES) {
       if (y < 0 || x < 0 || y % p.stride_rows || x % p.stride_columns) return -1;
       y /= p.stride_rows;
       x /= p.stride_columns;
     }
-    return (u32)y < (u32)p.out_rows && (u32)x < (u32)p.out_columns ? y * p.out_columns + x : -1;
+    const bool inside = (u32)y < (u32)p.out_rows && (u32)x < (u32)p.out_columns;
+    return inside ? term[2] + y * p.out_columns + x : -1;
   }
-  METHOD bool exists(int m, int k) const { return position(m, k) >= 0; }
-  METHOD float left(int m, int k) const {
-    const int at = position(m, k), own = p.outputs / p.groups;
-    const i64 image = ((i64)blockIdx.z * p.mu + m / (p.rows * p.columns)) * p.outputs + group * own + p.terms[4 * k + 2];
-    return at < 0 ? 0.0f : p.errors[image * p.out_rows * p.out_columns + at];
+  METHOD bool exists(const Row& at, int k) const { return meets(at, k) >= 0; }
+  METHOD float left(const Row& at, int k) const {
+    const int place = meets(at, k);
+    return place < 0 ? 0.0f : at.from[place];
   }
   METHOD float right(int k, int n) const {
-    const int output = group * (p.outputs / p.groups) + p.terms[4 * k + 2], area = p.each / (p.channels / p.groups);
-    return w[p.weight + (i64)output * p.each + n * area + p.terms[4 * k + 3] % area];
+    const int first = group * (p.outputs / p.groups), taps = p.each / (p.channels / p.groups);
+    return parameters[p.weight + (i64)first * p.each + p.terms[4 * k + 3] + n * taps];
   }
-  METHOD void put(int m, int n, float sum) const {
-    const int area = p.rows * p.columns;
-    const i64 image = ((i64)blockIdx.z * p.mu + m / area) * p.channels + group * (p.channels / p.groups) + n;
-    p.out[image * area + m % area] = sum;
+  METHOD float* out(int m) const {
+    const int first = group * (p.channels / p.groups);
+    return p.out + (((i64)blockIdx.z * p.mu + m / area) * p.channels + first) * area + m % area;
   }
+  METHOD float finished(int, float sum) const { return sum; }
 };
 
 template <int N, int TM, class Terms> DEVICE void convolve(const Convolution& p, bool back) {
   const int group = blockIdx.y / p.tiles, n0 = blockIdx.y % p.tiles * N;
   const int columns = (back ? p.channels : p.outputs) / p.groups;
-  const int rows = p.mu * (back ? p.rows * p.columns : p.out_rows * p.out_columns);
+  const int area = back ? p.rows * p.columns : p.out_rows * p.out_columns;
   const int length = back ? p.each / (p.channels / p.groups) * (p.outputs / p.groups) : p.each;
-  const Terms terms = {p, p.held[blockIdx.z], group};
-  sum_products<64, N, 16, TM, 4>(terms, blockIdx.x * 64, n0, rows, columns, length);
+  const Terms terms = {p, p.held[blockIdx.z], group, area, area};
+  sum_products<64, N, 16, TM, 4>(terms, blockIdx.x * 64, n0, p.mu * area, columns, length);
 }
 
 KERNEL(convolve_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve<16, 4, Forward>(p, false); }
@@ -118,18 +137,26 @@ struct ConvolutionWeights {
 struct Weights {
   const Convolution& p;
   int group;
-  METHOD float left(int sample, int position, int i) const {
+  struct Position {
+    Corner x;
+    const float* errors;
+  };
+  METHOD Position at(int sample, int position) const {
+    const int y = position / p.out_columns * p.stride_rows - p.pad_rows, area = p.out_rows * p.out_columns;
+    const int x = position % p.out_columns * p.stride_columns - p.pad_columns;
+    const i64 number = (i64)blockIdx.z * p.mu + sample;
+    const i64 image = number * p.channels + group * (p.channels / p.groups);
+    const i64 errors = (number * p.outputs + group * (p.outputs / p.groups)) * area + position;
+    return {{p.x + image * p.rows * p.columns + y * p.columns + x, y, x}, p.errors + errors};
+  }
+  METHOD float left(const Position& at, int i) const {
     if (i >= p.each) return i == p.each ? 1.0f : 0.0f;  // the row behind the last is that of the bias
     const int* const term = p.terms + 4 * i;
-    const int y = position / p.out_columns * p.stride_rows - p.pad_rows + term[0];
-    const int x = position % p.out_columns * p.stride_columns - p.pad_columns + term[1];
-    const i64 image = ((i64)blockIdx.z * p.mu + sample) * p.channels + group * (p.channels / p.groups) + term[2];
-    return (u32)y < (u32)p.rows && (u32)x < (u32)p.columns ? p.x[(image * p.rows + y) * p.columns + x] : 0.0f;
+    const bool inside = (u32)(at.x.y + term[0]) < (u32)p.rows && (u32)(at.x.x + term[1]) < (u32)p.columns;
+    return inside ? at.x.from[term[2]] : 0.0f;
   }
-  METHOD float right(int sample, int position, int j) const {
-    const int own = p.outputs / p.groups;
-    const i64 image = ((i64)blockIdx.z * p.mu + sample) * p.outputs + group * own + j;
-    return j < own ? p.errors[image * p.out_rows * p.out_columns + position] : 0.0f;
+  METHOD float right(const Position& at, int j) const {
+    return j < p.outputs / p.groups ? at.errors[(i64)j * p.out_rows * p.out_columns] : 0.0f;
   }
   METHOD int place(int i, int j) const {
     const int own = p.outputs / p.groups, output = group * own + j;

@@ -22,23 +22,22 @@ struct Matrix {
 
 template <bool TURNED> struct Rows {
   static constexpr bool BY_ROW = false, BY_COLUMN = !TURNED, SOME = false;
+  using Row = const float*;
   const Matrix& p;
-  const float* x;
-  const float* w;
-  float* out;
-  METHOD bool exists(int, int) const { return true; }
-  METHOD float left(int m, int k) const { return x[(i64)m * p.length + k]; }
+  const float* parameters;
+  i64 step;
+  METHOD Row row(int m) const { return p.x + ((i64)blockIdx.z * p.rows + m) * p.length; }
+  METHOD float left(Row at, int k) const { return at[k]; }
+  METHOD bool exists(Row, int) const { return true; }
   METHOD float right(int k, int n) const {
-    return w[p.weight + (TURNED ? (i64)n * p.length + k : (i64)k * p.columns + n)];
+    return parameters[p.weight + (TURNED ? (i64)n * p.length + k : (i64)k * p.columns + n)];
   }
-  METHOD void put(int m, int n, float sum) const {
-    out[(i64)m * p.columns + n] = p.bias < 0 ? sum : sum + w[p.bias + n];
-  }
+  METHOD float* out(int m) const { return p.out + ((i64)blockIdx.z * p.rows + m) * p.columns; }
+  METHOD float finished(int n, float sum) const { return p.bias < 0 ? sum : sum + parameters[p.bias + n]; }
 };
 
 template <int M, int N, int TM, bool TURNED> DEVICE void multiply(const Matrix& p) {
-  const i64 first = (i64)blockIdx.z * p.rows;
-  const Rows<TURNED> terms = {p, p.x + first * p.length, p.held[blockIdx.z], p.out + first * p.columns};
+  const Rows<TURNED> terms = {p, p.held[blockIdx.z], 1};
   sum_products<M, N, 16, TM, 4>(terms, blockIdx.x * M, blockIdx.y * N, p.rows, p.columns, p.length);
 }
 
@@ -63,16 +62,15 @@ struct MatrixWeights {
 
 struct MatrixTerms {
   const MatrixWeights& p;
-  METHOD i64 row(int sample, int position) const {
+  using Position = i64;  // the number of the row
+  METHOD Position at(int sample, int position) const {
     return ((i64)blockIdx.z * p.target.mu + sample) * p.positions + position;
   }
-  METHOD float left(int sample, int position, int i) const {
+  METHOD float left(Position at, int i) const {
     if (i >= p.inputs) return i == p.inputs ? 1.0f : 0.0f;  // the row behind the last is that of the bias
-    return p.x[row(sample, position) * p.inputs + i];
+    return p.x[at * p.inputs + i];
   }
-  METHOD float right(int sample, int position, int j) const {
-    return j < p.outputs ? p.errors[row(sample, position) * p.outputs + j] : 0.0f;
-  }
+  METHOD float right(Position at, int j) const { return j < p.outputs ? p.errors[at * p.outputs + j] : 0.0f; }
   METHOD int place(int i, int j) const {
     if (j >= p.outputs || i >= p.inputs + p.biased) return -1;
     if (i == p.inputs) return p.inputs * p.outputs + j;

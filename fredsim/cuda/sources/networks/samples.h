@@ -6,8 +6,9 @@
 // Where a sample has one position, its product is the leaf of the tree over samples.
 //
 // What the factors are says a class `Terms`:
-//   float left(int sample, int position, int i)      float right(int sample, int position, int j)
-//   int place(int i, int j)                          the number of the weight, or −1: none
+//   Position at(int sample, int position)    what is known of a position
+//   float left(Position, int i)              float right(Position, int j)
+//   int place(int i, int j)                  the number of the weight, or −1: none
 #include "common.h"
 
 struct Target {
@@ -57,8 +58,8 @@ template <int LEVELS, int TI, int TJ> struct Waiting {
 // Blocks of (I / TI)·(J / TJ) threads with TI × TJ sums each; K positions at a time are in shared memory, twice.
 template <int I, int J, int K, int TI, int TJ, class Terms>
 DEVICE void sum_bands(const Terms& terms, const Target& target, int i0, int j0, int positions, int band) {
-  constexpr int T = (I / TI) * (J / TJ), PI = I + 4, PJ = J + 4, LI = I * K / T, LJ = (J * K + T - 1) / T;
-  static_assert(LI * T == I * K && T % K == 0 && TI % 4 == 0 && TJ % 4 == 0, "the tile");
+  constexpr int T = (I / TI) * (J / TJ), PI = I + 4, PJ = J + 4, LI = I * K / T, LJ = J * K / T;
+  static_assert(LI * T == I * K && LJ * T == J * K && T % K == 0 && TI % 4 == 0 && TJ % 4 == 0, "the tile");
   SHARED(float, shared);
   float* const left = shared;                // [2][K][PI]
   float* const right = shared + 2 * K * PI;  // [2][K][PJ]
@@ -67,18 +68,14 @@ DEVICE void sum_bands(const Terms& terms, const Target& target, int i0, int j0, 
   int sample = group * target.each, at = 0, end = smaller(band, positions);  // what is fetched next
   float a[LI], c[LJ];
   auto fetch = [&]() {
-    const int position = at + t % K;
-    const bool valid = position < end;
-    UNROLL for (int i = 0; i < LI; i++) a[i] = valid ? terms.left(sample, position, i0 + t / K + i * (T / K)) : 0.0f;
-    UNROLL for (int j = 0; j < LJ; j++) {
-      const int column = t / K + j * (T / K);
-      c[j] = valid && column < J ? terms.right(sample, position, j0 + column) : 0.0f;
-    }
+    const bool valid = at + t % K < end;
+    const auto position = terms.at(sample, smaller(at + t % K, positions - 1));
+    UNROLL for (int i = 0; i < LI; i++) a[i] = valid ? terms.left(position, i0 + t / K + i * (T / K)) : 0.0f;
+    UNROLL for (int j = 0; j < LJ; j++) c[j] = valid ? terms.right(position, j0 + t / K + j * (T / K)) : 0.0f;
   };
   auto fill = [&](int half) {
     UNROLL for (int i = 0; i < LI; i++) left[(half * K + t % K) * PI + t / K + i * (T / K)] = a[i];
-    UNROLL for (int j = 0; j < LJ; j++)
-      if (t / K + j * (T / K) < J) right[(half * K + t % K) * PJ + t / K + j * (T / K)] = c[j];
+    UNROLL for (int j = 0; j < LJ; j++) right[(half * K + t % K) * PJ + t / K + j * (T / K)] = c[j];
   };
   auto row = [&](int i) { return i / 4 * (I / (TI / 4)) + ti * 4 + i % 4; };
   auto column = [&](int j) { return j / 4 * (J / (TJ / 4)) + tj * 4 + j % 4; };
@@ -88,11 +85,35 @@ DEVICE void sum_bands(const Terms& terms, const Target& target, int i0, int j0, 
   float sum[TI][TJ];
   UNROLL for (int i = 0; i < TI; i++)
     UNROLL for (int j = 0; j < TJ; j++) sum[i][j] = 0.0f;
-  fetch();
-  fill(0);
-  for (int half = 0; sample < last; half ^= 1) {
-    barrier();
-    const bool ends = at + K >= end, whole = ends && end == positions;
+  bool ends = false, whole = false, any = false;  // of the positions that are in shared memory: a band, a sample
+  for (int half = 1;; half ^= 1) {
+    const bool more = sample < last;
+    if (more) fetch();
+    if (any) {
+      const float* const A = left + half * K * PI;
+      const float* const C = right + half * K * PJ;
+      UNROLL for (int k = 0; k < K; k++) {
+        float u[TI], v[TJ];
+        UNROLL for (int i = 0; i < TI; i += 4) *(float4*)(u + i) = *(const float4*)(A + k * PI + row(i));
+        UNROLL for (int j = 0; j < TJ; j += 4) *(float4*)(v + j) = *(const float4*)(C + k * PJ + column(j));
+        UNROLL for (int i = 0; i < TI; i++)
+          UNROLL for (int j = 0; j < TJ; j++) sum[i][j] = sum[i][j] + u[i] * v[j];
+      }
+      if (ends) {
+        if (!whole || bands.count) bands.add(sum);
+        if (whole) {
+          if (bands.count) bands.total(sum);
+          samples.add(sum);
+        }
+        UNROLL for (int i = 0; i < TI; i++)
+          UNROLL for (int j = 0; j < TJ; j++) sum[i][j] = 0.0f;
+      }
+    }
+    if (!more) break;
+    fill(half ^ 1);
+    any = true;
+    ends = at + K >= end;
+    whole = ends && end == positions;
     if (whole) {
       sample++;
       at = 0;
@@ -101,27 +122,7 @@ DEVICE void sum_bands(const Terms& terms, const Target& target, int i0, int j0, 
       at = end;
       end = smaller(end + band, positions);
     } else at += K;
-    if (sample < last) fetch();
-    const float* const A = left + half * K * PI;
-    const float* const C = right + half * K * PJ;
-    UNROLL for (int k = 0; k < K; k++) {
-      float u[TI], v[TJ];
-      UNROLL for (int i = 0; i < TI; i += 4) *(float4*)(u + i) = *(const float4*)(A + k * PI + row(i));
-      UNROLL for (int j = 0; j < TJ; j += 4) *(float4*)(v + j) = *(const float4*)(C + k * PJ + column(j));
-      UNROLL for (int i = 0; i < TI; i++)
-        UNROLL for (int j = 0; j < TJ; j++) sum[i][j] = sum[i][j] + u[i] * v[j];
-    }
-    if (sample < last) fill(half ^ 1);
-    if (ends) {
-      if (whole && bands.count == 0) samples.add(sum);
-      else bands.add(sum);
-      if (whole && bands.count) {
-        bands.total(sum);
-        samples.add(sum);
-      }
-      UNROLL for (int i = 0; i < TI; i++)
-        UNROLL for (int j = 0; j < TJ; j++) sum[i][j] = 0.0f;
-    }
+    barrier();
   }
   samples.total(sum);
   UNROLL for (int i = 0; i < TI; i++)
@@ -151,11 +152,11 @@ DEVICE void sum_leaves(const Terms& terms, const Target& target, int i0, int j0)
   auto fetch = [&]() {
     UNROLL for (int i = 0; i < LI; i++) {
       const int id = t + i * T;
-      a[i] = sample + id / I < last ? terms.left(sample + id / I, 0, i0 + id % I) : 0.0f;
+      a[i] = sample + id / I < last ? terms.left(terms.at(sample + id / I, 0), i0 + id % I) : 0.0f;
     }
     UNROLL for (int j = 0; j < LJ; j++) {
       const int id = t + j * T;
-      c[j] = sample + id / J < last ? terms.right(sample + id / J, 0, j0 + id % J) : 0.0f;
+      c[j] = sample + id / J < last ? terms.right(terms.at(sample + id / J, 0), j0 + id % J) : 0.0f;
     }
   };
   auto fill = [&](int half) {
@@ -165,23 +166,25 @@ DEVICE void sum_leaves(const Terms& terms, const Target& target, int i0, int j0)
   Waiting<4, TI, TJ> waiting;
   waiting.count = 0;
   float sum[TI][TJ];
-  fetch();
-  fill(0);
-  for (int half = 0; sample < last; half ^= 1) {
-    barrier();
-    sample += S;
-    if (sample < last) fetch();
-    const float* const A = left + half * S * PI + ti * TI;
-    const float* const C = right + half * S * PJ + tj * TJ;
-    float e[S][TJ];
-    UNROLL for (int m = 0; m < S; m++) *(float4*)e[m] = *(const float4*)(C + m * PJ);
-    UNROLL for (int i = 0; i < TI; i++) {
-      float x[S];
-      UNROLL for (int m = 0; m < S; m++) x[m] = A[m * PI + i];
-      UNROLL for (int j = 0; j < TJ; j++) sum[i][j] = tree<S>(x, &e[0][j], TJ);
+  for (int half = 1, any = 0;; half ^= 1, any = 1) {
+    const bool more = sample < last;
+    if (more) fetch();
+    if (any) {
+      const float* const A = left + half * S * PI + ti * TI;
+      const float* const C = right + half * S * PJ + tj * TJ;
+      float e[S][TJ];
+      UNROLL for (int m = 0; m < S; m++) *(float4*)e[m] = *(const float4*)(C + m * PJ);
+      UNROLL for (int i = 0; i < TI; i++) {
+        float x[S];
+        UNROLL for (int m = 0; m < S; m++) x[m] = A[m * PI + i];
+        UNROLL for (int j = 0; j < TJ; j++) sum[i][j] = tree<S>(x, &e[0][j], TJ);
+      }
+      waiting.add(sum);
     }
-    if (sample < last) fill(half ^ 1);
-    waiting.add(sum);
+    if (!more) break;
+    fill(half ^ 1);
+    sample += S;
+    barrier();
   }
   waiting.total(sum);
   UNROLL for (int i = 0; i < TI; i++)
