@@ -24,7 +24,8 @@ FOLDER = Path(__file__).parent / "sources"
 #: The files of kernels that need nothing made for them; a rule's needs the rule (fredsim.cuda.rules).
 FAMILIES = (
     "arrays", "dense", "gradients", "losses", "outputs", "squares", "sums", "ternary", "networks/convolution",
-    "networks/copies", "networks/linear", "networks/losses", "networks/means", "networks/pointwise", "networks/pooling",
+    "networks/copies", "networks/linear", "networks/losses", "networks/means", "networks/norms",
+    "networks/pointwise", "networks/pooling",
 )  # fmt: skip
 TYPES = {"i64": np.int64, "int": np.int32, "float": np.float32, "double": np.float64}
 

@@ -8,6 +8,7 @@ from fredsim.cuda.networks.dense import LinearKernels
 from fredsim.cuda.networks.elements import FUNCTIONS, BothKernels, PointwiseKernels
 from fredsim.cuda.networks.images import ConvolutionKernels, PoolingKernels
 from fredsim.cuda.networks.losses import CrossEntropyKernels, ElementsKernels
+from fredsim.cuda.networks.norms import NormKernels
 from fredsim.cuda.networks.operator import LossKernels, OperatorKernels
 from fredsim.cuda.networks.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels, SourceKernels
 from fredsim.networks.graph import Graph
@@ -18,6 +19,7 @@ from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
@@ -31,9 +33,13 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     Add: BothKernels,
     AdaptiveAvgPool2d: PoolingKernels,
     AvgPool2d: PoolingKernels,
+    BatchNorm: NormKernels,
     Cat: CatKernels,
     Constant: SourceKernels,
     Conv2d: ConvolutionKernels,
+    FrozenBatchNorm: NormKernels,
+    GroupNorm: NormKernels,
+    LayerNorm: NormKernels,
     Linear: LinearKernels,
     MaxPool2d: PoolingKernels,
     Mul: BothKernels,
@@ -41,6 +47,7 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     Permute: PermuteKernels,
     Positions: SourceKernels,
     Reshape: ReshapeKernels,
+    RmsNorm: NormKernels,
     Slice: SliceKernels,
 }
 LOSSES: dict[type[Loss], type[LossKernels]] = {

@@ -192,9 +192,12 @@ class Steps:
         self.step(family, name, (blocks, groups), target=target, **fields)
         self.mean_samples(sums, tensors, groups)
 
-    def mean_samples(self, sums: Buffer, tensors: Sequence[Tensor], groups: int) -> None:
-        """Add what makes gradients of sums (groups, count) over groups of samples; of shared tensors over each one."""
-        count, at = sum(tensor.size for tensor in tensors), 0
+    def mean_samples(self, sums: Buffer, tensors: Sequence[Tensor], groups: int, stride: int = 0) -> None:
+        """Add what makes gradients of sums over groups of samples, or over each one where a tensor is shared.
+
+        The groups' sums are `stride` apart: if it is 0, as many as the tensors have numbers.
+        """
+        count, at = stride or sum(tensor.size for tensor in tensors), 0
         if not any(map(self.shared, tensors)):
             self._mean(sums, tensors, groups, count)
             return
