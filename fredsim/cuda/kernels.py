@@ -23,9 +23,9 @@ __all__ = ["FAMILIES", "FOLDER", "Kernel", "Unit", "make_unit", "unit_of"]
 FOLDER = Path(__file__).parent / "sources"
 #: The files of kernels that need nothing made for them; a rule's needs the rule (fredsim.cuda.rules).
 FAMILIES = (
-    "arrays", "dense", "gradients", "losses", "outputs", "squares", "sums", "ternary", "networks/convolution",
-    "networks/copies", "networks/linear", "networks/losses", "networks/means", "networks/norms",
-    "networks/pointwise", "networks/pooling",
+    "arrays", "dense", "gradients", "losses", "outputs", "squares", "sums", "ternary", "networks/attention",
+    "networks/convolution", "networks/copies", "networks/dropout", "networks/embedding", "networks/linear",
+    "networks/losses", "networks/means", "networks/norms", "networks/pointwise", "networks/pooling",
 )  # fmt: skip
 TYPES = {"i64": np.int64, "int": np.int32, "float": np.float32, "double": np.float64}
 

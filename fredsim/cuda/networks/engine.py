@@ -62,6 +62,7 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         self._arena = Arena()
         self._uploaded = lru_cache(maxsize=3)(self._upload)
         self._programs: dict[tuple[int, str], Program] = {}
+        self._bounds = _bounds(dataset)
         self._learning = self._program(mu, "learn")
 
     @property
@@ -80,8 +81,15 @@ class CudaGraphEngine(Evaluation, CudaOperations):
             count, launches = some.stop - some.start, Launches(machine())
             addresses = upload([array.address for array in arrays[some]], np.int64)
             samples = upload(rows[some], np.int32)
-            fields = {"held": addresses.address, "rows": samples.address, "losses": losses[some].address}
-            self._add(launches, count, room, grads[some].address, **fields)
+            given = self._given(self._dataset.train, addresses.address, samples.address, losses[some].address)
+            given |= {Given.GRADS: grads[some].address}
+            if keys is not None and self._graph.draws:
+                clients, numbers = (
+                    upload(np.asarray(one[some], np.int64).astype(np.int32)) for one in (keys.clients, keys.numbers)
+                )
+                seed = int(np.int64(keys.seed).astype(np.int32))
+                given |= {Given.CLIENTS: clients.address, Given.NUMBERS: numbers.address, Given.SEED: seed}
+            self._learning.add(launches, count, room, given)
             launches.run()
         return grads[:, : self._size], np.asarray(losses)
 
@@ -96,7 +104,8 @@ class CudaGraphEngine(Evaluation, CudaOperations):
 
     def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> None:
         """Add all that gradients of windows of minibatches take; see CudaEngine. There must be room: `allocate`."""
-        self._add(launches, batches, self._batches, self._grads.address, held=held, rows=rows, losses=losses)
+        given = self._given(self._dataset.train, held, rows, losses) | {Given.GRADS: self._grads.address}
+        self._learning.add(launches, batches, self._batches, given)
 
     def add_gradients(self, launches: Launches, batches: Any, rows: Any) -> int:
         """Return the address of the gradients, which are formed by then."""
@@ -105,12 +114,6 @@ class CudaGraphEngine(Evaluation, CudaOperations):
 
     def strips(self, rows: Any) -> None:
         """Return None: no kernel of a rule forms these gradients."""
-
-    def _add(
-        self, launches: Launches, batches: Any, capacity: int, grads: int, *, held: Any, rows: Any, losses: Any
-    ) -> None:
-        given = self._given(self._dataset.train, held, rows, losses) | {Given.GRADS: grads}
-        self._learning.add(launches, batches, capacity, given)
 
     def _given(self, split: Split, held: Any, rows: Any, losses: Any) -> dict[Given, Any]:
         x, y = self._uploaded(split)
@@ -134,10 +137,8 @@ class CudaGraphEngine(Evaluation, CudaOperations):
     def _program(self, count: int, kind: str) -> Program:
         """Return the program of `count` samples: it learns, gives outcomes, or outputs alone."""
         if (count, kind) not in self._programs:
-            whole = _kind(self._dataset.train.x) is np.int32
-            plan = Plan(
-                self._graph, count, self.stride, whole=whole, learn=kind == "learn", losses=kind != "outputs"
-            )  # fmt: skip
+            learn, losses = kind == "learn", kind != "outputs"
+            plan = Plan(self._graph, count, self.stride, self._bounds, learn=learn, losses=losses)
             self._programs[count, kind] = Program(plan, self._arena)
         return self._programs[count, kind]
 
@@ -188,6 +189,19 @@ class CudaGraphEngine(Evaluation, CudaOperations):
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
         """Return an executor that applies the rule in place to the server's arrays; see Engine."""
         return CudaQueueExecutor(self, rule, params, arrays, places)
+
+
+def _bounds(dataset: Dataset) -> tuple[int, int] | None:
+    """Return the lowest and the highest integer that samples consist of; None if they are floats."""
+    if _kind(dataset.train.x) is np.float32:
+        return None
+    found = []
+    for split in (dataset.train, dataset.validation, dataset.test):
+        if split.bounds is not None:
+            found.append(split.bounds)
+        elif len(split):
+            found.append((int(split.x.min()), int(split.x.max())))
+    return min(low for low, _ in found), max(high for _, high in found)
 
 
 def _kind(array: Any) -> type[np.float32 | np.int32]:

@@ -24,8 +24,8 @@ __all__ = ["LossKernels", "OperatorKernels"]
 class OperatorKernels:
     """The kernels of an operator at one node of a network, for minibatches of one size."""
 
-    #: Whether it takes integers, and its output is then made of them.
-    copies = False
+    #: Whether it takes integers, and its output is then made of them; and whether it takes nothing else.
+    copies, whole = False, False
 
     @classmethod
     def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:

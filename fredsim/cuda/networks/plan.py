@@ -19,14 +19,16 @@ __all__ = ["Plan"]
 class Plan(Steps):
     """The launches of minibatches of µ samples: their gradients and losses, or their losses and answers only.
 
-    `whole`: whether samples are integers. Without `losses`, the outputs are all that is computed.
+    `bounds` are the lowest and the highest sample, of integers; None for others. Without `losses`, the outputs are all that is computed.
     """
 
-    def __init__(self, graph: Graph, mu: int, stride: int, *, whole: bool, learn: bool, losses: bool = True) -> None:
+    def __init__(
+        self, graph: Graph, mu: int, stride: int, bounds: tuple[int, int] | None, *, learn: bool, losses: bool = True
+    ) -> None:
         super().__init__(graph, mu, stride, learn=learn)
         self._graph = graph
         self._kernels = self._make()
-        values = self._forward(whole)
+        values = self._forward(bounds)
         self.output = values[-1]
         if not losses:
             return
@@ -47,8 +49,8 @@ class Plan(Steps):
                 draws += 1
         return made
 
-    def _forward(self, whole: bool) -> list[Value]:
-        value = Value(Buffer(0), self.mu, self._graph.sample, whole).like()
+    def _forward(self, bounds: tuple[int, int] | None) -> list[Value]:
+        value = Value(Buffer(0), self.mu, self._graph.sample, bounds is not None, bounds or (0, 0)).like()
         self.step(
             "networks/copies", "gather_samples", blocks_for(value.size), x=Given.SAMPLES, rows=Given.ROWS, out=value,
             mu=self.mu, size=value.each,
@@ -57,12 +59,13 @@ class Plan(Steps):
         for node, kernels, shape in zip(self._graph.nodes, self._kernels, self._graph.shapes[1:], strict=True):
             kernels.inputs = [values[i] for i in node.inputs]
             whole = any(one.whole for one in kernels.inputs)
-            if whole and not kernels.copies:
-                name = type(node.operator).__name__
+            if (whole and not kernels.copies and not kernels.whole) or (kernels.whole and not whole):
+                name, what = type(node.operator).__name__, "whole numbers" if whole else "floats"
                 raise ConfigError(
-                    f"backend is cuda, which has no kernels for the operator {name} on integers: give backend numba"
+                    f"backend is cuda, which has no kernels for the operator {name} on {what}: give backend numba"
                 )
-            out = Value(Buffer(0), self.mu, shape, whole).like()
+            lows, highs = zip(*(one.bounds for one in kernels.inputs), strict=True)
+            out = Value(Buffer(0), self.mu, shape, whole, (min(lows), max(highs))).like()
             values.append(kernels.forward(self, kernels.inputs, out))
         return values
 

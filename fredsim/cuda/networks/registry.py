@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fredsim.cuda.networks.dense import LinearKernels
+from fredsim.cuda.networks.dropout import DropoutKernels
 from fredsim.cuda.networks.elements import FUNCTIONS, BothKernels, PointwiseKernels
 from fredsim.cuda.networks.images import ConvolutionKernels, PoolingKernels
 from fredsim.cuda.networks.losses import CrossEntropyKernels, ElementsKernels
 from fredsim.cuda.networks.norms import NormKernels
 from fredsim.cuda.networks.operator import LossKernels, OperatorKernels
+from fredsim.cuda.networks.sequences import AttentionKernels, EmbeddingKernels, MatMulKernels, SoftmaxKernels
 from fredsim.cuda.networks.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels, SourceKernels
 from fredsim.networks.graph import Graph
 from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.dropout import Dropout
+from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
@@ -23,6 +28,7 @@ from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, La
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
+from fredsim.numerics.ops.products import MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
@@ -32,15 +38,19 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     **dict.fromkeys(FUNCTIONS, PointwiseKernels),
     Add: BothKernels,
     AdaptiveAvgPool2d: PoolingKernels,
+    Attention: AttentionKernels,
     AvgPool2d: PoolingKernels,
     BatchNorm: NormKernels,
     Cat: CatKernels,
     Constant: SourceKernels,
     Conv2d: ConvolutionKernels,
+    Dropout: DropoutKernels,
+    Embedding: EmbeddingKernels,
     FrozenBatchNorm: NormKernels,
     GroupNorm: NormKernels,
     LayerNorm: NormKernels,
     Linear: LinearKernels,
+    MatMul: MatMulKernels,
     MaxPool2d: PoolingKernels,
     Mul: BothKernels,
     Parameter: SourceKernels,
@@ -49,6 +59,7 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     Reshape: ReshapeKernels,
     RmsNorm: NormKernels,
     Slice: SliceKernels,
+    Softmax: SoftmaxKernels,
 }
 LOSSES: dict[type[Loss], type[LossKernels]] = {
     BinaryCrossEntropy: ElementsKernels,

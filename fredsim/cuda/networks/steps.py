@@ -74,12 +74,16 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Value:
-    """A value of a minibatch of µ samples, (µ, *shape) in C order: float32, or int32 if `whole`."""
+    """A value of a minibatch of µ samples, (µ, *shape) in C order: float32, or int32 if `whole`.
+
+    `bounds` are the lowest and the highest integer that there may be.
+    """
 
     buffer: Buffer = field(repr=False)
     samples: int
     shape: tuple[int, ...]
     whole: bool = False
+    bounds: tuple[int, int] = (0, 0)
 
     @property
     def each(self) -> int:

@@ -130,11 +130,13 @@ class SourceKernels(OperatorKernels):
         """Add a copy of the same numbers for each sample."""
         operator, at, values = self.operator, 0, None
         if isinstance(operator, Positions):
-            out = replace(out, whole=True)
+            out = replace(out, whole=True, bounds=(0, operator.count - 1))
             values = np.arange(operator.count, dtype=np.int32)
         elif isinstance(operator, Constant):
             out = replace(out, whole=operator.dtype == "int64")
             values = operator.values.astype(np.int32 if out.whole else np.float32)
+            if out.whole:
+                out = replace(out, bounds=(int(values.min()), int(values.max())))
         else:
             at = self.tensors["weight"].begin
             out = replace(out, whole=False)
