@@ -14,8 +14,8 @@ __all__ = ["LinearKernels"]
 
 #: The tiles, the largest first: rows and columns, by which they are named.
 TILES = ((64, 64), (32, 32), (32, 16))
-#: The samples of a group whose gradients one block sums: of samples with one position, and of others.
-LEAVES, EACH = 128, 8
+#: The samples of a group whose gradients one block sums, if they have one position.
+LEAVES = 128
 
 
 class LinearKernels(OperatorKernels):
@@ -54,7 +54,7 @@ class LinearKernels(OperatorKernels):
             "biased": biased, "turned": int(self.operator.layout == "out_in"),
         }  # fmt: skip
         blocks = -(-(inputs + biased) // 64) * -(-outputs // 32)
-        name, each = ("matrix_leaves", LEAVES) if positions == 1 else ("matrix_weights", EACH)
+        name, each = ("matrix_leaves", LEAVES) if positions == 1 else ("matrix_weights", 0)
         plan.sum_samples("networks/linear", name, blocks, tensors, each, **fields)
         if not wanted[0]:
             return [None]

@@ -16,8 +16,6 @@ __all__ = ["ConvolutionKernels", "PoolingKernels"]
 
 #: The rows of a tile, and its widths, the largest first.
 ROWS, WIDTHS = 64, (64, 32, 16)
-#: The samples of a group whose gradients one block sums.
-EACH = 4
 
 
 class ConvolutionKernels(OperatorKernels):
@@ -35,38 +33,54 @@ class ConvolutionKernels(OperatorKernels):
             "pad_rows": operator.padding[0], "pad_columns": operator.padding[1],
         }  # fmt: skip
 
-    def _terms(self, channels: int, step: int, columns: int, apart: int) -> NDArray[np.int32]:
-        """Return (length, 4): of each term r, c, and how far what it meets, and its weight, are from the first's.
+    def _taps(self, channels: int) -> Sequence[NDArray[np.int64]]:
+        """Return r, c, and channel of the terms of a sum, in their order."""
+        return [one.reshape(-1) for one in np.indices((*self.operator.kernel, channels))]
 
-        `channels` are `step` apart in an image of so many columns, and their weights `apart`. Terms are in the order of
-        the sums: the kernel's row, its column, the channel ascending. With no columns, r and c are left out of how far.
+    def _of_inputs(self) -> NDArray[np.int32]:
+        """Return (length, 4): of each term r, c, how far what it meets is from the first, and so its weight."""
+        channels, rows, columns = self.shapes[0]
+        r, c, channel = self._taps(channels // self.operator.groups)
+        height, width = self.operator.kernel
+        places = channel * height * width + r * width + c
+        return np.stack([r, c, (channel * rows + r) * columns + c, places], axis=1).astype(np.int32)
+
+    def _classes(self, plan: Steps, fields: dict[str, Any]) -> tuple[int, NDArray[np.int32], NDArray[np.int32]]:
+        """Return the blocks for the positions of x, their classes (n, 5) and all classes' terms, as Convolution has them.
+
+        x at (stride·y + first row, …) meets the place (r, c) of the kernel at the output (y + (first row + padding −
+        r)/stride, …), if that is whole.
         """
-        height, width = self.operator.kernel
-        r, c, channel = (one.reshape(-1) for one in np.indices((height, width, channels)))
-        meets = channel * step + (r * columns + c if columns else 0)
-        return np.stack([r, c, meets, channel * apart + r * width + c], axis=1).astype(np.int32)
+        (step, across), (pad, beside), width = self.operator.stride, self.operator.padding, self.operator.kernel[1]
+        r, c, channel = self._taps(fields["outputs"] // fields["groups"])
+        blocks, first, classes, terms = 0, 0, [], []
+        for row, column in np.ndindex(step, across):
+            down, right = row + pad - r, column + beside - c
+            meet = (down % step == 0) & (right % across == 0)
+            y, x = down[meet] // step, right[meet] // across
+            offset = (channel[meet] * fields["out_rows"] + y) * fields["out_columns"] + x
+            places = channel[meet] * fields["each"] + (r * width + c)[meet]
+            terms.append(np.stack([y, x, offset, places], axis=1))
+            rows, columns = (fields["rows"] - row - 1) // step + 1, (fields["columns"] - column - 1) // across + 1
+            classes.append((blocks, first, len(y), rows, columns))
+            blocks, first = blocks + -(-plan.mu * rows * columns // ROWS), first + len(y)
+        return blocks, np.array(classes, np.int32), np.concatenate(terms).astype(np.int32)
 
-    def _of_inputs(self, channels: int) -> NDArray[np.int32]:
-        _, rows, columns = self.shapes[0]
-        height, width = self.operator.kernel
-        return self._terms(channels, rows * columns, columns, height * width)
-
-    def _add(self, plan: Steps, name: str, rows: int, columns: int, /, **fields: Any) -> None:
-        """Add a pass whose sums are `rows` by `columns` in each group."""
+    def _add(self, plan: Steps, name: str, blocks: int, columns: int, /, **fields: Any) -> None:
+        """Add a pass of so many blocks for positions, whose sums have so many columns in each group."""
         groups, choices = self.operator.groups, []
         for width in WIDTHS:
             if width < 2 * columns or width == WIDTHS[-1]:
                 tiles = -(-columns // width)
-                blocks = -(-rows // ROWS), groups * tiles
-                choices.append(Choice("networks/convolution", f"{name}_{width}", blocks, {"tiles": tiles}))
+                whole = blocks, groups * tiles
+                choices.append(Choice("networks/convolution", f"{name}_{width}", whole, {"tiles": tiles}))
         plan.choose(choices, **fields)
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Add the sums over kernels and channels."""
-        fields, own = self._fields(), self.shapes[0][0] // self.operator.groups
-        fields |= {"x": inputs[0], "out": out, "mu": plan.mu, "terms": plan.table(self._of_inputs(own))}
-        rows = plan.mu * fields["out_rows"] * fields["out_columns"]
-        self._add(plan, "convolve", rows, fields["outputs"] // fields["groups"], **fields)
+        fields = self._fields() | {"x": inputs[0], "out": out, "mu": plan.mu, "terms": plan.table(self._of_inputs())}
+        positions = plan.mu * fields["out_rows"] * fields["out_columns"]
+        self._add(plan, "convolve", -(-positions // ROWS), fields["outputs"] // fields["groups"], **fields)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
@@ -74,23 +88,19 @@ class ConvolutionKernels(OperatorKernels):
         fields = self._fields() | {"errors": error, "mu": plan.mu}
         groups, x = fields["groups"], self.inputs[0]
         own = fields["outputs"] // groups
-        terms = self._of_inputs(fields["channels"] // groups)
-        in_memory = terms[np.argsort(terms[:, 3])]
         width = 16 if own <= 16 else 32
-        tiles, tensors = -(-own // width), list(self.tensors.values())
+        tiles, tensors, terms = -(-own // width), list(self.tensors.values()), self._of_inputs()
         across = -(-(fields["each"] + len(tensors) - 1) // ROWS)
         plan.sum_samples(
-            "networks/convolution", f"convolution_weights_{width}", across * tiles * groups, tensors, EACH,
-            of=fields | {"x": x, "terms": plan.table(in_memory), "tiles": tiles},
+            "networks/convolution", f"convolution_weights_{width}", across * tiles * groups, tensors,
+            of=fields | {"x": x, "terms": plan.table(terms[np.argsort(terms[:, 3])]), "tiles": tiles},
         )  # fmt: skip
         if not wanted[0]:
             return [None]
         sent = x.like()
-        strides = "" if self.operator.stride == (1, 1) else "_strides"
-        terms = self._terms(own, fields["out_rows"] * fields["out_columns"], 0, fields["each"])
-        fields |= {"out": sent, "terms": plan.table(terms)}
-        rows = plan.mu * fields["rows"] * fields["columns"]
-        self._add(plan, f"convolve_back{strides}", rows, fields["channels"] // groups, **fields)
+        blocks, classes, terms = self._classes(plan, fields)
+        fields |= {"out": sent, "terms": plan.table(terms), "classes": plan.table(classes)}
+        self._add(plan, "convolve_back", blocks, fields["channels"] // groups, **fields)
         return [sent]
 
 

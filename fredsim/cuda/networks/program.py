@@ -16,8 +16,9 @@ from fredsim.cuda.networks.steps import Buffer, Given, Place, Step, Value
 
 __all__ = ["Arena", "Program"]
 
-#: How many blocks a launch should have at least; with fewer, smaller tiles use more of a device.
-FEW_BLOCKS = 132
+#: How many blocks a launch should have at least, some for each of a device's multiprocessors; with fewer, smaller tiles
+#: use more of a device.
+FEW_BLOCKS = 512
 
 
 class Arena:

@@ -127,7 +127,7 @@ class AttentionKernels(OperatorKernels):
 
     def _mask(self, plan: Steps) -> MaskOf:
         masked = self.operator.masked
-        pattern = 0 if masked is None else plan.table(~np.array(masked).reshape(-1) + np.int32(2))
+        pattern = 0 if masked is None else plan.table((~np.array(masked)).astype(np.int32))
         return {"pattern": pattern, "causal": int(self.operator.causal), "keys": self.shapes[1][-2]}
 
     def _drawn(self) -> dict[str, Any]:

@@ -23,6 +23,8 @@ __all__ = ["THREADS", "Buffer", "Choice", "Given", "Place", "Step", "Steps", "Te
 
 #: The threads of a block of kernels that have an element a thread.
 THREADS = 128
+#: The most sums over groups of samples, of one minibatch, for which groups are small.
+MOST_SUMS = 2**21
 
 
 class Given(Enum):
@@ -175,15 +177,17 @@ class Steps:
         return self._used[tensor.name] > 1
 
     def sum_samples(
-        self, family: str, name: str, blocks: int, tensors: Sequence[Tensor], each: int, **fields: Any
+        self, family: str, name: str, blocks: int, tensors: Sequence[Tensor], each: int = 0, **fields: Any
     ) -> None:
-        """Add a kernel that sums samples in groups of `each` (sources/networks/samples.h), then what makes means.
+        """Add a kernel that sums samples in groups (sources/networks/samples.h), then what makes means.
 
-        `tensors` are the one or two whose numbers follow each other in the sums.
+        `tensors` are the one or two whose numbers follow each other in the sums. `each`: the samples of a group, a power
+        of two; 0: 8 at most, and no more than keep the sums below MOST_SUMS, as more blocks use more of a device.
         """
-        alone = not any(map(self.shared, tensors))
+        alone, count = not any(map(self.shared, tensors)), sum(tensor.size for tensor in tensors)
+        each = each or next((some for some in (1, 2, 4) if -(-self.mu // some) * count <= MOST_SUMS), 8)
         each = each if alone else 1
-        groups, count = -(-self.mu // each), sum(tensor.size for tensor in tensors)
+        groups = -(-self.mu // each)
         target = {"size": tensors[0].size, "groups": groups, "each": each, "mu": self.mu}
         if groups == 1 and alone:
             self.written |= {tensor.name for tensor in tensors}

@@ -1,6 +1,6 @@
 // Random numbers of a counter: fredsim.numerics.streams.
 
-// Word `lane` of Philox4x32-10 (fredsim.numerics.streams) for the counter (block, step, client, 0).
+// Word `lane` of Philox4x32-10 for a counter of four words and a key of two.
 DEVICE u32 random_word(const u32* counter, u32 k0, u32 k1, int lane) {
   u32 c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
   UNROLL for (int round = 0; round < 10; round++) {

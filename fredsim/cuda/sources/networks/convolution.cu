@@ -2,7 +2,8 @@
 //
 // The order of sums, the kernel's row being r, its column c, and the channels those of a group:
 //   forward  z = (Σ x·w from +0, ascending in r, c, input channel) + b; places outside the image are factors of +0
-//   back     Σ δ·w from +0, ascending in r, c, output channel, over the outputs that exist
+//   back     Σ δ·w from +0, ascending in r, c, output channel, over the outputs that exist; with strides, positions of x
+//            are in classes, by which places of the kernel they can meet, and a tile has positions of one class
 //   weights  a sample's own gradient is Σ x·δ, or Σ 1·δ of a bias, over output positions in row-major order from +0, in
 //            bands of 8 rows, the bands by the tree (samples.h)
 #include "networks/products.h"
@@ -31,6 +32,7 @@ struct Convolution {
   int pad_rows;
   int pad_columns;
   int tiles;                 // of the outputs of a group, or of its channels
+  const int* classes;        // of the positions of x: the first block, the first term, how many terms, rows, columns
 };
 
 struct Corner {  // of an image's first channel of a group: where r and c are 0, perhaps outside
@@ -69,65 +71,64 @@ struct Forward {
   METHOD float finished(int n, float sum) const { return p.bias < 0 ? sum : sum + parameters[p.bias + output(n)]; }
 };
 
-template <bool STRIDES> struct Back {
+struct Back {
   static constexpr bool BY_ROW = true, BY_COLUMN = true, SOME = true;
-  using Row = Corner;  // `from` is the first error of the image; y and x are those of x
+  using Row = Corner;  // in the errors
   const Convolution& p;
   const float* parameters;
   int group;
-  int area;
+  int area;            // of the class's positions in an image
+  int columns;
+  int first_row;
+  int first_column;
+  const int* terms;    // (length, 4) of the class, as in Convolution
   i64 step;
   METHOD Row row(int m) const {
-    const int y = m % area / p.columns + p.pad_rows, x = m % area % p.columns + p.pad_columns;
+    const int y = m % area / columns, x = m % area % columns;
     const i64 image = ((i64)blockIdx.z * p.mu + m / area) * p.outputs + group * (p.outputs / p.groups);
-    return {p.errors + image * p.out_rows * p.out_columns, y, x};
+    return {p.errors + image * p.out_rows * p.out_columns + y * p.out_columns + x, y, x};
   }
-  // Return how far the output that meets a term is from `from`; −1 if there is none.
-  METHOD int meets(const Row& at, int k) const {
-    const int* const term = p.terms + 4 * k;
-    int y = at.y - term[0], x = at.x - term[1];
-    if (STRIDES) {
-      if (y < 0 || x < 0 || y % p.stride_rows || x % p.stride_columns) return -1;
-      y /= p.stride_rows;
-      x /= p.stride_columns;
-    }
-    const bool inside = (u32)y < (u32)p.out_rows && (u32)x < (u32)p.out_columns;
-    return inside ? term[2] + y * p.out_columns + x : -1;
+  METHOD bool exists(const Row& at, int k) const {
+    const int* const term = terms + 4 * k;
+    return (u32)(at.y + term[0]) < (u32)p.out_rows && (u32)(at.x + term[1]) < (u32)p.out_columns;
   }
-  METHOD bool exists(const Row& at, int k) const { return meets(at, k) >= 0; }
-  METHOD float left(const Row& at, int k) const {
-    const int place = meets(at, k);
-    return place < 0 ? 0.0f : at.from[place];
-  }
+  METHOD float left(const Row& at, int k) const { return exists(at, k) ? at.from[terms[4 * k + 2]] : 0.0f; }
   METHOD float right(int k, int n) const {
     const int first = group * (p.outputs / p.groups), taps = p.each / (p.channels / p.groups);
-    return parameters[p.weight + (i64)first * p.each + p.terms[4 * k + 3] + n * taps];
+    return parameters[p.weight + (i64)first * p.each + terms[4 * k + 3] + n * taps];
   }
   METHOD float* out(int m) const {
-    const int first = group * (p.channels / p.groups);
-    return p.out + (((i64)blockIdx.z * p.mu + m / area) * p.channels + first) * area + m % area;
+    const int y = m % area / columns * p.stride_rows + first_row;
+    const int x = m % area % columns * p.stride_columns + first_column;
+    const i64 image = ((i64)blockIdx.z * p.mu + m / area) * p.channels + group * (p.channels / p.groups);
+    return p.out + (image * p.rows + y) * p.columns + x;
   }
   METHOD float finished(int, float sum) const { return sum; }
 };
 
-template <int N, int TM, class Terms> DEVICE void convolve(const Convolution& p, bool back) {
-  const int group = blockIdx.y / p.tiles, n0 = blockIdx.y % p.tiles * N;
-  const int columns = (back ? p.channels : p.outputs) / p.groups;
-  const int area = back ? p.rows * p.columns : p.out_rows * p.out_columns;
-  const int length = back ? p.each / (p.channels / p.groups) * (p.outputs / p.groups) : p.each;
-  const Terms terms = {p, p.held[blockIdx.z], group, area, area};
-  sum_products<64, N, 16, TM, 4>(terms, blockIdx.x * 64, n0, p.mu * area, columns, length);
+template <int N, int TM> DEVICE void convolve(const Convolution& p) {
+  const int group = blockIdx.y / p.tiles, n0 = blockIdx.y % p.tiles * N, area = p.out_rows * p.out_columns;
+  const Forward terms = {p, p.held[blockIdx.z], group, area, area};
+  sum_products<64, N, 16, TM, 4>(terms, blockIdx.x * 64, n0, p.mu * area, p.outputs / p.groups, p.each);
 }
 
-KERNEL(convolve_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve<16, 4, Forward>(p, false); }
-KERNEL(convolve_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve<32, 8, Forward>(p, false); }
-KERNEL(convolve_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve<64, 8, Forward>(p, false); }
-KERNEL(convolve_back_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve<16, 4, Back<false>>(p, true); }
-KERNEL(convolve_back_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve<32, 8, Back<false>>(p, true); }
-KERNEL(convolve_back_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve<64, 8, Back<false>>(p, true); }
-KERNEL(convolve_back_strides_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve<16, 4, Back<true>>(p, true); }
-KERNEL(convolve_back_strides_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve<32, 8, Back<true>>(p, true); }
-KERNEL(convolve_back_strides_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve<64, 8, Back<true>>(p, true); }
+template <int N, int TM> DEVICE void convolve_back(const Convolution& p) {
+  const int group = blockIdx.y / p.tiles, n0 = blockIdx.y % p.tiles * N, classes = p.stride_rows * p.stride_columns;
+  int number = 0;
+  while (number + 1 < classes && (int)blockIdx.x >= p.classes[5 * (number + 1)]) number++;
+  const int* const own = p.classes + 5 * number;
+  const int area = own[3] * own[4], row = number / p.stride_columns, column = number % p.stride_columns;
+  const Back terms = {p, p.held[blockIdx.z], group, area, own[4], row, column, p.terms + 4 * own[1],
+                      (i64)p.rows * p.columns};
+  sum_products<64, N, 16, TM, 4>(terms, (blockIdx.x - own[0]) * 64, n0, p.mu * area, p.channels / p.groups, own[2]);
+}
+
+KERNEL(convolve_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve<16, 4>(p); }
+KERNEL(convolve_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve<32, 8>(p); }
+KERNEL(convolve_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve<64, 8>(p); }
+KERNEL(convolve_back_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve_back<16, 4>(p); }
+KERNEL(convolve_back_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve_back<32, 8>(p); }
+KERNEL(convolve_back_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve_back<64, 8>(p); }
 
 struct ConvolutionWeights {
   Convolution of;  // its `terms` are those of the numbers of a weight, in their order in memory
