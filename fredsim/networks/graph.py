@@ -106,7 +106,7 @@ class Graph:
         return any(node.operator.draws for node in self.nodes)
 
     @cached_property
-    def _learns(self) -> list[bool]:
+    def learns(self) -> list[bool]:
         """Whether each value depends on a tensor that is trained, so that its error is needed."""
         learns = [False]
         for node in self.nodes:
@@ -150,16 +150,16 @@ class Graph:
         errors = {len(self.nodes): error}
         leaves: dict[str, list[Leaves]] = {name: [] for name, _ in self.layout.tensors}
         for number in range(len(self.nodes), 0, -1):
-            if not (self._learns[number] and number in errors):
+            if not (self.learns[number] and number in errors):
                 continue
             node, error, keeps = self.nodes[number - 1], errors.pop(number), passed.kept[number - 1]
             tensors = self._tensors(node, views)
             names = dict(node.tensors)
             for role, own in node.operator.gradients(error, keeps, tensors).items():
                 leaves[names[role]].append(own)
-            if any(self._learns[i] for i in node.inputs):
+            if any(self.learns[i] for i in node.inputs):
                 for i, sent in zip(node.inputs, node.operator.backward(error, keeps, tensors), strict=True):
-                    if sent is not None and self._learns[i]:
+                    if sent is not None and self.learns[i]:
                         with quiet():
                             errors[i] = errors[i] + sent if i in errors else sent
         grad = np.zeros(self.layout.size, np.float32)

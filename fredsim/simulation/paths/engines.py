@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import BackendOperations, Engine
 from fredsim.compute.graph_engine import GraphEngine, NumpyBackendOperations
 from fredsim.compute.partly_trained import PartlyTrained
+from fredsim.compute.problem_engine import ProblemEngine
 from fredsim.compute.quadratic_engine import NumpyQuadratic
 from fredsim.compute.staged import Staged
 from fredsim.config.choices import Backend
@@ -21,7 +22,9 @@ from fredsim.data.datasets import Dataset
 from fredsim.data.problems import Quadratic
 from fredsim.errors import ConfigError
 from fredsim.networks.network import Network
+from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.distributions import Draw
+from fredsim.system.processors import default_threads
 
 __all__ = ["make_engine", "make_operations", "resolve_backend"]
 
@@ -74,6 +77,9 @@ def _make_staged(backend: Backend, network: Network, dataset: Dataset, mu: int, 
 
 
 def _make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, threads: int | None) -> Engine:
+    if isinstance(network, OwnProblem):
+        operations = make_operations(backend, threads)
+        return cast(Engine, ProblemEngine(network, threads or default_threads(), operations))
     if network.graph is None:
         from fredsim.native.engine import make_engine as native
 
