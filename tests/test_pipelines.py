@@ -23,7 +23,8 @@ from fredsim.runs.single.opening import open_experiment
 from fredsim.runs.single.prepared import prepare
 from fredsim.runs.verify.verify import verify
 from tests.pipeline_loop import Layer, Pipeline
-from tests.test_random_experiments import asked_often
+from tests.random_experiments import staged
+from tests.test_random_experiments import FEW_WAYS, asked_often, compare
 
 Simulate = Callable[..., Result]
 Array = NDArray[np.float32]
@@ -94,6 +95,17 @@ def test_each_method_is_the_plain_loop(simulate: Simulate, method: str, backend:
     size = 4 * (64 * 16 + 16 + 16 * 12 + 12 + 12 * 10 + 10)
     assert (result.summary["bytes_pushed"], result.summary["bytes_fetched"]) == (30 * size, 30 * size)
     assert result.summary["path"] == "snapshots"
+
+
+def test_delays_are_compensated_stage_by_stage(simulate: Simulate) -> None:
+    """DC-ASGD: each tensor's gradient is corrected by how far it has moved since its own forward pass."""
+    data = pipeline({"delay": "pipedream"}, server={"name": "dcasgd", "lr": 0.2, "lambda0": 0.5, "adaptive": False})
+
+    def step(theta: Array, g: Array, seen: Array, alpha: np.float32) -> Array:
+        return theta - alpha * (g + ((F(0.5) * g) * g) * (theta - seen))
+
+    _, digests = loop_of(data, [2, 1, 0], [2, 1, 0], step=step)
+    assert simulate(data).metrics["digest"].tolist()[1:] == digests
 
 
 MODULE = """
@@ -301,7 +313,11 @@ def test_a_probe_compares_both_passes_with_the_servers_parameters(simulate: Simu
 
 def refused(changes: dict[str, Any]) -> str:
     """Return the message with which an experiment is refused, before its run."""
-    data = pipeline({"delay": "pipemare"}) | changes
+    return refused_as(pipeline({"delay": "pipemare"}) | changes)
+
+
+def refused_as(data: dict[str, Any]) -> str:
+    """Return the message with which this experiment is refused."""
     with pytest.raises(ConfigError) as caught:
         prepare(open_experiment(data, Document(data).place), None)
     message = str(caught.value)
@@ -346,7 +362,8 @@ ONE = {"count": 1, "batch_size": 4}
     ({"server": {"name": "ringmaster", "lr": 0.1, "threshold": 3, "stop": True}}, "the server restarts clients"),
     ({"dispatcher": {"wait": False}}, "dispatcher.wait is false"),
     ({"dispatcher": {"replica": True}}, "dispatcher.replica is true"),
-    ({"dispatcher": {"name": "clock", "compute": {"limit": 1.5}}, "server": {"name": "mindflayer", "lr": 0.1}}, "the dispatcher clock may be given up"),
+    ({"dispatcher": {"name": "clock", "compute": {"limit": 1.5}}, "server": {"name": "mindflayer", "lr": 0.1}},
+     "the dispatcher clock may be given up"),
 ], ids=lambda one: one[:40] if isinstance(one, str) else "")  # fmt: skip
 def test_what_pipelines_cannot_be_is_one_message(changes: dict[str, Any], message: str) -> None:
     assert message in refused(changes)
@@ -378,6 +395,52 @@ def test_two_vectors_are_refused_where_they_cannot_be(tmp_path: Path, monkeypatc
     assert "PyTorch computes this network, whose backward pass takes the parameters of its forward pass" in found
 
 
+PROBLEM = """
+import numpy as np
+
+
+class Bowl:
+    parameters = {"a": (3,), "b": (2,)}
+    portable = True
+
+    def initial(self, rng):
+        return np.arange(5, dtype=np.float32)
+
+    def gradient(self, params, draw):
+        return params + draw.standard_normal(5, np.float32) / 8
+
+    def evaluate(self, params):
+        return {"loss": float(params @ params)}
+"""
+
+
+def test_a_problem_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tensors may be stages, with one vector for both passes; its samples it draws itself."""
+    (tmp_path / "own_bowl.py").write_text(PROBLEM, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    stages = {"cuts": ["b"], "delay": {"forward": [2, 0]}}
+    data: dict[str, Any] = {
+        "iterations": 8, "problem": {"name": "own_bowl:Bowl"}, "clients": {"count": 1}, "stages": stages,
+        "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 1},
+    }  # fmt: skip
+    theta: list[Array] = [np.arange(5, dtype=F)]
+    digests = []
+    layout = prepare(resolve(data), None).model.layout
+    from fredsim.networks.own_problem import Draw
+
+    for k in range(8):
+        drawn = Draw(0, 0, k).standard_normal(5, F)
+        seen = np.concatenate([theta[max(0, k - 2)][:3], theta[k][3:]])
+        theta.append(theta[k] - F(0.1) * (seen + drawn / F(8)))
+        digests.append(layout.digest(theta[-1]))
+    assert fredsim.run(data, out=tmp_path / "run").metrics["digest"].tolist()[1:] == digests
+    assert "a problem's class computes both passes with the same parameters" in refused_as(
+        data | {"stages": stages | {"delay": "pipemare"}}
+    )
+    current = {"stages": None, "clients": {"count": 2, "current": True}}
+    assert "give it a method gradient(params, draw, current)" in refused_as(data | current)
+
+
 @pytest.mark.parametrize("changes", [{}, {"stages": None, "clients": CURRENT}], ids=["stages", "current"])
 def test_live_runs_refuse_them(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"(stages is given|clients\.current is true).*compute for any client"):
@@ -393,3 +456,9 @@ def test_a_sweep_of_methods(tmp_path: Path) -> None:
     plain = resolve(pipeline({"delay": "pipedream"}) | {"stages": None}).plain()
     assert "stages" not in plain
     assert "current" not in plain["clients"]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_random_pipelines(number: int) -> None:
+    """Any server, dispatcher, gate, compressor: the same bytes on every backend, window, limit of memory, after any stop."""
+    compare(number, FEW_WAYS + 1, of=staged)
