@@ -143,6 +143,41 @@ def test_stashed_weights_of_a_native_module(
     assert simulate(data).metrics["digest"].tolist()[1:] == digests
 
 
+@pytest.mark.parametrize("method", ["pipemare", "both"])
+def test_a_native_module_with_two_vectors(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """The backward pass is written out; products are PyTorch's, which hardly differ."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    (tmp_path / "apart_modules.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    stages, fwd, bwd, more = METHODS[method]
+    model = {"name": "torch:apart_modules:dense", "numerics": "native"}
+    data = pipeline(stages | {"cuts": ["3", "5"]}, model=model, threads=1)
+
+    def gradient(seen: list[Layer], used: list[Layer], x: Array, y: NDArray[np.int64]) -> list[Layer]:
+        z, inputs = torch.from_numpy(x.copy()), []
+        for number, (w, b) in enumerate(seen):
+            inputs.append(torch.tanh(z) if number else z)
+            z = inputs[-1] @ torch.from_numpy(w).T + torch.from_numpy(b)
+        error = torch.softmax(z, 1)
+        error[torch.arange(len(y)), torch.from_numpy(y.astype(np.int64))] -= 1
+        error, found = error / len(y), list[Layer]()
+        for h, (w, _) in zip(inputs[::-1], used[::-1], strict=True):
+            found.insert(0, ((error.T @ h).numpy(), error.sum(0).numpy()))
+            error = (error @ torch.from_numpy(w)) * (1 - h * h)
+        return found
+
+    loop, _ = loop_of(data, fwd, bwd, gradient=gradient, **more)
+    result = simulate(data)
+    names = [f"{layer}.{kind}" for layer in (1, 3, 5) for kind in ("weight", "bias")]
+    params = np.concatenate([result.params[name].ravel() for name in names])
+    np.testing.assert_allclose(params, loop.flat[-1], rtol=0, atol=1e-5)
+    stashed, _ = loop_of(data, fwd, fwd, gradient=gradient)
+    assert np.abs(stashed.flat[-1] - loop.flat[-1]).max() > 1e-3
+    assert verify(result) is None
+
+
 def test_several_pipelines_each_have_their_own_past(simulate: Simulate) -> None:
     """Stages take what their own pipeline fetched, however often others have pushed; gates may drop what it fetches."""
     stages = {"cuts": ["b1", "W3"], "delay": {"forward": [3, 1, 0], "backward": [2, 0, 0]}}
@@ -385,14 +420,38 @@ def test_what_current_does_not_go_with_is_one_message(changes: dict[str, Any], m
     assert message in refused({"stages": None, "clients": CURRENT} | changes)
 
 
-def test_two_vectors_are_refused_where_they_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+CHECKPOINTED = (
+    MODULE
+    + """
+from torch.utils.checkpoint import checkpoint
+
+
+class Again(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 12), nn.Linear(12, 10)
+
+    def forward(self, x):
+        x = checkpoint(self.first, x.flatten(1), use_reentrant=False)
+        return self.second(x.tanh())
+"""
+)
+
+
+def test_two_vectors_are_refused_where_they_cannot_be(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "the backend cuda computes both passes with the same parameters" in refused({"backend": "cuda"})
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
-    (tmp_path / "native_modules.py").write_text(MODULE, encoding="utf-8")
+    (tmp_path / "again_modules.py").write_text(CHECKPOINTED, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    model = {"name": "torch:native_modules:dense", "numerics": "native"}
-    found = refused({"model": model, "stages": {"cuts": ["3"], "delay": "pipemare"}, "threads": 1})
-    assert "PyTorch computes this network, whose backward pass takes the parameters of its forward pass" in found
+    model = {"name": "torch:again_modules:dense", "numerics": "native"}
+    stages = {"cuts": ["3"], "delay": "pipemare"}
+    found = refused({"model": model | {"precision": "bfloat16"}, "stages": stages, "threads": 1})
+    assert "takes what the forward pass has made of the parameters" in found
+    data = pipeline(stages | {"cuts": ["second"]}, model=model | {"name": "torch:again_modules:Again"}, threads=1)
+    with pytest.raises(ConfigError, match=r"computes its Linear again on the way back \(torch.utils.checkpoint\)"):
+        simulate(data)
 
 
 PROBLEM = """
@@ -460,5 +519,5 @@ def test_a_sweep_of_methods(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", range(4))
 def test_random_pipelines(number: int) -> None:
-    """Any server, dispatcher, gate, compressor: the same bytes on every backend, window, limit of memory, after any stop."""
+    """Any server, dispatcher, gate, compressor: the same bytes on every backend and window, and after any stop."""
     compare(number, FEW_WAYS + 1, of=staged)
