@@ -223,7 +223,7 @@ def plot(
 
     Given only a folder, without options, draw its experiment's own figures again, in that folder.
     """
-    from fredsim.config.figure_options import Options
+    from fredsim.config.figures.options import Options
     from fredsim.show.printing import print_plot
 
     options = Options(

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.config import figure_options
+from fredsim.config.figures import options as figure_options
 from fredsim.runs.folder.results import Result
 from fredsim.show import plots
 from fredsim.show.plots import Options, plot

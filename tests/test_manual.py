@@ -21,7 +21,7 @@ from docs.generate.paths import PLAIN as EVERYDAY
 from docs.generate.paths import supported_paths
 from docs.generate.pictures import FOLDER, FROM_COMMANDS, FROM_PAGES
 from fredsim.cli import app
-from fredsim.config.figures import FigureChoice
+from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.yaml_reader import parse_yaml
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.record import COLUMNS as LIVE

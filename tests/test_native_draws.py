@@ -20,7 +20,7 @@ from fredsim.native.engine import TorchEngine
 from fredsim.native.model import TorchModel
 from fredsim.numerics.ops.draws import Keys
 from fredsim.runs.folder.results import Result
-from fredsim.simulation.paths.engines import make_operations
+from fredsim.simulation.paths.backends import make_operations
 from tests.conftest import checkpoints_every
 from tests.test_live import DATA, FakeCrew, lived
 from tests.vectors.contract import philox

@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.config.figure_options import EVENT_KINDS
+from fredsim.config.figures.options import EVENT_KINDS
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import KINDS, Options, labels, plot
 from fredsim.show.plots.groups import group

@@ -14,7 +14,7 @@ import pytest
 
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
-from fredsim.show.plots.kinds.spans import STATES, spans_of
+from fredsim.show.plots.spans import STATES, spans_of
 from tests.sealing import seal
 from tests.test_timeline import made as made
 from tests.test_timeline import read, recorded

@@ -17,11 +17,10 @@ from pydantic import ByteSize, Discriminator, Field, Tag, model_validator
 from fredsim.config.choices import Backend, PathName, Unit
 from fredsim.config.clients import LATER, Clients
 from fredsim.config.data import Data, DataChoice
-from fredsim.config.figures import FigureChoice
+from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.losses import LossChoice
 from fredsim.config.metrics import MetricChoice
 from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
-from fredsim.config.networks import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.config.partition import Iid
 from fredsim.config.sections import (
     Affects,
@@ -32,6 +31,7 @@ from fredsim.config.sections import (
     Until,
     exchange_keys,
 )
+from fredsim.config.zoo import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets, fitted
 from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt, Printable

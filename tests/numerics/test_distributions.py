@@ -18,7 +18,7 @@ from fredsim.jit.team import Team
 from fredsim.kernels.arrays.draws import NumbaDraws
 from fredsim.numerics.distributions import BLOCK, Distribution, Draw, draw
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.simulation.paths.engines import make_operations
+from fredsim.simulation.paths.backends import make_operations
 from tests.conftest import HAS_CUDA
 
 Floats = NDArray[np.float64]

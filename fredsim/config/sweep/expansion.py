@@ -26,12 +26,12 @@ from fredsim.config.document import (
     read_document,
 )
 from fredsim.config.experiment import Experiment, Published, config_digest
-from fredsim.config.figure_checks import check_figures
-from fredsim.config.figures import FigureChoice, read_figures
+from fredsim.config.figures.choice import FigureChoice, read_figures
 from fredsim.config.registry import has_clock
 from fredsim.config.resolution import placed, resolve
 from fredsim.config.shipped import shipped
 from fredsim.config.sweep.each_run import for_each_run
+from fredsim.config.sweep.figure_checks import check_figures
 from fredsim.config.sweep.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.sweep.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
-from fredsim.data.shards import Shards
+from fredsim.data.partitions.shards import Shards
 from fredsim.numerics.oracle import tree_sum
 from fredsim.simulation.record.client_counts import ClientCounts
 from fredsim.system.csv_files import COUNT, NUMBER, OPTIONAL, CellCheck

@@ -17,7 +17,7 @@ from fredsim.numerics.streams import Streams
 from fredsim.runs.live.record import fingerprint
 from fredsim.runs.live.wire import pack
 from fredsim.runs.single.prepared import prepare
-from fredsim.simulation.paths.engines import make_engine, resolve_backend
+from fredsim.simulation.paths.backends import make_engine, resolve_backend
 from fredsim.simulation.plugins.client_work import ClientWork
 from fredsim.simulation.plugins.local_work import LocalWork, Tasks
 from fredsim.simulation.plugins.protocol import make_compressor

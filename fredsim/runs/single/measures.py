@@ -7,7 +7,7 @@ from fredsim.compute.metrics import Metrics
 from fredsim.compute.objectives import Measure, engine_gradient_norm, gap, gradient_norm
 from fredsim.config.choices import Backend
 from fredsim.runs.single.prepared import Prepared
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 
 __all__ = ["measures_of", "metrics_of"]
 

@@ -14,7 +14,7 @@ from fredsim.config.resolution import check_batch, placed
 from fredsim.config.sweep.each_run import for_each_run
 from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.data.datasets import Dataset, data_root
-from fredsim.data.shards import Shards
+from fredsim.data.partitions.shards import Shards
 from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError
 from fredsim.networks.network import Network

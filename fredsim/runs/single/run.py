@@ -36,7 +36,7 @@ from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.measures import measures_of, metrics_of
 from fredsim.runs.single.opening import make_server
 from fredsim.runs.single.prepared import Prepared
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 from fredsim.simulation.paths.loop import Diverged, Outcome, Parts, Simulation
 from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.record.recorder import TEST, Recorder, Row

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 
-from fredsim.config.figure_options import Options, X, Y, label_of
+from fredsim.config.figures.options import Options, X, Y, label_of
 from fredsim.config.metrics import is_of_class
 from fredsim.errors import ConfigError
 from fredsim.runs.folder.result import LOSS_NOT_FINITE

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fredsim.config.document import flatten
-from fredsim.config.figure_options import Y, is_wanted, option_problems
+from fredsim.config.figures.options import Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike

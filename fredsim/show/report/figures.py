@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fredsim.config.figure_options import X, label_of
+from fredsim.config.figures.options import X, label_of
 from fredsim.errors import visible
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import requested_files

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from fredsim.config.figure_options import name_of_error
+from fredsim.config.figures.options import name_of_error
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.subjects import Subject

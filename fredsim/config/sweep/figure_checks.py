@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from fredsim.config.document import Document, flatten
 from fredsim.config.experiment import Experiment, Published
-from fredsim.config.figure_options import EVENT_KINDS, Y, is_wanted
-from fredsim.config.figures import FigureChoice
+from fredsim.config.figures.choice import FigureChoice
+from fredsim.config.figures.options import EVENT_KINDS, Y, is_wanted
 from fredsim.config.metrics import columns_of, is_column
 from fredsim.config.registry import has_clock
 from fredsim.config.yaml_reader import Key
