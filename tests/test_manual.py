@@ -24,7 +24,7 @@ from fredsim.cli import app
 from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.yaml_reader import parse_yaml
 from fredsim.runs.folder.results import Result
-from fredsim.runs.live.record import COLUMNS as LIVE
+from fredsim.runs.live.live_csv import COLUMNS as LIVE
 from fredsim.servers import SERVERS
 from fredsim.show.catalogue.listing import LISTINGS
 from fredsim.show.plots import KINDS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class Conv2d(Operator):
     output channel of the group, over the outputs that exist. A sample's own gradient of a weight is Σ x·δ' over output
     positions, in bands of rows.
     """
+
+    at_least: ClassVar[Mapping[str, int]] = {"outputs": 1, "kernel": 1, "stride": 1, "padding": 0, "groups": 1}
 
     outputs: int
     kernel: tuple[int, int]

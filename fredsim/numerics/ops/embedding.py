@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,8 @@ class Embedding(Operator):
 
     A sample's own gradient of a row is the sum of δ at the places where the row occurs, in row-major order, from +0.
     """
+
+    at_least: ClassVar[Mapping[str, int]] = {"rows": 1, "width": 1}
 
     rows: int
     width: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +27,8 @@ def _image(name: str, shapes: Sequence[Shape]) -> Shape:
 @dataclass(frozen=True)
 class _Windowed(Operator):
     """Windows of `kernel` places, `stride` apart, over an image with `padding` around it."""
+
+    at_least: ClassVar[Mapping[str, int]] = {"kernel": 1, "stride": 1, "padding": 0}
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -143,6 +146,8 @@ class AvgPool2d(_Windowed, _Mean):
 @dataclass(frozen=True)
 class AdaptiveAvgPool2d(_Mean):
     """The means of `size` windows: window i of n covers the rows ⌊i·H/n⌋ … ⌈(i + 1)·H/n⌉ − 1, as in PyTorch."""
+
+    at_least: ClassVar[Mapping[str, int]] = {"size": 1}
 
     size: tuple[int, int] = (1, 1)
 

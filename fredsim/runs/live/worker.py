@@ -14,7 +14,7 @@ from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
-from fredsim.runs.live.record import fingerprint
+from fredsim.runs.live.live_csv import fingerprint
 from fredsim.runs.live.wire import pack
 from fredsim.runs.single.prepared import prepare
 from fredsim.simulation.paths.backends import make_engine, resolve_backend

@@ -296,7 +296,7 @@ def _whole_process(prepared: Prepared) -> bool:
 
 def _pending_bytes(prepared: Prepared) -> int:
     """Return the bytes of one task's pending passes, which clients hold on the path `hand`."""
-    from fredsim.kernels.engines import pending_bytes
+    from fredsim.kernels.backend import pending_bytes
 
     assert prepared.model.graph is not None  # no other network takes this path
     return pending_bytes(prepared.model.graph, prepared.experiment.clients.batch_size)

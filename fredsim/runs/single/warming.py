@@ -49,7 +49,7 @@ def warm_up(experiment: Experiment, root: str | os.PathLike[str] | None) -> None
     if experiment.model.native:
         import fredsim.native.engine
     if backend == "cuda":
-        import fredsim.cuda.engines  # noqa: F401
+        import fredsim.cuda.backend  # noqa: F401
     if experiment.data.user_code:
         return
     if experiment.data.name.startswith("torchvision:"):  # PyTorch may read it with threads

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from fredsim.errors import FredsimError
-from fredsim.plugins.arrays import same
 from fredsim.plugins.modules import imported_anew
+from fredsim.plugins.state_arrays import same
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result
 from fredsim.runs.processes.apart import own_modules

@@ -26,7 +26,7 @@ from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.kinds.probe import PARTS, probes_of, quartiles
 from fredsim.show.plots.kinds.staleness import histograms
-from fredsim.show.report.packing import finite, thinned
+from fredsim.show.report.compression import finite, thinned
 
 if TYPE_CHECKING:
     import pandas as pd

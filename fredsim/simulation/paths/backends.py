@@ -81,10 +81,10 @@ def _make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, 
     if backend == "numpy":
         return NumpyQuadratic(dataset) if isinstance(dataset, Quadratic) else GraphEngine(network.graph, dataset)
     if backend == "cuda":
-        from fredsim.cuda.engines import make_engine as cuda
+        from fredsim.cuda.backend import make_engine as cuda
 
         return cuda(network.graph, dataset, mu, HostDraws())
-    from fredsim.kernels.engines import make_engine as numba
+    from fredsim.kernels.backend import make_engine as numba
 
     return numba(network.graph, dataset, mu, threads)
 

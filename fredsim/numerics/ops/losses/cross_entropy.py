@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -31,6 +32,8 @@ class CrossEntropy(Loss):
     """
 
     measured_by: ClassVar[Literal["error", "loss"]] = "error"
+    targets: ClassVar[Literal["classes", "numbers", "shares"]] = "classes"
+    at_least: ClassVar[Mapping[str, int]] = {"ignored": -(2**31)}
 
     smoothing: float = 0.0
     ignored: int | None = None
