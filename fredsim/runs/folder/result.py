@@ -270,11 +270,12 @@ class Result:
     @cached_property
     def has_diverged(self) -> bool:
         """Whether the run counts as diverged: if it did, or if it ended with a loss that is not finite."""
-        losses = ["train_loss", *MEASURED]
-        if self.config["data"].get("validation") != 0:
-            losses.append("validation_loss")
-        finals = [float(cell) for loss in losses if (cell := self.cells[-1].get(loss))]
-        return self.summary["status"] == "diverged" or not all(map(math.isfinite, finals))
+        last = self.cells[-1]
+        losses = [name for name in ("train_loss", "validation_loss", *MEASURED) if last.get(name)]
+        infinite = [name for name in losses if not math.isfinite(float(last[name]))]
+        if infinite == ["validation_loss"] and self.config["data"].get("validation") == 0:
+            infinite = []  # the loss of no samples
+        return self.summary["status"] == "diverged" or bool(infinite)
 
     @property
     def ending(self) -> str:
