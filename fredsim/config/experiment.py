@@ -200,7 +200,7 @@ class Experiment(HyperParameters):
     @property
     def measured_by(self) -> MeasuredBy:
         """What tells how good its parameters are: fredsim.networks.network.Network."""
-        return self.model.measured_by if self.loss is None else self.loss.measured_by
+        return self.model.measured_by if self.loss is None else self.loss.made.measured_by
 
     def load(self, root: Path) -> Dataset:
         """Return the data set, with targets that are fit for the loss. Raises ConfigError, DataError."""

@@ -78,7 +78,6 @@ class Kind:
     panels, even if it is short.
     """
 
-    idea: str
     draw: Callable[[Sequence[Axes], Sequence[Panel], Options], Drawing]
     axes: int = 0
     shared: bool = False

@@ -11,14 +11,13 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compute.backend import make_engine as numpy_engine
 from fredsim.compute.engines import BackendOperations, Engine
-from fredsim.compute.graph_engine import GraphEngine, NumpyBackendOperations
+from fredsim.compute.graph_engine import NumpyBackendOperations
 from fredsim.compute.partly_trained import PartlyTrained
-from fredsim.compute.quadratic_engine import NumpyQuadratic
 from fredsim.compute.staged import Staged
 from fredsim.config.choices import Backend
 from fredsim.data.datasets import Dataset
-from fredsim.data.problems import Quadratic
 from fredsim.errors import ConfigError
 from fredsim.networks.network import Network
 from fredsim.numerics.distributions import Draw
@@ -79,7 +78,7 @@ def _make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, 
 
         return native(network, dataset, mu, threads, make_operations(backend, threads))
     if backend == "numpy":
-        return NumpyQuadratic(dataset) if isinstance(dataset, Quadratic) else GraphEngine(network.graph, dataset)
+        return numpy_engine(network.graph, dataset)
     if backend == "cuda":
         from fredsim.cuda.backend import make_engine as cuda
 

@@ -20,7 +20,7 @@ from fredsim.show.plots.spans import STATES, Spans, spans_of, window_of
 from fredsim.show.plots.trace import write_trace
 from fredsim.show.tables import Table
 
-__all__ = ["TIMELINE", "trace"]
+__all__ = ["KIND", "trace"]
 
 LANES = 8  # how many clients are drawn by default
 MOST_LANES = 64
@@ -63,8 +63,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return Drawing(_caption(options), [table], question=question, heading="a client is")
 
 
-TIMELINE = Kind(
-    "what a few clients do when, of runs with `events: true`; a file .json is for Perfetto",
+KIND = Kind(
     draw,
     beside=True,
     panel_per_run=True,
