@@ -19,7 +19,6 @@ from fredsim.kernels.ops.images.pooling import PoolKernels
 from fredsim.kernels.ops.linear import LinearKernels
 from fredsim.kernels.ops.losses.bce import BinaryCrossEntropyKernels
 from fredsim.kernels.ops.losses.cross_entropy import CrossEntropyKernels
-from fredsim.kernels.ops.losses.mse import CrossEntropyKernels as OneLabelKernels
 from fredsim.kernels.ops.losses.mse import SquaredErrorKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import AddKernels, ReluKernels
@@ -78,7 +77,7 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
 }
 LOSSES: dict[type[Loss], tuple[type[LossKernels], ...]] = {
     BinaryCrossEntropy: (BinaryCrossEntropyKernels,),
-    CrossEntropy: (OneLabelKernels, CrossEntropyKernels),
+    CrossEntropy: (CrossEntropyKernels,),
     MeanSquaredError: (SquaredErrorKernels,),
 }
 
