@@ -39,6 +39,7 @@ from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.system.processors import default_threads
 
 __all__ = ["TorchEngine", "make_engine"]
@@ -393,7 +394,9 @@ class TorchEngine(Evaluation):
                 yield
         except FredsimError:
             raise
-        except Exception as error:
+        except BaseException as error:  # of any type: the module is the user's
+            if is_interrupt(error):
+                raise
             raise kind(f"model.name: {self._model.name} {self._explained(error)}") from error
         finally:
             self.seconds += time.perf_counter() - begin
@@ -485,9 +488,9 @@ class TorchEngine(Evaluation):
             return "under vmap a gradient depends on its place among the others"
         return ""
 
-    def _explained(self, error: Exception) -> str:
+    def _explained(self, error: BaseException) -> str:
         """Return the part of an error message that says what the module did wrong."""
-        text, device = str(error).partition("\n")[0], self._device.type
+        text, device = message_of(error).partition("\n")[0], self._device.type
         found = re.match(r"(\S+) does not have a deterministic implementation", text)
         if found:
             return f"uses the operator {found[1]}, which is not deterministic on {device}; use another in its place"
