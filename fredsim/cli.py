@@ -333,7 +333,7 @@ def ls(folder: option.Here = Path("results")) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of an experiment's file, with which editors complete and check its keys."""
-    from fredsim.config.schema import as_text
+    from fredsim.config.schema.experiments import as_text
 
     say_lines(as_text())
 
