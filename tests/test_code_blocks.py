@@ -41,6 +41,7 @@ NOT_TRIED: dict[str, dict[str, str]] = {
         "-m venv": INSTALLS,
         "verify ../elsewhere": "needs what was installed before it",
     },
+    "docs/problems.md": {"jax": "needs JAX; tests/test_problems.py has a problem in it"},
     "docs/tutorial.md": {"pip install": INSTALLS, "-m venv": INSTALLS},
 }
 
@@ -70,6 +71,7 @@ NEEDS = {
     "docs/losses.md": ("torch",),
     "docs/models.md": ("torch",),
     "docs/live.md": ("distributed",),
+    "docs/problems.md": ("torch",),
     "docs/export.md": ("tensorboard", "mlflow"),
 }
 

@@ -13,7 +13,7 @@ Letters in shapes: B minibatches, µ samples per minibatch, P parameters, C coef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -67,6 +67,10 @@ class Engine(BackendOperations, Protocol):
     two_vectors: bool
     #: The packages whose versions native bits depend on, besides NumPy and numba.
     packages: Sequence[str]
+
+    #: Whether gradients are also of the server's parameters, which `current` then returns; a user's problem's may be.
+    takes_current: bool
+    current: Callable[[], Any] | None
 
     #: What clients' tasks leave behind beside gradients, by client (fredsim.native.statistics); None if nothing.
     statistics: Any

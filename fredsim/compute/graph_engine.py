@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class Evaluation:
     two_vectors = False
     packages: Sequence[str] = ()
     statistics: Any = None
+    takes_current = False
+    current: Callable[[], Any] | None = None
     #: The most bytes of the gradients of one window, so that they stay in the cache.
     window_bytes = 4 * 2**20
 

@@ -8,6 +8,7 @@ under "Numerics", and give the new digest of this file, for which the tests look
 
 import hashlib
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import fredsim
 
 FILE = Path(__file__).with_name("digests.json")
+#: The folder of the module own_problems.
+PROBLEMS = str(Path(__file__).parents[1])
 #: Some of the embedded digits, enlarged to 28×28 (each pixel nine times, a margin of 2).
 IMAGES = Path(__file__).with_name("images.npz")
 
@@ -258,6 +261,14 @@ OTHERS |= {
     },
 }
 OTHERS |= {f"partition {name}": {"clients": BASE["clients"] | changes} for name, changes in PARTITIONS.items()}
+#: Of a problem whose class promises the same bits everywhere (tests/own_problems.py).
+OTHERS |= {
+    f"problem, {name}": {
+        "problem": {"name": "own_problems:Bowl", "names": True}, "clients": {"count": 5} | clients,
+        "server": {"name": "fasgd", "lr": 0.01}, "dispatcher": {"fetch": {"bandwidth_aware": {"c": 0.3}}},
+    }
+    for name, clients in {"of a user's own": {}, "local steps": {"local_steps": 3, "noise": 0.01}}.items()
+}  # fmt: skip
 #: Servers that make their clients wait.
 HOLDING = {
     name
@@ -274,7 +285,11 @@ def experiments() -> dict[str, dict[str, Any]]:
         for dispatcher in DISPATCHERS
         if not (server in HOLDING and dispatcher == "uniform, wait false")
     }
-    return found | {name: BASE | {"server": SERVERS["asgd"]} | changes for name, changes in OTHERS.items()}
+    found |= {name: BASE | {"server": SERVERS["asgd"]} | changes for name, changes in OTHERS.items()}
+    for experiment in found.values():
+        if "problem" in experiment:
+            del experiment["data"], experiment["model"]
+    return found
 
 
 def has_kernels(experiment: dict[str, Any], backend: str) -> bool:
@@ -285,11 +300,13 @@ def has_kernels(experiment: dict[str, Any], backend: str) -> bool:
 
 def is_network(experiment: dict[str, Any]) -> bool:
     """Return whether an experiment is of a network other than dense ones and least squares."""
-    return experiment["model"].get("name", "mlp") not in {"mlp", "linear"}
+    return experiment.get("model", {}).get("name", "mlp") not in {"mlp", "linear"}
 
 
 def digest(experiment: dict[str, Any], backend: str, folder: Path) -> str:
     """Run an experiment on a backend and return its digest."""
+    if PROBLEMS not in sys.path:
+        sys.path.append(PROBLEMS)
     result = fredsim.run(experiment | {"backend": backend}, out=folder)
     assert isinstance(result, fredsim.Result)
     return str(result.summary["digest"])

@@ -151,10 +151,19 @@ def _columns(data: Mapping[str, Any], y: str) -> list[str]:
                 given = value if isinstance(value, list) and cases is not data.get("cases") else [value]
                 parts += given if key == "evaluation" else []
                 parts += [{name: one, "test": True} for one in given] if name == "metrics" and name != key else []
+    if has_problem(data):  # only its runs say which columns it has
+        return [y]
     return [
         *(name for part in parts for name in columns_of(part)),
         *([y] if any(is_column(y, one) for one in parts) else []),
     ]
+
+
+def has_problem(data: Mapping[str, Any]) -> bool:
+    """Return whether an experiment's data, or a case or an axis of it, has the key `problem`."""
+    cases, sweep = data.get("cases"), data.get("sweep")
+    given = [data, *(cases if isinstance(cases, list) else ()), sweep]
+    return any(str(key).partition(".")[0] == "problem" for one in given if isinstance(one, Mapping) for key in one)
 
 
 def recorded_figures(folder: Path) -> list[FigureChoice]:

@@ -101,13 +101,14 @@ def json_schema() -> Schema:
     discriminate(definitions, {"top": top})
     share_definitions(definitions)
     required_too = requirements({"type": "object", "properties": top, "required": required}, definitions)
-    required_too["oneOf"] = [{"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in LENGTHS]
+    required_too = _or_of_problem(required_too)
+    required_too["oneOf"] = [_is_given(key) for key in LENGTHS]
     definitions["settings"] = settings(top, definitions)
     one_setting = {"$ref": f"{REF}settings"}
     many["cases"] |= {"anyOf": [{"type": "array", "minItems": 1, "items": one_setting}, {"type": "null"}]}
     many["sweep"] |= {"anyOf": [lists_of(definitions["settings"]), {"type": "null"}]}
     many["overrides"] |= {"anyOf": [one_setting, {"type": "null"}]}
-    several = [{"required": [key], "properties": {key: {"not": {"type": "null"}}}} for key in ("cases", "sweep")]
+    several = [_is_given(key) for key in ("cases", "sweep")]
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "An experiment of fredsim",
@@ -120,6 +121,25 @@ def json_schema() -> Schema:
             name: definitions[name] if name in NEVER_SWEPT else optional(definitions[name])
             for name in sorted(named_in([top, many], definitions))
         },
+    }
+
+
+def _is_given(key: str) -> Schema:
+    """Return the schema of what has a key that is not null."""
+    return {"required": [key], "properties": {key: {"not": {"type": "null"}}}}
+
+
+def _or_of_problem(usual: Schema) -> Schema:
+    """Return requirements that are the usual ones, or those of an experiment with a problem."""
+    other = {name: one for name, one in usual["properties"].items() if name not in {"data", "model", "loss"}}
+    clients = other["clients"]
+    other["clients"] = clients | {"required": [name for name in clients["required"] if name != "batch_size"]}
+    without = {"not": {"anyOf": [_is_given(key) for key in ("data", "model", "loss")]}}
+    required = [name for name in usual["required"] if name != "data"]
+    return {
+        "if": _is_given("problem"),
+        "then": {"required": required, "properties": other} | without,
+        "else": usual,
     }
 
 

@@ -6,6 +6,7 @@ import copy
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -35,7 +36,7 @@ from fredsim.config.sweep.figure_checks import check_figures
 from fredsim.config.sweep.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.sweep.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked
-from fredsim.errors import ConfigError, nearest, shown
+from fredsim.errors import ConfigError, SimulationError, nearest, shown
 from fredsim.hyper import HyperParameters, explain
 from fredsim.plugins.modules import look_as_recorded, look_in
 
@@ -268,7 +269,19 @@ def _check_selection(selection: Selection, expansion: Expansion, document: Docum
             validated=all(getattr(experiment.data, "validation", None) != 0 for experiment in experiments),
             measured_by={experiment.measured_by for experiment in experiments},
             evaluations=[experiment.evaluation.model_dump() for experiment in experiments],
+            own=_own_columns(experiments),
         )
+
+
+def _own_columns(experiments: Sequence[Experiment]) -> list[str]:
+    """Return the columns that problems of the user's own add to all runs; [] if some have none, or cannot be asked."""
+    found: list[list[str]] = []
+    for experiment in experiments:
+        if experiment.problem is None:
+            return []
+        with suppress(SimulationError):  # of the user's class: its run says it
+            found.append([*experiment.problem.columns(experiment.seed)])
+    return [name for name in found[0] if all(name in one for one in found)] if found else []
 
 
 def _found(data: Any, key: str) -> Any:

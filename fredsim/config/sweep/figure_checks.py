@@ -21,7 +21,7 @@ def check_figures(
 ) -> None:
     """Raise ConfigError if a figure or a published series needs a key, a clock, events or a probe that runs lack."""
     known = list(dict.fromkeys(key for run in runs for key in flatten(run.plain())))
-    if published is not None and published.y not in Y:
+    if published is not None and published.y not in Y and not any(run.problem for run in runs):
         evaluations = [run.evaluation.model_dump() for run in runs]
         if not any(is_column(published.y, one) for one in evaluations):
             names = [*Y, *dict.fromkeys(name for one in evaluations for name in columns_of(one))]

@@ -29,7 +29,9 @@ class PointwiseKernels(OperatorKernels):
         number = FUNCTIONS.index(type(operator)) + (isinstance(operator, Gelu) and operator.approximate == "tanh")
         by = operator.slope_below if isinstance(operator, LeakyRelu) else getattr(operator, "by", 0.0)
         size = self.inputs[0].size
-        plan.step("networks/pointwise", "apply_function", blocks_for(size), size=size, by=by, operation=number, **fields)
+        plan.step(
+            "networks/pointwise", "apply_function", blocks_for(size), size=size, by=by, operation=number, **fields
+        )
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Add the values."""

@@ -156,4 +156,3 @@ def _covering(spans: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     first = np.where(covers.any(axis=1), covers.argmax(axis=1), 0)
     behind: NDArray[np.int64] = np.stack([first, first + covers.sum(axis=1)], axis=1)
     return behind
-

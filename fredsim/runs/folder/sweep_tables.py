@@ -9,7 +9,7 @@ import csv
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from operator import itemgetter
 from pathlib import Path
@@ -78,13 +78,21 @@ class SweepTables:
     """The columns that say how a run ended."""
     cases: Sequence[str]
     selection: Selection | None
+    own: bool = False
+    """Whether runs are of problems of the user's own, which have columns of their own, too."""
+    larger: bool | None = False
+    """Whether more is better in the column that `select` names; None: only the runs themselves say it."""
 
     @classmethod
     def of(cls, expansion: Expansion) -> SweepTables:
         """Return those of a sweep whose experiments are resolved."""
         plain = [run.experiment.plain() for run in expansion.runs]
         names, axes = [run.folder_name for run in expansion.runs], [flatten(run.axes) for run in expansion.runs]
-        return cls(names, axes, _outcomes(plain, expansion.selection), expansion.cases, expansion.selection)
+        selection, own = expansion.selection, any("problem" in one for one in plain)
+        problems = [run.experiment.problem for run in expansion.runs if run.experiment.problem is not None]
+        best = "" if selection is None else selection.best
+        larger = any(best in problem.larger_is_better for problem in problems)
+        return cls(names, axes, _outcomes(plain, selection), expansion.cases, selection, own, larger)
 
     def runs(self, ended: Ended) -> str:
         """Return the text of runs.csv."""
@@ -92,23 +100,26 @@ class SweepTables:
         rows = [
             {"run": self.names[n], **self.axes[n], **columns} for n, columns in sorted(ended.items(), key=itemgetter(0))
         ]
-        return _text(["run", *axes, *self.outcomes, *self._of_classes(ended)], rows)
+        return _text(["run", *axes, *self.outcomes, *self._found(ended)], rows)
 
-    def _of_classes(self, ended: Ended) -> list[str]:
-        """Return the columns of `per_class`, which depend on the data: those that ended runs have."""
+    def _found(self, ended: Ended) -> list[str]:
+        """Return the columns of `per_class`, which depend on the data, and of problems: those that ended runs have."""
         found = dict.fromkeys(key for _, columns in sorted(ended.items(), key=itemgetter(0)) for key in columns)
-        return [key for key in found if is_of_class(key) and key not in self.outcomes]
+        return [key for key in found if (is_of_class(key) or self.own) and key not in self.outcomes]
 
     def best(self, ended: Ended) -> str | None:
         """Return the text of best.csv; None if the sweep has no `select`, or if some runs have not ended."""
         if self.selection is None or len(ended) < len(self.axes):
             return None
         rows = [(self.axes[n], columns) for n, columns in sorted(ended.items(), key=itemgetter(0))]
-        chosen = best_rows(self.selection, rows, self.cases)
+        chosen = best_rows(self.selection, rows, self.cases, larger=bool(self.larger))
         return _text(list(chosen[0]), chosen)
 
     def difference(self, folder: Path, ended: Ended) -> str | None:
         """Return where the tables in a folder first differ from these, or None. A best.csv may be missing."""
+        if self.larger is None:  # either way that the runs may have said
+            both = [replace(self, larger=larger).difference(folder, ended) for larger in (False, True)]
+            return both[0] and both[1]
         found = self._difference(folder, ended)
         return found and self._difference(folder, {n: _as_before(columns) for n, columns in ended.items()}) and found
 
@@ -191,7 +202,9 @@ def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str
         names[number] = name
         rows.append((number, cells))
     outcomes = _outcomes([data for data, _ in outline.runs], outline.selection)
-    return SweepTables(names, axes, outcomes, outline.cases, outline.selection), rows
+    own = any(isinstance(data.get("problem"), Mapping) for data, _ in outline.runs)
+    larger = None if own else False
+    return SweepTables(names, axes, outcomes, outline.cases, outline.selection, own, larger), rows
 
 
 def check_tables(folder: Path) -> None:
@@ -207,6 +220,8 @@ def check_tables(folder: Path) -> None:
             if not str(result.summary.get("experiment")).startswith(cells["run"].rpartition("-")[2]):
                 raise OutputError(f"{result.folder}: holds another run than its name says; run the experiment again")
             ended[number] = outcome_values(result, tables.selection)
+            if tables.own and tables.selection is not None:
+                tables = replace(tables, larger=result.larger_is_better(tables.selection.best))
         else:
             ended[number] = as_recorded(tables, cells)
     if found := tables.difference(folder, ended):
@@ -219,5 +234,6 @@ def as_recorded(tables: SweepTables, cells: Mapping[str, str]) -> dict[str, Any]
     """Return how a run ended by its row alone; of one that failed, nothing but its error counts."""
     if cells.get("status") == "failed":
         return failed(cells.get("error", ""))
-    columns = [*tables.outcomes, *filter(is_of_class, cells)]
+    known = {"run", *tables.outcomes, *(axis for axes in tables.axes for axis in axes)}
+    columns = [*tables.outcomes, *(key for key in cells if is_of_class(key) or (tables.own and key not in known))]
     return {column: cells.get(column) or None for column in columns}

@@ -170,6 +170,9 @@ def refuse_what_workers_cannot(experiment: Experiment) -> None:
             f"model.buffers is {getattr(experiment.model, 'buffers', None)}; a live run's workers compute for any "
             "client, and keep no statistics of each: give local"
         )
+    if experiment.problem is not None and experiment.problem.declared.takes_current:
+        what = "its gradient takes current, the server's parameters, which the workers of a live run do not have"
+        raise ConfigError(f"problem.name: {what}: leave current out")
     clients, (_, protocol) = experiment.clients, make_server(experiment)
     work, why = protocol.work, ""
     if work.varied is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.config.experiment import Experiment
-from fredsim.errors import FredsimError, SimulationError
+from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
 from fredsim.runs.live.live_csv import fingerprint
@@ -61,6 +61,9 @@ class LiveWorker:
         self._digest = prepared.dataset.digest
         backend, threads = resolve_backend(experiment.backend), experiment.threads or threads
         self._engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
+        if self._engine.takes_current:
+            what = "its gradient takes current, the server's parameters, which the workers of a live run do not have"
+            raise ConfigError(f"problem.name: {what}: leave current out")
         single = make_engine(backend, prepared.model, prepared.dataset, 1, 1) if work.clip_each_sample else None
         sampling, streams = experiment.clients.sampling, Streams(experiment.seed)
         self._sampler = prepared.dataset.sampler(sampling, size, streams, prepared.shards)

@@ -151,7 +151,7 @@ def runs_at_chance(
 def _is_at_chance(result: Result, experiment: Experiment, root: str | os.PathLike[str] | None) -> bool:
     """Return whether the final error is no less than that of always giving the most frequent label."""
     error = result.summary["validation_error"]
-    if error is None:
+    if error is None or experiment.problem is not None:
         return False
     data, loss = experiment.data, experiment.loss
     if loss is not None and (loss.made.targets != "classes" or loss.wanted().ignored is not None):

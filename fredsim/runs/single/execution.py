@@ -13,6 +13,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from fredsim.compute.engines import Engine
+from fredsim.compute.problem_engine import ProblemEngine
 from fredsim.config.document import Document, dump_yaml, read_document
 from fredsim.config.experiment import Experiment, config_digest
 from fredsim.errors import FredsimError
@@ -219,6 +220,7 @@ def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str,
         "validation_error": _finite(last.validation_error),
         "test_error": _finite(evaluate(engine, outcome.params, "test")[1]),
         **{name: _finite(last.more[name]) for name in run.measured},
+        **_own_measure(engine),
         **({"metrics": {name: _finite(last.more[name]) for name in run.metrics}} if run.metrics else {}),
         "pushes": last.pushes,
         "fetches": last.fetches,
@@ -231,6 +233,13 @@ def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str,
         "shares_kernels": outcome.shares,
         "iterations_per_second": outcome.iterations / outcome.seconds,
     }
+
+
+def _own_measure(engine: Engine) -> dict[str, Any]:
+    """Return what a problem's class says of its numbers: the column that counts, and where more is better."""
+    if not isinstance(engine, ProblemEngine):
+        return {}
+    return {"measured_by": engine.problem.measure, "larger_is_better": engine.problem.larger_is_better}
 
 
 def _finite(value: float | None) -> float | None:

@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from fredsim.compute.engines import Engine
+from fredsim.compute.problem_engine import ProblemEngine
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
-from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError
+from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError, nearest
+from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import imported_anew
 from fredsim.plugins.references import by_reference
@@ -267,7 +269,11 @@ class Run:
 
         evaluation, clients = experiment.evaluation, experiment.clients.count
         more = [*(TEST if evaluation.test else ()), *self._measures, *self.metrics]
-        recorder = Recorder(on_row, more=more, clients=clients if evaluation.per_client else 0)
+        problem = self._engine.problem if isinstance(self._engine, ProblemEngine) else None
+        recorder = Recorder(
+            on_row, more=more, clients=clients if evaluation.per_client else 0,
+            losses=problem is None or bool(problem.has_losses),
+        )  # fmt: skip
         timed, may_give_up = dispatcher.timed, dispatcher.may_give_up
         log = EventLog(self._events, clients, timed=timed, may_give_up=may_give_up) if experiment.events else None
         parts = Parts(
@@ -297,7 +303,7 @@ class Run:
             stop_at=self._stop_at,
             probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
             log=log,
-            goal=None if experiment.until is None else Goal(*experiment.until.goal),
+            goal=None if experiment.until is None else _goal(*experiment.until.goal, problem),
         )
         simulation = self._hooks.simulation(parts, self._extra_files)
         if log is not None:
@@ -311,3 +317,14 @@ class Run:
             return None
         read: int = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
         return max(0, int(limit) - read)
+
+
+def _goal(column: str, value: float, problem: OwnProblem | None) -> Goal:
+    """Return a run's goal, for which a problem of the user's own may say that more is better. Raises ConfigError."""
+    if problem is None:
+        return Goal(column, value)
+    known = problem.all_columns
+    if column not in known:
+        what = f"is of what evaluate of {problem.name} does not return{nearest(column, known)}"
+        raise ConfigError(f"until.{column}: {what} (known: {', '.join(known)})")
+    return Goal(column, value, larger=column in problem.larger_is_better)

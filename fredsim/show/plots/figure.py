@@ -239,7 +239,9 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
         return options
     options = replace(options, nats=in_nats(results))
     if options.y == "validation_error" and (y := default_y(results)) != options.y:
-        return replace(options, y=y, log=True if options.log is None and y == "gap" else options.log)
+        options = replace(options, y=y, log=True if options.log is None and y == "gap" else options.log)
+    if options.log is None and any(run.larger_is_better(options.y) for run in results):
+        options = replace(options, log=False)  # what counts is near the largest value
     for run in results:
         if options.y not in run.metrics:
             rest = f" (all runs have: {', '.join(available_y(results))})"

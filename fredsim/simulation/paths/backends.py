@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.backend import make_engine as numpy_engine
+from fredsim.compute.backend import problem_engine
 from fredsim.compute.engines import BackendOperations, Engine
 from fredsim.compute.graph_engine import NumpyBackendOperations
 from fredsim.compute.partly_trained import PartlyTrained
@@ -21,6 +22,7 @@ from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.networks.network import Network
 from fredsim.numerics.distributions import Draw
+from fredsim.system.processors import default_threads
 
 __all__ = ["make_engine", "make_operations", "resolve_backend"]
 
@@ -74,9 +76,12 @@ def _make_staged(backend: Backend, network: Network, dataset: Dataset, mu: int, 
 
 def _make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, threads: int | None) -> Engine:
     if network.graph is None:
+        operations = make_operations(backend, threads)
+        if (own := problem_engine(network, threads or default_threads(), operations)) is not None:
+            return own
         from fredsim.native.engine import make_engine as native
 
-        return native(network, dataset, mu, threads, make_operations(backend, threads))
+        return native(network, dataset, mu, threads, operations)
     if backend == "numpy":
         return numpy_engine(network.graph, dataset)
     if backend == "cuda":

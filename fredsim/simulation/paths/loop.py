@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Engine, Part
 from fredsim.compute.metrics import Metrics
 from fredsim.compute.objectives import Measure
+from fredsim.compute.problem_engine import ProblemMetrics
 from fredsim.compute.storage import Limits, Pool
 from fredsim.config.choices import Backend, PathName
 from fredsim.data.sampling import Sampler
@@ -109,7 +110,7 @@ class Parts:
     test: bool = False  # whether rows also have the loss and the error over the test data
     measures: Mapping[str, Measure] = field(default_factory=dict)  # functions of the parameters, by column name
     single: Callable[[], Engine] | None = None  # makes an engine for single samples, whose gradients are clipped
-    metrics: Metrics | None = None  # of the outputs
+    metrics: Metrics | ProblemMetrics | None = None  # of the outputs
     pushes: Callable[[Holdings], Pushes] = Pushes  # where pushes come from
     stages: StagePlan | None = None  # of clients that are pipelines
     observer: EventObserver | None = None  # is told of each event; only on the path `snapshots`, or live

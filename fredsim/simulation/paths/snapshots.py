@@ -107,10 +107,27 @@ class Snapshots(Simulation):
         # or a task given up changes which clients are held.
         held_differ = contract.holds and (gates or self._dispatcher.may_give_up)
         certain = not (contract.cancels or held_differ or protocol.work.own or protocol.current)
+        if parts.engine.takes_current:
+            self._let_gradients_take_current()
+            certain = False
         if self._own_steps and parts.engine.numerics == "native":  # steps of several clients would be one minibatch
             certain = False
         wanted, size = parts.limits.window if certain else 1, parts.params.nbytes
         self._window = parts.engine.fix_window(wanted, parts.clients, size)
+
+    def _let_gradients_take_current(self) -> None:
+        """Give the engine the server's parameters at each arrival. Raises ConfigError if gradients are done earlier."""
+        why = ""
+        if self._parts.path == "live":
+            why = "the workers of a live run do not have these"
+        elif self._client_work.takes_steps:
+            why = "clients take steps of their own (clients.local_steps, clients.optimizer, or the server's)"
+        elif self._sends_early:
+            why = "pushes travel for a time that a gate or a compressor has a part in, so they are made earlier"
+        if why:
+            what = "its gradient takes current, the server's parameters when a push arrives"
+            raise ConfigError(f"problem.name: {what}; {why}: leave one of them out")
+        self._engine.current = lambda: self._server.params
 
     def _check_memory(self) -> None:
         """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
