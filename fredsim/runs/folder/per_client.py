@@ -38,7 +38,7 @@ def clients_text(
     """
     count = len(counts.pushes)
     values = np.full((rows, 2), np.nan)
-    if engine.finite(params):
+    if engine.operations.finite(params):
         values[:, 0], values[:, 1] = engine.outcomes(params, "train")
     samples, means = _over_shards(values, shards, count)
     with np.errstate(invalid="ignore", divide="ignore"):  # a forged checkpoint may count the staleness of no push

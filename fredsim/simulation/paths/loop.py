@@ -125,7 +125,7 @@ class Parts:
     @cached_property
     def pool(self) -> Pool:
         """The pool of arrays for what clients hold, and for what the server keeps for each of them."""
-        return self.engine.pool(len(self.params), self.limits)
+        return self.engine.operations.pool(len(self.params), self.limits)
 
     def most_tasks(self, tasks: int) -> int:
         """Return `tasks`, how many tasks may be under way at once, or the number of events if that is smaller."""
@@ -141,7 +141,7 @@ class Simulation:
         self._choice = choice
         self._server = parts.server
         self._layout = parts.model.layout
-        self._engine = parts.engine
+        self._engine, self._operations = parts.engine, parts.engine.operations
         self._dispatcher = parts.dispatcher
         self._protocol = parts.protocol
         self._sampler = parts.sampler
@@ -304,11 +304,11 @@ class Simulation:
         test = evaluate(self._engine, result, "test") if self._parts.test else ()
         more = dict(zip(TEST, test, strict=False))
         if self._parts.measures:
-            finite, params = self._engine.finite(result), np.asarray(result)
+            finite, params = self._operations.finite(result), np.asarray(result)
             for name, measure in self._parts.measures.items():
                 more[name] = measure(params) if finite else math.nan
         if (metrics := self._parts.metrics) is not None:
-            more |= metrics(result) if self._engine.finite(result) else dict.fromkeys(metrics.columns, math.nan)
+            more |= metrics(result) if self._operations.finite(result) else dict.fromkeys(metrics.columns, math.nan)
         self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
         return validation, self._layout.digest(np.asarray(self._server.params)), more
@@ -320,4 +320,4 @@ def evaluate(engine: Engine, params: Array, part: Part) -> tuple[float, float]:
     A server's parameters are finite, but their average may overflow. Backends need not agree on what a network computes
     from such parameters.
     """
-    return engine.evaluate(params, part) if engine.finite(params) else (math.nan, math.nan)
+    return engine.evaluate(params, part) if engine.operations.finite(params) else (math.nan, math.nan)
