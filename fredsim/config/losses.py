@@ -55,7 +55,7 @@ class AnyLossChoice(HyperParameters):
 
 
 class CrossEntropyChoice(AnyLossChoice):
-    """Cross-entropy after a softmax, of one class a sample or one at each of its places; the classes are last."""
+    """Cross-entropy after a softmax, of one class a sample or one at each of its positions; the classes are last."""
 
     made = CrossEntropy
 
@@ -63,11 +63,11 @@ class CrossEntropyChoice(AnyLossChoice):
     label_smoothing: Annotated[float, Field(ge=0, lt=1, examples=[0.1])] = 0.0
     """ε: the target is 1 − ε + ε/classes for the sample's class, and ε/classes for each other class."""
     ignore_index: Annotated[int | None, Field(ge=-(2**31), lt=2**31, examples=[-100])] = None
-    """The class that stands for a place that does not count; null: −1 of sequences of tokens, else none."""
+    """The class that stands for a position that does not count; null: −1 of sequences of tokens, else none."""
 
     def wanted(self) -> Targets:
         """Return which targets it takes."""
-        return Targets("classes", places=True, ignored=self.ignore_index)
+        return Targets("classes", positions=True, ignored=self.ignore_index)
 
     def loss(self, dataset: Dataset) -> CrossEntropy:
         """Return the loss."""

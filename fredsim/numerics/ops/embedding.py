@@ -17,7 +17,7 @@ __all__ = ["Embedding"]
 class Embedding(Operator):
     """From integers (…) to (…, width): row x of the table (rows, width). Floats are cut off to integers.
 
-    A sample's own gradient of a row is the sum of δ at the places where the row occurs, in row-major order, from +0.
+    A sample's own gradient of a row is the sum of δ at the positions where the row occurs, in row-major order, from +0.
     """
 
     at_least: ClassVar[Mapping[str, int]] = {"rows": 1, "width": 1}

@@ -1,4 +1,4 @@
-"""The numbers of a sequence's places, from which an embedding of positions chooses its rows."""
+"""The numbers of a sequence's positions, from which an embedding of positions chooses its rows."""
 
 from __future__ import annotations
 
