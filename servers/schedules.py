@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, PrivateAttr, Tag, mod
 from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
 from fredsim.numerics.elementary import cos64, pow64
+from fredsim.plugins.failures import described, is_interrupt
 from fredsim.plugins.modules import import_module, why_not_imported
-from fredsim.plugins.source_lines import line_of, where_defined
+from fredsim.plugins.source_lines import where_defined
 
 __all__ = ["SCHEDULES", "Rate", "rate_at"]
 
@@ -129,10 +130,10 @@ class OwnSchedule(BaseModel):
         try:
             with np.errstate(all="ignore"):
                 value = float(self._function(t, **(self.model_extra or {})))
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # sys.exit, too
-            raise self._failed(f"failed at t = {t}: {type(error).__name__}: {error}{line_of(error)}") from None
+            if is_interrupt(error):
+                raise
+            raise self._failed(f"failed at t = {t}: {described(error)}") from None
         if not 0 <= value < math.inf:
             raise self._failed(f"gives {value} at t = {t}; a learning rate is a number ≥ 0")
         return value
@@ -141,11 +142,11 @@ class OwnSchedule(BaseModel):
         module, _, attribute = self.name.partition(":")
         try:
             found: Callable[..., Any] = getattr(import_module(module), attribute)
-        except KeyboardInterrupt:
-            raise
         except AttributeError as error:
             raise self._failed(f"cannot be had (AttributeError: {error}); {REMEDY}") from None
         except BaseException as error:
+            if is_interrupt(error):
+                raise
             raise self._failed(f"cannot be had: {why_not_imported(module, error)}; {REMEDY}") from None
         return found
 

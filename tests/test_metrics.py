@@ -50,6 +50,10 @@ def text(output, y):
 def several(output, y):
     return np.zeros(3)
 
+def masked(output, y):
+    return np.ma.masked
+
+
 def nothing(output, y):
     return None
 
@@ -260,6 +264,7 @@ def test_what_is_refused(changes: dict[str, Any], says: str, simulate: Simulate)
         ("fails", "failed on outputs (297, 10) and targets (297,): ValueError: on purpose (mine.py:"),
         ("text", "returned 'good'; it must return one real number"),
         ("several", "returned ndarray of shape (3,); it must return one real number"),
+        ("masked", "returned masked; it must return one real number"),
         ("nothing", "returned None; it must return one real number"),
         ("nan", "returned nan for outputs that are all finite"),
     ],

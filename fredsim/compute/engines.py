@@ -63,6 +63,8 @@ class Engine(BackendOperations, Protocol):
     why_whole: str
     #: Whether whole windows of events can be queued (`queue_executor`).
     queues: bool
+    #: Whether backward passes may have other parameters than forward passes (`gradients_at_two`).
+    two_vectors: bool
     #: The packages whose versions native bits depend on, besides NumPy and numba.
     packages: Sequence[str]
 
@@ -103,6 +105,15 @@ class Engine(BackendOperations, Protocol):
         client b holds, with MARGIN readable floats behind them. The next call overwrites what is returned.
 
         `keys` says whose gradients they are, which random numbers depend on; None: nothing is drawn, as in evaluation.
+        """
+        ...
+
+    def gradients_at_two(
+        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
+        """Return gradients as `gradients` does, whose forward and backward passes have different parameters.
+
+        Only for engines with `two_vectors`.
         """
         ...
 

@@ -41,6 +41,7 @@ class Evaluation:
     numerics: Numerics = "portable"
     why_whole = "the engine forms whole gradients"
     queues = False
+    two_vectors = False
     packages: Sequence[str] = ()
     statistics: Any = None
     takes_current = False
@@ -69,6 +70,12 @@ class Evaluation:
 
     fused_executor = hand_executor = gradient_executor = queue_executor = _no_executor
 
+    def gradients_at_two(
+        self, forward: Sequence[Any], backward: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Any, Array]:
+        """Return gradients whose forward and backward passes have different parameters; see Engine."""
+        raise NotImplementedError
+
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, float32 (n,), and whether its answer is wrong, or NaN, (n,)."""
         raise NotImplementedError
@@ -87,6 +94,7 @@ class GraphEngine(Evaluation, NumpyBackendOperations):
     """Computes gradients and evaluates by the operators' definitions (fredsim.numerics.ops); see Engine."""
 
     threads = 1
+    two_vectors = True
     device_name: str | None = None
     seconds = float("nan")
 
@@ -97,13 +105,20 @@ class GraphEngine(Evaluation, NumpyBackendOperations):
         self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
     ) -> tuple[Array, Array]:
         """Compute the gradients of one minibatch after the other."""
+        return self.gradients_at_two(held, held, rows, keys)
+
+    def gradients_at_two(
+        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
+        """Compute gradients whose forward and backward passes have different parameters; see Engine."""
         grads = np.empty((len(rows), self._graph.layout.size), np.float32)
         losses = np.empty(rows.shape, np.float32)
         train = self._dataset.train
         operators = [node.operator for node in self._graph.nodes]
         for b, samples in enumerate(rows):
             draw = keys.one(b).of(operators) if keys is not None and self._graph.draws else None
-            grads[b], losses[b] = self._graph.gradient(held[b], self._samples(train, samples), train.y[samples], draw)
+            x, y = self._samples(train, samples), train.y[samples]
+            grads[b], losses[b] = self._graph.gradient(forward[b], x, y, draw, backward[b])
         return grads, losses
 
     def _samples(self, split: Split, rows: Any) -> NDArray[Any]:

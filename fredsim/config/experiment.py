@@ -42,6 +42,7 @@ from fredsim.config.sections import (
     Until,
     exchange_keys,
 )
+from fredsim.config.stages import Stages
 from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets, fitted
 from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt, Printable
@@ -180,6 +181,9 @@ class Experiment(HyperParameters):
     "my_module:Class"}` with its arguments, in any framework (docs/problems.md)."""
     clients: Clients
     """The clients, which compute gradients: how many there are, and which rows they use."""
+    stages: Annotated[Stages | None, Field(examples=[{"cuts": ["W2", "W3"], "delay": "pipedream"}])] = None
+    """The stages of a pipeline, whose parameters are of different ages: each client is a pipeline then; null: none
+    (docs/pipelines.md)."""
     dispatcher: Annotated[DispatcherChoice, Field(examples=[{"name": "round_robin"}])] = DispatcherChoice()
     """Which client arrives next, and how pushes and fetches are exchanged."""
     server: Annotated[PluginChoice, Field(examples=[{"name": "fasgd", "lr": 0.005}])]
@@ -258,6 +262,7 @@ class Experiment(HyperParameters):
             "seconds",
             "until",
             "loss",
+            "stages",
             "problem",
             "compress",
             "average",
@@ -276,6 +281,10 @@ class Experiment(HyperParameters):
         for key in self.model.added if self.problem is None else ():
             if data["model"][key] == type(self.model).model_fields[key].default:
                 del data["model"][key]
+        if self.stages is not None:
+            for key in ("correction", "reschedule"):
+                if data["stages"][key] is None:
+                    del data["stages"][key]
         if self.clients.partition == Iid():
             del data["clients"]["partition"]
         for key, usual in LATER.items():

@@ -18,8 +18,8 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.augment import draw_places, moved, sample_generator
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.failures import described, is_interrupt
 from fredsim.plugins.modules import import_callable
-from fredsim.plugins.source_lines import line_of
 
 __all__ = ["Augmentation", "find_function"]
 
@@ -78,15 +78,18 @@ class Augmentation:
     def _changed(self, image: NDArray[Any], generator: np.random.Generator) -> NDArray[Any]:
         """Return what the user's function makes of a sample. Raises SimulationError unless it is such a sample."""
         assert self._function is not None
-        what = f"data.augment.function: {self.function}"
+        what, shape, dtype = f"data.augment.function: {self.function}", image.shape, image.dtype
         try:
-            found = np.asarray(self._function(image, generator))
-        except KeyboardInterrupt:
-            raise
+            given = self._function(image, generator)
+            found = np.asarray(given)
         except BaseException as error:  # of any type: the function is the user's
-            raise SimulationError(f"{what} failed: {type(error).__name__}: {error}{line_of(error)}") from error
-        if found.shape != image.shape or found.dtype != image.dtype:
-            gave = f"{found.dtype} {found.shape} for a sample that is {image.dtype} {image.shape}"
+            if is_interrupt(error):
+                raise
+            raise SimulationError(f"{what} failed: {described(error)}") from error
+        if isinstance(given, np.ma.MaskedArray):
+            raise SimulationError(f"{what} gave a masked array; give .filled(0), or another value for what is masked")
+        if found.shape != shape or found.dtype != dtype:
+            gave = f"{found.dtype} {found.shape} for a sample that is {dtype} {shape}"
             raise SimulationError(f"{what} gave {gave}; it must return such a sample")
         if found.dtype.kind == "f" and not np.isfinite(found).all():
             raise SimulationError(f"{what} gave a value that is not finite; it must return finite numbers")

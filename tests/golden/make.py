@@ -61,6 +61,7 @@ SERVERS: dict[str, dict[str, Any]] = {
     "averaged, torch": {"name": "averaged", "lr": 0.1, "mode": "torch", "t0": 10},
     "momentum": {"name": "momentum", "lr": 0.03},
     "momentum, nesterov": {"name": "momentum", "lr": 0.03, "nesterov": True},
+    "async_nesterov": {"name": "async_nesterov", "lr": 0.3},
     "rmsprop": {"name": "rmsprop", "lr": 0.003},
     "adagrad": {"name": "adagrad", "lr": 0.03},
     "adam": {"name": "adam", "lr": 0.003},
@@ -109,6 +110,11 @@ NETWORK: dict[str, Any] = {
 #: Experiments that vary the data, the model, the sampling and more, one at a time.
 #: What clients with local work of their own have besides.
 OF_CLIENTS: dict[str, Any] = {"count": 5, "batch_size": 3, "sampling": "iid"}
+#: A pipeline.
+OF_STAGES: dict[str, Any] = {
+    "clients": {"count": 1, "batch_size": 3},
+    "stages": {"cuts": ["W2", "W3"], "delay": "pipedream"},
+}
 OTHERS: dict[str, dict[str, Any]] = {
     "softmax regression": {"model": {"hidden": []}},
     "glorot": {"model": {"hidden": [12], "init": "glorot"}},
@@ -137,6 +143,12 @@ OTHERS: dict[str, dict[str, Any]] = {
         "clients": OF_CLIENTS | {"local_steps": {"seconds": 2.5}, "clip_each_sample": 0.5},
         "dispatcher": {"name": "clock", "compute": {"seconds": {"name": "power"}, "noise": {"name": "exponential"}}},
     },
+    "stages, pipedream": OF_STAGES | {"server": SERVERS["async_nesterov"]},
+    "stages, one_step": OF_STAGES | {"stages": {"cuts": ["b1"], "delay": "one_step"}, "clients": OF_CLIENTS},
+    "stages, pipemare": OF_STAGES | {"stages": {"cuts": ["W2", "W3"], "delay": "pipemare"}},
+    "stages, corrected": OF_STAGES
+    | {"stages": {"cuts": ["W2", "W3"], "delay": "pipemare", "correction": 0.135, "reschedule": 30}},
+    "clients, current": {"clients": OF_CLIENTS | {"current": True}},
     "window average": {"average": {"name": "window", "min_window": 5, "max_window": 20}},
     **{f"compress {name}": {"compress": {"name": name}} for name in ("ternary", "qsgd", "sign", "error_feedback_sign")},
     "compress top_k": {"compress": {"name": "top_k", "k": 0.1}},
@@ -281,8 +293,9 @@ def experiments() -> dict[str, dict[str, Any]]:
 
 
 def has_kernels(experiment: dict[str, Any], backend: str) -> bool:
-    """Return whether a backend computes an experiment's network: CUDA has kernels of dense ones alone."""
-    return backend != "cuda" or not is_network(experiment)
+    """Return whether a backend computes an experiment: CUDA has dense ones alone, and one vector for both passes."""
+    two_vectors = experiment.get("stages", {}).get("delay") == "pipemare"
+    return backend != "cuda" or not (is_network(experiment) or two_vectors)
 
 
 def is_network(experiment: dict[str, Any]) -> bool:

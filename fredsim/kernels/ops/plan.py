@@ -43,11 +43,23 @@ class Plan(Steps):
     """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
 
     def __init__(
-        self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool, loss: LossKernels | None = None
+        self,
+        graph: Graph,
+        split: Split,
+        mu: int,
+        threads: int,
+        *,
+        learn: bool,
+        loss: LossKernels | None = None,
+        two_vectors: bool = False,
     ) -> None:
-        """Plan the steps; `loss`: what takes the outputs instead of the graph's own loss."""
+        """Plan the steps; `loss`: what takes the outputs instead of the graph's own loss.
+
+        `two_vectors`: the backward pass may have other parameters than the forward pass.
+        """
         graph = fuse_heads(graph)
         super().__init__(graph, split.y, mu, threads, learn=learn)
+        self.two_vectors = two_vectors
         self.graph, self.samples, self._bounds = graph, np.ascontiguousarray(split.x), split.bounds
         self._lay_out()
         values = self._forward()
@@ -56,6 +68,7 @@ class Plan(Steps):
         error = values[last].error() if learn and self._learns[last] else None
         loss.losses(self, values[last], error, wrong=not learn)
         if learn:
+            self.turn = len(self.steps)
             self._backward(values, last, error)
             self._clear_others()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -100,6 +100,12 @@ class Steps:
 
     `learn`: whether gradients are computed. `targets` are those of all samples, (n, …); BATCH's rows choose from them.
     """
+
+    #: The number of the first step of the backward pass.
+    turn = -1
+    #: Whether the backward pass may have other parameters than the forward pass, so that it takes nothing from there
+    #: that was made of them alone.
+    two_vectors = False
 
     def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int, *, learn: bool) -> None:
         self.mu, self.threads, self.targets, self.learn = mu, threads, targets, learn
@@ -195,7 +201,15 @@ class Program:
         self.batch = np.zeros(BATCH_WORDS, np.int64)
         self._kept: list[Structure] = []
         self.parts: list[Callable[[Batch], None] | tuple[NDArray[np.int64], Structure]] = []
-        for is_kernel, steps in groupby(planned.steps, lambda step: step.kernel is not None):
+        #: The number of the first part of the backward pass, if that may have other parameters.
+        self._turn = -1
+        turn = planned.turn if planned.two_vectors else -1
+        for (is_kernel, after), numbered in groupby(
+            enumerate(planned.steps), lambda one: (one[1].kernel is not None, 0 <= turn <= one[0])
+        ):
+            if after and self._turn < 0:
+                self._turn = len(self.parts)
+            steps = [step for _, step in numbered]
             if is_kernel:
                 words = np.array([self._words(step) for step in steps], np.int64)
                 self.parts.append((words, run_steps.pack(steps=words, count=len(words))))
@@ -221,13 +235,19 @@ class Program:
             return address(self.arena) + value.place
         return self.batch if value is BATCH else value
 
-    def run(self, team: Team, batch: Batch, work: int) -> None:
-        """Compute one minibatch on a team; `work` is about how many multiply-adds it takes."""
+    def run(self, team: Team, batch: Batch, work: int, backward: NDArray[np.float32] | None = None) -> None:
+        """Compute one minibatch on a team; `work` is about how many multiply-adds it takes.
+
+        `backward`: the parameters of the backward pass, if they are not those of the forward pass.
+        """
         arrays = (batch.params, batch.rows, batch.grads, batch.losses, batch.wrong)
         self.batch[: len(arrays)] = [0 if array is None else address(array) for array in arrays]
         draws = batch.draws
         self.batch[SEED:] = (0, 0, -1) if draws is None else (draws.seed, draws.client, draws.number)
-        for part in self.parts:
+        for number, part in enumerate(self.parts):
+            if backward is not None and number == self._turn:
+                self.batch[PARAMS] = address(backward)
+                batch = replace(batch, params=backward)
             if isinstance(part, tuple):
                 team.run(run_steps, part[1], work)
             else:

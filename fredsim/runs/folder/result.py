@@ -278,13 +278,13 @@ class Result:
     @cached_property
     def has_diverged(self) -> bool:
         """Whether the run counts as diverged: if it did, or if it ended with a loss that is not finite."""
-        losses = ["train_loss", *MEASURED]
-        if "problem" in self.config:
-            losses.append(self.measure)
-        elif self.config["data"].get("validation") != 0:
-            losses.append("validation_loss")
-        finals = [float(cell) for loss in losses if (cell := self.cells[-1].get(loss))]
-        return self.summary["status"] == "diverged" or not all(map(math.isfinite, finals))
+        last = self.cells[-1]
+        losses = dict.fromkeys(("train_loss", "validation_loss", *MEASURED, self.measure))
+        infinite = [name for name in losses if last.get(name) and not math.isfinite(float(last[name]))]
+        if infinite == ["validation_loss"] != [self.measure]:
+            own = "problem" in self.config  # measured by another number than its loss
+            infinite = [] if own or self.config["data"].get("validation") == 0 else infinite
+        return self.summary["status"] == "diverged" or bool(infinite)
 
     @property
     def ending(self) -> str:

@@ -183,6 +183,10 @@ def refuse_what_workers_cannot(experiment: Experiment) -> None:
         why = "clients.control_variates is true; they would be a worker's: leave them out"
     elif work.keeps:
         why = "clients.optimizer.keep_state is true; the state would be a worker's: give false"
+    elif protocol.stages:
+        why = "stages is given; what a pipeline held before would be a worker's: leave it out"
+    elif protocol.current:
+        why = "clients.current is true; a worker has only what it fetched: leave it out"
     elif protocol.fraction < 1:
         why = f"clients.fraction is {protocol.fraction:g}; all clients of a live run compute: leave it out"
     if why:

@@ -296,6 +296,7 @@ class Run:
             measures=self._measures,
             single=partial(make_engine, self._backend, prepared.model, prepared.dataset, 1, 1),
             metrics=self._metrics_of_outputs,
+            stages=prepared.stages,
             recorder=recorder,
             progress=self._progress,
             stop=self._stop,

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -151,29 +150,30 @@ def draw(
 
 
 def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style) -> None:
-    """Write the title: the one that the options give, or for a page of results the question, and below it the answer.
+    """Write the title: the one that the options give, else for a page of results the question; below it the answer.
 
-    A title that is given is the only text that may have formulas.
+    A style of papers has no answer. A title that is given is the only text that may have formulas.
     """
-    bold: dict[str, Any] = {"fontsize": style.title, "fontweight": "bold", "ha": "left"}
-    place = EDGE / figure.get_figwidth()
-    if options.title or options.style:
-        looks = {"fontsize": style.title} if options.style else {"x": place, **bold}
-        figure.suptitle(visible(options.title, "\n"), **looks)
+    if options.style:
+        figure.suptitle(visible(options.title, "\n"), fontsize=style.title)
         return
-    if not drawing.question:
+    letters, place = int(TITLE_LETTERS * figure.get_figwidth()), EDGE / figure.get_figwidth()
+    lines = visible(options.title, "\n").split("\n") if options.title else []
+    lines = lines or textwrap.wrap(visible(drawing.question, SHOWN), letters)
+    if not lines:
         return
-    letters = int(TITLE_LETTERS * figure.get_figwidth())
-    lines = textwrap.wrap(visible(drawing.question, SHOWN), letters)
     answer = textwrap.shorten(visible(drawing.answer, SHOWN), int(1.25 * letters), placeholder=" …").replace("… …", "…")
-    take_literally(figure.suptitle("\n".join([*lines, *([" "] if answer else [])]), x=place, **bold))
+    text = "\n".join([*lines, *([" "] if answer else [])])
+    title = figure.suptitle(text, x=place, fontsize=style.title, fontweight="bold", ha="left")
+    if not options.title:
+        take_literally(title)
     if answer:  # in the room of the last, empty line
         pad = figure.get_layout_engine().get()["h_pad"]  # type: ignore[union-attr]  # where the layout puts titles
         below = pad + (len(lines) * LINE_OF_TITLE + 0.2) * style.title / 72
         height, size = 1 - below / figure.get_figheight(), style.title - 1
-        text = figure.text(place, height, answer, va="top", ha="left", fontsize=size, color="0.25")
-        text.set_in_layout(False)
-        take_literally(text)
+        line = figure.text(place, height, answer, va="top", ha="left", fontsize=size, color="0.25")
+        line.set_in_layout(False)
+        take_literally(line)
 
 
 def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing) -> Words:

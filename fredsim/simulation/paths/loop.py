@@ -30,6 +30,7 @@ from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.pushes import EventObserver, Pushes
+from fredsim.simulation.clients.stages import StagePlan
 from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
@@ -111,6 +112,7 @@ class Parts:
     single: Callable[[], Engine] | None = None  # makes an engine for single samples, whose gradients are clipped
     metrics: Metrics | ProblemMetrics | None = None  # of the outputs
     pushes: Callable[[Holdings], Pushes] = Pushes  # where pushes come from
+    stages: StagePlan | None = None  # of clients that are pipelines
     observer: EventObserver | None = None  # is told of each event; only on the path `snapshots`, or live
 
     @property

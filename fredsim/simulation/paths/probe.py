@@ -80,7 +80,11 @@ class Probe(Stateful):
         held, own, timestamp = holdings.params(client), self._copy, holdings.timestamp(client)
         own[...] = server.params
         with np.errstate(all="ignore"):
-            grads, _ = engine.gradients([held, own], np.stack([rows, rows]), keys.twice())
+            both = np.stack([rows, rows])
+            if (backward := holdings.backward_params(client)) is held:
+                grads, _ = engine.gradients([held, own], both, keys.twice())
+            else:
+                grads, _ = engine.gradients_at_two([held, own], [backward, own], both, keys.twice())
             stale, fresh = (grads[i].astype(np.float64) for i in range(2))
             b_staleness, norm = _norm(stale - fresh), _norm(stale)
             distance = _norm(held.astype(np.float64) - own.astype(np.float64))

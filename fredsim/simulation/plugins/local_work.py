@@ -179,19 +179,23 @@ class LocalWork(Stateful):
             optimizer.note_start()
 
     def __call__(
-        self, held: Sequence[Array], tasks: Tasks, rates: Sequence[float]
+        self,
+        held: Sequence[Array],
+        tasks: Tasks,
+        rates: Sequence[float],
+        backward: Sequence[Array] | None = None,
     ) -> tuple[Sequence[Array], Any, list[bool]]:
         """Return what B different clients push, (P,), their samples' losses (B, k·µ), and if they stayed finite.
 
         `held` are the parameters that each client starts from, (P,), with MARGIN readable floats behind them; `rates`
-        are the learning rates of each client's steps, not used if it takes none. If tasks differ in their steps, the
-        loss is one for each: the mean over its samples. The next call overwrites the returned arrays.
+        are the learning rates of each client's steps, not used if it takes none. `backward`: the parameters of backward
+        passes, (P,) each, if these are not `held`. If tasks differ in their steps, the loss is one for each: the mean
+        over its samples. The next call overwrites the returned arrays.
         """
         if self._step is None:
-            gradients, losses = self._gradients(held, tasks.rows[:, 0], tasks.keys(self._streams.seed, 0))
+            gradients, losses = self._gradients(held, tasks.rows[:, 0], tasks.keys(self._streams.seed, 0), backward)
             if self._work.changes_gradients:
-                kept = [self._changed(b, grad, tasks, 0, held[b], held[b]) for b, grad in enumerate(gradients)]
-                return kept, losses, [True] * len(held)
+                gradients = [self._changed(b, grad, tasks, 0, held[b], held[b]) for b, grad in enumerate(gradients)]
             return cast(Sequence[Array], gradients), losses, [True] * len(held)
         slots = self._begin(held, tasks)
         count = tasks.rows.shape[1]
@@ -226,12 +230,16 @@ class LocalWork(Stateful):
                 self._optimizer.begin(client, np.array(np.asarray(params)))
         return slots
 
-    def _gradients(self, held: Sequence[Array], rows: Integers, keys: Keys) -> tuple[Any, Array]:
+    def _gradients(
+        self, held: Sequence[Array], rows: Integers, keys: Keys, backward: Sequence[Array] | None = None
+    ) -> tuple[Any, Array]:
         """Return the mean gradients (B, P) and the samples' losses (B, µ); each sample's gradient may be clipped.
 
         A network that draws does so for sample i of gradient n as for the first one of gradient n·µ + i then.
         """
         limit = self._work.clip_each_sample
+        if limit is None and backward is not None:
+            return self._engine.gradients_at_two(held, backward, rows, keys)
         if limit is None:
             return self._engine.gradients(held, rows, keys)
         assert self._single is not None
@@ -241,9 +249,11 @@ class LocalWork(Stateful):
             each = np.empty((len(samples), self._size), np.float32)
             own = np.empty(len(samples), np.float32)
             for i, sample in enumerate(samples):
-                (grad,), ((own[i],),) = self._single.gradients(
-                    [params], np.array([[sample]]), own_keys.step(i, len(samples))
-                )
+                one, its_keys = np.array([[sample]]), own_keys.step(i, len(samples))
+                if backward is None:
+                    (grad,), ((own[i],),) = self._single.gradients([params], one, its_keys)
+                else:
+                    (grad,), ((own[i],),) = self._single.gradients_at_two([params], [backward[b]], one, its_keys)
                 each[i] = clipped(np.asarray(grad), limit)
             with np.errstate(all="ignore"):
                 mean = (tree_sum(each) + np.float32(0)) / np.float32(len(samples))

@@ -75,15 +75,7 @@ class ConvKernels(OperatorKernels):
         """Write the weights in the kernels' order, then correlate."""
         op, (x,) = self.operator, inputs
         row = self.each_in * self.taps
-        self.packed = plan.buffer(op.groups * row * self.out_lanes + LANES * self.out_lanes)
-        bias = plan.buffer(op.groups * self.out_lanes)
-        weight, block = self.tensors["weight"], plan.each_thread(256)
-        plan.step(
-            pack_forward, batch=BATCH, begin=weight.begin,
-            bias_begin=self.tensors["bias"].begin if op.bias else -1, groups=op.groups, outputs=self.each_out,
-            inputs=self.each_in, taps=self.taps, lanes=self.out_lanes, block=block[0], block_stride=block[1],
-            out=self.packed, bias=bias,
-        )  # fmt: skip
+        self.packed, bias = self._pack(plan)
         _, rows, columns = self.outer
         reached = spans(1, op.stride[1], -op.padding[1], op.kernel[1], x.shape[2], columns)
         tile = tile_of(out.samples, reached, self.each_out, self.work * out.samples)
@@ -100,6 +92,20 @@ class ConvKernels(OperatorKernels):
             gap=out.halo * op.outputs, out=out,
         )  # fmt: skip
         return out
+
+    def _pack(self, plan: Steps) -> tuple[Buffer, Buffer]:
+        """Add the step that writes the weights, and the bias, in the kernels' order; return where they are."""
+        op, row = self.operator, self.each_in * self.taps
+        packed = plan.buffer(op.groups * row * self.out_lanes + LANES * self.out_lanes)
+        bias = plan.buffer(op.groups * self.out_lanes)
+        weight, block = self.tensors["weight"], plan.each_thread(256)
+        plan.step(
+            pack_forward, batch=BATCH, begin=weight.begin,
+            bias_begin=self.tensors["bias"].begin if op.bias else -1, groups=op.groups, outputs=self.each_out,
+            inputs=self.each_in, taps=self.taps, lanes=self.out_lanes, block=block[0], block_stride=block[1],
+            out=packed, bias=bias,
+        )  # fmt: skip
+        return packed, bias
 
     def _input(self, x: Value, inputs: int) -> dict[str, Any]:
         channels, rows, columns = x.shape
@@ -128,8 +134,9 @@ class ConvKernels(OperatorKernels):
     def _input_error(self, plan: Steps, error: Value) -> Value:
         op, sent = self.operator, self.inputs[0].error()
         turned = plan.buffer(op.groups * self.taps * self.out_lanes * self.in_lanes)
+        packed = self._pack(plan)[0] if plan.two_vectors else self.packed
         plan.step(
-            pack_transposed, packed=self.packed, groups=op.groups, taps=self.taps, inputs=self.each_in,
+            pack_transposed, packed=packed, groups=op.groups, taps=self.taps, inputs=self.each_in,
             in_lanes=self.in_lanes, out_lanes=self.out_lanes, out=turned,
         )  # fmt: skip
         for p, down in enumerate(self._places(0)):
