@@ -137,6 +137,7 @@ def test_what_works_with_it(command: Command) -> None:
         {"clients": {"count": 4, "local_steps": {"fastest": 3, "by": "speed"}},
          "dispatcher": {"name": "clock", "compute": {"seconds": [1.0, 2.0, 3.0, 6.0]}}},
         {"evaluation": {"every": 10, "per_client": True}, "server": {"name": "fasgd", "lr": 0.01}},
+        {"problem": problem(names=True), "stages": {"cuts": ["rest"], "delay": "pipedream"}},
         {"problem": problem(names=True), "server": {"name": "adam", "lr": 0.05}},
     ]  # fmt: skip
     for number, way in enumerate(ways):
@@ -147,7 +148,7 @@ def test_what_works_with_it(command: Command) -> None:
     probe = Result(Path("way4")).probe
     assert (probe["b_staleness"] >= 0).all()
     assert len(probe) == 5
-    assert list(Result(Path("way9")).params) == ["first", "rest"]
+    assert list(Result(Path("way10")).params) == ["first", "rest"]
 
 
 def test_what_counts_is_what_the_class_says(command: Command) -> None:
@@ -419,6 +420,9 @@ def test_keys_that_do_not_fit(override: str, says: str, refused: Refused) -> Non
 
 
 def test_selections_that_do_not_fit(refused: Refused) -> None:
+    stages = "stages={cuts: [rest], delay: pipemare}"
+    says = "stages.delay is pipemare; a problem computes gradients as a whole"
+    refused("run", "base.yaml", "problem={name: 'own_problems:Bowl', names: true}", stages, says=[says])
     refused("run", "base.yaml", "iterations=null", "epochs=3", says=["epochs is 3; a problem has no rows to pass over"])
     for best, says in (
         ("heigt", "did you mean 'height'?"),

@@ -84,7 +84,10 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
 
 def _check_two_vectors(experiment: Experiment, model: Network) -> None:
     """Raise ConfigError if backward passes cannot have other parameters than forward passes."""
-    if model.numerics == "native":
+    if experiment.problem is not None:
+        why = "a problem computes gradients as a whole, at one vector of parameters"
+        remedy = "give a delay with weight stashing, such as pipedream"
+    elif model.numerics == "native":
         why = "PyTorch computes this network, whose backward pass takes the parameters of its forward pass"
         remedy = "give model.numerics: portable, or a delay with weight stashing, such as pipedream"
     elif resolve_backend(experiment.backend) == "cuda":
