@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fredsim
-from fredsim.config.problem import _columns
+from fredsim.config.problem import _asked
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.networks.own_problem import Draw
 from fredsim.runs.folder.results import Result, Results
@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in ("own_problems", "wrong", "changing"):
         sys.modules.pop(name, None)
-    _columns.cache_clear()
+    _asked.cache_clear()
 
 
 def run(out: str = "run", **changes: Any) -> Result:
@@ -178,6 +178,13 @@ def test_what_counts_is_what_the_class_says(command: Command) -> None:
     assert Results(Path("swept")).best["server.lr"].tolist() == [0.1]
 
 
+def test_a_function_may_make_the_problem() -> None:
+    Path("wrong.py").write_text("import own_problems\n\n\ndef made(size=4):\n    return own_problems.Hill(size=size)\n")
+    of = {"problem": {"name": "wrong:made"}}
+    choice = {"sweep": {"server.lr": [0.001, 0.1]}, "select": {"best": "nearness", "over": "server.lr"}}
+    assert fredsim.sweep(BASE | of | choice, out="swept").best["server.lr"].tolist() == [0.1]
+
+
 def test_a_loss_and_an_error_have_their_usual_columns() -> None:
     result = run(problem=problem("Named"), until={"validation_error": 0.02})
     assert result.summary["measured_by"] == "validation_loss"
@@ -277,6 +284,7 @@ RETURNED: list[tuple[str, str, str]] = [
     ("gradient", "2.0 * params.astype(float)", "the gradient is float64 (3,); it must be float32 (3,)"),
     ("gradient", "params[:2]", "the gradient is float32 (2,); it must be float32 (3,)"),
     ("gradient", "params[None]", "the gradient is float32 (1, 3); it must be float32 (3,); give .ravel()"),
+    ("gradient", "np.ma.masked_array(params, [1, 0, 0])", "TypeError: a masked array"),
     ("gradient", "None", "the gradient is object (); it must be float32 (3,)"),
     ("gradient", "(params, 1.0, 2.0)", "gradient: ValueError"),
     ("gradient", "params * np.float32(np.nan)", "the gradient at the initial parameters is not finite"),
