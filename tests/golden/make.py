@@ -265,11 +265,6 @@ def experiments() -> dict[str, dict[str, Any]]:
     return found | {name: BASE | {"server": SERVERS["asgd"]} | changes for name, changes in OTHERS.items()}
 
 
-def has_kernels(experiment: dict[str, Any], backend: str) -> bool:
-    """Return whether a backend computes an experiment's network: CUDA has kernels of dense ones alone."""
-    return backend != "cuda" or not is_network(experiment)
-
-
 def is_network(experiment: dict[str, Any]) -> bool:
     """Return whether an experiment is of a network other than dense ones and least squares."""
     return experiment["model"].get("name", "mlp") not in {"mlp", "linear"}
