@@ -1,5 +1,7 @@
 """Networks on a device, or emulated: every kernel, windows and blocks of any size, whole runs, what is refused."""
 
+import re
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from fredsim.compute.graph_engine import BLOCK, GraphEngine
+from fredsim.config.document import dump_yaml
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
@@ -42,6 +45,7 @@ if not HAS_CUDA:
 
 from fredsim.cuda.kernels import FAMILIES, unit_of
 from fredsim.cuda.launches import Launches
+from fredsim.cuda.machines import EMULATED
 from fredsim.cuda.networks import engine as engines
 from fredsim.cuda.networks import program, steps
 from fredsim.cuda.networks.engine import CudaGraphEngine
@@ -316,3 +320,32 @@ def test_a_recorded_run_is_verified_on_the_device(command: Callable[..., Any], s
     changes = ("model={name: vgg, widths: [8]}", "iterations=6", "--quiet", "--out", "out")
     assert command("run", small_yaml, "backend=cuda", *changes)[0] == 0
     assert command("verify", "out", "--backend", "numba")[:2] == (0, "out: same bits\n")
+
+
+@pytest.mark.skipif(not EMULATED, reason="a device does not say how much memory a run takes")
+def test_plan_says_the_memory_of_the_device(
+    command: Callable[..., Any], simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fredsim.cuda import emulation
+
+    changes: dict[str, Any] = {
+        "iterations": 40, "data": {"name": "digits"}, "model": {"name": "resnet", "width": 8}, "backend": "cuda",
+        "clients": {"count": 8, "batch_size": 8}, "server": {"name": "asgd", "lr": 0.01},
+    }  # fmt: skip
+    (tmp_path / "planned.yaml").write_text(dump_yaml(changes), encoding="utf-8")
+    code, said, _ = command("plan", tmp_path / "planned.yaml")
+    found = re.search(r" versions +([\d.]+) MB ", said)
+    assert code == 0
+    assert found is not None
+    sizes, most, allocate = [0], [0], emulation.Emulation.allocate
+
+    def counted(self: Any, size: int) -> Any:
+        memory = allocate(self, size)
+        sizes[0] += size
+        most[0] = max(most[0], sizes[0])
+        weakref.finalize(memory, lambda: sizes.__setitem__(0, sizes[0] - size))
+        return memory
+
+    monkeypatch.setattr(emulation.Emulation, "allocate", counted)
+    simulate(changes)
+    assert float(found[1]) * 1e6 == pytest.approx(most[0], rel=0.15)
