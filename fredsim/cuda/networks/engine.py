@@ -151,7 +151,7 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         Blocks are those of the definition, which matters where samples meet.
         """
         program = self._program(min(n, BLOCK), kind) if n else None
-        together = max(1, MOST_FLOATS // max(1, program.floats)) if program else 1
+        together = min(MOST_MINIBATCHES, max(1, MOST_FLOATS // max(1, program.floats))) if program else 1
         whole = n // BLOCK * BLOCK
         for begin in range(0, whole, together * BLOCK):
             end = min(whole, begin + together * BLOCK)

@@ -17,12 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.cuda.array import DeviceArray, upload
+from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 
 __all__ = ["THREADS", "Buffer", "Choice", "Given", "Place", "Step", "Steps", "Tensor", "Value", "blocks_for"]
 
 #: The threads of a block of kernels that have an element a thread.
 THREADS = 128
+#: The most blocks of a launch along its second axis.
+MOST_BLOCKS = 65_535
 #: The most sums over groups of samples, of one minibatch, for which groups are small.
 MOST_SUMS = 2**21
 
@@ -147,7 +150,14 @@ class Steps:
         self.choose([Choice(family, name, blocks)], **fields)
 
     def choose(self, choices: Sequence[Choice], **fields: Any) -> None:
-        """Add a launch of one of several kernels, the one with the largest tiles first."""
+        """Add a launch of one of several kernels, the one with the largest tiles first.
+
+        Raises ConfigError if it has more blocks than a device takes, as those of very large minibatches.
+        """
+        if max(choice.blocks[1] for choice in choices) > MOST_BLOCKS:
+            raise ConfigError(
+                f"backend is cuda, which takes no minibatches of {self.mu:,} samples here: give backend numba"
+            )
         self.steps.append(Step(choices, fields))
         self._touch(fields)
 
