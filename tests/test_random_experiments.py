@@ -105,12 +105,12 @@ def compare(
 ) -> str:
     """Compare an experiment's runs with the oracle's; return how it ended."""
     data, rng = of(number), random.Random(number)
-    network = "name" in data["model"]  # which a device has no kernels for
+    network = "name" in data["model"]
     with np.errstate(all="ignore"):
         reference = left_behind(data, {"backend": "numpy"})
         fastest = left_behind(data, {"backend": "numba", "threads": rng.choice([1, 2])})
         others = ways(rng, data, fastest[2], ways_of_each)
-        if device and not network:
+        if device:
             others.append({"backend": "cuda"})
         for way, found in [({}, fastest), *((way, left_behind(data, {"backend": "numba"} | way)) for way in others)]:
             assert found[1] == reference[1], (number, way)

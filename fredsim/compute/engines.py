@@ -51,8 +51,17 @@ class BackendOperations(Operations, Protocol):
         ...
 
 
-class Engine(BackendOperations, Protocol):
-    """Gradients and evaluation of one model, and the backend's operations."""
+class Engine(Protocol):
+    """Gradients and evaluation of one model."""
+
+    @property
+    def operations(self) -> BackendOperations:
+        """The backend's operations on whole arrays."""
+        ...
+
+    def close(self) -> None:
+        """End the threads."""
+        ...
 
     threads: int
     #: The name of the device that kernels run on; None for the processor.

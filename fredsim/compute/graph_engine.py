@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import Part
+from fredsim.compute.engines import BackendOperations, Part
 from fredsim.compute.storage import Limits, Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.graph import Graph
@@ -18,7 +18,7 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64
 
-__all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations"]
+__all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations", "OnOperations"]
 
 Array = NDArray[np.float32]
 BLOCK = 512  # rows whose outputs are computed at once, to bound the memory that a network's values take
@@ -48,6 +48,11 @@ class Evaluation:
     current: Callable[[], Any] | None = None
     #: The most bytes of the gradients of one window, so that they stay in the cache.
     window_bytes = 4 * 2**20
+
+    @property
+    def operations(self) -> Any:
+        """The backend's operations; the engines of a backend have them themselves."""
+        return self
 
     @property
     def buffer_bytes(self) -> int:
@@ -88,6 +93,22 @@ class Evaluation:
         """Return the mean loss and the mean of wrong answers, each by the balanced tree in float64; NaN of nothing."""
         losses, wrong = self.outcomes(params, part)
         return (mean64(losses), mean64(wrong)) if len(losses) else (float("nan"), float("nan"))
+
+
+class OnOperations(Evaluation):
+    """An engine that no backend has: the operations on whole arrays are those of the backend that it is given."""
+
+    def __init__(self, operations: BackendOperations) -> None:
+        self._operations = operations
+
+    @property
+    def operations(self) -> BackendOperations:
+        """The backend's operations."""
+        return self._operations
+
+    def close(self) -> None:
+        """End the threads of the operations."""
+        self._operations.close()
 
 
 class GraphEngine(Evaluation, NumpyBackendOperations):

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import BackendOperations, Part
-from fredsim.compute.graph_engine import Evaluation
+from fredsim.compute.graph_engine import OnOperations
 from fredsim.networks.own_problem import COLUMNS_OF, OwnProblem
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.draws import Draws, Keys
@@ -25,7 +25,7 @@ __all__ = ["ProblemEngine", "ProblemMetrics"]
 Array = NDArray[np.float32]
 
 
-class ProblemEngine(Evaluation):
+class ProblemEngine(OnOperations):
     """Computes by a user's class; the operations on whole arrays are those of a backend. See Engine."""
 
     why_whole = "a problem of your own forms whole gradients"
@@ -33,14 +33,10 @@ class ProblemEngine(Evaluation):
 
     def __init__(self, problem: OwnProblem, threads: int, operations: BackendOperations) -> None:
         """Try the class at its initial parameters. Raises SimulationError for what it must not do."""
+        super().__init__(operations)
         self.problem, self.threads, self.seconds = problem, threads, 0.0
         self.numerics = problem.numerics
         self.takes_current = problem.declared.takes_current
-        self._operations = operations
-        self.compile_rule, self.finite = operations.compile_rule, operations.finite
-        self.duplicate, self.duplicate_finite = operations.duplicate, operations.duplicate_finite
-        self.mean, self.zeros = operations.mean, operations.zeros
-        self.pool, self.ternary, self.draw = operations.pool, operations.ternary, operations.draw
         self._grads = np.empty((0, problem.layout.size), np.float32)
         self._evaluations = 0
         self._repeats = False  # whether the next gradient is computed twice
@@ -103,13 +99,11 @@ class ProblemEngine(Evaluation):
         del params, part
         return np.full(1, np.nan, np.float32), np.full(1, np.nan)
 
-    def close(self) -> None:
-        """End the threads of the operations."""
-        self._operations.close()
-
 
 class ProblemMetrics:
     """What a problem's class says besides its loss and error: a function of the parameters, as Metrics is."""
+
+    functions: Sequence[Callable[..., Any]] = ()  # a problem's engine itself sees that its class keeps nothing
 
     def __init__(self, engine: ProblemEngine) -> None:
         self._engine, self.columns = engine, engine.problem.columns

@@ -26,11 +26,10 @@ from pydantic import (
 from fredsim.config.choices import Backend, PathName, Unit
 from fredsim.config.clients import LATER, Clients
 from fredsim.config.data import Data, DataChoice, OfProblem
-from fredsim.config.figures import FigureChoice
+from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.losses import LossChoice
 from fredsim.config.metrics import MetricChoice
 from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
-from fredsim.config.networks import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.config.partition import Iid
 from fredsim.config.problem import ProblemChoice
 from fredsim.config.sections import (
@@ -43,6 +42,7 @@ from fredsim.config.sections import (
     exchange_keys,
 )
 from fredsim.config.stages import Stages
+from fredsim.config.zoo import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets, fitted
 from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt, Printable
@@ -239,7 +239,7 @@ class Experiment(HyperParameters):
     @property
     def measured_by(self) -> MeasuredBy:
         """What tells how good its parameters are: fredsim.networks.network.Network."""
-        return self.model.measured_by if self.loss is None else self.loss.measured_by
+        return self.model.measured_by if self.loss is None else self.loss.made.measured_by
 
     def load(self, root: Path) -> Dataset:
         """Return the data set, with targets that are fit for the loss. Raises ConfigError, DataError."""

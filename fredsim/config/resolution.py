@@ -205,7 +205,7 @@ def check_model(experiment: Experiment) -> None:
     """Raise ConfigError if the model does not fit the data set, which has labels or targets, or the loss."""
     model, data = experiment.model.name, experiment.data.name
     _check_loss(experiment)
-    takes_numbers = experiment.loss is not None and experiment.loss.targets in {"numbers", "any"}
+    takes_numbers = experiment.loss is not None and experiment.loss.made.targets in {"numbers", "any"}
     if data in DATA_WITH_TARGETS and model != "linear" and not (takes_numbers and experiment.data.has_rows):
         remedy = "give model: {name: linear}" + (", or loss: mse" if experiment.data.has_rows else "")
         raise ConfigError(f"model.name is {model}; data {data} has no classes: {remedy}")
@@ -257,7 +257,7 @@ def _check_metrics(experiment: Experiment) -> None:
     if metrics and experiment.measured_by == "gap":
         raise ConfigError("evaluation.metrics is given, and a linear model is measured by its gap: leave it out")
     for one in metrics:
-        if one.of_classes and experiment.loss is not None and experiment.loss.targets != "classes":
+        if one.of_classes and experiment.loss is not None and experiment.loss.made.targets != "classes":
             what = f"is of classes, and loss {experiment.loss.name} is not"
             raise ConfigError(f"evaluation.metrics: {one.name} {what}; leave it out, or give a function of yours")
     if experiment.until is not None:

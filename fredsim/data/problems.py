@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 
 from fredsim.data.datasets import Dataset, Split
+from fredsim.data.partitions.shards import Shards
 from fredsim.data.sampling import Sampler, TaskSampler
 from fredsim.data.sequences import IGNORED, draw_sums
-from fredsim.data.shards import Shards
 from fredsim.data.squares import draw_rows
 from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Streams

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
 
 from fredsim.compute.engines import BackendOperations, Engine, Part
-from fredsim.compute.graph_engine import Evaluation
+from fredsim.compute.graph_engine import OnOperations
 from fredsim.compute.staged import EVALUATION_BATCH
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
@@ -65,7 +65,7 @@ def make_engine(
     return TorchEngine(network, dataset, mu, threads, operations)
 
 
-class TorchEngine(Evaluation):
+class TorchEngine(OnOperations):
     """Computes gradients and evaluates with PyTorch; the operations on whole arrays are those of another backend."""
 
     numerics: Numerics = "native"
@@ -79,15 +79,11 @@ class TorchEngine(Evaluation):
 
         Raises ConfigError if the module cannot be trained, or does not give the same bits twice.
         """
+        super().__init__(operations)
         self._model, self._module, self._device = model, model.module, model.device
         self._dataset, self._mu = dataset, mu
         self.threads, self._threads_before = threads or default_threads(), torch.get_num_threads()
         self.seconds = 0.0  # spent in PyTorch, not counting the operations
-        self._operations = operations
-        self.compile_rule, self.finite = operations.compile_rule, operations.finite
-        self.duplicate, self.duplicate_finite = operations.duplicate, operations.duplicate_finite
-        self.mean, self.zeros = operations.mean, operations.zeros
-        self.pool, self.ternary, self.draw = operations.pool, operations.ternary, operations.draw
         self.device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
         if self._device.type == "cuda":  # cuBLAS reads this when it starts, and is not deterministic without it
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -19,7 +19,7 @@ from fredsim.config.sweep.expansion import outline_of
 from fredsim.errors import OutputError
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.result import Result, measure_of, result_of
-from fredsim.runs.folder.tables import STATUSES
+from fredsim.runs.folder.sweep_tables import STATUSES
 from fredsim.system.csv_files import NUMBER, read_cells
 
 __all__ = ["overview"]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.table import Table as RichTable
 
-from fredsim.config.figure_options import Options
-from fredsim.config.figures import FigureChoice, recorded_figures
+from fredsim.config.figures.choice import FigureChoice, recorded_figures
+from fredsim.config.figures.options import Options
 from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import FredsimError
 from fredsim.runs.checkpoint.checkpoints import Checkpoints

@@ -14,11 +14,11 @@ from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.team import address, addresses
 from fredsim.kernels.arrays.operations import NumbaOperations
-from fredsim.kernels.mlp.data import pack_split
 from fredsim.kernels.mlp.evaluation import SAMPLES_AT_ONCE
 from fredsim.kernels.mlp.fused_executor import NumbaFusedExecutor
 from fredsim.kernels.mlp.hand_executor import NumbaHandExecutor
 from fredsim.kernels.mlp.pending import NumbaGradientExecutor, pack_passes
+from fredsim.kernels.mlp.sparse_rows import pack_split
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
 from fredsim.kernels.ops.at_two import GradientsAtTwo

@@ -1,7 +1,7 @@
 """The steps of one minibatch's computation: kernels, run one after the other without Python between them.
 
-A program is made once for a network and a batch size. Its buffers have places in one block of memory, the arena: two
-buffers share a place if no step needs both. What changes from minibatch to minibatch stands in BATCH.
+A program is made once for a network and a batch size. Its buffers lie in one block of memory, the arena: two
+buffers share memory if no step needs both. What changes from minibatch to minibatch stands in BATCH.
 """
 
 from __future__ import annotations
@@ -165,17 +165,17 @@ class Steps:
                 buffer.last = now
 
     def place_buffers(self) -> int:
-        """Give every buffer its place; return the bytes of the arena. The largest ones come first."""
+        """Give every buffer its offset; return the bytes of the arena. The largest ones come first."""
         placed: list[Buffer] = []
         end = 0
         for buffer in sorted(self.buffers.values(), key=lambda one: (-one.bytes, one.first)):
             size, at = _whole_lines(buffer.bytes), 0
             together = [one for one in placed if one.first <= buffer.last and buffer.first <= one.last]
-            for one in sorted(together, key=lambda one: one.place):
-                if at + size <= one.place:
+            for one in sorted(together, key=lambda one: one.offset):
+                if at + size <= one.offset:
                     break
-                at = max(at, one.place + _whole_lines(one.bytes))
-            buffer.place = at
+                at = max(at, one.offset + _whole_lines(one.bytes))
+            buffer.offset = at
             placed.append(buffer)
             end = max(end, at + size)
         return end
@@ -230,9 +230,9 @@ class Program:
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Value):
-            return address(self.arena) + value.buffer.place + value.begin
+            return address(self.arena) + value.buffer.offset + value.begin
         if isinstance(value, Buffer):
-            return address(self.arena) + value.place
+            return address(self.arena) + value.offset
         return self.batch if value is BATCH else value
 
     def run(self, team: Team, batch: Batch, work: int, backward: NDArray[np.float32] | None = None) -> None:

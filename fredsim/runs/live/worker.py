@@ -14,10 +14,10 @@ from fredsim.config.experiment import Experiment
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
-from fredsim.runs.live.record import fingerprint
+from fredsim.runs.live.live_csv import fingerprint
 from fredsim.runs.live.wire import pack
 from fredsim.runs.single.prepared import prepare
-from fredsim.simulation.paths.engines import make_engine, resolve_backend
+from fredsim.simulation.paths.backends import make_engine, resolve_backend
 from fredsim.simulation.plugins.client_work import ClientWork
 from fredsim.simulation.plugins.local_work import LocalWork, Tasks
 from fredsim.simulation.plugins.protocol import make_compressor
@@ -50,7 +50,9 @@ class LiveWorker:
             self._start(experiment, work, threads)
             self._compressor = make_compressor(experiment) if compresses else None
             if self._compressor is not None:
-                context = RunContext(experiment.clients.count, self._layout, Streams(experiment.seed), self._engine)
+                context = RunContext(
+                    experiment.clients.count, self._layout, Streams(experiment.seed), self._engine.operations
+                )
                 self._compressor.start(context)
         except FredsimError as error:
             self.failure = error
@@ -70,7 +72,7 @@ class LiveWorker:
         self._steps = work.steps
         self._layout = layout = prepared.model.layout
         self._work = LocalWork(self._engine, layout.size, work, streams=streams, single=single)
-        self._held = self._engine.zeros(layout.size + MARGIN)[: layout.size]
+        self._held = self._engine.operations.zeros(layout.size + MARGIN)[: layout.size]
         self._engine.gradients([], np.empty((0, 1), np.int64))  # compiles
 
     def ready(self) -> tuple[FredsimError | None, str, int]:
@@ -99,7 +101,7 @@ class LiveWorker:
         began = time.monotonic_ns()
         if self._delay:
             time.sleep(random.expovariate(1 / self._delay))
-        self._engine.duplicate(params, self._held)
+        self._engine.operations.duplicate(params, self._held)
         tasks = Tasks.of(self._sampler, self._steps, *(np.array([n], np.int64) for n in (ticket, client, number)))
         with np.errstate(all="ignore"):
             (push,), losses, (finite,) = self._work([self._held], tasks, [rate])

@@ -32,7 +32,7 @@ from fredsim.runs.single.prepared import Prepared, prepare
 from fredsim.runs.single.provenance import provenance
 from fredsim.runs.single.run import Run
 from fredsim.runs.single.warming import OneRun
-from fredsim.simulation.paths.engines import make_engine, resolve_backend
+from fredsim.simulation.paths.backends import make_engine, resolve_backend
 from fredsim.simulation.paths.loop import Outcome, evaluate
 from fredsim.simulation.record.recorder import Recorder, Row, histogram_text
 from fredsim.simulation.schedule.length import Length

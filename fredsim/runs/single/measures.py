@@ -10,7 +10,7 @@ from fredsim.config.choices import Backend
 from fredsim.config.metrics import is_taken
 from fredsim.errors import ConfigError
 from fredsim.runs.single.prepared import Prepared
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 
 __all__ = ["measures_of", "metrics_of"]
 

@@ -14,14 +14,14 @@ from fredsim.config.resolution import check_batch, placed
 from fredsim.config.sweep.each_run import for_each_run
 from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.data.datasets import Dataset, data_root
-from fredsim.data.shards import Shards
+from fredsim.data.partitions.shards import Shards
 from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError
 from fredsim.networks.network import Network
 from fredsim.runs.single.opening import make_server
 from fredsim.runs.single.sizes import check_sizes
 from fredsim.simulation.clients.stages import StagePlan
-from fredsim.simulation.paths.engines import resolve_backend
+from fredsim.simulation.paths.backends import resolve_backend
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 
-from fredsim.config.figure_options import Options, X, Y, label_of
+from fredsim.config.figures.options import Options, X, Y, label_of
 from fredsim.config.metrics import is_of_class
 from fredsim.errors import ConfigError
 from fredsim.runs.folder.result import LOSS_NOT_FINITE
@@ -78,7 +78,6 @@ class Kind:
     panels, even if it is short.
     """
 
-    idea: str
     draw: Callable[[Sequence[Axes], Sequence[Panel], Options], Drawing]
     axes: int = 0
     shared: bool = False

@@ -78,7 +78,7 @@ class Holdings(Stateful):
         parameters of clients that are pipelines. `current` returns the server's parameters (P,), if gradients are to be
         computed at these.
         """
-        self._engine = engine
+        self._engine, self._operations = engine, engine.operations
         self._work = work
         self._wait = wait
         self._tensors = tensors
@@ -154,7 +154,7 @@ class Holdings(Stateful):
     def _fresh_copy(self, params: Array) -> Array:
         if self._fresh is None:
             self._fresh = self._pool.take()
-        self._engine.duplicate(params, self._fresh)
+        self._operations.duplicate(params, self._fresh)
         return self._fresh
 
     def rate(self, client: int) -> float:
@@ -206,10 +206,10 @@ class Holdings(Stateful):
         """
         self._copied = new
         if not new:
-            return self._engine.finite(params)
+            return self._operations.finite(params)
         if self._spare is None:
             self._spare = self._pool.take()
-        return self._engine.duplicate_finite(params, self._spare)
+        return self._operations.duplicate_finite(params, self._spare)
 
     def matches_version(self, params: Array, timestamp: int) -> bool:
         """Return whether all clients that fetched at this timestamp, if any, hold exactly these parameters (P,)."""
@@ -252,7 +252,7 @@ class Holdings(Stateful):
         with np.errstate(all="ignore"):
             version.params -= np.float32(self._held_rates[client]) * grad
         self._replace(client, version)
-        return self._engine.finite(version.params)
+        return self._operations.finite(version.params)
 
     def restamp(self, client: int, timestamp: int, rate: float | None) -> None:
         """Give everything that the client holds this timestamp and its rate, without changing the parameters."""
@@ -323,7 +323,7 @@ class Holdings(Stateful):
             room, self._spare, self._copied = self._spare, None, False
         else:
             room = self._pool.take()
-            self._engine.duplicate(params, room)
+            self._operations.duplicate(params, room)
         self._pool.page_out(room)
         version = Version(room, timestamp, shared)
         if shared:

@@ -81,7 +81,7 @@ class PipelineParams(Stateful):
         self.plan, self._engine, self._pool = plan, engine, pool
         self._forward: dict[int, Array] = {}  # by client, what was composed last
         self._backward: dict[int, Array] = {}
-        self._drift = PerClient(engine.zeros(size), pool)  # δ, if there is a correction
+        self._drift = PerClient(engine.operations.zeros(size), pool)  # δ, if there is a correction
         self._gammas = [
             np.float64(pow64(plan.correction, 1.0 / delay)) if plan.correction and delay else np.float64(0)
             for delay in plan.forward

@@ -76,7 +76,7 @@ class Probe(Stateful):
         Both gradients are computed with the random numbers of that minibatch, whose `keys` are of one client.
         """
         if self._copy is None:
-            self._copy = engine.pool(server.params.size, Limits()).take()
+            self._copy = engine.operations.pool(server.params.size, Limits()).take()
         held, own, timestamp = holdings.params(client), self._copy, holdings.timestamp(client)
         own[...] = server.params
         with np.errstate(all="ignore"):

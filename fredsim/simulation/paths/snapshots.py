@@ -79,7 +79,7 @@ class Snapshots(Simulation):
             self._server.check = self._holdings.check
         self._warm()
         self._may_cancel = pushes_may_be_cancelled(self._dispatcher, contract)
-        self._outbox = Outbox(protocol.dropped_push, tensors, parts.engine, may_cancel=self._may_cancel)
+        self._outbox = Outbox(protocol.dropped_push, tensors, parts.engine.operations, may_cancel=self._may_cancel)
         gates = [gate for gate in (protocol.push_gate, protocol.fetch_gate) if gate is not None]
         self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, length=parts.length)
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
@@ -166,7 +166,9 @@ class Snapshots(Simulation):
         parts, work = self._parts, self._client_work
         self._control = None
         if work.control_variates:
-            self._control = ControlVariates(parts.params.size, parts.clients, parts.engine, lambda: parts.pool)
+            self._control = ControlVariates(
+                parts.params.size, parts.clients, parts.engine.operations, lambda: parts.pool
+            )
         single = parts.single() if work.clip_each_sample and parts.single is not None else None
         return LocalWork(
             parts.engine, parts.params.size, work,
@@ -265,7 +267,7 @@ class Snapshots(Simulation):
     ) -> tuple[Sequence[Array], Array, Sequence[bool]]:
         """Compute only the tasks that were not given up."""
         places = [place for place, lost in enumerate(given_up) if not lost]
-        nothing = self._engine.zeros(len(self._parts.params))
+        nothing = self._operations.zeros(len(self._parts.params))
         pushes, finite = [nothing] * len(clients), [True] * len(clients)
         losses = np.zeros((len(clients), tasks.rows[0].size if tasks.steps is None else 1), np.float32)
         if places:
@@ -307,8 +309,8 @@ class Snapshots(Simulation):
         self._recorder.count_push(size, None, client)
 
     def _copy(self, push: Array) -> Array:
-        room = self._engine.zeros(len(push))
-        self._engine.duplicate(push, room)
+        room = self._operations.zeros(len(push))
+        self._operations.duplicate(push, room)
         return room
 
     def _tasks(self, schedule: Schedule) -> Tasks:
@@ -440,7 +442,7 @@ class Snapshots(Simulation):
             return 0
         self._arrivals.fetched(client, self.iteration)
         given = server.fetch(client, self.iteration)
-        if given is not server.params and not self._engine.finite(given):
+        if given is not server.params and not self._operations.finite(given):
             raise Diverged(self.iteration)
         if parts is None:
             shared = self._share_versions and given is server.params

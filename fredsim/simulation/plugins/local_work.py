@@ -157,6 +157,7 @@ class LocalWork(Stateful):
         `pool` returns that of the arrays (P,) that clients keep from task to task.
         """
         self._engine, self._size, self._work, self._streams = engine, size, work, streams
+        self._operations = engine.operations
         self._single, self._control = single, control
         self._optimizer = optimizer = work.optimizer
         #: SGD whose steps are added up while they are taken.
@@ -165,16 +166,16 @@ class LocalWork(Stateful):
             self._sums = None
         rule = self._sums or (optimizer.rule if isinstance(optimizer, Optimizer) else STEPS["params"])
         self._states = rule.state
-        self._step = engine.compile_rule(rule) if work.takes_steps else None
+        self._step = self._operations.compile_rule(rule) if work.takes_steps else None
         decays = isinstance(optimizer, Optimizer) and optimizer.hyper.weight_decay
-        self._decay = engine.compile_rule(DECAY) if decays else None
+        self._decay = self._operations.compile_rule(DECAY) if decays else None
         self._buffers: list[list[Array]] = []  # for each client that takes steps: parameters, then the rule's state
         self._pushes: list[Array] = []
         #: By name of the rule's state, and client: what clients keep from task to task, if they keep it.
         self._kept: dict[str, PerClient] = {}
         self._taken: dict[int, int] = {}  # by client: the steps since its state began, if it keeps it
         if isinstance(optimizer, Optimizer) and optimizer.keeps_state:
-            self._kept = {name: PerClient(engine.zeros(size), pool) for name in rule.state}
+            self._kept = {name: PerClient(self._operations.zeros(size), pool) for name in rule.state}
         if isinstance(optimizer, GuardedOptimizer):
             optimizer.note_start()
 
@@ -215,12 +216,12 @@ class LocalWork(Stateful):
     def _begin(self, held: Sequence[Array], tasks: Tasks) -> list[list[Array]]:
         """Let B clients begin; return for each its parameters and the arrays of the rule's state."""
         while len(self._buffers) < len(held):
-            theta = self._engine.zeros(self._size + MARGIN)[: self._size]
-            self._buffers.append([theta, *(self._engine.zeros(self._size) for _ in self._states if not self._kept)])
-            self._pushes.append(self._engine.zeros(self._size if self._sums is None else 0))
+            theta = self._operations.zeros(self._size + MARGIN)[: self._size]
+            self._buffers.append([theta, *(self._operations.zeros(self._size) for _ in self._states if not self._kept)])
+            self._pushes.append(self._operations.zeros(self._size if self._sums is None else 0))
         slots = []
         for (theta, *state), params, client in zip(self._buffers, held, tasks.clients.tolist(), strict=False):
-            self._engine.duplicate(params, theta)
+            self._operations.duplicate(params, theta)
             for array in state:
                 array[...] = 0.0
             slots.append([theta, *(state or (self._kept[name][client] for name in self._kept))])
@@ -288,7 +289,7 @@ class LocalWork(Stateful):
             params = np.array(np.asarray(theta))
             optimizer.step(client, params, np.array(np.asarray(grad)), number)
             theta[...] = params
-            return self._engine.finite(theta)
+            return self._operations.finite(theta)
         coefficients: Sequence[Any] = (rate,)
         if self._sums is None and isinstance(optimizer, Optimizer):
             k = number
@@ -331,7 +332,7 @@ class LocalWork(Stateful):
         """Return an array (P,) where the backend computes."""
         if self._engine.device_name is None:
             return array
-        room = self._engine.zeros(len(array))
+        room = self._operations.zeros(len(array))
         room[...] = array
         return room
 

@@ -51,24 +51,24 @@ class ConvKernels(OperatorKernels):
         return int(self.operator.padding[1])
 
     def error_halo(self) -> int:
-        """Return how far taps reach beside the output's columns from the input's places."""
+        """Return how far taps reach beside the output's columns from the input's positions."""
         most = 0
-        for first, taps, count in self._places(1):
+        for first, taps, count in self._positions(1):
             if taps and count:
                 most = max(most, taps - 1 - first, first + count - 1 - (self.outer[2] - 1))
         return most
 
-    def _places(self, axis: int) -> list[Reach]:
-        """Return, for the input's places p, p + stride, … of an axis, p < stride, what their errors are sums of.
+    def _positions(self, axis: int) -> list[Reach]:
+        """Return, for the input's positions p, p + stride, … of an axis, p < stride, what their errors are sums of.
 
-        The first output that the first tap reaches, the number of taps, `stride` apart, and the number of such places.
+        The first output that the first tap reaches, the number of taps, `stride` apart, and how many such positions.
         """
         op, size, found = self.operator, self.shapes[0][1 + axis], []
         kernel, stride, pad = op.kernel[axis], op.stride[axis], op.padding[axis]
         for p in range(stride):
             tap = (p + pad) % stride
-            taps, places = -(-(kernel - tap) // stride), -(-(size - p) // stride)
-            found.append(((p + pad - tap) // stride, max(0, taps), max(0, places)))
+            taps, positions = -(-(kernel - tap) // stride), -(-(size - p) // stride)
+            found.append(((p + pad - tap) // stride, max(0, taps), max(0, positions)))
         return found
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
@@ -139,17 +139,23 @@ class ConvKernels(OperatorKernels):
             pack_transposed, packed=packed, groups=op.groups, taps=self.taps, inputs=self.each_in,
             in_lanes=self.in_lanes, out_lanes=self.out_lanes, out=turned,
         )  # fmt: skip
-        for p, down in enumerate(self._places(0)):
-            for q, across in enumerate(self._places(1)):
+        for p, down in enumerate(self._positions(0)):
+            for q, across in enumerate(self._positions(1)):
                 if down[2] and across[2]:
-                    self._error_of_places(plan, error, sent, turned, (p, q), (down, across))
+                    self._error_of_positions(plan, error, sent, turned, (p, q), (down, across))
         return sent
 
-    def _error_of_places(
-        self, plan: Steps, error: Value, sent: Value, turned: Buffer, place: tuple[int, int], reach: tuple[Reach, Reach]
+    def _error_of_positions(
+        self,
+        plan: Steps,
+        error: Value,
+        sent: Value,
+        turned: Buffer,
+        position: tuple[int, int],
+        reach: tuple[Reach, Reach],
     ) -> None:
-        """Add the step for the input's places that are strides apart from `place`; `reach` is what `_places` says."""
-        op, (p, q) = self.operator, place
+        """Add the step for the input's positions that are strides apart from `position`; `reach` is what `_positions` says."""
+        op, (p, q) = self.operator, position
         (first, taps, rows), (first_column, tap_columns, columns) = reach
         reached = spans(-1, 1, first_column, tap_columns, error.shape[2], columns)
         tile = tile_of(sent.samples, reached, self.each_in, self.work * sent.samples)

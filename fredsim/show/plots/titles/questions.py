@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from fredsim.config.figure_options import name_of_error
+from fredsim.config.figures.options import name_of_error
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.subjects import Subject

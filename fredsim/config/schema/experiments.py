@@ -19,7 +19,7 @@ from pydantic_core.core_schema import ModelSchema
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN, Kind, find_class, registered
 from fredsim.config.resolution import KIND_OF_KEY, LENGTHS
-from fredsim.config.schema_rules import (
+from fredsim.config.schema.rules import (
     REF,
     Schema,
     discriminate,

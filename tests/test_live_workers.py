@@ -1,4 +1,4 @@
-"""The crew of a live run, with workers made up: what becomes of tasks when one of them goes."""
+"""The workers of a live run, with workers made up: what becomes of tasks when one of them goes."""
 
 import threading
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from fredsim.runs.live.crew import DaskCrew, _clock_offset
+from fredsim.runs.live.workers import DaskWorkers, _clock_offset
 from fredsim.runs.many.cluster import Cluster
-from fredsim.simulation.paths.live import ClientTask
+from fredsim.simulation.paths.live_pushes import ClientTask
 
 PUSH = np.ones(3, np.float32)
 
@@ -86,23 +86,23 @@ def test_works_of_a_worker_that_is_lost_are_done_by_another(answers: tuple[objec
     first, second = Actor(*answers), Actor()
     cluster, notes = Workers(a=first), list[str]()
     make: Callable[[str], Any] = lambda address: cluster.actors[address]  # noqa: E731
-    with DaskCrew(cast("Cluster", cluster), make, notes.append, lambda: False) as crew:
+    with DaskWorkers(cast("Cluster", cluster), make, notes.append, lambda: False) as pool:
         for client in range(4):
-            crew.begin(ClientTask(client, 0, client, PUSH, 0.0))
+            pool.begin(ClientTask(client, 0, client, PUSH, 0.0))
         cluster.actors = {"b": second}  # it has another address when it comes again
-        found = sorted(crew.next(20.0).task.ticket for _ in range(4))  # type: ignore[union-attr]
-        assert crew.next(0.01) is None
+        found = sorted(pool.next(20.0).task.ticket for _ in range(4))  # type: ignore[union-attr]
+        assert pool.next(0.01) is None
     assert found == [0, 1, 2, 3]
-    assert len(set(second.asked)) == len(second.asked) == crew.redone >= 4 - answers.count("done")
-    assert (crew.workers, len(notes), "lost" in notes[0]) == (2, 1, True)
+    assert len(set(second.asked)) == len(second.asked) == pool.redone >= 4 - answers.count("done")
+    assert (pool.workers, len(notes), "lost" in notes[0]) == (2, 1, True)
 
 
 def test_a_workers_clock_is_read_in_the_middle_of_the_fastest_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of trips of 1,000, 400 and 700 ns, in the middle of which the worker's clock is 5,000 behind."""
     here = iter([10_000, 11_000, 20_000, 20_400, 30_000, 30_700])
     there = iter([10_400 - 5_000, 20_200 - 5_000, 30_300 - 5_000])
-    monkeypatch.setattr("fredsim.runs.live.crew.CLOCK_READINGS", 3)
-    monkeypatch.setattr("fredsim.runs.live.crew.time.monotonic_ns", lambda: next(here))
+    monkeypatch.setattr("fredsim.runs.live.workers.CLOCK_READINGS", 3)
+    monkeypatch.setattr("fredsim.runs.live.workers.time.monotonic_ns", lambda: next(here))
     assert _clock_offset(SimpleNamespace(clock=lambda: Answer(next(there)))) == 5_000
 
 
@@ -112,9 +112,9 @@ def test_times_are_in_order_though_clocks_drift_apart(began: int, done: int) -> 
     actor = Actor()
     actor.compute = lambda *arguments: Answer((PUSH, np.zeros(1), True, 0, 0, began, done))  # type: ignore[method-assign]
     make: Callable[[str], Any] = lambda address: actor  # noqa: E731
-    with DaskCrew(cast("Cluster", Workers(a=actor)), make, lambda note: None, lambda: False) as crew:
-        crew.begin(ClientTask(0, 0, 0, PUSH, 0.0))
-        result = crew.next(20.0)
+    with DaskWorkers(cast("Cluster", Workers(a=actor)), make, lambda note: None, lambda: False) as pool:
+        pool.begin(ClientTask(0, 0, 0, PUSH, 0.0))
+        result = pool.next(20.0)
     assert result is not None
     assert result.began <= result.done <= result.received
 
@@ -129,8 +129,8 @@ def test_a_worker_that_goes_while_it_starts_holds_nothing_up() -> None:
         cluster.actors = {"b": second}
         return first if address == "a" else second
 
-    with DaskCrew(cast("Cluster", cluster), make, lambda note: None, lambda: False) as crew:
-        crew.begin(ClientTask(0, 0, 5, PUSH, 0.0))
-        done = crew.next(20.0)
+    with DaskWorkers(cast("Cluster", cluster), make, lambda note: None, lambda: False) as pool:
+        pool.begin(ClientTask(0, 0, 5, PUSH, 0.0))
+        done = pool.next(20.0)
         assert done is not None
         assert (done.task.ticket, done.worker) == (5, "b")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, field_validator, model_serializer
 
 from fredsim.config.document import Document, Problems, problems_at, read_document
-from fredsim.config.figure_options import KINDS, STYLES, Options, option_problems
+from fredsim.config.figures.options import KINDS, STYLES, Options, option_problems
 from fredsim.config.metrics import columns_of, is_column
 from fredsim.hyper import FileName, Finite, HyperParameters, NonNegative, Printable, explain
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ from typing import Any
 from fredsim.errors import nearest, shown
 
 __all__ = [
-    "EVENT_KINDS",
     "KINDS",
     "SHARES",
     "STYLES",
+    "FigureKind",
     "Options",
     "X",
     "Y",
@@ -26,8 +27,6 @@ __all__ = [
     "option_problems",
 ]
 
-KINDS = ("curves", "ends", "matrix", "staleness", "copies", "probe", "shards", "timeline", "waits")
-EVENT_KINDS = ("timeline", "waits")  # kinds that show events.parquet
 SHARES = ("pushes", "fetches")
 STYLES = ("column", "page")
 MOST_CLIENTS = 10_000_000  # the most clients that a range may name
@@ -43,6 +42,43 @@ Y = {
     "train_loss": "training loss (nats)",
     "gap": "gap to the optimum, f − f*",
     "gradient_norm": "norm of the gradient, ‖∇f‖",
+}
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """A kind of figure; the module of its name in fredsim.show.plots.kinds draws it.
+
+    Attributes:
+        takes: the options that it takes, of those that only some kinds take.
+        fixed: why it does not take `by` or `panel`, which all others take.
+        keys_as_x: whether `x` may be a dotted key, or a share of copies.
+
+    """
+
+    takes: AbstractSet[str] = frozenset()
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    keys_as_x: bool = False
+
+    @property
+    def events(self) -> bool:
+        """Whether it shows events.parquet."""
+        return "clients" in self.takes
+
+
+OWN_PANELS = "a figure of the kind {} has panels of its own, use by"
+EACH_RUN = "a timeline has a panel for each run"
+PART = {"clients", "from", "to"}
+KINDS: dict[str, FigureKind] = {
+    "curves": FigureKind({"x", "y", "reach", "quartiles", "log", "to"}),
+    "ends": FigureKind({"x", "y", "log"}, keys_as_x=True),
+    "matrix": FigureKind({"x", "y", "reach"}),
+    "staleness": FigureKind({"log"}),
+    "copies": FigureKind(fixed={"panel": OWN_PANELS.format("copies")}),
+    "probe": FigureKind({"log"}, fixed={"panel": OWN_PANELS.format("probe")}),
+    "shards": FigureKind(fixed={"by": "a figure of the kind shards has a panel a partition, use panel"}),
+    "timeline": FigureKind(PART, fixed={"by": EACH_RUN, "panel": EACH_RUN}),
+    "waits": FigureKind(PART),
 }
 
 
@@ -111,31 +147,29 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
     `recorded`: columns of metrics.csv that `y` may name besides the usual ones.
     """
     known = {"kind": (kind, KINDS), "y": (options.y, tuple(dict.fromkeys([*Y, *recorded])))}
-    if kind in {"curves", "matrix"} and options.x is not None:
+    what = KINDS.get(kind, FigureKind())
+    if "x" in what.takes and not what.keys_as_x and options.x is not None:
         known["x"] = options.x, tuple(X)
     if options.style is not None:
         known["style"] = options.style, STYLES
     for name, (value, choices) in known.items():
         if value not in choices:
             yield name, f"is '{value}'{nearest(value, choices)} (known: {', '.join(choices)})"
-    is_given = {"x": options.x is not None, "y": options.y != Options().y, "reach": bool(options.reach)}
-    with_y = ("curves", "ends", "matrix")
-    for name, kinds in {"x": with_y, "y": with_y, "reach": ("curves", "matrix")}.items():
-        if kind in KINDS and kind not in kinds and is_given[name]:
-            yield name, f"is given; it goes with figures of the kind {' or '.join(kinds)}"
+    is_given = {
+        "x": options.x is not None, "y": options.y != Options().y, "reach": bool(options.reach), "log": options.log,
+        "quartiles": options.quartiles, "clients": options.clients is not None, "from": options.begin is not None,
+        "to": options.end is not None,
+    }  # fmt: skip
+    for name, given in is_given.items():
+        if given and kind in KINDS and name not in what.takes:
+            kinds = [other for other in KINDS if name in KINDS[other].takes]
+            others = f"the kind {' or '.join(kinds)}" if len(kinds) < 4 else "the other kinds"
+            yield name, f"is given; it goes with figures of {others}"
+    for name, why in what.fixed.items():
+        if getattr(options, name):
+            yield name, f"is given; {why}"
     if kind == "matrix" and len(options.reach) != 1:
         yield "reach", f"is given {len(options.reach)} times; a matrix shows when one value is reached, such as 0.05"
-    if kind in {"copies", "probe"} and options.panel:
-        yield "panel", f"is given; a figure of the kind {kind} has panels of its own, use by"
-    if kind == "shards" and options.by:
-        yield "by", "is given; a figure of the kind shards has a panel a partition, use panel"
-    for name in ("by", "panel"):
-        if kind == "timeline" and getattr(options, name):
-            yield name, "is given; a timeline has a panel for each run"
-    if kind in {"copies", "shards", "matrix", *EVENT_KINDS} and options.log:
-        yield "log", "is given; it goes with figures of the other kinds"
-    if kind != "curves" and options.quartiles:
-        yield "quartiles", "is given; it goes with figures of the kind curves"
     yield from _window_problems(kind, options)
     if wrong := _wrong_formula(options.title):
         yield "title", f"is '{options.title}', whose formula cannot be read ({wrong}); write \\$ for a dollar sign"
@@ -143,14 +177,12 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
 
 def _window_problems(kind: str, options: Options) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with the options that say which clients and which time a figure shows."""
-    values = {"clients": options.clients, "from": options.begin, "to": options.end}
-    for name, value in values.items():
-        kinds = [*EVENT_KINDS, "curves"] if name == "to" else EVENT_KINDS
-        if value is not None and kind in KINDS and kind not in kinds:
-            yield name, f"is given; it goes with figures of the kind {' or '.join(kinds)}"
-        elif isinstance(value, float) and kind == "curves" and not 0 < value < math.inf:
+    for name, value in {"from": options.begin, "to": options.end}.items():
+        if value is None or name not in KINDS.get(kind, FigureKind()).takes:
+            continue
+        if kind == "curves" and not 0 < value < math.inf:
             yield name, f"is {value:g}; it must be a number above 0, where the x axis ends"
-        elif isinstance(value, float) and not 0 <= value < math.inf:
+        elif not 0 <= value < math.inf:
             yield name, f"is {value:g}; it must be a number of simulated seconds, 0 or more"
     if options.begin is not None and options.end is not None and options.end <= options.begin:
         yield "to", f"is {options.end:g}; it must be above `from`, which is {options.begin:g}"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from fredsim.config.document import Document, flatten
 from fredsim.config.experiment import Experiment, Published
-from fredsim.config.figure_options import EVENT_KINDS, Y, is_wanted
-from fredsim.config.figures import FigureChoice
+from fredsim.config.figures.choice import FigureChoice
+from fredsim.config.figures.options import KINDS, Y, is_wanted
 from fredsim.config.metrics import columns_of, is_column
 from fredsim.config.registry import has_clock
 from fredsim.config.yaml_reader import Key
@@ -39,12 +39,13 @@ def check_figures(
             raise ConfigError(f"{place}: {where}: {what}; `fredsim show` prints what there is")
     for number, figure in enumerate(figures):
         key, value = ("x", "seconds") if figure.x == "seconds" else ("kind", figure.kind)
-        for run in _selected_runs(runs, figure) if value in {"seconds", *EVENT_KINDS} else ():
+        events = KINDS[figure.kind].events
+        for run in _selected_runs(runs, figure) if value == "seconds" or events else ():
             place, dispatcher = document.place(("figures", number, key)), run.dispatcher.name
             if not has_clock(dispatcher):
                 wrong = f"is '{value}', and the dispatcher {dispatcher} has no clock; give dispatcher: {{name: clock}}"
                 raise ConfigError(f"{place}: figures.{number}.{key}: {wrong}")
-            if value in EVENT_KINDS and not run.events:
+            if events and not run.events:
                 wrong = f"is '{value}', of events that are not recorded; give the experiment `events: true`"
                 raise ConfigError(f"{place}: figures.{number}.{key}: {wrong}")
         if figure.kind == "probe" and not any(run.probe for run in runs):

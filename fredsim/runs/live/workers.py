@@ -18,10 +18,10 @@ import numpy as np
 from fredsim.errors import ClusterError, FredsimError
 from fredsim.runs.live.wire import unpack
 from fredsim.runs.many.cluster import Cluster
-from fredsim.simulation.paths.live import ClientTask, TaskResult
+from fredsim.simulation.paths.live_pushes import ClientTask, TaskResult
 from fredsim.simulation.paths.loop import StopRequested
 
-__all__ = ["START_SECONDS", "DaskCrew"]
+__all__ = ["START_SECONDS", "DaskWorkers"]
 
 PIPELINED = 2  # tasks sent to a worker at once: one travels while it computes the other
 CHECK_SECONDS = 0.5  # between two checks of which workers there are
@@ -33,13 +33,13 @@ CLOCK_READINGS = 5  # how often two clocks are compared
 class Connection:
     """The connection to one worker: a thread that sends it tasks and receives the results."""
 
-    def __init__(self, crew: DaskCrew, address: str, actor: Any, offset: int) -> None:
+    def __init__(self, pool: DaskWorkers, address: str, actor: Any, offset: int) -> None:
         """Take the actor, and by how much its clock is behind this machine's, in nanoseconds."""
         self.address, self.lost = address, False
         self.waiting: deque[ClientTask] = deque()  # tasks that are not sent yet
         self.sent: deque[tuple[ClientTask, Any]] = deque()  # tasks that are sent, each with its future
-        # Both are guarded by the crew's lock.
-        self._crew, self._actor, self._clock_offset = crew, actor, offset
+        # Both are guarded by the pool's lock.
+        self._pool, self._actor, self._clock_offset = pool, actor, offset
         threading.Thread(target=self._run, daemon=True).start()
 
     @property
@@ -48,15 +48,15 @@ class Connection:
         return len(self.waiting) + len(self.sent)
 
     def _is_closed(self) -> bool:
-        return self.lost or self._crew.closed
+        return self.lost or self._pool.closed
 
     def _run(self) -> None:
-        crew = self._crew
+        pool = self._pool
         while True:
             try:
-                with crew.changed:
+                with pool.changed:
                     while not (self.waiting or self.sent or self._is_closed()):
-                        crew.changed.wait()
+                        pool.changed.wait()
                     if self._is_closed():
                         return
                     while self.waiting and len(self.sent) < PIPELINED:
@@ -70,25 +70,25 @@ class Connection:
             except Exception as error:  # of any type: the worker has gone, or is broken
                 if self._is_closed():
                     return
-                crew.drop(self, f"{type(error).__name__}: {error}")
+                pool.drop(self, f"{type(error).__name__}: {error}")
                 return
             received = time.monotonic_ns()
             if isinstance(answer, FredsimError):  # any worker would fail at this task
-                crew.failure = answer
+                pool.failure = answer
                 return
             push, losses, finite, size, before, began, done = answer
             if push.dtype == np.uint8:
                 push = unpack(push)
-            with crew.changed:
+            with pool.changed:
                 if self._is_closed():
                     return
                 self.sent.popleft()
             done = min(done + self._clock_offset, received)  # clocks of two machines drift apart
             began = min(began + self._clock_offset, done)
-            crew.arrived.put(TaskResult(task, push, losses, finite, size, before, began, done, received, self.address))
+            pool.arrived.put(TaskResult(task, push, losses, finite, size, before, began, done, received, self.address))
 
 
-class DaskCrew:
+class DaskWorkers:
     """The workers of a Dask cluster, used in a `with` statement."""
 
     def __init__(
@@ -99,7 +99,7 @@ class DaskCrew:
         `make` creates a LiveWorker actor at a worker's address, `note` shows a message, `stop` returns whether to stop.
         """
         self._cluster, self._make, self._note, self._stop = cluster, make, note, stop
-        self.changed = threading.Condition()  # the crew's lock; notified when tasks are assigned, or a worker is lost
+        self.changed = threading.Condition()  # the pool's lock; notified when tasks are assigned, or a worker is lost
         self.closed = False
         #: The error of a task that no worker can do.
         self.failure: FredsimError | None = None
@@ -113,7 +113,7 @@ class DaskCrew:
         self.redone = self.workers = 0
         self._entered = False
 
-    def __enter__(self) -> DaskCrew:
+    def __enter__(self) -> DaskWorkers:
         """Start the workers that there are. Raises ClusterError if one of them cannot compute."""
         self._check_workers()
         while self._starting() and not self._stop():
@@ -148,7 +148,7 @@ class DaskCrew:
         self.changed.notify_all()
 
     def next(self, seconds: float | None) -> TaskResult | None:
-        """Return the next task that is done and was not given up; see fredsim.simulation.paths.live.Crew.
+        """Return the next task that is done and was not given up; see fredsim.simulation.paths.live_pushes.WorkerPool.
 
         Raises StopRequested; ClusterError if there is no worker for too long; SimulationError if a task cannot be done.
         """

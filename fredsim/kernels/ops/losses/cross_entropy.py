@@ -1,4 +1,4 @@
-"""Kernels of cross-entropy, at one place of a sample or at many: fredsim.numerics.ops.losses.cross_entropy."""
+"""Kernels of cross-entropy, at one position of a sample or at many: fredsim.numerics.ops.losses.cross_entropy."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ ZERO, ONE = np.float32(0.0), np.float32(1.0)
 
 
 @kernel(
-    batch=int64s, output=floats, samples=int, places=int, classes=int, labels=int, size=int, some=int, ignored=int,
+    batch=int64s, output=floats, samples=int, positions=int, classes=int, labels=int, size=int, some=int, ignored=int,
     smoothing=int, shares=floats, work=floats, work_stride=int, learn=int, errors=floats, wrong=int,
 )  # fmt: skip
 def cross_entropy(rank, size, barrier, a):
     """Write the losses of this thread's samples and, if `learn`, their errors, and if `wrong`, their wrong answers.
 
-    The labels, (n, places), are integers of `size` bytes at an address. If `some`, those that are `ignored` do not
+    The labels, (n, positions), are integers of `size` bytes at an address. If `some`, those that are `ignored` do not
     count. With `smoothing`, `shares` are 1 − ε and ε/classes. `work` has a padded row for each thread.
     """
     rows, losses = int64s(item(a.batch, ROWS)), floats(item(a.batch, LOSSES))
     work = shift(a.work, rank * a.work_stride)
     begin, end = part_of(rank, size, a.samples)
     for m in range(begin, end):
-        first = item(rows, m) * a.places
+        first = item(rows, m) * a.positions
         count, misses, total = 0, 0, ZERO
-        for place in range(a.places):
-            count += not (a.some and integer(a.labels, a.size, first + place) == a.ignored)
+        for position in range(a.positions):
+            count += not (a.some and integer(a.labels, a.size, first + position) == a.ignored)
         divisor = np.float32(max(count, 1))
-        for place in range(a.places):
-            label, at = integer(a.labels, a.size, first + place), (m * a.places + place) * a.classes
+        for position in range(a.positions):
+            label, at = integer(a.labels, a.size, first + position), (m * a.positions + position) * a.classes
             if a.some and label == a.ignored:
                 total = total + ZERO
                 if a.learn:
@@ -61,7 +61,7 @@ def cross_entropy(rank, size, barrier, a):
 
 @subroutine
 def loss_at(a, at, label, divisor, work):
-    """Return the loss of a place, whose outputs begin at `at`, and whether its answer is wrong; write its error."""
+    """Return the loss of a position, whose outputs begin at `at`, and whether its answer is wrong; write its error."""
     best = 0
     for j in range(1, a.classes):
         if item(a.output, at + j) > item(a.output, at + best):
@@ -85,7 +85,7 @@ def loss_at(a, at, label, divisor, work):
 
 @subroutine
 def write_errors(a, at, label, total, divisor, work):
-    """Write p − wanted, or +0 where that is small, divided by the number of places, from exponentials and their sum."""
+    """Write p − wanted, or +0 where that is small, divided by the number of positions, from exponentials, their sum."""
     share, wanted = ZERO, ONE
     if a.smoothing:
         share, wanted = item(a.shares, 1), item(a.shares, 0) + item(a.shares, 1)
@@ -111,7 +111,7 @@ class CrossEntropyKernels(FallbackLoss):
             return
         smoothing, stride = self.loss.smoothing, -(-classes // 16) * 16
         plan.step(
-            cross_entropy, batch=BATCH, output=output, samples=output.samples, places=math.prod(self.target),
+            cross_entropy, batch=BATCH, output=output, samples=output.samples, positions=math.prod(self.target),
             classes=classes, labels=labels, size=labels.itemsize, some=ignored is not None, ignored=ignored or 0,
             smoothing=bool(smoothing), shares=np.array([1 - smoothing, smoothing / classes], np.float32),
             work=plan.buffer(stride * plan.threads), work_stride=stride, learn=error is not None,

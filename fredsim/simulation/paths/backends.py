@@ -11,18 +11,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compute.backend import make_engine as numpy_engine
+from fredsim.compute.backend import problem_engine
 from fredsim.compute.engines import BackendOperations, Engine
-from fredsim.compute.graph_engine import GraphEngine, NumpyBackendOperations
+from fredsim.compute.graph_engine import NumpyBackendOperations
 from fredsim.compute.partly_trained import PartlyTrained
-from fredsim.compute.problem_engine import ProblemEngine
-from fredsim.compute.quadratic_engine import NumpyQuadratic
 from fredsim.compute.staged import Staged
 from fredsim.config.choices import Backend
 from fredsim.data.datasets import Dataset
-from fredsim.data.problems import Quadratic
 from fredsim.errors import ConfigError
 from fredsim.networks.network import Network
-from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.distributions import Draw
 from fredsim.system.processors import default_threads
 
@@ -77,20 +75,20 @@ def _make_staged(backend: Backend, network: Network, dataset: Dataset, mu: int, 
 
 
 def _make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, threads: int | None) -> Engine:
-    if isinstance(network, OwnProblem):
-        operations = make_operations(backend, threads)
-        return cast(Engine, ProblemEngine(network, threads or default_threads(), operations))
     if network.graph is None:
+        operations = make_operations(backend, threads)
+        if (own := problem_engine(network, threads or default_threads(), operations)) is not None:
+            return own
         from fredsim.native.engine import make_engine as native
 
-        return native(network, dataset, mu, threads, make_operations(backend, threads))
+        return native(network, dataset, mu, threads, operations)
     if backend == "numpy":
-        return NumpyQuadratic(dataset) if isinstance(dataset, Quadratic) else GraphEngine(network.graph, dataset)
+        return numpy_engine(network.graph, dataset)
     if backend == "cuda":
-        from fredsim.cuda.engines import make_engine as cuda
+        from fredsim.cuda.backend import make_engine as cuda
 
         return cuda(network.graph, dataset, mu, HostDraws())
-    from fredsim.kernels.engines import make_engine as numba
+    from fredsim.kernels.backend import make_engine as numba
 
     return numba(network.graph, dataset, mu, threads)
 

@@ -1,6 +1,6 @@
 """Partitions of the training rows among the clients, with the names of Flower (flwr-datasets): see docs/shards.md.
 
-Dirichlet partitions are in fredsim.data.dirichlet. All draws are from stream PARTITION of docs/numerics.md.
+Dirichlet partitions are in fredsim.data.partitions.dirichlet. All draws are from stream PARTITION of docs/numerics.md.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.shards import ShardTable
+from fredsim.data.partitions.shards import ShardTable
 from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Stream, Streams
 

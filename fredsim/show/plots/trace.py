@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.groups import Panel
-from fredsim.show.plots.kinds.spans import STATES, Spans
+from fredsim.show.plots.spans import STATES, Spans
 from fredsim.system.files import replacing, write_errors
 
 __all__ = ["write_trace"]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.data.npz import read_arrays
-from fredsim.data.shards import ShardTable
+from fredsim.data.partitions.shards import ShardTable
 from fredsim.errors import DataError, shown
 from fredsim.system.files import content_digest, read_bytes
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.config.figure_options import Options, client_ids
+from fredsim.config.figures.options import Options, client_ids
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE

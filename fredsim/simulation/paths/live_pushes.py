@@ -1,8 +1,7 @@
 """A live run: real worker processes compute the clients' gradients, and the order in which they finish is the order.
 
 The server's side is that of a simulated run on the path `snapshots`: the same server, gates, compressor, recorder and
-rows. Only who arrives when (LiveDispatcher), and what it pushes (LivePushes), comes from the workers, which are called
-the crew.
+rows. Only who arrives when (LiveDispatcher), and what it pushes (LivePushes), comes from the pool of workers.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fredsim.simulation.clients.pushes import EventObserver, Pushes
 from fredsim.simulation.paths.loop import Parts
 from fredsim.simulation.plugins.local_work import Tasks
 
-__all__ = ["ClientTask", "Crew", "LiveDispatcher", "LivePushes", "TaskResult", "live_parts"]
+__all__ = ["ClientTask", "LiveDispatcher", "LivePushes", "TaskResult", "WorkerPool", "live_parts"]
 
 Array = NDArray[np.float32]
 
@@ -65,7 +64,7 @@ class TaskResult:
     worker: str
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """The workers, which do the clients' tasks."""
 
     def begin(self, task: ClientTask) -> None:
@@ -84,8 +83,8 @@ class LiveDispatcher(Timeline):
     timed = True
     state_names = ("_elapsed",)
 
-    def __init__(self, crew: Crew) -> None:
-        self.crew = crew
+    def __init__(self, pool: WorkerPool) -> None:
+        self.pool = pool
         #: The result that arrived last.
         self.last: TaskResult | None = None
         self._elapsed = 0  # nanoseconds of this run when its last task arrived, also in an earlier process
@@ -125,7 +124,7 @@ class LiveDispatcher(Timeline):
         """Wait for the next arrival and return it alone; an empty order if the run's time is over before."""
         del count
         left = None if self._until is None else max(0.0, (self._until - self.now()) / 1e9)
-        done = self.last = self.crew.next(left)
+        done = self.last = self.pool.next(left)
         if done is None:
             nobody = np.empty(0, np.int64)
             return Order(nobody, nobody, nobody, nobody, np.empty((0, 3), np.int64))
@@ -137,13 +136,13 @@ class LiveDispatcher(Timeline):
         return Order(client, number, at, ticket, np.maximum(np.minimum(stages, now), 0))
 
     def hold(self, client: int) -> None:
-        """Do nothing: a client computes nothing until `LivePushes` gives the crew its next task."""
+        """Do nothing: a client computes nothing until `LivePushes` gives the workers its next task."""
 
     def release(self, client: int, size: int | None = None) -> None:
-        """Do nothing: `LivePushes` gives the crew the client's next task itself."""
+        """Do nothing: `LivePushes` gives the workers the client's next task itself."""
 
     def restart(self, client: int, size: int | None = None) -> None:
-        """Do nothing: `LivePushes` gives the crew the client's next task itself."""
+        """Do nothing: `LivePushes` gives the workers the client's next task itself."""
 
 
 class LivePushes(Pushes):
@@ -167,12 +166,12 @@ class LivePushes(Pushes):
                 self.begin(client)
 
     def begin(self, client: int) -> None:
-        """Give a client's next task to the crew."""
+        """Give a client's next task to the workers."""
         params, rate = np.array(np.asarray(self._holdings.params(client))), self._holdings.rate(client)
         task = ClientTask(client, int(self.numbers[client]), self.tickets, params, rate)
         self.numbers[client] += 1
         self.tickets += 1
-        self._dispatcher.crew.begin(task)
+        self._dispatcher.pool.begin(task)
 
     def compute(self, clients: Sequence[int], tasks: Tasks) -> tuple[Sequence[Array], Array, Sequence[bool]]:
         """Return the result that has arrived, of one client."""
@@ -183,6 +182,6 @@ class LivePushes(Pushes):
 
 
 def live_parts(parts: Parts, dispatcher: LiveDispatcher, observer: EventObserver) -> Parts:
-    """Return the parts of a live run: pushes come from the dispatcher's crew, one at a time."""
+    """Return the parts of a live run: pushes come from the dispatcher's workers, one at a time."""
     pushes = partial(LivePushes, dispatcher=dispatcher, clients=parts.clients)
     return replace(parts, path="live", limits=replace(parts.limits, window=1), pushes=pushes, observer=observer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.shards import BLOCK_ROWS, Shards, ShardTable
+from fredsim.data.partitions.shards import BLOCK_ROWS, Shards, ShardTable
 from fredsim.errors import ConfigError
 from fredsim.numerics.distributions import Distribution, draw
 from fredsim.numerics.elementary import exp64, log64
