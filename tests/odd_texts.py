@@ -161,7 +161,8 @@ IN_CONFIG: dict[str, Callable[[dict[str, Any], str], None]] = {
 }  # fmt: skip
 TEXTS_OF_SUMMARY = ("processor", "machine", "git", "device", "path_why", "numerics", "data", "experiment")
 IN_SUMMARY: dict[str, Callable[[dict[str, Any], str], None]] = {
-    "versions": _versions, "another": _another, "metrics": _metrics, "model_files": _files, **{key: _of_summary(key) for key in TEXTS_OF_SUMMARY},
+    "versions": _versions, "another": _another, "metrics": _metrics, "model_files": _files,
+    **{key: _of_summary(key) for key in TEXTS_OF_SUMMARY},
 }  # fmt: skip
 #: Everything that `forge` can change.
 PLACES = (*IN_CONFIG, *IN_SUMMARY, "status", "heading", "column")
