@@ -96,8 +96,9 @@ def _single(folder: Path) -> dict[str, Any]:
         return {"state": f"unfinished; goes on {from_where}"}
     summary = result.summary
     at = f" at {summary['iterations']:,} iterations" if summary["status"] == "interrupted" else ""
+    state = summary["status"] if summary["validation_loss"] is not None else result.ending
     best = summary.get(measure_of(summary))
-    return {"state": f"{summary['status']}{at}", "best": best if isinstance(best, int | float) else None}
+    return {"state": f"{state}{at}", "best": best if isinstance(best, int | float) else None}
 
 
 def _sweep(folder: Path) -> dict[str, Any]:
@@ -111,7 +112,8 @@ def _sweep(folder: Path) -> dict[str, Any]:
     parts = [f"{counts[one]} {one}" for one in STATUSES if counts[one] and one != "interrupted"]
     if ended < runs:
         parts.append(f"{runs - ended} unfinished")
-    column = next((one for one in ("gap", "validation_error") if any(row.get(one) for row in rows)), "validation_loss")
+    known = (one for one in ("gap", "validation_error") if any(_number(row, one) < float("inf") for row in rows))
+    column = next(known, "validation_loss")
     best = min(((_number(row, column), row) for row in rows if row["status"] == "finished"), key=lambda one: one[0],
                default=(float("inf"), {}))  # fmt: skip
     value = best[0] if best[0] < float("inf") else None

@@ -87,12 +87,17 @@ def result_of(sweep: Path, name: str, *, as_found: bool = False) -> Result:
     return Result(sweep / name, as_found=as_found)
 
 
-def measure_of(summary: Mapping[str, Any]) -> str:
-    """Return the column that tells how good a run is: its gap, else its error, else its loss, if it has no error."""
+def measure_of(summary: Mapping[str, Any], loss: Any = None) -> str:
+    """Return the column that tells how good a run is: its gap, else its error, else its loss, if it has no error.
+
+    `loss` is the plain loss of its experiment, which tells it where neither is a finite number.
+    """
     if "gap" in summary:
         return "gap"
-    has_loss_alone = summary.get("validation_error") is None and summary.get("validation_loss") is not None
-    return "validation_loss" if has_loss_alone else "validation_error"
+    if summary.get("validation_error") is None and summary.get("validation_loss") is None:
+        name = str(loss.get("name") if isinstance(loss, Mapping) else loss)
+        return "validation_loss" if name == "mse" or ":" in name else "validation_error"
+    return "validation_loss" if summary.get("validation_error") is None else "validation_error"
 
 
 class Result:
@@ -300,7 +305,7 @@ class Result:
     @cached_property
     def measure(self) -> str:
         """The column that tells how good the run is: `gap`, else `validation_error`, else `validation_loss`."""
-        return measure_of(self.summary)
+        return measure_of(self.summary, self.config.get("loss"))
 
     def first_row(self, column: str, value: float) -> pd.DataFrame:
         """Return the first row of metrics.csv with at most `value` in a column; an empty table if there is none."""
