@@ -20,7 +20,7 @@ from fredsim.numerics.augment import draw_places, moved, sample_generator
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams, philox4x32
 from fredsim.runs.folder.results import Result
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 from tests.conftest import needs_cuda
 from tests.test_going_on import files_of, stopped
 

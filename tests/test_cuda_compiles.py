@@ -99,7 +99,7 @@ def test_the_search_sees_what_must_not_be_there() -> None:
 def test_every_kernel_of_the_sources_compiles(compiled: Texts) -> None:
     found = {name for text in compiled.values() for name in ENTRY.findall(text)}
     assert found == {name for unit in units() for name in unit.kernels}
-    written = [path.read_text(encoding="utf-8").count("\nKERNEL(") for path in FOLDER.glob("*.cu")]
+    written = [path.read_text(encoding="utf-8").count("\nKERNEL(") for path in FOLDER.rglob("*.cu")]
     assert len(found) == sum(written) > 30
 
 

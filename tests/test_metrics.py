@@ -22,7 +22,7 @@ from fredsim.data.datasets import Dataset, Split, load_dataset
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.runs.folder.result import Result
 from fredsim.runs.folder.results import Results
-from fredsim.runs.folder.tables import SUMMARY_COLUMNS
+from fredsim.runs.folder.sweep_tables import SUMMARY_COLUMNS
 from fredsim.show.export.recorded import read_run
 from fredsim.show.plots.drawing import available_y, default_y
 from fredsim.show.report.run_table import run_table

@@ -16,12 +16,17 @@ from typing import Any
 import numpy as np
 
 from fredsim.numerics import elementary
+from fredsim.numerics.ops import pointwise
 
 __all__ = ["FAMILIES", "FOLDER", "Kernel", "Unit", "make_unit", "unit_of"]
 
 FOLDER = Path(__file__).parent / "sources"
 #: The files of kernels that need nothing made for them; a rule's needs the rule (fredsim.cuda.rules).
-FAMILIES = ("arrays", "dense", "gradients", "losses", "outputs", "squares", "sums", "ternary")
+FAMILIES = (
+    "arrays", "dense", "gradients", "losses", "outputs", "squares", "sums", "ternary", "networks/attention",
+    "networks/convolution", "networks/copies", "networks/dropout", "networks/embedding", "networks/linear",
+    "networks/losses", "networks/means", "networks/norms", "networks/pointwise", "networks/pooling",
+)  # fmt: skip
 TYPES = {"i64": np.int64, "int": np.int32, "float": np.float32, "double": np.float64}
 
 DEFINED = re.compile(r"^#define (\w+) (\d+)$", re.MULTILINE)
@@ -86,12 +91,20 @@ def constants() -> str:
     """Return the text of constants.h: those of fredsim.numerics.elementary, to the last bit."""
     low, high = (f"{np.float32(x).item().hex()}f" for x in elementary.EXP32_RANGE)
     values = {"EXP32_LOW": low, "EXP32_HIGH": high}
-    for name in ("INVERSE_LN2", "LN2_HIGH", "LN2_LOW", "SQRT2"):
+    values |= {"EXP64_LOW": elementary.EXP64_RANGE[0].hex(), "EXP64_HIGH": elementary.EXP64_RANGE[1].hex()}
+    for name in ("INVERSE_LN2", "LN2_HIGH", "LN2_LOW", "SQRT2", "TWO_BY_ROOT_PI"):
         values[name] = getattr(elementary, name).hex()
+    for name in ("ROOT_HALF", "ROOT_2_BY_PI", "ROOT_1_BY_2PI", "GELU_CUBIC"):
+        values[name] = getattr(pointwise, name).hex()
+    values |= {"GELU_CUBIC_3": (3.0 * pointwise.GELU_CUBIC).hex()}
+    values |= {"THIRD": (1.0 / 3.0).hex(), "TWO_FIFTEENTHS": (2.0 / 15.0).hex()}
     for name, polynomial in (("EXP", elementary.EXP_POLYNOMIAL), ("LOG", elementary.LOG_POLYNOMIAL)):
         values |= {f"{name}{number}": value.hex() for number, value in enumerate(polynomial, start=1)}
     values |= {"MANTISSA": f"{elementary.MANTISSA:#x}ll", "ONE_BITS": f"{elementary.ONE_BITS:#x}ll"}
-    return "".join(f"#define {name} ({value})\n" for name, value in values.items())
+    lines = [f"#define {name} ({value})\n" for name, value in values.items()]
+    for name, numbers in (("ERF_SERIES", elementary.ERF_SERIES), ("ERFC_POLYNOMIAL", elementary.ERFC_POLYNOMIAL)):
+        lines += [f"#define {name} {', '.join(number.hex() for number in numbers)}\n"]
+    return "".join(lines)
 
 
 def _structure(body: str, sizes: dict[str, int], known: dict[str, np.dtype[Any]]) -> np.dtype[Any]:

@@ -11,8 +11,6 @@ import hashlib
 import json
 import math
 import os
-import random
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -28,10 +26,11 @@ from fredsim.errors import ConfigError, DataError, shown
 from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.plugins.guarded import is_integer
 from fredsim.plugins.modules import check_torch, import_callable
+from fredsim.plugins.seeding import seeded
 from fredsim.plugins.source_lines import line_of
-from fredsim.system.files import content_digest
+from fredsim.system.files import content_digest, files_named
 
-__all__ = ["PREFIXES", "digest_of_named", "files_named", "find_own", "load_own"]
+__all__ = ["PREFIXES", "digest_of_named", "find_own", "load_own"]
 
 Integers = NDArray[np.int64]
 
@@ -47,19 +46,6 @@ def find_own(name: str) -> Any:
     if prefix == "torch:":
         check_torch("data.name", name)
     return import_callable(name, f"{prefix}package.module:Class", "data.name", "a class, or a function", prefix=prefix)
-
-
-def files_named(value: Any) -> Iterator[str]:
-    """Yield the texts in the values of keys that are the names of files."""
-    if isinstance(value, str):
-        if len(value) < 4096 and os.path.isfile(value):
-            yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from files_named(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from files_named(inner)
 
 
 def digest_of_named(hyper: Mapping[str, Any]) -> str | None:
@@ -104,7 +90,7 @@ def _load(
     name: str, own: Any, key: str, digest: str | None, given: Given, train: int | None, validation: int | None
 ) -> Dataset:
     del digest  # only part of the cache's key
-    with _failing(name, "cannot be made", ConfigError), _seeded():
+    with _failing(name, "cannot be made", ConfigError), seeded(0):
         if name.startswith("torch:"):
             from fredsim.data.torch_rows import TorchRows
 
@@ -150,25 +136,6 @@ def _identity(reader: Reader) -> list[Any]:
     some = np.unique(np.linspace(0, reader.count - 1, 16).astype(np.int64))
     x, y = reader.rows(some)
     return [reader.count, reader.shape, hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()]
-
-
-@contextmanager
-def _seeded() -> Iterator[None]:
-    """Seed the generators that everybody in the process shares, inside a `with` block; put them back after it."""
-    torch = sys.modules.get("torch")
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  a user's class may use it
-    state = None if torch is None else torch.get_rng_state()
-    random.seed(0)
-    np.random.seed(0)  # noqa: NPY002
-    if torch is not None:
-        torch.manual_seed(0)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-        if torch is not None:
-            torch.set_rng_state(state)
 
 
 @contextmanager

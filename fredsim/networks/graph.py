@@ -106,7 +106,7 @@ class Graph:
         return any(node.operator.draws for node in self.nodes)
 
     @cached_property
-    def _learns(self) -> list[bool]:
+    def learns(self) -> list[bool]:
         """Whether each value depends on a tensor that is trained, so that its error is needed."""
         learns = [False]
         for node in self.nodes:
@@ -129,28 +129,37 @@ class Graph:
         return Passed(values[-1], kept)
 
     def gradient(
-        self, params: Array, x: Array, y: Array, draw: Sequence[Draw | None] | None = None
+        self,
+        params: Array,
+        x: Array,
+        y: Array,
+        draw: Sequence[Draw | None] | None = None,
+        backward: Array | None = None,
     ) -> tuple[Array, NDArray[np.float32]]:
         """Return the minibatch-mean gradient (P,) and the losses (µ,) of samples x (µ, …) with targets y (µ, …).
+
+        `backward`: the parameters (P,) of the backward pass, if they are not those of the forward pass. Operators then
+        take them in the place of their tensors, and what the forward pass has kept as it is.
 
         The errors that nodes send to one value are added, the last node's first, and so are a sample's own gradients of
         a tensor of several nodes; the tree over samples comes after.
         """
         passed = self.forward(params, x, draw)
         losses, error = self.loss.losses(passed.output, y)
-        views, errors = self.layout.split(params), {len(self.nodes): error}
+        views = self.layout.split(params if backward is None else backward)
+        errors = {len(self.nodes): error}
         leaves: dict[str, list[Leaves]] = {name: [] for name, _ in self.layout.tensors}
         for number in range(len(self.nodes), 0, -1):
-            if not (self._learns[number] and number in errors):
+            if not (self.learns[number] and number in errors):
                 continue
             node, error, keeps = self.nodes[number - 1], errors.pop(number), passed.kept[number - 1]
             tensors = self._tensors(node, views)
             names = dict(node.tensors)
             for role, own in node.operator.gradients(error, keeps, tensors).items():
                 leaves[names[role]].append(own)
-            if any(self._learns[i] for i in node.inputs):
+            if any(self.learns[i] for i in node.inputs):
                 for i, sent in zip(node.inputs, node.operator.backward(error, keeps, tensors), strict=True):
-                    if sent is not None and self._learns[i]:
+                    if sent is not None and self.learns[i]:
                         with quiet():
                             errors[i] = errors[i] + sent if i in errors else sent
         grad = np.zeros(self.layout.size, np.float32)

@@ -16,7 +16,7 @@ from fredsim.numerics.streams import Streams
 __all__ = ["MeasuredBy", "Network", "Numerics"]
 
 Numerics = Literal["portable", "native"]
-MeasuredBy = Literal["error", "gap", "loss"]
+MeasuredBy = Literal["error", "gap", "loss", "own"]
 
 
 class Network(ABC):
@@ -55,7 +55,7 @@ class Network(ABC):
 
     @property
     def measured_by(self) -> MeasuredBy:
-        """What tells how good its parameters are: the rate of wrong answers; f − f*; or nothing but the loss."""
+        """What tells how good its parameters are: the rate of wrong answers; f − f*; nothing but the loss; its own."""
         return "error" if self.graph is None else self.graph.loss.measured_by
 
     @property

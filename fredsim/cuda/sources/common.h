@@ -14,6 +14,7 @@ typedef unsigned char u8;
 
 #ifndef EMULATED
 #define DEVICE __device__ __forceinline__
+#define METHOD DEVICE  // of a structure
 // 384 threads of a multiprocessor at least: so the compiler gives none more than 168 registers.
 #define KERNEL(name, Arguments, threads, bytes)                                           \
   extern "C" __global__ void __launch_bounds__(threads, threads < 64 ? 1 : 384 / threads) \
@@ -23,12 +24,15 @@ typedef unsigned char u8;
   type* const name = (type*)shared_memory
 #define UNROLL _Pragma("unroll")
 #define UNROLL_LITTLE _Pragma("unroll 4")
+#define UNROLL_NOT _Pragma("unroll 1")
 DEVICE float float_of(int bits) { return __int_as_float(bits); }
 DEVICE int bits_of(float x) { return __float_as_int(x); }
 DEVICE double double_of(i64 bits) { return __longlong_as_double(bits); }
 DEVICE i64 bits_of(double x) { return __double_as_longlong(x); }
 DEVICE u32 high_half(u32 x, u32 y) { return __umulhi(x, y); }
 DEVICE void barrier() { __syncthreads(); }
+// A barrier that returns whether any thread of the block gave true.
+DEVICE bool barrier_or(bool one) { return __syncthreads_or(one); }
 // Reads what no thread writes during the launch, so that it may be read earlier than written in the source.
 DEVICE float read(const float* at) { return __ldg(at); }
 DEVICE int read(const int* at) { return __ldg(at); }
@@ -67,3 +71,9 @@ template <int N> DEVICE void wait_for() {}
 
 DEVICE float positive(float x) { return x > 0.0f ? x : 0.0f; }
 template <class T> DEVICE T smaller(T x, T y) { return x < y ? x : y; }
+template <class T> DEVICE T larger(T x, T y) { return x > y ? x : y; }
+
+DEVICE float mean_of(float sum, int mu) {
+  const float total = sum + 0.0f, count = (float)mu;
+  return (mu & (mu - 1)) == 0 ? total * (1.0f / count) : total / count;  // by a power of two, a product is the quotient
+}

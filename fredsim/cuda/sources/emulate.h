@@ -14,8 +14,10 @@
 #include <atomic>
 
 #define DEVICE static inline
+#define METHOD inline
 #define UNROLL
 #define UNROLL_LITTLE
+#define UNROLL_NOT
 struct Place {
   unsigned x, y, z;
 };
@@ -82,16 +84,26 @@ static __attribute__((noinline)) void barrier() {
   now->waits = true;
   if (!_setjmp(now->here)) _longjmp(scheduler, 1);
 }
+static bool any;
+static bool barrier_or(bool one) {
+  any = any || one;
+  barrier();
+  const bool found = any;
+  barrier();
+  any = false;
+  barrier();
+  return found;
+}
 static void run_block() {
   next_thread = 0;
   int used = 0;
   while (next_thread < (int)blockDim.x) go_on(&fibers[used++]);
-  for (bool any = true; any;) {
-    any = false;
+  for (bool going = true; going;) {
+    going = false;
     for (int i = 0; i < used; i++)
       if (fibers[i].waits) {
         go_on(&fibers[i]);
-        any = any || fibers[i].waits;
+        going = going || fibers[i].waits;
       }
   }
 }

@@ -16,11 +16,6 @@ struct Gradients {  // of up to LAYERS layers in one launch: those from `first_t
   int parts;
 };
 
-DEVICE float mean_of(float sum, int mu) {
-  const float total = sum + 0.0f, count = (float)mu;
-  return (mu & (mu - 1)) == 0 ? total * (1.0f / count) : total / count;  // by a power of two, a product is the quotient
-}
-
 DEVICE int layer_of(const Gradients& p) {
   int l = 0;
   while (l + 1 < p.layers && (int)blockIdx.x >= p.first_tile[l + 1]) l++;

@@ -1,5 +1,6 @@
 // Ternary gradients, two bits a value: fredsim.numerics.ternary. There are no sums here.
 #include "common.h"
+#include "philox.h"
 
 struct Encode {
   const float* g;       // (n,)
@@ -12,22 +13,6 @@ struct Encode {
   int step;
   int client;
 };
-
-// Word `lane` of Philox4x32-10 (fredsim.numerics.streams) for the counter (block, step, client, 0).
-DEVICE u32 random_word(const u32* counter, u32 k0, u32 k1, int lane) {
-  u32 c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-  UNROLL for (int round = 0; round < 10; round++) {
-    const u32 high0 = high_half(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
-    const u32 high1 = high_half(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
-    c0 = high1 ^ c1 ^ k0;
-    c1 = low1;
-    c2 = high0 ^ c3 ^ k1;
-    c3 = low0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return lane == 0 ? c0 : lane == 1 ? c1 : lane == 2 ? c2 : c3;
-}
 
 // sign(g)·b with b = 1 iff u·s < |g| in double, u = (word >> 8)·2⁻²⁴. Codes: 00 is −1, 01 is 0, 10 is +1.
 KERNEL(encode, Encode, 128, 0) {

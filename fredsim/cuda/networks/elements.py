@@ -1,0 +1,118 @@
+"""Activations, sums and products of two values on a device: sources/networks/pointwise.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fredsim.cuda.networks.operator import OperatorKernels
+from fredsim.cuda.networks.steps import Steps, Value, blocks_for
+from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.operator import Operator, Shape
+from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Pointwise, Relu, Scale, Shift, Sigmoid, Silu, Tanh
+
+__all__ = ["AXES", "BothKernels", "PointwiseKernels", "add_values", "strides_of"]
+
+#: Functions by their numbers in the source; GELU's approximation has the one behind it.
+FUNCTIONS: list[type[Operator]] = [Relu, LeakyRelu, Scale, Shift, Tanh, Sigmoid, Silu, Gelu]
+#: The most axes of an array with its samples.
+AXES = 8
+
+
+class PointwiseKernels(OperatorKernels):
+    """The activations of fredsim.numerics.ops.pointwise."""
+
+    operator: Pointwise
+
+    def _add(self, plan: Steps, **fields: Any) -> None:
+        operator = self.operator
+        number = FUNCTIONS.index(type(operator)) + (isinstance(operator, Gelu) and operator.approximate == "tanh")
+        by = operator.slope_below if isinstance(operator, LeakyRelu) else getattr(operator, "by", 0.0)
+        size = self.inputs[0].size
+        plan.step(
+            "networks/pointwise", "apply_function", blocks_for(size), size=size, by=by, operation=number, **fields
+        )
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        """Add the values."""
+        self._add(plan, x=inputs[0], out=out)
+        return out
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        """Add the errors times the slopes."""
+        if not wanted[0]:
+            return [None]
+        sent = self.inputs[0].like()
+        self._add(plan, x=self.inputs[0], errors=error, out=sent)
+        return [sent]
+
+
+class BothKernels(OperatorKernels):
+    """Add and Mul of fredsim.numerics.ops.arithmetic."""
+
+    operator: Add | Mul
+
+    @classmethod
+    def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
+        """Return that there are too many axes, if so."""
+        del operator
+        return f"more than {AXES - 1} axes" if len(shapes[0]) >= AXES else ""
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        """Add the sums or products."""
+        a, b = inputs
+        _combine(plan, a, b, out, product=isinstance(self.operator, Mul))
+        return out
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        """Add the errors, or those times the other input, summed where an input was repeated."""
+        product = isinstance(self.operator, Mul)
+        sent: list[Value | None] = []
+        for own, other, wants in zip(self.inputs, reversed(self.inputs), wanted, strict=True):
+            if not wants or (not product and own.shape == error.shape):
+                sent.append(error if wants else None)
+                continue
+            value = own.like()
+            _combine(plan, error, other if product else None, value, product=product)
+            sent.append(value)
+        return sent
+
+
+def add_values(plan: Steps, before: Value, more: Value) -> Value:
+    """Add a launch that adds two values of one shape; return the sum."""
+    out = before.like()
+    _combine(plan, before, more, out, product=False)
+    return out
+
+
+def strides_of(shape: Sequence[int]) -> list[int]:
+    """Return the strides, in elements, of an array in C order."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return strides[::-1]
+
+
+def _combine(plan: Steps, a: Value, b: Value | None, out: Value, *, product: bool) -> None:
+    """Add a launch that combines two values; along axes that the output lacks, what they give is summed."""
+    full = (plan.mu, *a.shape) if b is None else (plan.mu, *map(max, a.shape, b.shape))
+    kept = (plan.mu, *out.shape)
+    fields: dict[str, Any] = {}
+    for name, value in (("a", a), ("b", b)):
+        shape = kept if value is None else (plan.mu, *value.shape)
+        steps = [0 if size == 1 else step for size, step in zip(shape, strides_of(shape), strict=True)]
+        fields |= {
+            name: 0 if value is None else value, f"{name}_size": 0 if value is None else value.size,
+            f"{name}_stride": _padded([step * (size > 1) for step, size in zip(steps, kept, strict=True)], 0),
+            f"{name}_step": _padded(steps, 0),
+        }  # fmt: skip
+    repeats = [size if left == 1 else 1 for size, left in zip(full, kept, strict=True)]
+    plan.step(
+        "networks/pointwise", "combine", blocks_for(out.size), out=out, size=out.size, shape=_padded(kept, 1),
+        repeats=_padded(repeats, 1), product=int(product), **fields,
+    )  # fmt: skip
+
+
+def _padded(numbers: Sequence[int], by: int) -> list[int]:
+    return [by] * (AXES - len(numbers)) + list(numbers)

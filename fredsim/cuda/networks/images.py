@@ -1,0 +1,158 @@
+"""Convolutions and pooling of images on a device: sources/networks/convolution.cu and pooling.cu."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fredsim.cuda.networks.operator import OperatorKernels
+from fredsim.cuda.networks.steps import Buffer, Choice, Given, Steps, Value, blocks_for
+from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+
+__all__ = ["ConvolutionKernels", "PoolingKernels"]
+
+#: The rows of a tile, and its widths, the largest first.
+ROWS, WIDTHS = 64, (64, 32, 16)
+
+
+class ConvolutionKernels(OperatorKernels):
+    """fredsim.numerics.ops.conv2d.Conv2d."""
+
+    def _fields(self) -> dict[str, Any]:
+        operator, (channels, rows, columns) = self.operator, self.shapes[0]
+        outputs, out_rows, out_columns = operator.shape(*self.shapes)
+        weight, bias = self.tensors["weight"], self.tensors.get("bias")
+        return {
+            "held": Given.HELD, "weight": weight.begin, "bias": -1 if bias is None else bias.begin,
+            "channels": channels, "rows": rows, "columns": columns, "outputs": outputs, "out_rows": out_rows,
+            "out_columns": out_columns, "groups": operator.groups, "each": weight.size // outputs,
+            "stride_rows": operator.stride[0], "stride_columns": operator.stride[1],
+            "pad_rows": operator.padding[0], "pad_columns": operator.padding[1],
+        }  # fmt: skip
+
+    def _taps(self, channels: int) -> Sequence[NDArray[np.int64]]:
+        """Return r, c, and channel of the terms of a sum, in their order."""
+        return [one.reshape(-1) for one in np.indices((*self.operator.kernel, channels))]
+
+    def _of_inputs(self) -> NDArray[np.int32]:
+        """Return (length, 4): of each term r, c, how far what it meets is from the first, and so its weight."""
+        channels, rows, columns = self.shapes[0]
+        r, c, channel = self._taps(channels // self.operator.groups)
+        height, width = self.operator.kernel
+        places = channel * height * width + r * width + c
+        return np.stack([r, c, (channel * rows + r) * columns + c, places], axis=1).astype(np.int32)
+
+    def _classes(self, plan: Steps, fields: dict[str, Any]) -> tuple[int, NDArray[np.int32], NDArray[np.int32]]:
+        """Return the blocks for the positions of x, and their classes (n, 5) and terms, as Convolution has them.
+
+        x at (stride·y + first row, …) meets the place (r, c) of the kernel at the output (y + (first row + padding −
+        r)/stride, …), if that is whole.
+        """
+        (step, across), (pad, beside), width = self.operator.stride, self.operator.padding, self.operator.kernel[1]
+        r, c, channel = self._taps(fields["outputs"] // fields["groups"])
+        blocks, first, classes, terms = 0, 0, [], []
+        for row, column in np.ndindex(step, across):
+            down, right = row + pad - r, column + beside - c
+            meet = (down % step == 0) & (right % across == 0)
+            y, x = down[meet] // step, right[meet] // across
+            offset = (channel[meet] * fields["out_rows"] + y) * fields["out_columns"] + x
+            places = channel[meet] * fields["each"] + (r * width + c)[meet]
+            terms.append(np.stack([y, x, offset, places], axis=1))
+            rows, columns = (fields["rows"] - row - 1) // step + 1, (fields["columns"] - column - 1) // across + 1
+            classes.append((blocks, first, len(y), rows, columns))
+            blocks, first = blocks + -(-plan.mu * rows * columns // ROWS), first + len(y)
+        return blocks, np.array(classes, np.int32), np.concatenate(terms).astype(np.int32)
+
+    def _add(self, plan: Steps, name: str, blocks: int, columns: int, /, **fields: Any) -> None:
+        """Add a pass of so many blocks for positions, whose sums have so many columns in each group."""
+        groups, choices = self.operator.groups, []
+        for width in WIDTHS:
+            if width < 2 * columns or width == WIDTHS[-1]:
+                tiles = -(-columns // width)
+                whole = blocks, groups * tiles
+                choices.append(Choice("networks/convolution", f"{name}_{width}", whole, {"tiles": tiles}))
+        plan.choose(choices, **fields)
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        """Add the sums over kernels and channels."""
+        fields = self._fields() | {"x": inputs[0], "out": out, "mu": plan.mu, "terms": plan.table(self._of_inputs())}
+        positions = plan.mu * fields["out_rows"] * fields["out_columns"]
+        self._add(plan, "convolve", -(-positions // ROWS), fields["outputs"] // fields["groups"], **fields)
+        return out
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        """Add the gradients of weights, then the error of the input."""
+        fields = self._fields() | {"errors": error, "mu": plan.mu}
+        groups, x = fields["groups"], self.inputs[0]
+        own = fields["outputs"] // groups
+        width = 16 if own <= 16 else 32
+        tiles, tensors, terms = -(-own // width), list(self.tensors.values()), self._of_inputs()
+        across = -(-(fields["each"] + len(tensors) - 1) // ROWS)
+        plan.sum_samples(
+            "networks/convolution", f"convolution_weights_{width}", across * tiles * groups, tensors,
+            of=fields | {"x": x, "terms": plan.table(terms[np.argsort(terms[:, 3])]), "tiles": tiles},
+        )  # fmt: skip
+        if not wanted[0]:
+            return [None]
+        sent = x.like()
+        blocks, classes, terms = self._classes(plan, fields)
+        fields |= {"out": sent, "terms": plan.table(terms), "classes": plan.table(classes)}
+        self._add(plan, "convolve_back", blocks, fields["channels"] // groups, **fields)
+        return [sent]
+
+
+class PoolingKernels(OperatorKernels):
+    """MaxPool2d, AvgPool2d and AdaptiveAvgPool2d of fredsim.numerics.ops.pooling."""
+
+    operator: MaxPool2d | AvgPool2d | AdaptiveAvgPool2d
+    _places: Buffer | None = None
+
+    def _fields(self, plan: Steps) -> dict[str, Any]:
+        shape = self.shapes[0]
+        channels, out_rows, out_columns = self.operator.shape(shape)
+        windows = np.array(self.operator._windows(shape)).reshape(out_rows, out_columns, 4)
+        rows, columns = windows[:, 0, :2], windows[0, :, 2:]
+        spans = [rows, columns, *(_covering(one, size) for one, size in zip((rows, columns), shape[1:], strict=True))]
+        divisor = 0
+        if isinstance(self.operator, AvgPool2d) and self.operator.count_padding:
+            divisor = self.operator.kernel[0] * self.operator.kernel[1]
+        return {
+            "spans": plan.table(np.concatenate(spans).astype(np.int32)), "images": plan.mu * channels,
+            "rows": shape[1], "columns": shape[2], "out_rows": out_rows, "out_columns": out_columns,
+            "divisor": divisor,
+        }  # fmt: skip
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        """Add the windows' numbers; of the largest, keep where they are."""
+        fields = self._fields(plan) | {"x": inputs[0], "out": out}
+        name = "mean_of_windows"
+        if isinstance(self.operator, MaxPool2d):
+            name, self._places = "largest_of_windows", Buffer(out.size)
+            fields["places"] = self._places
+        plan.step("networks/pooling", name, blocks_for(out.size), **fields)
+        return out
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        """Add the sums over the windows that an element is in."""
+        if not wanted[0]:
+            return [None]
+        sent = self.inputs[0].like()
+        fields = self._fields(plan) | {"errors": error, "out": sent}
+        name = "mean_of_windows_back"
+        if self._places is not None:
+            name = "largest_of_windows_back"
+            fields["places"] = self._places
+        plan.step("networks/pooling", name, blocks_for(sent.size), **fields)
+        return [sent]
+
+
+def _covering(spans: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Return, for each of `size` places, the first span (n, 2) that covers it, and the one behind the last."""
+    places = np.arange(size)[:, None]
+    covers = (spans[:, 0] <= places) & (places < spans[:, 1])
+    first = np.where(covers.any(axis=1), covers.argmax(axis=1), 0)
+    behind: NDArray[np.int64] = np.stack([first, first + covers.sum(axis=1)], axis=1)
+    return behind

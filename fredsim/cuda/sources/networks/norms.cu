@@ -1,0 +1,239 @@
+// Normalisation: y = ((x − m)·r)·γ + β over sets of elements, of B minibatches: fredsim.numerics.ops.norms.
+//
+// The order of sums. A set is made of units (channels of a group, channels at a position, or samples) with so many
+// positions each. S sums a unit's positions in row-major order from +0 in bands, the bands by the balanced binary tree,
+// and then the units by the tree. m = S(x)/N, v = S((x − m)·(x − m))/N, r = 1/√(v + ε); with d = δ·γ and x̂ = (x − m)·r
+// the error of x is r·((d − S(d)/N) − x̂·(S(d·x̂)/N)). A sample's own gradients of γ and β are the sums of δ·x̂ and of δ
+// over its positions, likewise in bands.
+#include "common.h"
+
+enum Kind { WHOLE, WITHOUT_MEAN, FROZEN };
+
+struct Norm {
+  const float* const* held;  // (B,)
+  const float* x;            // (B, size)
+  const float* errors;       // (B, size), of y
+  float* out;                // y, or the error of x
+  float* kept;               // (B, sets, 2): m and r
+  i64 size;
+  i64 set_stride;            // how far sets begin apart, and the units of a set, and the positions of a unit
+  i64 unit_stride;
+  i64 position_stride;
+  i64 weight;                // where γ, β, and with FROZEN mean and variance are in the parameters; −1: there are none
+  i64 bias;
+  i64 mean;
+  i64 variance;
+  int sets;
+  int units;
+  int positions;
+  int band;
+  int every;                 // the channel of unit u of set s is s % every · of_set + u · of_unit
+  int of_set;
+  int of_unit;
+  int kind;
+  float eps;
+};
+
+#define SLOTS 2048
+#define T 128
+
+DEVICE int bands_of(int positions, int band) { return (positions + band - 1) / band; }
+
+// The tree over `count` numbers in shared memory, which are changed; all threads of the block return the sum.
+DEVICE float tree(float* slots, int count) {
+  barrier();
+  for (int apart = 1; apart < count; apart *= 2) {
+    for (int i = threadIdx.x * 2 * apart; i + apart < count; i += T * 2 * apart) slots[i] = slots[i] + slots[i + apart];
+    barrier();
+  }
+  const float total = slots[0] + 0.0f;
+  barrier();
+  return total;
+}
+
+// S of what `term` gives for the position at a place of a unit.
+template <class Term> DEVICE float sum_of_set(const Norm& p, float* slots, i64 base, Term term) {
+  const int bands = bands_of(p.positions, p.band);
+  const bool fits = p.units * (i64)bands <= SLOTS;
+  auto sum_of_band = [&](int unit, int band) {
+    const int end = smaller(p.positions, (band + 1) * p.band);
+    i64 at = base + unit * p.unit_stride + (i64)band * p.band * p.position_stride;
+    float total = 0.0f;
+    for (int i = band * p.band; i < end; i++, at += p.position_stride) total = total + term(unit, at);
+    return total;
+  };
+  if (fits) {
+    for (int i = threadIdx.x; i < p.units * bands; i += T) slots[i] = sum_of_band(i / bands, i % bands);
+    for (int apart = 1; apart < bands; apart *= 2) {
+      barrier();
+      const int pairs = (bands + 2 * apart - 1) / (2 * apart);
+      for (int i = threadIdx.x; i < p.units * pairs; i += T) {
+        float* const own = slots + i / pairs * bands;
+        const int first = i % pairs * 2 * apart;
+        if (first + apart < bands) own[first] = own[first] + own[first + apart];
+      }
+    }
+    if (bands > 1) {
+      barrier();
+      float own[SLOTS / T];
+      UNROLL for (int i = 0; i < SLOTS / T; i++) {
+        const int unit = threadIdx.x + i * T;
+        own[i] = unit < p.units ? slots[unit * bands] : 0.0f;
+      }
+      barrier();
+      UNROLL for (int i = 0; i < SLOTS / T; i++)
+        if (threadIdx.x + i * T < p.units) slots[threadIdx.x + i * T] = own[i];
+    }
+    return tree(slots, p.units);
+  }
+  float waiting[20];  // sums of units, then of all that went before: few threads have work here
+  UNROLL for (int l = 0; l < 20; l++) waiting[l] = 0.0f;
+  for (int unit = threadIdx.x; unit < p.units; unit += T) {
+    for (int band = 0; band < bands; band++) {
+      float sum = sum_of_band(unit, band);
+      int level = 0;
+      for (; band >> level & 1; level++) sum = waiting[level] + sum;
+      waiting[level] = sum;
+    }
+    float total = 0.0f;
+    bool any = false;
+    for (int level = 0; bands >> level; level++)
+      if (bands >> level & 1) {
+        total = any ? waiting[level] + total : waiting[level];
+        any = true;
+      }
+    slots[unit] = total;
+  }
+  return tree(slots, p.units);
+}
+
+DEVICE int channel_of(const Norm& p, int set, int unit) { return set % p.every * p.of_set + unit * p.of_unit; }
+
+// A block has a set.
+KERNEL(normalize, Norm, 128, 4 * 2048) {
+  SHARED(float, slots);
+  const int set = blockIdx.x;
+  const i64 base = blockIdx.z * p.size + set * p.set_stride;
+  const float* const parameters = p.held[blockIdx.z];
+  const float count = (float)(p.units * p.positions);
+  float m = 0.0f, r = 0.0f;
+  if (p.kind == WHOLE) m = sum_of_set(p, slots, base, [&](int, i64 at) { return p.x[at]; }) / count;
+  if (p.kind != FROZEN) {
+    const float v = sum_of_set(p, slots, base, [&](int, i64 at) {
+      const float apart = p.kind == WHOLE ? p.x[at] - m : p.x[at];
+      return apart * apart;
+    });
+    r = 1.0f / sqrtf(v / count + p.eps);
+    if (threadIdx.x == 0) {
+      p.kept[2 * ((i64)blockIdx.z * p.sets + set)] = m;
+      p.kept[2 * ((i64)blockIdx.z * p.sets + set) + 1] = r;
+    }
+  }
+  for (int i = threadIdx.x; i < p.units * p.positions; i += T) {
+    const int unit = i / p.positions, channel = channel_of(p, set, unit);
+    const i64 at = base + unit * p.unit_stride + i % p.positions * p.position_stride;
+    float apart = p.x[at];
+    if (p.kind == FROZEN) {
+      m = parameters[p.mean + channel];
+      r = 1.0f / sqrtf(parameters[p.variance + channel] + p.eps);
+    }
+    if (p.kind != WITHOUT_MEAN) apart = apart - m;
+    float y = apart * r;
+    if (p.weight >= 0) y = y * parameters[p.weight + channel];
+    if (p.bias >= 0) y = y + parameters[p.bias + channel];
+    p.out[at] = y;
+  }
+}
+
+struct Known {  // m and r of a set, or with FROZEN those of a channel
+  float m;
+  float r;
+};
+
+DEVICE Known known(const Norm& p, int set, int channel) {
+  if (p.kind == FROZEN) {
+    const float* const parameters = p.held[blockIdx.z];
+    return {parameters[p.mean + channel], 1.0f / sqrtf(parameters[p.variance + channel] + p.eps)};
+  }
+  const float* const kept = p.kept + 2 * ((i64)blockIdx.z * p.sets + set);
+  return {kept[0], kept[1]};
+}
+
+DEVICE float normal(const Norm& p, const Known& of, i64 at) {
+  return (p.kind == WITHOUT_MEAN ? p.x[at] : p.x[at] - of.m) * of.r;
+}
+
+KERNEL(normalize_back, Norm, 128, 4 * 2048) {
+  SHARED(float, slots);
+  const int set = blockIdx.x;
+  const i64 base = blockIdx.z * p.size + set * p.set_stride;
+  const float* const parameters = p.held[blockIdx.z];
+  const float count = (float)(p.units * p.positions);
+  auto scaled = [&](int unit, i64 at) {
+    return p.weight >= 0 ? p.errors[at] * parameters[p.weight + channel_of(p, set, unit)] : p.errors[at];
+  };
+  float mean = 0.0f, mean_of_normal = 0.0f;
+  if (p.kind == WHOLE) mean = sum_of_set(p, slots, base, scaled) / count;
+  if (p.kind != FROZEN) {
+    const Known of = known(p, set, 0);
+    mean_of_normal = sum_of_set(p, slots, base, [&](int unit, i64 at) { return scaled(unit, at) * normal(p, of, at); });
+    mean_of_normal = mean_of_normal / count;
+  }
+  for (int i = threadIdx.x; i < p.units * p.positions; i += T) {
+    const int unit = i / p.positions;
+    const i64 at = base + unit * p.unit_stride + i % p.positions * p.position_stride;
+    const Known of = known(p, set, channel_of(p, set, unit));
+    float d = scaled(unit, at);
+    if (p.kind == WHOLE) d = d - mean;
+    if (p.kind != FROZEN) d = d - normal(p, of, at) * mean_of_normal;
+    p.out[at] = of.r * d;
+  }
+}
+
+struct NormWeights {
+  Norm of;
+  float* sums;       // (B, µ, 2, channels): the samples' own gradients of γ and of β
+  i64 sample_stride;
+  i64 channel_stride;
+  i64 position_stride;
+  int mu;
+  int channels;
+  int positions;     // of a sample
+  int band;
+  int sample_sets;   // the set at a position of a channel is sample · sample_sets + channel / group + position · moves
+  int group;
+  int moves;
+};
+
+// A block of 32 threads has a channel of a sample, a thread some of its bands.
+KERNEL(norm_weights, NormWeights, 32, 4 * 2 * 1024) {
+  SHARED(float, slots);
+  const int channel = blockIdx.x, sample = blockIdx.y, bands = bands_of(p.positions, p.band), t = threadIdx.x;
+  const i64 base = blockIdx.z * p.of.size + sample * p.sample_stride + channel * p.channel_stride;
+  for (int band = t; band < bands; band += 32) {
+    const int end = smaller(p.positions, (band + 1) * p.band);
+    float scaled = 0.0f, total = 0.0f;
+    for (int i = band * p.band; i < end; i++) {
+      const i64 at = base + i * p.position_stride;
+      const int set = sample * p.sample_sets + channel / p.group + i * p.moves;
+      const float error = p.of.errors[at];
+      scaled = scaled + error * normal(p.of, known(p.of, set, channel), at);
+      total = total + error;
+    }
+    slots[band] = scaled;
+    slots[1024 + band] = total;
+  }
+  barrier();
+  for (int apart = 1; apart < bands; apart *= 2) {
+    for (int i = t * 2 * apart; i + apart < bands; i += 64 * apart) {
+      slots[i] = slots[i] + slots[i + apart];
+      slots[1024 + i] = slots[1024 + i] + slots[1024 + i + apart];
+    }
+    barrier();
+  }
+  float* const out = p.sums + ((i64)blockIdx.z * p.mu + sample) * 2 * p.channels + channel;
+  if (t == 0) {
+    out[0] = slots[0];
+    out[p.channels] = slots[1024];
+  }
+}

@@ -1,0 +1,122 @@
+// Functions of each element, sums and products of two inputs, of B minibatches.
+//
+// An activation is computed in double and rounded once, and so is its derivative, by which the error is multiplied in
+// float; relu, leaky_relu, tanh, sigmoid, scale and shift need float alone for the latter. Where an input of a sum or a
+// product was repeated along axes, its error is the sum over them in row-major order from +0.
+#include "common.h"
+#include "elementary.h"
+
+struct Pointwise {
+  const float* x;       // (B, size)
+  const float* errors;  // (B, size), of the output; null in the forward pass
+  float* out;           // (B, size)
+  i64 size;
+  float by;
+  int operation;
+};
+
+enum Function { RELU, LEAKY_RELU, SCALE, SHIFT, TANH, SIGMOID, SILU, GELU, GELU_TANH };
+
+DEVICE double gelu_inner(double x) { return ROOT_2_BY_PI * (x + GELU_CUBIC * (x * x * x)); }
+
+DEVICE float value_of(int operation, float x, float by) {
+  const double wide = x;
+  switch (operation) {
+    case RELU: return x > 0.0f ? x : 0.0f;
+    case LEAKY_RELU: return x > 0.0f ? x : x * by;
+    case SCALE: return x * by;
+    case SHIFT: return x + by;
+    case TANH: return (float)tanh64(wide);
+    case SIGMOID: return (float)sigmoid64(wide);
+    case SILU: return (float)(wide * sigmoid64(wide));
+    case GELU: return (float)(wide * (0.5 * erfc64(-wide * ROOT_HALF)));
+    case GELU_TANH: return (float)(wide * (0.5 * (1.0 + tanh64(gelu_inner(wide)))));
+  }
+  return x;
+}
+
+DEVICE float slope_of(int operation, float x, float by) {
+  const double wide = x;
+  switch (operation) {
+    case LEAKY_RELU: return x > 0.0f ? 1.0f : by;
+    case SCALE: return by;
+    case TANH: {
+      const float y = (float)tanh64(wide);
+      return 1.0f - y * y;
+    }
+    case SIGMOID: {
+      const float y = (float)sigmoid64(wide);
+      return y * (1.0f - y);
+    }
+    case SILU: {
+      const double s = sigmoid64(wide);
+      return (float)(s * (1.0 + wide * (1.0 - s)));
+    }
+    case GELU: {
+      const double density = ROOT_1_BY_2PI * exp64(-0.5 * (wide * wide));
+      return (float)(0.5 * erfc64(-wide * ROOT_HALF) + wide * density);
+    }
+    case GELU_TANH: {
+      const double t = tanh64(gelu_inner(wide)), rate = ROOT_2_BY_PI * (1.0 + GELU_CUBIC_3 * (wide * wide));
+      return (float)(0.5 * (1.0 + t) + 0.5 * wide * (1.0 - t * t) * rate);
+    }
+  }
+  return 1.0f;
+}
+
+KERNEL(apply_function, Pointwise, 128, 0) {
+  const i64 i = blockIdx.x * (i64)128 + threadIdx.x, at = blockIdx.z * p.size + i;
+  if (i >= p.size) return;
+  const float x = p.x[at];
+  if (!p.errors) p.out[at] = value_of(p.operation, x, p.by);
+  else if (p.operation == RELU) p.out[at] = x > 0.0f ? p.errors[at] : 0.0f;  // an infinite error of a dead unit is +0
+  else p.out[at] = p.errors[at] * slope_of(p.operation, x, p.by);
+}
+
+#define AXES 8
+struct Both {
+  const float* a;  // of each minibatch, with the strides below
+  const float* b;
+  float* out;      // (B, size) in C order
+  i64 a_size;      // of a minibatch
+  i64 b_size;
+  i64 size;
+  i64 a_stride[AXES];    // along each axis of the output; 0 where it is repeated
+  i64 b_stride[AXES];
+  i64 shape[AXES];       // of the output; the last axis last
+  i64 repeats[AXES];     // the axes along which the result is summed, in row-major order; 1 along the others
+  i64 a_step[AXES];
+  i64 b_step[AXES];
+  int product;           // else the sum; without b, a alone
+};
+
+KERNEL(combine, Both, 128, 0) {
+  const i64 i = blockIdx.x * (i64)128 + threadIdx.x;
+  if (i >= p.size) return;
+  i64 left = i, of_a = blockIdx.z * p.a_size, of_b = blockIdx.z * p.b_size, count = 1;
+  UNROLL for (int axis = AXES - 1; axis >= 0; axis--) {
+    if (p.shape[axis] > 1) {
+      of_a += left % p.shape[axis] * p.a_stride[axis];
+      of_b += left % p.shape[axis] * p.b_stride[axis];
+      left /= p.shape[axis];
+    }
+    count *= p.repeats[axis];
+  }
+  auto result = [&](i64 at_a, i64 at_b) {
+    return !p.b ? p.a[at_a] : p.product ? p.a[at_a] * p.b[at_b] : p.a[at_a] + p.b[at_b];
+  };
+  float total = 0.0f;
+  if (count == 1) total = result(of_a, of_b);
+  else
+    for (i64 n = 0; n < count; n++) {
+      i64 rest = n, at_a = of_a, at_b = of_b;
+      UNROLL for (int axis = AXES - 1; axis >= 0; axis--)
+        if (p.repeats[axis] > 1) {
+          at_a += rest % p.repeats[axis] * p.a_step[axis];
+          at_b += rest % p.repeats[axis] * p.b_step[axis];
+          rest /= p.repeats[axis];
+        }
+      total = total + result(at_a, at_b);
+    }
+  p.out[blockIdx.z * p.size + i] = total;
+}
