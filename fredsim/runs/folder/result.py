@@ -284,9 +284,11 @@ class Result:
         last = self.cells[-1]
         losses = dict.fromkeys(("train_loss", "validation_loss", *MEASURED, self.measure))
         infinite = [name for name in losses if last.get(name) and not math.isfinite(float(last[name]))]
-        if infinite == ["validation_loss"] != [self.measure]:
-            own = "problem" in self.config  # measured by another number than its loss
-            infinite = [] if own or self.config["data"].get("validation") == 0 else infinite
+        if infinite and infinite[0].startswith("validation_"):
+            own = "problem" in self.config  # perhaps measured by another number than its loss
+            absent = {"validation_loss"} - {self.measure} if own else {"validation_loss", "validation_error"}
+            if own or self.config["data"].get("validation") == 0:
+                infinite = [name for name in infinite if name not in absent]
         return self.summary["status"] == "diverged" or bool(infinite)
 
     @property
