@@ -17,7 +17,7 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 from fredsim.networks.zoo.gpt import gpt
-from fredsim.numerics.ops.arithmetic import Mul
+from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.draws import Keys
@@ -28,8 +28,8 @@ from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
-from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm
-from fredsim.numerics.ops.operator import Array
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm
+from fredsim.numerics.ops.operator import Array, Operator
 from fredsim.numerics.ops.pointwise import Relu, Scale, Shift, Sigmoid
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
@@ -296,6 +296,26 @@ def test_what_is_refused() -> None:
     whole = Split(np.full((9, 4), 5), floats.y)
     with pytest.raises(ValueError, match="5 … 5 are no rows of 0 … 4"):
         CudaGraphEngine(graph, Dataset(whole, whole, whole, 2), 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "norm"),
+    [((20, 33, 30), GroupNorm(1)), ((66, 300), GroupNorm(1)), ((3, 17, 9), BatchNorm()), ((2, 1100), LayerNorm())],
+    ids=str,
+)
+def test_norms_of_many_numbers(shape: tuple[int, ...], norm: Operator) -> None:
+    """More terms than a block keeps at once, more bands than it keeps sums of, and many samples."""
+    made, mu = Builder(*shape), 41 if isinstance(norm, BatchNorm) else 2
+    made.add(Parameter(shape), 0)
+    made.add(Add(), 0, 1)
+    made.add(norm)
+    graph = made.graph(MeanSquaredError(), shape)
+    dataset, rng = data(graph), np.random.default_rng(0)
+    held, rows = [initial(graph, rng)], rng.integers(0, ROWS, (1, mu))
+    found = CudaGraphEngine(graph, dataset, mu).gradients(held, rows)
+    expected = GraphEngine(graph, dataset).gradients(held, rows)
+    assert same(found[1], expected[1])
+    assert same(found[0], expected[0])
 
 
 def test_patterns_of_masks_and_places() -> None:

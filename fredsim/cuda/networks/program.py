@@ -60,7 +60,8 @@ class Program:
             for number, choice in enumerate(step.choices):
                 if np.any(chosen == number):
                     kernel = machine().load(unit_of(choice.family))[choice.name]
-                    launches.add(kernel, (*choice.blocks, batches), chosen == number, **fields, **choice.fields)
+                    own = self._fields(choice.fields, room, capacity, given)
+                    launches.add(kernel, (*choice.blocks, batches), chosen == number, **fields, **own)
 
     def output(self, batches: int, capacity: int) -> np.ndarray[Any, Any]:
         """Return a copy of the outputs, (B, µ, …), once the launches are done."""

@@ -106,13 +106,13 @@ struct Back {
   METHOD float finished(int, float sum) const { return sum; }
 };
 
-template <int N, int TM> DEVICE void convolve(const Convolution& p) {
+template <int M, int N, int TM> DEVICE void convolve(const Convolution& p) {
   const int group = blockIdx.y / p.tiles, n0 = blockIdx.y % p.tiles * N, area = p.out_rows * p.out_columns;
   const Forward terms = {p, p.held[blockIdx.z], group, area, area};
-  sum_products<64, N, 16, TM, 4>(terms, blockIdx.x * 64, n0, p.mu * area, p.outputs / p.groups, p.each);
+  sum_products<M, N, 16, TM, 4>(terms, blockIdx.x * M, n0, p.mu * area, p.outputs / p.groups, p.each);
 }
 
-template <int N, int TM> DEVICE void convolve_back(const Convolution& p) {
+template <int M, int N, int TM> DEVICE void convolve_back(const Convolution& p) {
   const int group = blockIdx.y / p.tiles, n0 = blockIdx.y % p.tiles * N, classes = p.stride_rows * p.stride_columns;
   int number = 0;
   while (number + 1 < classes && (int)blockIdx.x >= p.classes[5 * (number + 1)]) number++;
@@ -120,15 +120,17 @@ template <int N, int TM> DEVICE void convolve_back(const Convolution& p) {
   const int area = own[3] * own[4], row = number / p.stride_columns, column = number % p.stride_columns;
   const Back terms = {p, p.held[blockIdx.z], group, area, own[4], row, column, p.terms + 4 * own[1],
                       (i64)p.rows * p.columns};
-  sum_products<64, N, 16, TM, 4>(terms, (blockIdx.x - own[0]) * 64, n0, p.mu * area, p.channels / p.groups, own[2]);
+  sum_products<M, N, 16, TM, 4>(terms, (blockIdx.x - own[0]) * M, n0, p.mu * area, p.channels / p.groups, own[2]);
 }
 
-KERNEL(convolve_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve<16, 4>(p); }
-KERNEL(convolve_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve<32, 8>(p); }
-KERNEL(convolve_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve<64, 8>(p); }
-KERNEL(convolve_back_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve_back<16, 4>(p); }
-KERNEL(convolve_back_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve_back<32, 8>(p); }
-KERNEL(convolve_back_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve_back<64, 8>(p); }
+KERNEL(convolve_32_16, Convolution, 32, 4 * 2 * 16 * (36 + 20)) { convolve<32, 16, 4>(p); }
+KERNEL(convolve_64_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve<64, 16, 4>(p); }
+KERNEL(convolve_64_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve<64, 32, 8>(p); }
+KERNEL(convolve_64_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve<64, 64, 8>(p); }
+KERNEL(convolve_back_32_16, Convolution, 32, 4 * 2 * 16 * (36 + 20)) { convolve_back<32, 16, 4>(p); }
+KERNEL(convolve_back_64_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve_back<64, 16, 4>(p); }
+KERNEL(convolve_back_64_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve_back<64, 32, 8>(p); }
+KERNEL(convolve_back_64_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve_back<64, 64, 8>(p); }
 
 struct ConvolutionWeights {
   Convolution of;  // its `terms` are those of the numbers of a weight, in their order in memory
