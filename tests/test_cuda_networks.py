@@ -349,8 +349,8 @@ def test_plan_says_the_memory_of_the_device(
     from fredsim.cuda import emulation
 
     changes: dict[str, Any] = {
-        "iterations": 40, "data": {"name": "digits"}, "model": {"name": "resnet", "width": 8}, "backend": "cuda",
-        "clients": {"count": 8, "batch_size": 8}, "server": {"name": "asgd", "lr": 0.01},
+        "iterations": 12, "data": {"name": "digits"}, "model": {"name": "vgg", "widths": [16]}, "backend": "cuda",
+        "clients": {"count": 4, "batch_size": 8}, "server": {"name": "asgd", "lr": 0.01},
     }  # fmt: skip
     (tmp_path / "planned.yaml").write_text(dump_yaml(changes), encoding="utf-8")
     code, said, _ = command("plan", tmp_path / "planned.yaml")
