@@ -24,7 +24,7 @@ from benchmarks.scale import peak_bytes
 from benchmarks.tables import Table, say
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.numerics.streams import Streams
-from fredsim.simulation.paths.engines import make_operations
+from fredsim.simulation.paths.backends import make_operations
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 
 __all__ = ["clocks", "dispatch"]

@@ -12,7 +12,7 @@ from benchmarks.cells import SEED, Cell
 from benchmarks.rounds import alternate, in_brief
 from benchmarks.tables import Table
 from fredsim.numerics.streams import Streams
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 
 __all__ = ["evaluation"]
 

@@ -93,7 +93,7 @@ class FredsimSide:
 
     def __init__(self, case: Case, start: Array, threads: int) -> None:
         self._engine = NumbaGraphEngine(case.graph, case.dataset, case.mu, threads)
-        self._update = self._engine.compile_rule(ASGD.rule)
+        self._update = self._engine.operations.compile_rule(ASGD.rule)
         self.params = aligned(len(start) + MARGIN)[: len(start)]
         self.params[:] = start
         self._mu, self._count, self._at = case.mu, len(case.dataset.train), 0

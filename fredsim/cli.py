@@ -14,8 +14,8 @@ from fredsim.errors import FredsimError, options_are
 from fredsim.show import command_options as option
 from fredsim.show.terminal import Group, PlainConsole, say, say_lines, say_message, say_wrapped
 from fredsim.system.collecting import uncollected
+from fredsim.system.environment import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
 from fredsim.system.notices import notes_as_lines
-from fredsim.system.surroundings import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
 
 INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 
@@ -223,7 +223,7 @@ def plot(
 
     Given only a folder, without options, draw its experiment's own figures again, in that folder.
     """
-    from fredsim.config.figure_options import Options
+    from fredsim.config.figures.options import Options
     from fredsim.show.printing import print_plot
 
     options = Options(
@@ -333,7 +333,7 @@ def ls(folder: option.Here = Path("results")) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of an experiment's file, with which editors complete and check its keys."""
-    from fredsim.config.schema import as_text
+    from fredsim.config.schema.experiments import as_text
 
     say_lines(as_text())
 

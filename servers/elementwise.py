@@ -97,6 +97,8 @@ class ElementwiseServer(Server):
     per_client: tuple[str, ...] = ()
     #: Name of the array of state that is the deviation of the gradients, `v`, which gates may ask for.
     deviation: ClassVar[str] = ""
+    #: Returns, for a timestamp, parts of the parameters, each with what multiplies its learning rate; the run sets it.
+    rates_of_parts: Callable[[int], Sequence[tuple[slice, float]]] | None = None
 
     def initial_state(self) -> dict[str, float | Array]:
         """Return the initial values of the arrays of state that do not start with 0, by name."""
@@ -193,22 +195,47 @@ class ElementwiseServer(Server):
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply | None:
         """Apply the rule in place and advance the timestamp; the client that pushed is released."""
-        self._apply(grad, client_id, *self.checked_coefficients(self.timestamp, self.timestamp - timestamp))
+        staleness = self.timestamp - timestamp
+        if self.rates_of_parts is not None:
+            self._apply_by_parts(self.rates_of_parts(self.timestamp), grad, client_id, staleness)
+            return None
+        self._apply(grad, client_id, *self.checked_coefficients(self.timestamp, staleness))
         return None
+
+    def _apply_by_parts(
+        self, parts: Sequence[tuple[slice, float]], grad: Array, client_id: int, staleness: int
+    ) -> None:
+        """Apply the rule to each part of the parameters, with its own multiple of the learning rate."""
+        state, finite = self.state_of(client_id), True
+        usual = self.rate
+        for part, factor in parts:
+            self.rate = lambda t=None, factor=factor: usual(t) * factor  # type: ignore[method-assign]
+            try:
+                coefficients = self.checked_coefficients(self.timestamp, staleness)
+                self.decay(self.params, part)
+            finally:
+                del self.rate  # that of the class again
+            finite &= bool(self.update(self.params, *state, grad, part.start, part.stop, *coefficients))
+        self._applied(client_id, finite=finite)
 
     def _apply(self, grad: Array, client_id: int, *coefficients: np.float32) -> None:
         size = self.params.size
         self.decay(self.params)
-        self.finite = bool(self.update(self.params, *self.state_of(client_id), grad, 0, size, *coefficients))
+        finite = bool(self.update(self.params, *self.state_of(client_id), grad, 0, size, *coefficients))
+        self._applied(client_id, finite=finite)
+
+    def _applied(self, client_id: int, *, finite: bool) -> None:
+        self.finite = finite
         for name in self.per_client:
             self.own[name].page_out(client_id)
         self.timestamp += 1
 
-    def decay(self, params: Array) -> None:
-        """Apply decoupled weight decay, in place, as before each step."""
+    def decay(self, params: Array, part: slice | None = None) -> None:
+        """Apply decoupled weight decay to a part of the parameters, or all, in place, as before each step."""
         share = getattr(self.hyper, "weight_decay", 0.0)
         if share:
-            self._decay(params, params, 0, params.size, np.float32(self.rate() * share))
+            begin, end = (0, params.size) if part is None else (part.start, part.stop)
+            self._decay(params, params, begin, end, np.float32(self.rate() * share))
 
     def state_of(self, client_id: int) -> list[Array]:
         """Return the arrays of the rule's state for a push of this client, in the rule's order."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,8 +20,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, PrivateAttr, Tag, mod
 from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
 from fredsim.numerics.elementary import cos64, pow64
+from fredsim.plugins.failures import described, is_interrupt
 from fredsim.plugins.modules import import_module, why_not_imported
-from fredsim.plugins.source_lines import line_of, where_defined
+from fredsim.plugins.source_lines import where_defined
 
 __all__ = ["SCHEDULES", "Rate", "rate_at"]
 
@@ -102,6 +105,14 @@ class InversePower(HyperParameters):
         return self.base * pow64(1.0 + self.lambd * self.base * t, -self.power)
 
 
+@dataclass
+class _Earlier:
+    """How often a user's function was called, and what the first calls returned, by t; two schedules may differ so."""
+
+    calls: Iterator[int] = field(default_factory=count, compare=False)
+    values: dict[int, float] = field(default_factory=dict, compare=False)
+
+
 class OwnSchedule(BaseModel):
     """A user's function of t, given by its name."""
 
@@ -109,6 +120,7 @@ class OwnSchedule(BaseModel):
 
     name: str
     _function: Callable[..., Any] = PrivateAttr()
+    _earlier: _Earlier = PrivateAttr(default_factory=lambda: _Earlier())
 
     @model_validator(mode="after")
     def check(self) -> OwnSchedule:
@@ -119,20 +131,36 @@ class OwnSchedule(BaseModel):
                 inspect.signature(self._function).bind(0, **(self.model_extra or {}))
             except (TypeError, ValueError) as error:
                 raise self._failed(f"cannot be called: {error}{where_defined(self._function)}; {REMEDY}") from None
-            self(0)
+            for t in (0, 1, 0):
+                self(t)
         except SimulationError as error:
             raise ValueError(str(error)) from None
         return self
 
     def __call__(self, t: int) -> float:
-        """Return α. Raises SimulationError if the function fails, or does not return a number ≥ 0."""
+        """Return α. Raises SimulationError if the function fails, or does not return a number ≥ 0.
+
+        Some calls are repeated later, since the function must always return the same for the same t.
+        """
+        value, earlier = self._called(t), self._earlier
+        number = next(earlier.calls)
+        if number < 4 or number % 64 == 0:
+            for before, found in earlier.values.items():
+                if found != (again := self._called(before)):
+                    what = f"gives {found} at t = {before}, and {again} the second time"
+                    raise self._failed(f"{what}; let it depend on t and its own keys alone")
+            if number < 4:
+                earlier.values[t] = value
+        return value
+
+    def _called(self, t: int) -> float:
         try:
             with np.errstate(all="ignore"):
                 value = float(self._function(t, **(self.model_extra or {})))
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # sys.exit, too
-            raise self._failed(f"failed at t = {t}: {type(error).__name__}: {error}{line_of(error)}") from None
+            if is_interrupt(error):
+                raise
+            raise self._failed(f"failed at t = {t}: {described(error)}") from None
         if not 0 <= value < math.inf:
             raise self._failed(f"gives {value} at t = {t}; a learning rate is a number ≥ 0")
         return value
@@ -141,11 +169,11 @@ class OwnSchedule(BaseModel):
         module, _, attribute = self.name.partition(":")
         try:
             found: Callable[..., Any] = getattr(import_module(module), attribute)
-        except KeyboardInterrupt:
-            raise
         except AttributeError as error:
             raise self._failed(f"cannot be had (AttributeError: {error}); {REMEDY}") from None
         except BaseException as error:
+            if is_interrupt(error):
+                raise
             raise self._failed(f"cannot be had: {why_not_imported(module, error)}; {REMEDY}") from None
         return found
 

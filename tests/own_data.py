@@ -39,6 +39,16 @@ class Known(Blobs):
     classes = 3
 
 
+class Long(Blobs):
+    """Numbers with unused bytes between them, which are not always the same."""
+
+    dtype = np.longdouble
+
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x.astype(np.longdouble), y
+
+
 class Bytes(Blobs):
     shape = (1, 4, 4)
     dtype = np.uint8
@@ -125,6 +135,43 @@ class Negative(Blobs):
     def rows(self, part, numbers):
         x, y = super().rows(part, numbers)
         return x, y - 3 * (numbers == 42)
+
+
+class Masked(Blobs):
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return np.ma.MaskedArray(x, x > 2), y
+
+
+class Exiting(Blobs):
+    def rows(self, part, numbers):
+        raise SystemExit(0)
+
+
+class Sorted(Blobs):
+    def rows(self, part, numbers):
+        numbers.sort()
+        return super().rows(part, numbers)
+
+
+class Grown(Blobs):
+    """Rows that depend on how many are asked for at once."""
+
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x + np.float32(len(numbers) > 2), y
+
+
+class Unshaped(Blobs):
+    @property
+    def shape(self):
+        raise SystemExit(0)
+
+
+class Unfiled(Blobs):
+    @property
+    def files(self):
+        raise SystemExit(0)
 
 
 class Alone(Blobs):

@@ -20,7 +20,7 @@ from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.folder.results import Result
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 
 Array = NDArray[np.float32]
 COUNTS = ("potential_pushes", "pushes", "potential_fetches", "fetches", "bytes_pushed", "bytes_fetched")

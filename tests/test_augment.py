@@ -20,7 +20,7 @@ from fredsim.numerics.augment import draw_places, moved, sample_generator
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams, philox4x32
 from fredsim.runs.folder.results import Result
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 from tests.conftest import needs_cuda
 from tests.test_going_on import files_of, stopped
 
@@ -45,6 +45,10 @@ def double(x, generator):
 
 def infinite(x, generator):
     return x + np.float32(np.inf)
+
+
+def masked(x, generator):
+    return np.ma.MaskedArray(x, x > 0.5)
 
 
 def failing(x, generator):
@@ -196,6 +200,7 @@ def test_a_run_that_stops_again_and_again_has_the_same_bits(tmp_path: Path, simu
         ("own_noise:wider", "own_noise:wider gave float32 (2, 8, 8) for a sample that is float32 (1, 8, 8)"),
         ("own_noise:double", "gave float64 (1, 8, 8) for a sample that is float32 (1, 8, 8)"),
         ("own_noise:infinite", "gave a value that is not finite"),
+        ("own_noise:masked", "own_noise:masked gave a masked array; give .filled(0)"),
         ("own_noise:failing", "own_noise:failing failed: RuntimeError: no such noise (own_noise.py:"),
     ],
 )

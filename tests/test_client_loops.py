@@ -17,7 +17,7 @@ from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.result import Result
 from fredsim.runs.single.opening import open_expansion
 from fredsim.runs.single.prepared import Prepared, prepare
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 from tests.client_loops import Setting, diloco, rounds
 
 Array = NDArray[np.float32]

@@ -12,7 +12,7 @@ import pytest
 from fredsim.cli import app
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.choices import Sampling
-from fredsim.config.figure_options import KINDS, STYLES
+from fredsim.config.figures.options import KINDS, STYLES
 from fredsim.config.shipped import shipped
 from fredsim.dispatchers.gates import GATES
 from fredsim.servers import SERVERS

@@ -26,7 +26,7 @@ from fredsim.cuda.emulation import Emulation
 from fredsim.cuda.driver import Driver
 from fredsim.cuda.array import empty, upload
 from fredsim.cuda.machines import machine
-from fredsim.simulation.paths.engines import resolve_backend
+from fredsim.simulation.paths.backends import resolve_backend
 import fredsim
 
 emulation = Emulation()

@@ -9,9 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.config import figure_options
 from fredsim.runs.folder.results import Result
-from fredsim.show import plots
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.groups import group
 
@@ -123,10 +121,6 @@ def test_a_line_is_named_by_what_stands_where_a_key_is_not(swept: list[Result]) 
     )
     (panel,) = group([*swept[:1], *others], ["server.momentum", "average.name"], [])
     assert [line.label for line in panel.lines] == ["FASGD, no average", "momentum 0.9, window average"]
-
-
-def test_the_kinds_that_are_known_are_those_there_are() -> None:
-    assert tuple(plots.KINDS) == figure_options.KINDS
 
 
 @pytest.mark.usefixtures("swept")

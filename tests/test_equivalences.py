@@ -11,7 +11,7 @@ from fredsim.networks.mlp import Mlp
 from fredsim.numerics import oracle
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 
 Simulate = Callable[..., Result]
 SPLITS = [(1, 128), (2, 64), (4, 32), (8, 16), (32, 4), (128, 1)]

@@ -18,8 +18,8 @@ from safetensors.numpy import load_file, save_file
 
 import fredsim
 from fredsim.config.document import dump_yaml, read_document
-from fredsim.runs.folder.record import CIRCUMSTANCES, record_difference
 from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.summaries import CIRCUMSTANCES, record_difference
 from tests.bad_results import results
 from tests.sealing import seal
 
@@ -141,7 +141,7 @@ def test_an_entry_that_a_later_version_added(recorded: Path, monkeypatch: pytest
     """A record of an earlier version may lack it, one of a later version may not."""
     del recorded
     now = Result(Path("whole/run"))
-    monkeypatch.setattr("fredsim.runs.folder.record.ADDED", {"pushes": (1, 2)})
+    monkeypatch.setattr("fredsim.runs.folder.summaries.ADDED", {"pushes": (1, 2)})
     summary = {key: value for key, value in now.summary.items() if key != "pushes"}
     for version, lacks in (("1.0.0", False), ("1.1.7rc1", False), ("1.2.0", True), ("2.0", True)):
         seal(Path("run"), summary | {"versions": summary["versions"] | {"fredsim": version}})

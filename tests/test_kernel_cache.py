@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fredsim.jit.cache import _Files, is_private, make_module
+from fredsim.jit.cache import _digest_of_sources, _Files, is_private, make_module
 from fredsim.show.progress import LineObserver
 from fredsim.system.notices import on_notices
 
@@ -162,3 +162,15 @@ def test_who_watches_a_run_hears_of_what_it_compiles(
     assert len(heard) == 1
     assert make_module(NUMBER.replace("41", "52"), "a test").number.address
     assert len(heard) == 1
+
+
+def test_a_kernel_is_compiled_again_if_its_file_has_another_name_or_content(tmp_path: Path) -> None:
+    """What is stored names modules: with the old name it could not be read."""
+    file = tmp_path / "kernels" / "old.py"
+    file.parent.mkdir()
+    digests = []
+    for name, text in [("old.py", "x = 1"), ("new.py", "x = 1"), ("new.py", "x = 2")]:
+        file = file.rename(file.with_name(name)) if file.exists() else file
+        file.write_text(text, encoding="utf-8")
+        digests.append(_digest_of_sources(tmp_path))
+    assert len({*digests}) == 3

@@ -14,8 +14,8 @@ from fredsim.jit.cache import make_module
 from fredsim.jit.team import MIN_WORK, Team
 from fredsim.kernels.arrays.operations import ONE_THREAD_FLOATS, NumbaOperations
 from fredsim.kernels.arrays.reductions import BLOCK, mean64
-from fredsim.kernels.mlp.data import is_coded, pack_split
 from fredsim.kernels.mlp.engine import NumbaEngine
+from fredsim.kernels.mlp.sparse_rows import is_coded, pack_split
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.oracle import mean64 as expected_mean
@@ -53,7 +53,7 @@ def test_gradients_and_evaluation(
     params = held(model.layout.size, batches, std)
     rows = np.random.default_rng(1).integers(0, 50, (batches, mu))
     small = mu not in {13, 130}
-    with patch("fredsim.kernels.mlp.data.MAX_CODES", 2**16 if small else 0):
+    with patch("fredsim.kernels.mlp.sparse_rows.MAX_CODES", 2**16 if small else 0):
         assert is_coded(data.train) == small
         assert is_coded(data.test) == small
         assert is_coded(data.validation) == small
@@ -209,7 +209,7 @@ def test_aligned(shape: tuple[int, ...], dtype: type) -> None:
 COMBINE = """
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats
-from fredsim.kernels.mlp.data import DATA
+from fredsim.kernels.mlp.sparse_rows import DATA
 from fredsim.kernels.mlp.dense import combine
 
 

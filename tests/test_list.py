@@ -11,8 +11,8 @@ from fredsim.compressors import COMPRESSORS
 from fredsim.config.data import Data, LeastSquares, Modular, Quadratic, Text
 from fredsim.config.experiment import TorchChoice
 from fredsim.config.models import LinearChoice, MlpChoice, Normal
-from fredsim.config.networks import GptChoice, ResnetChoice, VggChoice
 from fredsim.config.sweep.expansion import expand, open_source
+from fredsim.config.zoo import GptChoice, ResnetChoice, VggChoice
 from fredsim.data.datasets import DATASETS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES

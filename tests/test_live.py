@@ -17,11 +17,11 @@ from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.folders import claim
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.live import execute_live, worker_of
-from fredsim.runs.live.record import fingerprint
+from fredsim.runs.live.live_csv import fingerprint
 from fredsim.runs.live.wire import pack, unpack
 from fredsim.runs.live.worker import LiveWorker
 from fredsim.runs.single.execution import execute
-from fredsim.simulation.paths.live import ClientTask, TaskResult
+from fredsim.simulation.paths.live_pushes import ClientTask, TaskResult
 from fredsim.simulation.paths.loop import StopRequested
 
 Command = Callable[..., tuple[int, str, str]]
@@ -64,7 +64,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class FakeCrew:
+class FakeWorkers:
     """Does the tasks in this process, in a random order."""
 
     ends: Exception = ClusterError("the scheduler was lost")
@@ -104,45 +104,45 @@ class FakeCrew:
         return TaskResult(task, push, losses, finite, size, before, *times, f"worker {task.client % 2}")
 
 
-def crew_facts() -> dict[str, Any]:
+def worker_facts() -> dict[str, Any]:
     return {"workers": 2, "works_redone": 0, "delay": 0.0}
 
 
-def lived(data: dict[str, Any], folder: Path, crew: FakeCrew, policy: CheckpointPolicy | None = None) -> Result:
+def lived(data: dict[str, Any], folder: Path, pool: FakeWorkers, policy: CheckpointPolicy | None = None) -> Result:
     with np.errstate(all="ignore"):
-        execute_live(resolve(data), folder, crew, policy=policy or CheckpointPolicy(), facts=crew_facts)
+        execute_live(resolve(data), folder, pool, policy=policy or CheckpointPolicy(), facts=worker_facts)
     return Result(folder)
 
 
 @pytest.mark.parametrize("change", WAYS.values(), ids=WAYS)
 def test_the_simulator_replays_it(change: dict[str, Any], tmp_path: Path, command: Command) -> None:
-    result = lived(DATA | change, tmp_path / "run", FakeCrew(DATA | change))
+    result = lived(DATA | change, tmp_path / "run", FakeWorkers(DATA | change))
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
     assert result.summary["path"] == "live"
     assert result.summary["iterations"] == 120
 
 
 def test_each_order_has_its_own_digest(tmp_path: Path, command: Command) -> None:
-    found = [lived(DATA, tmp_path / str(seed), FakeCrew(DATA, seed)) for seed in range(3)]
+    found = [lived(DATA, tmp_path / str(seed), FakeWorkers(DATA, seed)) for seed in range(3)]
     orders = {tuple(result.events["client"]) for result in found}
     assert len(orders) == len({result.summary["digest"] for result in found}) == 3
     assert all(command("verify", result.folder)[0] == 0 for result in found)
 
 
 def test_the_order_of_a_simulated_run_gives_its_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Round robin, done in turn by the crew: minibatches and all are those of the simulator."""
+    """Round robin, done in turn by the workers: minibatches and all are those of the simulator."""
     data = DATA | {"dispatcher": {"name": "round_robin"}}
-    crew = FakeCrew(data)
+    pool = FakeWorkers(data)
     turn = iter(range(10**6))
-    monkeypatch.setattr(crew._rng, "choice", lambda clients: next(turn) % 6)
-    result = lived(data, tmp_path / "live", crew)
+    monkeypatch.setattr(pool._rng, "choice", lambda clients: next(turn) % 6)
+    result = lived(data, tmp_path / "live", pool)
     execute(resolve(data), tmp_path / "simulated")
     assert result.summary["digest"] == Result(tmp_path / "simulated").summary["digest"]
 
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_flipped_bit_is_found(seen: bool, tmp_path: Path, command: Command) -> None:
-    result = lived(DATA, tmp_path / "run", FakeCrew(DATA, flips=41, seen=seen))
+    result = lived(DATA, tmp_path / "run", FakeWorkers(DATA, flips=41, seen=seen))
     client = result.events["client"][41]
     code, output, _ = command("verify", result.folder)
     assert code == 1
@@ -156,8 +156,8 @@ def test_a_lost_scheduler_leaves_a_checkpoint_to_go_on_from(way: str, tmp_path: 
     data, policy = DATA | WAYS[way], CheckpointPolicy(60.0)
     for seed in range(2):
         with pytest.raises(ClusterError, match="scheduler was lost"):
-            lived(data, tmp_path / "run", FakeCrew(data, seed, fails=45), policy)
-    result = lived(data, tmp_path / "run", FakeCrew(data, 2), policy)
+            lived(data, tmp_path / "run", FakeWorkers(data, seed, fails=45), policy)
+    result = lived(data, tmp_path / "run", FakeWorkers(data, 2), policy)
     assert result.summary["iterations"] == 120
     assert list(result.events["iteration"]) == list(range(120))
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
@@ -166,18 +166,18 @@ def test_a_lost_scheduler_leaves_a_checkpoint_to_go_on_from(way: str, tmp_path: 
 @pytest.mark.parametrize("way", ["asgd", "sync", "rennala", "no waiting"])
 def test_an_interrupt_while_nobody_arrives(way: str, tmp_path: Path, command: Command) -> None:
     data = DATA | WAYS[way]
-    crew = FakeCrew(data, fails=20)
-    crew.ends = StopRequested()
+    pool = FakeWorkers(data, fails=20)
+    pool.ends = StopRequested()
 
     def stop() -> bool:
         """Say so only once the run waits: before, the loop itself would have seen it."""
-        return crew._left < 0
+        return pool._left < 0
 
-    execute_live(resolve(data), tmp_path / "run", crew, stop=stop, policy=CheckpointPolicy(60.0), facts=crew_facts)
+    execute_live(resolve(data), tmp_path / "run", pool, stop=stop, policy=CheckpointPolicy(60.0), facts=worker_facts)
     found = Result(tmp_path / "run").summary
     assert (found["status"], found["iterations"]) == ("interrupted", 20)
     assert command("verify", tmp_path / "run")[:2] == (0, f"{tmp_path / 'run'}: same bits\n")  # as far as it got
-    result = lived(data, tmp_path / "run", FakeCrew(data, 1), CheckpointPolicy(60.0))
+    result = lived(data, tmp_path / "run", FakeWorkers(data, 1), CheckpointPolicy(60.0))
     assert (result.summary["status"], list(result.events["iteration"])) == ("finished", list(range(120)))
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
 
@@ -187,7 +187,7 @@ def test_a_run_that_ends_by_the_clock(tmp_path: Path, command: Command) -> None:
     data = {key: value for key, value in DATA.items() if key != "iterations"} | {
         "seconds": 0.3, "evaluation": {"every": 0.05, "unit": "seconds"}, "dispatcher": {"name": "clock"},
     }  # fmt: skip
-    result = lived(data, tmp_path / "run", FakeCrew(data))
+    result = lived(data, tmp_path / "run", FakeWorkers(data))
     assert result.summary["time"] == 0.3
     assert result.events["time"].max() <= 0.3
     assert list(result.metrics["time"]) == pytest.approx([0.05 * row for row in range(7)])
@@ -195,7 +195,7 @@ def test_a_run_that_ends_by_the_clock(tmp_path: Path, command: Command) -> None:
 
 
 def test_a_work_that_fails_is_no_lost_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = FakeCrew(DATA)._worker
+    worker = FakeWorkers(DATA)._worker
     monkeypatch.setattr(worker, "_work", lambda *_: 1 / 0)
     answer = worker.compute(3, 2, 14, np.zeros(460, np.float32), 0.0)
     assert str(answer) == "client 3, its task 2: ZeroDivisionError: division by zero"
@@ -204,7 +204,7 @@ def test_a_work_that_fails_is_no_lost_worker(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_run_that_diverges_is_told(tmp_path: Path) -> None:
     data = DATA | {"server": {"name": "asgd", "lr": 1e30}}
     with pytest.raises(SimulationError, match=r"iteration \d: a parameter is not finite any more; choose a smaller"):
-        lived(data, tmp_path / "run", FakeCrew(data))
+        lived(data, tmp_path / "run", FakeWorkers(data))
 
 
 def test_what_travels_is_what_was_packed() -> None:
@@ -221,13 +221,13 @@ def test_what_travels_is_what_was_packed() -> None:
         assert unpack(pack(values, tensors)).tobytes() == values.tobytes()
     for name in ("ternary", "qsgd", "sign"):
         data = DATA | {"compress": {"name": name}}
-        crew = FakeCrew(data)
-        params = rng.standard_normal(crew._worker._layout.size).astype(np.float32)
-        answer = crew._worker.compute(2, 5, 31, params, 0.0)
+        pool = FakeWorkers(data)
+        params = rng.standard_normal(pool._worker._layout.size).astype(np.float32)
+        answer = pool._worker.compute(2, 5, 31, params, 0.0)
         assert not isinstance(answer, SimulationError)
         push, size = answer[0], answer[3]
         assert push.dtype == np.uint8
-        assert len(push) <= size + len(crew._worker._layout.slices) * (12 + 4 * 9)  # a head, and a few values
+        assert len(push) <= size + len(pool._worker._layout.slices) * (12 + 4 * 9)  # a head, and a few values
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
@@ -260,7 +260,7 @@ def test_local_steps_take_the_rate_of_their_fetch(
     monkeypatch.syspath_prepend(tmp_path)
     for name, server in (("falling", falling), ("own", {"name": "live_rate:Plain", "lr": 0.05})):
         look_in()  # as a new process does; what was verified before was in another folder
-        result = lived(data | {"server": server}, tmp_path / name, FakeCrew(data | {"server": server}))
+        result = lived(data | {"server": server}, tmp_path / name, FakeWorkers(data | {"server": server}))
         assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
 
 
@@ -291,5 +291,5 @@ def test_a_server_may_write_into_a_gradient(
     (tmp_path / "own_writes.py").write_text(own_server("grad *= np.float32(0.5)\n"), encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     data = DATA | {"server": {"name": "own_writes:Plain", "lr": 0.05}}
-    result = lived(data, tmp_path / "run", FakeCrew(data))
+    result = lived(data, tmp_path / "run", FakeWorkers(data))
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")

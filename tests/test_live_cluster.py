@@ -87,9 +87,9 @@ def test_what_is_refused(
     refused(*words, "sweep={seed: [0, 1]}", says=("this is a sweep; a live run is of one experiment",))
     refused(*words, "--workers", 2, "--dask", cluster.address, says=("workers is 2, and dask is given",))
     refused(*words, "--delay", -1, says=("delay is -1.0; it must be seconds",))
-    monkeypatch.setattr("fredsim.runs.live.crew.WAIT_SECONDS", 0.5)
+    monkeypatch.setattr("fredsim.runs.live.workers.WAIT_SECONDS", 0.5)
     refused(*words, "--dask", cluster.address, says=("no worker for", "start some, and give the command again"))
-    monkeypatch.setattr("fredsim.runs.live.crew.WAIT_SECONDS", 60.0)
+    monkeypatch.setattr("fredsim.runs.live.workers.WAIT_SECONDS", 60.0)
     Path("elsewhere").mkdir()
     np.savez("elsewhere/own.npz", x_train=np.ones((60, 3)), y_train=np.arange(60) % 2, x_test=np.ones((4, 3)),
              y_test=np.arange(4) % 2)  # fmt: skip

@@ -178,9 +178,9 @@ def test_bytes_whose_targets_are_as_many_bytes_are_images() -> None:
 
 def test_an_ignored_class_is_no_class() -> None:
     data = read_dataset("npz:some.npz", None, None, Path())
-    found = fitted(data, Targets("classes", places=True, ignored=-100), "npz:some.npz")
+    found = fitted(data, Targets("classes", positions=True, ignored=-100), "npz:some.npz")
     assert (found.classes, found.ignored, found.unused) == (2, -100, ())
-    again = fitted(load_dataset("digits", None, None, Path()), Targets("classes", places=True, ignored=9), "digits")
+    again = fitted(load_dataset("digits", None, None, Path()), Targets("classes", positions=True, ignored=9), "digits")
     assert (again.classes, again.ignored) == (9, 9)
 
 

@@ -22,7 +22,7 @@ from fredsim.data.datasets import Dataset, Split, load_dataset
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.runs.folder.result import Result
 from fredsim.runs.folder.results import Results
-from fredsim.runs.folder.tables import SUMMARY_COLUMNS
+from fredsim.runs.folder.sweep_tables import SUMMARY_COLUMNS
 from fredsim.show.export.recorded import read_run
 from fredsim.show.plots.drawing import available_y, default_y
 from fredsim.show.report.run_table import run_table
@@ -49,6 +49,10 @@ def text(output, y):
 
 def several(output, y):
     return np.zeros(3)
+
+def masked(output, y):
+    return np.ma.masked
+
 
 def nothing(output, y):
     return None
@@ -260,6 +264,7 @@ def test_what_is_refused(changes: dict[str, Any], says: str, simulate: Simulate)
         ("fails", "failed on outputs (297, 10) and targets (297,): ValueError: on purpose (mine.py:"),
         ("text", "returned 'good'; it must return one real number"),
         ("several", "returned ndarray of shape (3,); it must return one real number"),
+        ("masked", "returned masked; it must return one real number"),
         ("nothing", "returned None; it must return one real number"),
         ("nan", "returned nan for outputs that are all finite"),
     ],

@@ -20,9 +20,9 @@ from fredsim.native.engine import TorchEngine
 from fredsim.native.model import TorchModel
 from fredsim.numerics.ops.draws import Keys
 from fredsim.runs.folder.results import Result
-from fredsim.simulation.paths.engines import make_operations
+from fredsim.simulation.paths.backends import make_operations
 from tests.conftest import checkpoints_every
-from tests.test_live import DATA, FakeCrew, lived
+from tests.test_live import DATA, FakeWorkers, lived
 from tests.vectors.contract import philox
 
 Simulate = Callable[..., Result]
@@ -79,5 +79,5 @@ def test_nothing_else_moves_a_bit(name: str, simulate: Simulate, monkeypatch: py
 def test_a_live_run_is_replayed(name: str, tmp_path: Path, command: Command) -> None:
     """Workers compute one gradient at a time, and so does the simulator then."""
     data = DATA | {"model": model(name), "threads": 1, "iterations": 30}
-    result = lived(data, tmp_path / "run", FakeCrew(data))
+    result = lived(data, tmp_path / "run", FakeWorkers(data))
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")

@@ -15,6 +15,7 @@ import fredsim
 from fredsim.errors import FredsimError
 from fredsim.runs.folder.results import Result
 from tests.odd_arrays import case
+from tests.odd_functions import BENT, PLACES, RAISED, changes
 
 WAYS: list[dict[str, Any]] = [
     {"backend": "numpy", "path": "snapshots"},
@@ -49,6 +50,33 @@ def compare(number: int, small: Mapping[str, Any]) -> str:
 @pytest.mark.parametrize("number", range(40))
 def test_a_few(number: int, digits_experiment: dict[str, Any]) -> None:
     compare(number, digits_experiment)
+
+
+def odd(experiment: Mapping[str, Any], how: str, place: str) -> dict[str, Any]:
+    """Return a small experiment in which something odd is done at a place."""
+    found = {**experiment, "iterations": 12, "data": {"name": "digits", "train": 60, "validation": 20}}
+    for key, value in changes(how, place).items():
+        found[key] = value if key == "server" else {**found.get(key, {}), **value}
+    return found
+
+
+@pytest.mark.parametrize("place", [place for place in PLACES if place != "schedule"])
+def test_what_is_lent_is_given_back_as_it_was(place: str, digits_experiment: dict[str, Any]) -> None:
+    """Whoever computes a run, it is refused; or what was changed is a copy, and it has the bits that it has else."""
+    usual = outcome({**odd(digits_experiment, "fixed", "server"), "server": digits_experiment["server"]})
+    for how in BENT:
+        found = [outcome({**odd(digits_experiment, how, place), **way}) for way in WAYS]
+        assert found == found[:1] * len(WAYS), (how, found)
+        assert found[0].startswith("refused") or (place in {"augment", "metric"} and found[0] == usual), (how, found)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_whatever_code_raises_is_an_error(place: str, digits_experiment: dict[str, Any]) -> None:
+    """Also what means more to Python: an interrupt of its own, an exit, or an exception without a message."""
+    for how, (_, said) in RAISED.items():
+        found = outcome(odd(digits_experiment, how, place))
+        assert found.startswith("refused"), (how, found)
+        assert said in found, (how, found)
 
 
 @pytest.mark.slow

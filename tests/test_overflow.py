@@ -10,7 +10,7 @@ import pytest
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.mlp import Mlp
 from fredsim.runs.folder.results import Result
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 from tests.servers.paths import check_same
 
 OWN = """

@@ -248,7 +248,7 @@ def test_a_folder_that_has_changed_since_the_run(simulate: Run, command: Command
     assert "put the files back, or change the key" in said
 
 
-@pytest.mark.parametrize("name", [f"python:own_sets:{name}" for name in ("Blobs", "Known", "WithValidation")])
+@pytest.mark.parametrize("name", [f"python:own_sets:{name}" for name in ("Blobs", "Long", "Known", "WithValidation")])
 def test_own_classes_have_the_bits_of_arrays(name: str, simulate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("shift.npy", np.float32(0.25))
     data = load_own(name, {"file": "shift.npy", "spread": 0.75}, None, None)
@@ -317,7 +317,7 @@ def _more(data: Dataset, part: str) -> list[Any]:
     ("name", "says"),
     [
         ("Shorter", "rows('train', …) failed for the rows 0, 179 of 180 (IndexError: index 179 is out of bounds"),
-        ("Fewer", "gave x float32 (89, 5) for 90 rows; by its shape and dtype it is float32 (90, 5)"),
+        ("Fewer", "gave x float32 (7, 5) for 8 rows; by its shape and dtype it is float32 (8, 5)"),
         ("Ragged", "rows('train', …) gave no arrays (ValueError: "),
         ("OtherWidth", "gave x float32 (90, 6) for 90 rows; by its shape and dtype it is float32 (90, 5)"),
         ("Objects", "its dtype is object; samples must be real numbers"),
@@ -327,6 +327,12 @@ def _more(data: Dataset, part: str) -> list[Any]:
         ("TooManyClasses", "y of row 42 of train holds integers from 0 to"),
         ("Negative", "y of train rows holds int64 from -"),
         ("Integers", "model.name is mlp; samples are integers, which are tokens, with one target each: give them as"),
+        ("Masked", "rows('train', …) gave x as a masked array; give .filled(0)"),
+        ("Exiting", "rows('train', …) failed for the rows 0, 89 of 90 (SystemExit: 0) (own_sets.py:"),
+        ("Sorted", "row 89 of train is another the second time"),
+        ("Grown", "row 89 of train is another the second time"),
+        ("Unshaped", "cannot be made (SystemExit: 0) (own_sets.py:"),
+        ("Unfiled", "its files cannot be had (SystemExit: 0) (own_sets.py:"),
         ("Alone", "rows('train', …) gave a ndarray; it must give x and y"),
         ("Raising", "(OSError: the disk is on fire) (own_sets.py:"),
         ("Empty", "len('train') is 0; training needs one row at least"),

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fredsim.config.partition import PARTITIONS, make_shards
-from fredsim.data import dirichlet as dirichlet_module
 from fredsim.data.datasets import data_root, load_dataset
-from fredsim.data.dirichlet import EqualShards
-from fredsim.data.shards import Shards, ShardTable
+from fredsim.data.partitions import dirichlet as dirichlet_module
+from fredsim.data.partitions.dirichlet import EqualShards
+from fredsim.data.partitions.shards import Shards, ShardTable
 from fredsim.errors import ConfigError
 from fredsim.numerics.distributions import Distribution, draw
 from fredsim.numerics.streams import Stream, Streams

@@ -66,7 +66,7 @@ def test_a_package_that_is_damaged_leaves_numba(tmp_path: Path) -> None:
     (tmp_path / "cuda" / "bindings.py").write_text(damaged, "utf-8")
     program = """
 from fredsim.errors import ConfigError
-from fredsim.simulation.paths.engines import resolve_backend
+from fredsim.simulation.paths.backends import resolve_backend
 print(resolve_backend("auto"))
 try:
     import fredsim.cuda

@@ -13,9 +13,9 @@ import pytest
 from matplotlib.figure import Figure
 
 import fredsim
-from fredsim.config.figure_options import EVENT_KINDS
+from fredsim.config.figures.options import KINDS
 from fredsim.runs.folder.results import Result
-from fredsim.show.plots import KINDS, Options, labels, plot
+from fredsim.show.plots import Options, labels, plot
 from fredsim.show.plots.groups import group
 
 Command = Callable[..., tuple[int, str, str]]
@@ -210,7 +210,7 @@ def test_probe(swept: list[Result]) -> None:
         assert row[f"rank by {proxy}"] == pytest.approx(np.corrcoef(ranks["b_staleness"], ranks[proxy])[0, 1])
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in EVENT_KINDS])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not KINDS[kind].events])
 @pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
 @pytest.mark.usefixtures("swept")
 def test_files_repeat(kind: str, suffix: str, command: Command) -> None:

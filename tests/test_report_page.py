@@ -15,7 +15,7 @@ from fredsim.runs.folder.result import Result
 from fredsim.show.colours import DARK_GROUND, DARK_PALETTE, DARK_SEQUENCE, PALETTE, SEQUENCE
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.report import report, winner
-from fredsim.show.report.packing import MOST_POINTS, Pool, packed, thinned
+from fredsim.show.report.compression import MOST_POINTS, Pool, packed, thinned
 from tests.many_runs import many_runs
 from tests.reports import data_in, opened, rows_in, unpacked, until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from fredsim.networks.graph import Graph, Node
 from fredsim.networks.initial import initial_parameters
 from fredsim.networks.layout import Layout
 from fredsim.networks.mlp import Mlp
-from fredsim.networks.saved import LOSSES, OPERATORS, graph_digest, graph_of_text, text_of_graph
+from fredsim.networks.saved import graph_digest, graph_of_text, text_of_graph
 from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.vgg import vgg
 from fredsim.numerics.ops.arithmetic import Add
@@ -25,6 +25,7 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import Scale
+from fredsim.numerics.ops.registry import LOSSES, OPERATORS
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.streams import Streams
 
@@ -72,6 +73,11 @@ def test_whole_numbers_and_floats_of_one_value_have_one_text() -> None:
     )
     assert one == other
     assert text_of_graph(one) == text_of_graph(other)
+
+
+def test_a_label_that_does_not_count_may_be_any_integer() -> None:
+    graph = replace(Mlp((6, 4, 3)).graph, loss=CrossEntropy(ignored=-100))
+    assert graph_of_text(text_of_graph(graph).encode()) == graph
 
 
 def of(kind: type[Any], root: type[Any]) -> set[type[Any]]:
@@ -152,7 +158,7 @@ BAD: dict[str, tuple[bytes | Callable[[dict[str, Any]], None], str]] = {
         "node 1: constant: data: Data should be valid base64",
     ),
     "no nodes": (lambda d: d.update(nodes=[]), "it has no nodes"),
-    "another loss": (lambda d: d["loss"].update(name="hinge"), "loss: unknown operator 'hinge'"),
+    "another loss": (lambda d: d["loss"].update(name="hinge"), "loss: unknown loss 'hinge'"),
     "a loss that does not fit": (lambda d: d.update(target=[4]), "its parts do not fit: cross_entropy: takes outputs"),
 }  # fmt: skip
 

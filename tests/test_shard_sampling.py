@@ -12,8 +12,8 @@ from scipy import stats
 from fredsim.config.partition import PARTITIONS, make_shards
 from fredsim.data import sampling
 from fredsim.data.datasets import data_root, load_dataset
+from fredsim.data.partitions.shards import Shards, ShardTable
 from fredsim.data.sampling import make_sampler
-from fredsim.data.shards import Shards, ShardTable
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.folder.results import Result
 

@@ -14,7 +14,7 @@ from fredsim.data.squares import draw_rows
 from fredsim.networks.linear import Linear
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 
 Array = NDArray[np.float32]
 BACKENDS: tuple[Backend, ...] = ("numpy", "numba")

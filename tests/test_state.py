@@ -16,7 +16,7 @@ from fredsim.errors import SimulationError
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.prepared import prepare
 from fredsim.runs.single.run import Run
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 from fredsim.simulation.paths.loop import Diverged
 from fredsim.simulation.record.recorder import Row
 from fredsim.simulation.schedule.length import Length

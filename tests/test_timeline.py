@@ -21,7 +21,7 @@ from matplotlib.patches import Rectangle
 from fredsim.config.document import dump_yaml
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
-from fredsim.show.plots.kinds.spans import STATES, spans_of
+from fredsim.show.plots.spans import STATES, spans_of
 from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]

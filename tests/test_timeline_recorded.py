@@ -14,7 +14,7 @@ import pytest
 
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
-from fredsim.show.plots.kinds.spans import STATES, spans_of
+from fredsim.show.plots.spans import STATES, spans_of
 from tests.sealing import seal
 from tests.test_timeline import made as made
 from tests.test_timeline import read, recorded
@@ -224,10 +224,12 @@ def test_what_cannot_be_shown(kind: str, words: tuple[str, ...], says: str, refu
 
 @pytest.mark.usefixtures("made")
 def test_what_goes_with_other_kinds(refused: Refused) -> None:
-    for words in (("--clients", "0"), ("--from", "0.1"), ("--to", "0.1", "--kind", "ends")):
-        refused(
-            "plot", "made", *words, says=(f"{words[0]}: is given; it goes with figures of the kind timeline or waits",)
-        )
+    for words, kinds in {
+        ("--clients", "0"): "timeline or waits",
+        ("--from", "0.1"): "timeline or waits",
+        ("--to", "0.1", "--kind", "ends"): "curves or timeline or waits",
+    }.items():
+        refused("plot", "made", *words, says=(f"{words[0]}: is given; it goes with figures of the kind {kinds}",))
     for end in ("0", "-1", "nan"):
         refused("plot", "made", "--to", end, says=(f"--to: is {end}; it must be a number above 0, where the x axis",))
     refused("plot", "made", "--kind", "timeline", "--by", "seed", says=("--by: is given; a timeline has a panel for",))

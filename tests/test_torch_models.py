@@ -20,7 +20,7 @@ from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
 from fredsim.runs.single.execution import execute
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says

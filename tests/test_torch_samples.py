@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fredsim.data.datasets import Dataset, Split, load_dataset
 from fredsim.errors import ConfigError
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says

@@ -15,7 +15,7 @@ from fredsim.errors import ConfigError
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.prepared import prepare
 from fredsim.runs.single.run import Run
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 from fredsim.simulation.paths.loop import Diverged, Simulation
 from fredsim.simulation.schedule.length import Length
 

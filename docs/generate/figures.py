@@ -22,8 +22,8 @@ import numpy as np
 from matplotlib.image import imread
 
 from docs.generate.recorded import ROWS, Recorded, chosen, folders, keep_rows, recorded
-from fredsim.config.figure_options import SHARES, Options
-from fredsim.config.figures import FigureChoice, recorded_figures
+from fredsim.config.figures.choice import FigureChoice, recorded_figures
+from fredsim.config.figures.options import SHARES, Options
 from fredsim.show.plots import plot
 from fredsim.show.tables import write_files
 

@@ -34,6 +34,7 @@ SERVERS = (
         {
             "asgd": "nothing",
             "momentum": "nothing; momentum and delay add up",
+            "async_nesterov": "discounts every gradient by 1 − γ, and looks ahead along the momentum",
             "delayed_nesterov": "nothing; momentum changes only every N arrivals, by their mean",
         },
     ),

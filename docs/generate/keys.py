@@ -14,7 +14,7 @@ from docs.generate.markdown import NOTE, flow, linked, table
 from fredsim.config.data import Text
 from fredsim.config.experiment import Affects, Experiment, PluginChoice, TorchChoice
 from fredsim.config.partition import Partition
-from fredsim.config.schema import SweepKeys
+from fredsim.config.schema.experiments import SweepKeys
 from fredsim.show.catalogue.descriptions import constant_of, models_of
 from fredsim.show.catalogue.listing import LISTINGS
 

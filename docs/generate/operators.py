@@ -12,7 +12,7 @@ from typing import Any
 from docs.generate.markdown import NOTE, one_line, table
 from fredsim.networks.capture import attention, elements, images, matmul, norms, products, views
 from fredsim.networks.capture.tensors import OPERATORS as OF_PYTORCH
-from fredsim.networks.saved import LOSSES, OPERATORS
+from fredsim.numerics.ops.registry import LOSSES, OPERATORS
 
 __all__ = ["operators_page"]
 

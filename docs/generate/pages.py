@@ -12,7 +12,7 @@ from docs.generate.keys import keys_page, with_key_table
 from docs.generate.names import names_text
 from docs.generate.operators import operators_page
 from fredsim.config.document import MODELINE
-from fredsim.config.schema import as_text
+from fredsim.config.schema.experiments import as_text
 
 __all__ = ["ROOT", "generated_files"]
 

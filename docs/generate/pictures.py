@@ -33,6 +33,7 @@ FROM_PAGES: dict[str, dict[str, str]] = {
         "staleness.png": "tutorial_staleness.png",
         "results/strategies/error.png": "tutorial_strategies.png",
         "results/seconds/error.png": "tutorial_seconds.png",
+        "results/pole/steps.png": "tutorial_pole.png",
     },
     "docs/staleness.md": {"staleness.png": "staleness_clients.png", "probe.png": "staleness_probe.png"},
 }

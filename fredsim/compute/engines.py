@@ -13,7 +13,7 @@ Letters in shapes: B minibatches, µ samples per minibatch, P parameters, C coef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -51,8 +51,17 @@ class BackendOperations(Operations, Protocol):
         ...
 
 
-class Engine(BackendOperations, Protocol):
-    """Gradients and evaluation of one model, and the backend's operations."""
+class Engine(Protocol):
+    """Gradients and evaluation of one model."""
+
+    @property
+    def operations(self) -> BackendOperations:
+        """The backend's operations on whole arrays."""
+        ...
+
+    def close(self) -> None:
+        """End the threads."""
+        ...
 
     threads: int
     #: The name of the device that kernels run on; None for the processor.
@@ -63,8 +72,14 @@ class Engine(BackendOperations, Protocol):
     why_whole: str
     #: Whether whole windows of events can be queued (`queue_executor`).
     queues: bool
+    #: Whether backward passes may have other parameters than forward passes (`gradients_at_two`).
+    two_vectors: bool
     #: The packages whose versions native bits depend on, besides NumPy and numba.
     packages: Sequence[str]
+
+    #: Whether gradients are also of the server's parameters, which `current` then returns; a user's problem's may be.
+    takes_current: bool
+    current: Callable[[], Any] | None
 
     #: What clients' tasks leave behind beside gradients, by client (fredsim.native.statistics); None if nothing.
     statistics: Any
@@ -99,6 +114,15 @@ class Engine(BackendOperations, Protocol):
         client b holds, with MARGIN readable floats behind them. The next call overwrites what is returned.
 
         `keys` says whose gradients they are, which random numbers depend on; None: nothing is drawn, as in evaluation.
+        """
+        ...
+
+    def gradients_at_two(
+        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
+        """Return gradients as `gradients` does, whose forward and backward passes have different parameters.
+
+        Only for engines with `two_vectors`.
         """
         ...
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import Part
+from fredsim.compute.engines import BackendOperations, Part
 from fredsim.compute.storage import Limits, Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.graph import Graph
@@ -18,7 +18,7 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64
 
-__all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations"]
+__all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations", "OnOperations"]
 
 Array = NDArray[np.float32]
 BLOCK = 512  # rows whose outputs are computed at once, to bound the memory that a network's values take
@@ -41,10 +41,18 @@ class Evaluation:
     numerics: Numerics = "portable"
     why_whole = "the engine forms whole gradients"
     queues = False
+    two_vectors = False
     packages: Sequence[str] = ()
     statistics: Any = None
+    takes_current = False
+    current: Callable[[], Any] | None = None
     #: The most bytes of the gradients of one window, so that they stay in the cache.
     window_bytes = 4 * 2**20
+
+    @property
+    def operations(self) -> Any:
+        """The backend's operations; the engines of a backend have them themselves."""
+        return self
 
     @property
     def buffer_bytes(self) -> int:
@@ -67,6 +75,12 @@ class Evaluation:
 
     fused_executor = hand_executor = gradient_executor = queue_executor = _no_executor
 
+    def gradients_at_two(
+        self, forward: Sequence[Any], backward: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Any, Array]:
+        """Return gradients whose forward and backward passes have different parameters; see Engine."""
+        raise NotImplementedError
+
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, float32 (n,), and whether its answer is wrong, or NaN, (n,)."""
         raise NotImplementedError
@@ -81,10 +95,27 @@ class Evaluation:
         return (mean64(losses), mean64(wrong)) if len(losses) else (float("nan"), float("nan"))
 
 
+class OnOperations(Evaluation):
+    """An engine that no backend has: the operations on whole arrays are those of the backend that it is given."""
+
+    def __init__(self, operations: BackendOperations) -> None:
+        self._operations = operations
+
+    @property
+    def operations(self) -> BackendOperations:
+        """The backend's operations."""
+        return self._operations
+
+    def close(self) -> None:
+        """End the threads of the operations."""
+        self._operations.close()
+
+
 class GraphEngine(Evaluation, NumpyBackendOperations):
     """Computes gradients and evaluates by the operators' definitions (fredsim.numerics.ops); see Engine."""
 
     threads = 1
+    two_vectors = True
     device_name: str | None = None
     seconds = float("nan")
 
@@ -95,13 +126,20 @@ class GraphEngine(Evaluation, NumpyBackendOperations):
         self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
     ) -> tuple[Array, Array]:
         """Compute the gradients of one minibatch after the other."""
+        return self.gradients_at_two(held, held, rows, keys)
+
+    def gradients_at_two(
+        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
+        """Compute gradients whose forward and backward passes have different parameters; see Engine."""
         grads = np.empty((len(rows), self._graph.layout.size), np.float32)
         losses = np.empty(rows.shape, np.float32)
         train = self._dataset.train
         operators = [node.operator for node in self._graph.nodes]
         for b, samples in enumerate(rows):
             draw = keys.one(b).of(operators) if keys is not None and self._graph.draws else None
-            grads[b], losses[b] = self._graph.gradient(held[b], self._samples(train, samples), train.y[samples], draw)
+            x, y = self._samples(train, samples), train.y[samples]
+            grads[b], losses[b] = self._graph.gradient(forward[b], x, y, draw, backward[b])
         return grads, losses
 
     def _samples(self, split: Split, rows: Any) -> NDArray[Any]:

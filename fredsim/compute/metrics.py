@@ -21,6 +21,7 @@ from fredsim.errors import ConfigError, SimulationError, visible
 from fredsim.numerics import oracle
 from fredsim.numerics.elementary import exp64
 from fredsim.numerics.oracle import mean64
+from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.plugins.source_lines import line_of
 
 __all__ = ["Metric", "Metrics", "OwnMetric", "PerClass", "Perplexity", "TopK"]
@@ -174,9 +175,11 @@ class OwnMetric(Metric):
         key = f"evaluation.metrics: {self.name}"
         try:
             value = self.function(found.copy(), y.copy(), **self.arguments)
-        except Exception as error:  # of any type: the function is the user's
+        except BaseException as error:  # of any type: the function is the user's
+            if is_interrupt(error):
+                raise
             shapes = f"outputs {found.shape} and targets {y.shape}"
-            what = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}{line_of(error)}"
+            what = f"{type(error).__name__}: {message_of(error).partition(chr(10))[0]}{line_of(error)}"
             raise SimulationError(f"{key} failed on {shapes}: {what}") from error
         number = _real(value)
         if number is None:
@@ -188,10 +191,14 @@ class OwnMetric(Metric):
 
 def _real(value: Any) -> float | None:
     """Return a value as a float; None if it is not one real number."""
+    if isinstance(value, np.ma.MaskedArray):
+        return None
     try:
         array = np.asarray(value)
         return float(array) if array.shape == () and array.dtype.kind in "biuf" else None
-    except Exception:  # of any type: the conversion may be the user's
+    except BaseException as error:  # of any type: the conversion may be the user's
+        if is_interrupt(error):
+            raise
         return None
 
 
@@ -200,7 +207,10 @@ def _described(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and shape:
         return f"{type(value).__name__} of shape {tuple(shape)}"
-    return visible(repr(value)[:60])
+    try:
+        return visible(repr(value)[:60])
+    except Exception:  # of any type: the value may be the user's
+        return type(value).__name__
 
 
 class Metrics:
@@ -217,6 +227,11 @@ class Metrics:
             metric.check(dataset, self._parts)
         names = [name for metric in metrics for name in metric.columns(dataset)]
         self.columns = (*names, *(f"test_{name}" for name in names)) if test else tuple(names)
+
+    @property
+    def functions(self) -> list[Callable[..., Any]]:
+        """The user's functions among them."""
+        return [metric.function for metric in self._metrics if isinstance(metric, OwnMetric)]
 
     def __call__(self, params: NDArray[np.float32]) -> dict[str, float]:
         """Return the values at finite parameters (P,), by column; NaN of parts without samples."""

@@ -51,7 +51,18 @@ class PartlyTrained:
     ) -> tuple[Array, Array]:
         """Compute the gradients of minibatches; see Engine."""
         whole = [self._filled(number, params) for number, params in enumerate(held)]
-        found, losses = self._engine.gradients(whole, rows, keys)
+        return self._of_trained(*self._engine.gradients(whole, rows, keys), rows)
+
+    def gradients_at_two(
+        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
+        """Compute gradients whose forward and backward passes have different parameters; see Engine."""
+        whole = [self._filled(number, params) for number, params in enumerate([*forward, *backward])]
+        count = len(forward)
+        return self._of_trained(*self._engine.gradients_at_two(whole[:count], whole[count:], rows, keys), rows)
+
+    def _of_trained(self, found: Array, losses: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Return the gradients of the tensors that are trained, and the losses."""
         if len(rows) > len(self._grads):
             self._grads = aligned(len(rows), self._graph.trained.size)
         for one, grad in zip(self._grads, found, strict=False):

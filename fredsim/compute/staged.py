@@ -93,17 +93,32 @@ class Staged:
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
         """Compute the gradients of minibatches; without keys samples are used as they are. See Engine."""
+        return self._in_rounds(held, None, rows, keys)
+
+    def gradients_at_two(
+        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Any, Array]:
+        """Compute gradients whose forward and backward passes have different parameters; see Engine."""
+        return self._in_rounds(forward, backward, rows, keys)
+
+    def _in_rounds(
+        self, held: Sequence[Array], backward: Sequence[Array] | None, rows: NDArray[np.int64], keys: Keys | None
+    ) -> tuple[Any, Array]:
+        """Compute as many minibatches at once as there is room for their samples."""
         if len(rows) <= self._most:
-            return self._gradients(held, rows, keys)
+            return self._gradients(held, backward, rows, keys)
         grads, losses = [], []
         for begin in range(0, len(rows), self._most):
             some = slice(begin, begin + self._most)
-            found, its_losses = self._gradients(held[some], rows[some], keys and keys.part(some))
+            its_backward = None if backward is None else backward[some]
+            found, its_losses = self._gradients(held[some], its_backward, rows[some], keys and keys.part(some))
             grads += [np.array(one) for one in found]
             losses.append(its_losses.copy())
         return grads, np.concatenate(losses)
 
-    def _gradients(self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None) -> tuple[Any, Array]:
+    def _gradients(
+        self, held: Sequence[Array], backward: Sequence[Array] | None, rows: NDArray[np.int64], keys: Keys | None
+    ) -> tuple[Any, Array]:
         train = self._window.train
         if len(rows):
             x, y = self._dataset.train.rows(rows.reshape(-1))
@@ -111,7 +126,10 @@ class Staged:
                 x = self._dataset.augment(x, keys, self._mu)
             train.x[: len(x)], train.y[: len(y)] = x, y
             self._engine.samples_changed()
-        return self._engine.gradients(held, np.arange(rows.size).reshape(rows.shape), keys)
+        staged = np.arange(rows.size).reshape(rows.shape)
+        if backward is None:
+            return self._engine.gradients(held, staged, keys)
+        return self._engine.gradients_at_two(held, backward, staged, keys)
 
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part, as it is, and whether its answer is wrong; see Engine."""

@@ -85,6 +85,9 @@ class Clients(HyperParameters):
     `difference`: w_fetched − w_local; `difference_over_lr`: that, divided by the local steps' learning rate; null:
     `difference` if the optimizer has an `lr` of its own or is your own, else `gradients` of `sgd`,
     `difference_over_lr` of others."""
+    current: bool = False
+    """Whether gradients are computed at the server's parameters when a push arrives, and not at those that its client
+    fetched: then only its minibatch, or what it drew under them, is stale (docs/pipelines.md)."""
     prox: Annotated[NonNegative, Field(examples=[0.01])] = 0.0
     """The proximal term of FedProx: prox · (w − w_fetched) is added to each local step's gradient."""
     control_variates: bool = False
@@ -117,5 +120,5 @@ class Clients(HyperParameters):
 
 #: The keys that were added later, with the values at which they are left out of configurations.
 LATER = {name: Clients.model_fields[name].default for name in (
-    "fraction", "optimizer", "pushes", "prox", "control_variates", "clip", "clip_each_sample", "noise",
+    "fraction", "optimizer", "pushes", "current", "prox", "control_variates", "clip", "clip_each_sample", "noise",
 )}  # fmt: skip

@@ -24,12 +24,14 @@ from fredsim.data.augment import Augmentation, find_function
 from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, normalized, read_dataset, unscaled
 from fredsim.data.folders import load_folder
 from fredsim.data.own import PREFIXES, digest_of_named, find_own, load_own
-from fredsim.data.problems import least_squares, modular, quadratic
+from fredsim.data.problems import least_squares, modular, of_problem, quadratic
 from fredsim.errors import ConfigError, DataError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable, check_printable
 from fredsim.system.memory import refuse_beyond_memory
 
-__all__ = ["AnyData", "Data", "DataChoice", "DataRead", "LeastSquares", "Modular", "OwnData", "Quadratic", "Text"]
+__all__ = [
+    "AnyData", "Data", "DataChoice", "DataRead", "LeastSquares", "Modular", "OfProblem", "OwnData", "Quadratic", "Text",
+]  # fmt: skip
 
 #: The memory for one entry of least squares, or one variable of a quadratic: while it is drawn, for the optimum, and as
 #: kernels read it.
@@ -329,6 +331,24 @@ class Quadratic(AnyData):
         del root
         refuse_beyond_memory(BYTES_PER_ENTRY * self.size, f"data.size is {self.size}; it takes", "lower it")
         return quadratic(self.size, self.noise, seed)
+
+
+class OfProblem(AnyData):
+    """What stands for data beside the key `problem`: none. Nobody can write it."""
+
+    has_rows = False
+
+    name: Literal["problem"] = "problem"
+
+    @property
+    def user_code(self) -> bool:
+        """Whether it names code of the user's: `problem` does."""
+        return True
+
+    def load(self, root: Path, seed: int) -> Dataset:
+        """Return data without rows."""
+        del root, seed
+        return of_problem()
 
 
 def _kind(value: Any) -> str:

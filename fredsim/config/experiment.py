@@ -12,17 +12,26 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ByteSize, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    ByteSize,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)  # fmt: skip
 
 from fredsim.config.choices import Backend, PathName, Unit
 from fredsim.config.clients import LATER, Clients
-from fredsim.config.data import Data, DataChoice
-from fredsim.config.figures import FigureChoice
+from fredsim.config.data import Data, DataChoice, OfProblem
+from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.losses import LossChoice
 from fredsim.config.metrics import MetricChoice
 from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
-from fredsim.config.networks import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.config.partition import Iid
+from fredsim.config.problem import ProblemChoice
 from fredsim.config.sections import (
     Affects,
     DispatcherChoice,
@@ -32,6 +41,8 @@ from fredsim.config.sections import (
     Until,
     exchange_keys,
 )
+from fredsim.config.stages import Stages
+from fredsim.config.zoo import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets, fitted
 from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt, Printable
@@ -74,6 +85,11 @@ ModelChoice = Annotated[
     | Annotated[TorchChoice, Tag("TorchChoice")],
     Discriminator(_kind_of_model),
 ]
+
+
+def _unless_problem(value: Any, usual: ValidatorFunctionWrapHandler) -> Any:
+    """Take what stands for data and model beside a problem as it is; nobody can write it."""
+    return value if isinstance(value, OfProblem | ProblemChoice) else usual(value)
 
 
 Every = Annotated[
@@ -148,18 +164,26 @@ class Experiment(HyperParameters):
     """The run ends early, at the first row of metrics.csv with `{validation_error: 0.05}` or less, or
     `{validation_loss: …}`, `{gap: …}` of a linear model, or a column of `evaluation.metrics`; it is checked only when
     a row is due (`evaluation`)."""
-    data: Annotated[DataChoice, Field(examples=[{"name": "mnist"}])]
+    data: Annotated[DataChoice, WrapValidator(_unless_problem), Field(examples=[{"name": "mnist"}])]
     """A data set that is read (docs/own_data.md), or drawn: `modular`, sums modulo p, for `model: {name: gpt}`; least
     squares and quadratics, which need `model: {name: linear}` (docs/models.md)."""
-    model: Annotated[ModelChoice, Field(examples=[{"name": "mlp", "hidden": [100]}])] = MlpChoice()
+    model: Annotated[
+        ModelChoice, WrapValidator(_unless_problem), Field(examples=[{"name": "mlp", "hidden": [100]}])
+    ] = MlpChoice()
     """`{name: mlp, …}`, a multilayer perceptron: ReLU, softmax cross-entropy; `{name: linear, …}`; `lenet`, `resnet`,
     `vgg` or `gpt`; or a PyTorch module `{name: "torch:package.module:factory", …}` (docs/models.md)."""
     loss: Annotated[LossChoice | None, Field(examples=[{"name": "cross_entropy", "label_smoothing": 0.1}])] = None
     """What training makes small: `cross_entropy`, `mse` or `bce`, with its options as `{name: cross_entropy,
     label_smoothing: 0.1, ignore_index: 0}`; or a function of yours for a PyTorch module, `my_module:function`; null:
     cross_entropy, and of linear models their own (docs/losses.md)."""
+    problem: Annotated[ProblemChoice | None, Field(examples=[{"name": "my_problem:Valley"}])] = None
+    """In place of data and model: a class of yours with initial parameters, gradients and an evaluation, `{name:
+    "my_module:Class"}` with its arguments, in any framework (docs/problems.md)."""
     clients: Clients
     """The clients, which compute gradients: how many there are, and which rows they use."""
+    stages: Annotated[Stages | None, Field(examples=[{"cuts": ["W2", "W3"], "delay": "pipedream"}])] = None
+    """The stages of a pipeline, whose parameters are of different ages: each client is a pipeline then; null: none
+    (docs/pipelines.md)."""
     dispatcher: Annotated[DispatcherChoice, Field(examples=[{"name": "round_robin"}])] = DispatcherChoice()
     """Which client arrives next, and how pushes and fetches are exchanged."""
     server: Annotated[PluginChoice, Field(examples=[{"name": "fasgd", "lr": 0.005}])]
@@ -197,15 +221,30 @@ class Experiment(HyperParameters):
     ] = None
     """The figures that are drawn when the runs have ended (docs/plots.md); null: the error; changes no digest."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def take_problem(cls, given: Any) -> Any:
+        """Let a problem be data and model; a gradient of it is that of one row, the problem itself."""
+        if not isinstance(given, dict) or given.get("problem") is None:
+            return given
+        clients = given.get("clients")
+        try:
+            model = ProblemChoice.model_validate(given["problem"])
+        except ValidationError:  # which the field will report, too
+            model = ProblemChoice(name="no:problem")
+        if isinstance(clients, dict):
+            clients = {"batch_size": 1, "sampling": "iid"} | clients
+        return given | {"data": OfProblem(), "model": model, "clients": clients}
+
     @property
     def measured_by(self) -> MeasuredBy:
         """What tells how good its parameters are: fredsim.networks.network.Network."""
-        return self.model.measured_by if self.loss is None else self.loss.measured_by
+        return self.model.measured_by if self.loss is None else self.loss.made.measured_by
 
     def load(self, root: Path) -> Dataset:
         """Return the data set, with targets that are fit for the loss. Raises ConfigError, DataError."""
         found = self.data.load(root, self.seed)
-        if self.model.measured_by == "gap":
+        if self.model.measured_by in {"gap", "own"}:
             return found
         return fitted(found, Targets() if self.loss is None else self.loss.wanted(), self.data.name)
 
@@ -215,7 +254,7 @@ class Experiment(HyperParameters):
 
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: the content of config.yaml, which can be run as it is."""
-        data = self.model_dump()
+        data = self.model_dump(exclude=set() if self.problem is None else {"data", "model"})
         for key in (
             "iterations",
             "updates",
@@ -223,6 +262,8 @@ class Experiment(HyperParameters):
             "seconds",
             "until",
             "loss",
+            "stages",
+            "problem",
             "compress",
             "average",
             "probe",
@@ -237,9 +278,13 @@ class Experiment(HyperParameters):
         for key in ("test", "per_client", "gradient_norm", "metrics"):
             if not data["evaluation"][key]:
                 del data["evaluation"][key]
-        for key in self.model.added:
+        for key in self.model.added if self.problem is None else ():
             if data["model"][key] == type(self.model).model_fields[key].default:
                 del data["model"][key]
+        if self.stages is not None:
+            for key in ("correction", "reschedule"):
+                if data["stages"][key] is None:
+                    del data["stages"][key]
         if self.clients.partition == Iid():
             del data["clients"]["partition"]
         for key, usual in LATER.items():

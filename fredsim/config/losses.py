@@ -15,7 +15,6 @@ from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets
 from fredsim.hyper import HyperParameters, Printable, spelled_out
 from fredsim.native.own_loss import AnyLoss, OwnLoss, find_function
-from fredsim.networks.network import MeasuredBy
 from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
@@ -34,16 +33,17 @@ __all__ = [
 class AnyLossChoice(HyperParameters):
     """What every choice of a loss says."""
 
-    #: What tells how good outputs are: fredsim.networks.network.Network.
-    measured_by: ClassVar[MeasuredBy] = "error"
-    #: Whether fredsim computes it itself.
-    portable: ClassVar[bool] = True
-    #: The targets that it takes.
-    targets: ClassVar[Literal["classes", "numbers", "shares", "any"]] = "classes"
+    #: The class of the loss, which says what it is measured by, and which targets it takes.
+    made: ClassVar[type[AnyLoss]]
+
+    @property
+    def portable(self) -> bool:
+        """Whether fredsim computes it itself."""
+        return self.made is not OwnLoss
 
     def wanted(self) -> Targets:
         """Return which targets it takes."""
-        return Targets(self.targets)
+        return Targets(self.made.targets)
 
     def loss(self, dataset: Dataset) -> AnyLoss:
         """Return the loss, for data whose targets are fit for it."""
@@ -55,17 +55,19 @@ class AnyLossChoice(HyperParameters):
 
 
 class CrossEntropyChoice(AnyLossChoice):
-    """Cross-entropy after a softmax, of one class a sample or one at each of its places; the classes are last."""
+    """Cross-entropy after a softmax, of one class a sample or one at each of its positions; the classes are last."""
+
+    made = CrossEntropy
 
     name: Literal["cross_entropy"]
     label_smoothing: Annotated[float, Field(ge=0, lt=1, examples=[0.1])] = 0.0
     """ε: the target is 1 − ε + ε/classes for the sample's class, and ε/classes for each other class."""
     ignore_index: Annotated[int | None, Field(ge=-(2**31), lt=2**31, examples=[-100])] = None
-    """The class that stands for a place that does not count; null: −1 of sequences of tokens, else none."""
+    """The class that stands for a position that does not count; null: −1 of sequences of tokens, else none."""
 
     def wanted(self) -> Targets:
         """Return which targets it takes."""
-        return Targets("classes", places=True, ignored=self.ignore_index)
+        return Targets("classes", positions=True, ignored=self.ignore_index)
 
     def loss(self, dataset: Dataset) -> CrossEntropy:
         """Return the loss."""
@@ -75,8 +77,7 @@ class CrossEntropyChoice(AnyLossChoice):
 class MseChoice(AnyLossChoice):
     """The mean squared error of outputs and targets, numbers of one shape."""
 
-    measured_by = "loss"
-    targets = "numbers"
+    made = MeanSquaredError
 
     name: Literal["mse"]
 
@@ -88,7 +89,7 @@ class MseChoice(AnyLossChoice):
 class BceChoice(AnyLossChoice):
     """Binary cross-entropy of logits and targets from 0 to 1, of one shape."""
 
-    targets = "shares"
+    made = BinaryCrossEntropy
 
     name: Literal["bce"]
 
@@ -100,9 +101,7 @@ class BceChoice(AnyLossChoice):
 class OwnLossChoice(AnyLossChoice, PluginChoice):  # the last says that it may have keys of any name
     """A user's function of (output, y), package.module:function; other keys are keyword arguments of it."""
 
-    measured_by = "loss"
-    portable = False
-    targets = "any"
+    made = OwnLoss
 
     name: Annotated[Printable, Field(examples=["cross_entropy"])]
     """`cross_entropy`, `mse`, `bce`, or a function of yours for a PyTorch module, as package.module:function."""

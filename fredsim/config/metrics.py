@@ -16,7 +16,9 @@ from fredsim.errors import nearest, shown
 from fredsim.hyper import Printable
 from fredsim.native.own_loss import find_function
 
-__all__ = ["RESERVED", "MetricChoice", "OneMetric", "columns_of", "is_column", "is_of_class", "metric_problems"]
+__all__ = [
+    "RESERVED", "MetricChoice", "OneMetric", "columns_of", "is_column", "is_of_class", "is_taken", "metric_problems",
+]  # fmt: skip
 
 TOP = re.compile(r"top([1-9]\d{0,3})")
 PER_CLASS = re.compile(r"error_class_(0|[1-9]\d*)")
@@ -28,7 +30,7 @@ RESERVED = frozenset({
     "staleness_max", "digest", "test_loss", "test_error", "gap", "gradient_norm", "run", "status", "iterations",
     "updates", "error", "seconds_to", "seconds", "bytes", "name", "seed", "epochs", "until", "data", "model", "loss",
     "clients", "dispatcher", "server", "compress", "average", "evaluation", "backend", "threads", "window", "path",
-    "memory", "probe", "events", "published", "figures",
+    "memory", "problem", "probe", "events", "published", "figures",
 })  # fmt: skip
 
 
@@ -49,7 +51,7 @@ class OneMetric(PluginChoice):
                 raise ValueError(f"is {shown(self.name)}{nearest(self.name, KNOWN)} (known: {known})")
             if self.hyper or self.column:
                 raise ValueError(f"{self.name} has the option {[*self.hyper, 'column'][0]!r}; it takes none")
-        elif self.own_column in RESERVED or PER_CLASS.fullmatch(self.own_column) or self.own_column[:5] == "test_":
+        elif is_taken(self.own_column):
             remedy = f"give the metric another, as {{name: {self.name}, column: …}}"
             raise ValueError(f"{self.name} would have the column {self.own_column!r}, which is taken: {remedy}")
         return self
@@ -124,6 +126,11 @@ def is_column(name: str, evaluation: Any) -> bool:
     if not isinstance(evaluation, Mapping) or "per_class" not in (evaluation.get("metrics") or ()):
         return False
     return is_of_class(name) and (evaluation.get("test") is True or not name.startswith("test_"))
+
+
+def is_taken(name: str) -> bool:
+    """Return whether a column of this name is, or may be, something else than a user's own number."""
+    return name in RESERVED or PER_CLASS.fullmatch(name) is not None or name.startswith("test_")
 
 
 def is_of_class(name: str) -> bool:

@@ -7,10 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from fredsim.data.dirichlet import dirichlet, dirichlet_of_equal_sizes
-from fredsim.data.lists import read_lists
-from fredsim.data.partitions import Assignment, iid, pathological, sorted_shards
-from fredsim.data.shards import Shards
+from fredsim.data.partitions.dirichlet import dirichlet, dirichlet_of_equal_sizes
+from fredsim.data.partitions.lists import read_lists
+from fredsim.data.partitions.schemes import Assignment, iid, pathological, sorted_shards
+from fredsim.data.partitions.shards import Shards
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, PositiveInt, Printable, spelled_out
 from fredsim.numerics.streams import Streams

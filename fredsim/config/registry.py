@@ -22,6 +22,7 @@ from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, closest, hint, nearest
 from fredsim.hyper import Configurable, explain
 from fredsim.optimizers import OPTIMIZERS
+from fredsim.plugins.failures import described, is_interrupt, message_of
 from fredsim.plugins.modules import check_allowed, import_named, note_import
 from fredsim.plugins.source_lines import line_of
 from fredsim.servers import SERVERS
@@ -83,17 +84,19 @@ def find_class(kind: Kind, name: str) -> type:
         note_import(points[name].module)
         try:
             cls = points[name].load()
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
-            raise ConfigError(f"cannot load '{name}' ({type(error).__name__}: {error}){line_of(error)}") from error
+            if is_interrupt(error):
+                raise
+            what = f"({type(error).__name__}: {message_of(error)}){line_of(error)}"
+            raise ConfigError(f"cannot load '{name}' {what}") from error
     if not isinstance(cls, type):
         raise ConfigError(f"'{name}' is a {type(cls).__name__}; it must be a class")
     if kind == "dispatcher" and is_user_clock(cls):
         return cls
     missing = [method for method in REQUIRED[kind] if not callable(getattr(cls, method, None))]
     if missing:
-        raise ConfigError(f"class '{name}' has no method '{missing[0]}'; a {kind} needs {', '.join(REQUIRED[kind])}")
+        one = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+        raise ConfigError(f"class '{name}' has no method '{missing[0]}'; {one} needs {', '.join(REQUIRED[kind])}")
     return cls
 
 
@@ -170,8 +173,9 @@ def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:
     try:
         with np.errstate(all="ignore"):  # an overflow here will show in the run
             return cls(**hyper)
-    except (ConfigError, KeyboardInterrupt):
+    except ConfigError:
         raise
     except BaseException as error:  # includes sys.exit
-        what = f"{type(error).__name__}: {error}{line_of(error)}"
-        raise ConfigError(f"{kind}: {name}({', '.join(hyper)}) failed: {what}") from error
+        if is_interrupt(error):
+            raise
+        raise ConfigError(f"{kind}: {name}({', '.join(hyper)}) failed: {described(error)}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,11 +13,11 @@ from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatte
 from fredsim.config.experiment import Experiment, PluginChoice, Published
 from fredsim.config.losses import LOSSES
 from fredsim.config.metrics import columns_of, is_column, metric_problems
-from fredsim.config.partition import with_file_digest
+from fredsim.config.partition import Iid, with_file_digest
 from fredsim.config.registry import Kind, required_keys, resolve_hyper
 from fredsim.data.datasets import check_dataset
 from fredsim.dispatchers.gates import spelled_out
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, SimulationError, nearest
 from fredsim.hyper import explain, fields_of
 
 __all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "placed", "resolve", "with_place"]
@@ -32,6 +32,11 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     Raises ConfigError, which names file, line, key, value and remedy; several problems are on a line each.
     """
     place = place or Document(dict(data)).place
+    if data.get("problem") is not None:
+        beside = [key for key in ("data", "model", "loss") if data.get(key) is not None]
+        what = "is given beside problem, which takes the place of data, model and loss; leave one of them out"
+        if beside:
+            raise problems_at([((key,), what) for key in beside], place)
     try:
         experiment = Experiment.model_validate(data)
     except ValidationError as error:
@@ -48,7 +53,10 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     }
     gates = {key: _resolve_gate(key, getattr(experiment.dispatcher, key), place) for key in ("push", "fetch")}
     update["dispatcher"] = update["dispatcher"].model_copy(update=gates)
-    parts = ("data", experiment.data), ("model", experiment.model), ("loss", experiment.loss)
+    of_problem = experiment.problem is not None
+    parts = ("data", experiment.data), ("problem" if of_problem else "model", experiment.model), (
+        "loss", experiment.loss,
+    )  # fmt: skip
     for key, part in parts:
         with placed(place):
             problems = [] if part is None else part.problems()
@@ -72,13 +80,16 @@ def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment
     with placed(place):
         if isinstance(chosen, DataRead):
             check_dataset(chosen.name)
-        check_model(experiment)
+        if of_problem:
+            check_problem(experiment)
+        else:
+            check_model(experiment)
         check_batch(experiment, getattr(experiment.data, "train", None))
     return experiment
 
 
 #: Keys whose value is a mapping with a `name`.
-NAMED_KEYS = ("data", "model", "dispatcher", "server", "compress", "average")
+NAMED_KEYS = ("data", "model", "problem", "dispatcher", "server", "compress", "average")
 #: Keys that a document may have besides those of an experiment.
 DOCUMENT_KEYS = ("cases", "sweep", "select")
 #: The full dotted keys of those that are often written without the key around them.
@@ -194,7 +205,7 @@ def check_model(experiment: Experiment) -> None:
     """Raise ConfigError if the model does not fit the data set, which has labels or targets, or the loss."""
     model, data = experiment.model.name, experiment.data.name
     _check_loss(experiment)
-    takes_numbers = experiment.loss is not None and experiment.loss.targets in {"numbers", "any"}
+    takes_numbers = experiment.loss is not None and experiment.loss.made.targets in {"numbers", "any"}
     if data in DATA_WITH_TARGETS and model != "linear" and not (takes_numbers and experiment.data.has_rows):
         remedy = "give model: {name: linear}" + (", or loss: mse" if experiment.data.has_rows else "")
         raise ConfigError(f"model.name is {model}; data {data} has no classes: {remedy}")
@@ -215,13 +226,38 @@ def check_model(experiment: Experiment) -> None:
         raise ConfigError(f"until is of {goal}, and data.validation is 0: give the data rows to validate")
 
 
+def check_problem(experiment: Experiment) -> None:
+    """Raise ConfigError if keys ask for what a problem of the user's own does not have: rows, and their outputs."""
+    evaluation, problem = experiment.evaluation, experiment.problem
+    assert problem is not None
+    rows, outputs = "a problem has no rows", "a problem has no outputs; what evaluate returns is recorded"
+    for key, given, why in (
+        ("epochs", experiment.epochs, f"{rows} to pass over: give iterations"),
+        ("evaluation.unit", evaluation.unit if evaluation.unit == "epochs" else None, f"{rows}: give iterations"),
+        ("evaluation.test", evaluation.test, f"{rows} to test on: let evaluate return such numbers"),
+        ("evaluation.metrics", ", ".join(one.name for one in evaluation.metrics), outputs),
+        ("evaluation.gradient_norm", evaluation.gradient_norm, f"{rows}, and no gradient over all of them"),
+        ("clients.partition", None if experiment.clients.partition == Iid() else experiment.clients.partition.name,
+         f"{rows} to divide: let gradient go by draw.client"),
+    ):  # fmt: skip
+        if given:
+            raise ConfigError(f"{key} is {str(given).lower() if given is True else given}; {why}")
+    if experiment.until is not None:
+        goal = experiment.until.goal[0]
+        with suppress(SimulationError):  # of the user's class: its run says it
+            known = problem.columns(experiment.seed)
+            if goal not in known:
+                what = f"is of what evaluate of {problem.name} does not return{nearest(goal, known)}"
+                raise ConfigError(f"until.{goal}: {what} (known: {', '.join(known)})")
+
+
 def _check_metrics(experiment: Experiment) -> None:
     """Raise ConfigError if metrics do not go with the model and the loss, or if `until` names none of them."""
     metrics, plain = experiment.evaluation.metrics, experiment.evaluation.model_dump()
     if metrics and experiment.measured_by == "gap":
         raise ConfigError("evaluation.metrics is given, and a linear model is measured by its gap: leave it out")
     for one in metrics:
-        if one.of_classes and experiment.loss is not None and experiment.loss.targets != "classes":
+        if one.of_classes and experiment.loss is not None and experiment.loss.made.targets != "classes":
             what = f"is of classes, and loss {experiment.loss.name} is not"
             raise ConfigError(f"evaluation.metrics: {one.name} {what}; leave it out, or give a function of yours")
     if experiment.until is not None:
@@ -250,6 +286,9 @@ def _check_loss(experiment: Experiment) -> None:
 def check_batch(experiment: Experiment, rows: int | None) -> None:
     """Raise ConfigError if a minibatch is larger than the training set, or not 1 for a quadratic."""
     size = experiment.clients.batch_size
+    if experiment.problem is not None and size != 1:
+        what = "a problem draws its own samples, as many as its class likes: leave batch_size out"
+        raise ConfigError(f"clients.batch_size is {size}; {what}")
     if not experiment.data.has_rows and size != 1:
         what = "a quadratic has no rows, and its gradients one draw of noise each"
         raise ConfigError(f"clients.batch_size is {size}; {what}: give 1, and for the mean of k draws data.noise ÷ √k")

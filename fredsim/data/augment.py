@@ -6,9 +6,10 @@ minibatch, and on nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.augment import draw_places, moved, sample_generator
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.failures import described, is_interrupt
 from fredsim.plugins.modules import import_callable
-from fredsim.plugins.source_lines import line_of
 
 __all__ = ["Augmentation", "find_function"]
 
@@ -67,26 +68,41 @@ class Augmentation:
             flips, rows, columns = draw_places(streams, keys.clients, keys.numbers, mu, flip=self.flip, crop=self.crop)
             images = moved(images, flips.reshape(-1), rows.reshape(-1), columns.reshape(-1), self.crop)
         if self._function is not None:
-            changed = np.empty_like(images)
+            changed, number = np.empty_like(images), next(self._calls)
             for place, image in enumerate(images):
                 own = keys.one(place // mu)
-                generator = sample_generator(own.seed, own.client, own.number, place % mu)
-                changed[place] = self._changed(image.copy(), generator)
+                drawn = own.seed, own.client, own.number, place % mu
+                changed[place] = self._changed(image.copy(), sample_generator(*drawn))
+                if place == number % len(images) and (number < 8 or number % 32 == 0):
+                    self._check_again(image.copy(), sample_generator(*drawn), changed[place])
             images = changed
         return images.reshape(x.shape)
+
+    @cached_property
+    def _calls(self) -> Iterator[int]:
+        return count()
+
+    def _check_again(self, image: NDArray[Any], generator: np.random.Generator, first: NDArray[Any]) -> None:
+        """Raise SimulationError if the user's function makes something else of a sample the second time."""
+        if self._changed(image, generator).tobytes() != first.tobytes():
+            what = f"data.augment.function: {self.function} gave another sample for the same one and the same draws"
+            raise SimulationError(f"{what}; let it draw from its generator alone, and keep nothing from call to call")
 
     def _changed(self, image: NDArray[Any], generator: np.random.Generator) -> NDArray[Any]:
         """Return what the user's function makes of a sample. Raises SimulationError unless it is such a sample."""
         assert self._function is not None
-        what = f"data.augment.function: {self.function}"
+        what, shape, dtype = f"data.augment.function: {self.function}", image.shape, image.dtype
         try:
-            found = np.asarray(self._function(image, generator))
-        except KeyboardInterrupt:
-            raise
+            given = self._function(image, generator)
+            found = np.asarray(given)
         except BaseException as error:  # of any type: the function is the user's
-            raise SimulationError(f"{what} failed: {type(error).__name__}: {error}{line_of(error)}") from error
-        if found.shape != image.shape or found.dtype != image.dtype:
-            gave = f"{found.dtype} {found.shape} for a sample that is {image.dtype} {image.shape}"
+            if is_interrupt(error):
+                raise
+            raise SimulationError(f"{what} failed: {described(error)}") from error
+        if isinstance(given, np.ma.MaskedArray):
+            raise SimulationError(f"{what} gave a masked array; give .filled(0), or another value for what is masked")
+        if found.shape != shape or found.dtype != dtype:
+            gave = f"{found.dtype} {found.shape} for a sample that is {dtype} {shape}"
             raise SimulationError(f"{what} gave {gave}; it must return such a sample")
         if found.dtype.kind == "f" and not np.isfinite(found).all():
             raise SimulationError(f"{what} gave a value that is not finite; it must return finite numbers")

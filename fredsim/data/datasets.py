@@ -26,9 +26,9 @@ from fredsim.data.idx import read_mnist
 from fredsim.data.npy import digest_of_folder, open_arrays, read_arrays_of
 from fredsim.data.npz import read_npz
 from fredsim.data.on_demand import OnDemand
+from fredsim.data.partitions.shards import Shards
 from fredsim.data.sampling import Sampler, make_sampler
 from fredsim.data.sequences import IGNORED, read_text
-from fredsim.data.shards import Shards
 from fredsim.data.squares import mishchenko_rows
 from fredsim.errors import ConfigError, DataError, nearest, option
 from fredsim.numerics.streams import Streams

@@ -11,9 +11,7 @@ import hashlib
 import json
 import math
 import os
-import random
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,11 +23,13 @@ from fredsim.data.folders import of_readers
 from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader
 from fredsim.data.sequences import IGNORED
 from fredsim.errors import ConfigError, DataError, shown
+from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.plugins.modules import check_torch, import_callable
+from fredsim.plugins.seeding import seeded
 from fredsim.plugins.source_lines import line_of
-from fredsim.system.files import content_digest
+from fredsim.system.files import content_digest, files_named
 
-__all__ = ["PREFIXES", "digest_of_named", "files_named", "find_own", "load_own"]
+__all__ = ["PREFIXES", "digest_of_named", "find_own", "load_own"]
 
 Integers = NDArray[np.int64]
 
@@ -45,19 +45,6 @@ def find_own(name: str) -> Any:
     if prefix == "torch:":
         check_torch("data.name", name)
     return import_callable(name, f"{prefix}package.module:Class", "data.name", "a class, or a function", prefix=prefix)
-
-
-def files_named(value: Any) -> Iterator[str]:
-    """Yield the texts in the values of keys that are the names of files."""
-    if isinstance(value, str):
-        if len(value) < 4096 and os.path.isfile(value):
-            yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from files_named(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from files_named(inner)
 
 
 def digest_of_named(hyper: Mapping[str, Any]) -> str | None:
@@ -102,15 +89,15 @@ def _load(
     name: str, own: Any, key: str, digest: str | None, given: Given, train: int | None, validation: int | None
 ) -> Dataset:
     del digest  # only part of the cache's key
-    with _failing(name, "cannot be made", ConfigError), _seeded():
+    with _failing(name, "cannot be made", ConfigError), seeded(0):
         if name.startswith("torch:"):
             from fredsim.data.torch_rows import TorchRows
 
             made: Any = TorchRows(name, own, given.arguments)
         else:
             made = own(**given.arguments)
+        missing = [attribute for attribute in NEEDED if not hasattr(made, attribute)]
     files = _digests(name, made, given.arguments)
-    missing = [attribute for attribute in NEEDED if not hasattr(made, attribute)]
     if missing:
         raise ConfigError(f"data.name: {name} has no {missing[0]}; {FORM}")
     readers: dict[str, Reader] = {}
@@ -151,39 +138,23 @@ def _identity(reader: Reader) -> list[Any]:
 
 
 @contextmanager
-def _seeded() -> Iterator[None]:
-    """Seed the generators that everybody in the process shares, inside a `with` block; put them back after it."""
-    torch = sys.modules.get("torch")
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  a user's class may use it
-    state = None if torch is None else torch.get_rng_state()
-    random.seed(0)
-    np.random.seed(0)  # noqa: NPY002
-    if torch is not None:
-        torch.manual_seed(0)
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-        if torch is not None:
-            torch.set_rng_state(state)
-
-
-@contextmanager
 def _failing(name: str, what: str, kind: type[ConfigError | DataError]) -> Iterator[None]:
     """Turn an exception of the user's code in a `with` block into one error; `what` failed."""
     try:
         yield
-    except (ConfigError, DataError, KeyboardInterrupt, MemoryError):
+    except (ConfigError, DataError, MemoryError):
         raise
     except BaseException as error:  # of any type, sys.exit's included: the code is the user's
+        if is_interrupt(error):
+            raise
         where = f"data.name: {name}" if kind is ConfigError else name
-        raise kind(f"{where}: {what} ({type(error).__name__}: {error}){line_of(error)}") from error
+        raise kind(f"{where}: {what} ({type(error).__name__}: {message_of(error)}){line_of(error)}") from error
 
 
 def _digests(name: str, made: Any, arguments: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 of the files that the keys and the object's own `files` name. Raises DataError."""
-    own = getattr(made, "files", ())
+    with _failing(name, "its files cannot be had", DataError):
+        own = getattr(made, "files", ())
     listed = isinstance(own, list | tuple) and all(isinstance(file, str | os.PathLike) for file in own)
     if not listed:
         raise DataError(f"{name}: its files are {shown(own)}; they must be a list of paths")
@@ -205,7 +176,8 @@ def _length(name: str, made: Any, part: str) -> int:
 
 
 def _classes(name: str, made: Any) -> int | None:
-    found = getattr(made, "classes", None)
+    with _failing(name, "its classes cannot be had", DataError):
+        found = getattr(made, "classes", None)
     if found is None or (isinstance(found, int | np.integer) and 0 < found <= MOST_CLASSES):
         return None if found is None else int(found)
     raise DataError(f"{name}: its classes are {shown(found)}; give their number, or leave it out")
@@ -231,7 +203,9 @@ class OwnReader(Reader):
         if self._given.kind not in "biuf":
             raise DataError(f"{name}: its dtype is {self._given}; samples must be real numbers")
         self._target_given: tuple[tuple[int, ...], np.dtype[Any]] | None = None
-        y = self._try_ends()[1]
+        y = self._try([0, count - 1][:count])
+        if count > 2:  # several at once, the last first
+            self._try(np.unique(np.linspace(0, count - 1, 8).astype(int))[::-1].tolist())
         self.target = y.shape[1:]
         tokens = self._given.kind in "iu" and (self._given != np.uint8 or self.target == self.shape)
         self.dtype = np.dtype(np.int32 if tokens else np.float32)
@@ -243,17 +217,16 @@ class OwnReader(Reader):
             what = f"{part} rows have targets {self.target_dtype} {self.target}"
             raise DataError(f"{name}: {what}, and train rows {train.target_dtype} {train.target}; they must agree")
 
-    def _try_ends(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the first and the last row. Raises DataError if they are others alone, or the second time."""
-        ends = np.array([0, self.count - 1][: self.count])
-        found = self._raw(ends)
-        for place, number in enumerate(ends.tolist()):
+    def _try(self, numbers: Sequence[int]) -> NDArray[Any]:
+        """Return the targets of some rows. Raises DataError if rows are others alone, or the second time."""
+        found = self._raw(np.array(numbers))
+        for place, number in enumerate(numbers):
             for together, alone in zip(found, self._raw(np.array([number])), strict=True):
-                if together[place].tobytes() != alone[0].tobytes():
+                if not np.array_equal(together[place], alone[0], equal_nan=together.dtype.kind == "f"):
                     what = f"row {number} of {self._part} is another the second time"
                     remedy = "it must always be the same; change samples at random by data.augment"
                     raise DataError(f"{self.name}: {what}; {remedy}")
-        return found
+        return found[1]
 
     def _raw(self, numbers: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return rows as the object gives them. Raises DataError unless they have the right shapes and types."""
@@ -266,7 +239,11 @@ class OwnReader(Reader):
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise DataError(f"{self.name}: {what} gave a {type(given).__name__}; it must give x and y")
         with _failing(self.name, f"{what} gave no arrays", DataError):
+            masked = [letter for letter, one in zip("xy", given, strict=True) if isinstance(one, np.ma.MaskedArray)]
             x, y = (np.asarray(one) for one in given)
+        if masked:
+            remedy = "give .filled(0), or another value for what is masked"
+            raise DataError(f"{self.name}: {what} gave {masked[0]} as a masked array; {remedy}")
         wanted = (len(numbers), *self.shape)
         if x.shape != wanted or x.dtype != self._given:
             found = f"x {x.dtype} {x.shape} for {len(numbers)} rows"

@@ -1,4 +1,4 @@
-"""Data sets that are drawn, not read: sums, least squares, and a quadratic, whose gradients have noise of their own."""
+"""Data sets that are drawn, not read: sums, least squares, and those of what has no rows but gradients that differ."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from itertools import pairwise
 import numpy as np
 
 from fredsim.data.datasets import Dataset, Split
+from fredsim.data.partitions.shards import Shards
 from fredsim.data.sampling import Sampler, TaskSampler
 from fredsim.data.sequences import IGNORED, draw_sums
-from fredsim.data.shards import Shards
 from fredsim.data.squares import draw_rows
 from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Streams
 
-__all__ = ["Quadratic", "least_squares", "modular", "quadratic"]
+__all__ = ["OfProblem", "Quadratic", "least_squares", "modular", "of_problem", "quadratic"]
 
 
 @functools.lru_cache(maxsize=4)
@@ -42,19 +42,30 @@ def least_squares(columns: int, noise: float, seed: int, train: int, validation:
 
 
 @dataclass(frozen=True, eq=False)
-class Quadratic(Dataset):
-    """A quadratic instead of rows: fredsim.numerics.squares.quadratic_gradient, with noise N(0, noise²) per element.
-
-    A part has one row, which stands for the function itself. Gradients at the same parameters differ only in their
-    noise, which is drawn from `seed`, the run's, and from the client and the number of its task.
-    """
-
-    noise: float = 0.0
-    seed: int = 0
+class OfProblem(Dataset):
+    """What a problem without rows has for data: one row in each part, which stands for the problem itself."""
 
     def sampler(self, kind: str, batch_size: int, streams: Streams, shards: Shards | None) -> Sampler:
         """Return the sampler of tasks, which gradients differ by, as there are no rows."""
         return TaskSampler(1, batch_size, streams)
+
+
+def of_problem() -> OfProblem:
+    """Return the data of a user's own problem: there are none."""
+    itself = Split(np.zeros((1, 1), np.float32), np.zeros(1, np.float32))
+    return OfProblem(itself, itself, Split(itself.x[:0], itself.y[:0]), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Quadratic(OfProblem):
+    """A quadratic instead of rows: fredsim.numerics.squares.quadratic_gradient, with noise N(0, noise²) per element.
+
+    Gradients at the same parameters differ only in their noise, which is drawn from `seed`, the run's, and from the
+    client and the number of its task.
+    """
+
+    noise: float = 0.0
+    seed: int = 0
 
 
 def quadratic(size: int, noise: float, seed: int) -> Quadratic:

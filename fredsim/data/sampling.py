@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.data.shards import BLOCK_ROWS, Shards
+from fredsim.data.partitions.shards import BLOCK_ROWS, Shards
 from fredsim.numerics.streams import Stream, Streams, Words
 
 __all__ = ["Sampler", "TaskSampler", "decode_task", "make_sampler"]

@@ -27,13 +27,13 @@ class Targets:
 
     Attributes:
         kind: `classes`, integers from 0; `numbers`, of any size; `shares`, from 0 to 1; `any`, integers or numbers.
-        places: whether a sample that is no sequence of tokens may have several classes, one at each of its places.
+        positions: whether a sample that is no sequence of tokens may have several classes, one at each position.
         ignored: a class that does not count; None: what the data set says.
 
     """
 
     kind: Literal["classes", "numbers", "shares", "any"] = "classes"
-    places: bool = False
+    positions: bool = False
     ignored: int | None = None
 
 
@@ -54,7 +54,7 @@ def fitted(data: Dataset, targets: Targets, name: str) -> Dataset:
 
 
 def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
-    if targets.ignored is None and not targets.places and (data.train.unfit or data.test.unfit):
+    if targets.ignored is None and not targets.positions and (data.train.unfit or data.test.unfit):
         raise DataError((data.train.unfit or data.test.unfit) + HINT)
     if targets.ignored is None and data.classes:
         return data

@@ -36,17 +36,17 @@ def cache_folder() -> Path:
     return Path(os.environ.get("FREDSIM_CACHE") or platformdirs.user_cache_dir("fredsim"))
 
 
-def _digest_of_sources() -> str:
-    """Return a digest of everything that kernels are compiled from, and of numba's version."""
-    package = Path(__file__).parent.parent
+def _digest_of_sources(package: Path) -> str:
+    """Return a digest of everything that kernels are compiled from, names of modules too, and of numba's version."""
     digest = hashlib.sha256(numba.__version__.encode())
     for folder in ("jit", "kernels", "numerics"):
         for path in sorted((package / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(package).as_posix()}\n".encode())  # pickles name their modules
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-SOURCES = _digest_of_sources()
+SOURCES = _digest_of_sources(Path(__file__).parent.parent)
 CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 

@@ -7,7 +7,7 @@ Each kernel gives the same bits as the NumPy function that its docstring names. 
 - mlp: multilayer perceptrons, and what the paths `hand` and `fused` keep between calls of kernels;
 - quadratic: a quadratic, which has no samples.
 
-fredsim.kernels.engines chooses the engine of a network.
+fredsim.kernels.backend chooses the engine of a network.
 
 Importing a module of this package imports numba and registers the vector type; `import fredsim` does neither.
 """

@@ -12,6 +12,7 @@ import torch
 from fredsim.errors import ConfigError
 from fredsim.native.randomness import random_states, seeded
 from fredsim.networks.given import Weights, frozen_names
+from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.system.files import content_digest
 from fredsim.system.opened_files import files_opened
 
@@ -93,10 +94,10 @@ def build(
 def _called(factory: Callable[..., Any], arguments: Mapping[str, Any], refused: Refused) -> Any:
     try:
         module = factory(**arguments)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # sys.exit, too
-        raise refused(f"failed: {type(error).__name__}: {error}") from error
+        if is_interrupt(error):
+            raise
+        raise refused(f"failed: {type(error).__name__}: {message_of(error)}") from error
     if not isinstance(module, torch.nn.Module):
         raise refused(f"returned {type(module).__name__}; it must return a torch.nn.Module")
     return module

@@ -1,6 +1,6 @@
 """The engine of PyTorch modules: gradients by autograd, or of several clients at once by torch.func's vmap.
 
-A client's parameters are used where they lie: the module's tensors are views of them, as far as they are aligned.
+A client's parameters are copied into the module's own, which have PyTorch's alignment: the bits may depend on it.
 
 The number of minibatches that are computed at once changes the bits. So it is fixed for a whole run, and a call with
 fewer minibatches is padded. Thus a client's gradient depends only on its parameters and its minibatch.
@@ -14,8 +14,7 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cached_property
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -25,11 +24,11 @@ from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
 
 from fredsim.compute.engines import BackendOperations, Engine, Part
-from fredsim.compute.graph_engine import Evaluation
+from fredsim.compute.graph_engine import OnOperations
 from fredsim.compute.staged import EVALUATION_BATCH
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
-from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks
+from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks, nothing_again
 from fredsim.native.losses import check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
 from fredsim.native.randomness import keyed, random_states, seeded
@@ -40,6 +39,7 @@ from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.system.processors import default_threads
 
 __all__ = ["TorchEngine", "make_engine"]
@@ -65,7 +65,7 @@ def make_engine(
     return TorchEngine(network, dataset, mu, threads, operations)
 
 
-class TorchEngine(Evaluation):
+class TorchEngine(OnOperations):
     """Computes gradients and evaluates with PyTorch; the operations on whole arrays are those of another backend."""
 
     numerics: Numerics = "native"
@@ -79,15 +79,11 @@ class TorchEngine(Evaluation):
 
         Raises ConfigError if the module cannot be trained, or does not give the same bits twice.
         """
+        super().__init__(operations)
         self._model, self._module, self._device = model, model.module, model.device
         self._dataset, self._mu = dataset, mu
-        self.threads = threads or default_threads()
+        self.threads, self._threads_before = threads or default_threads(), torch.get_num_threads()
         self.seconds = 0.0  # spent in PyTorch, not counting the operations
-        self._operations = operations
-        self.compile_rule, self.finite = operations.compile_rule, operations.finite
-        self.duplicate, self.duplicate_finite = operations.duplicate, operations.duplicate_finite
-        self.mean, self.zeros = operations.mean, operations.zeros
-        self.pool, self.ternary, self.draw = operations.pool, operations.ternary, operations.draw
         self.device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
         if self._device.type == "cuda":  # cuBLAS reads this when it starts, and is not deterministic without it
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -98,14 +94,19 @@ class TorchEngine(Evaluation):
         self._grads = np.empty((0, model.layout.size), np.float32)
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
+        #: Backward passes read the module's own parameters, but those of bfloat16 copies that the forward pass has cast.
+        self.two_vectors = model.precision == "float32"
         self._draws = False  # whether the module draws random numbers in training
         self._running: Tensors = {}  # running statistics, while something is computed with them
         self.statistics = self._tracked()
-        self._in_place = False  # whether gradients are computed with the module's own parameters
-        self._channels_last = False  # whether images, and filters, are stored that way: on a CPU it takes less time
-        self._held = aligned(model.layout.size)  # what the client holds whose gradient is computed
+        self._channels_last = False  # whether images and filters are stored that way
+        self._own = [value for name, value in self._module.named_parameters() if name not in model.frozen]
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
-        self._try_out()
+        try:
+            self._try_out()
+        except BaseException:
+            torch.set_num_threads(self._threads_before)
+            raise
 
     def _tracked(self) -> Statistics | None:
         """Return the clients' running statistics, if the model says what the server does with them."""
@@ -182,6 +183,19 @@ class TorchEngine(Evaluation):
                     found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
                 self._grads[begin:end] = found[: end - begin]
                 losses[begin:end] = its_losses[: end - begin]
+        return self._grads[: len(rows)], losses
+
+    def gradients_at_two(
+        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
+        """Compute one minibatch after the other; see Engine."""
+        if len(rows) > len(self._grads):
+            self._grads = aligned(len(rows), self._model.layout.size)
+        losses = np.empty(rows.shape, np.float32)
+        with self._computing(SimulationError):
+            for b in range(len(rows)):
+                with self._drawing(keys and keys.one(b)), self._tracking(keys, b):
+                    losses[b] = self._compute_one(forward[b], rows[b], self._grads[b], backward[b])
         return self._grads[: len(rows)], losses
 
     @contextmanager
@@ -267,7 +281,8 @@ class TorchEngine(Evaluation):
         return [slice(begin, end) for begin, end in pairwise([*begins, len(x)])]
 
     def close(self) -> None:
-        """End the threads of the operations; those of PyTorch remain."""
+        """End the threads of the operations; give PyTorch the number of threads that it had."""
+        torch.set_num_threads(self._threads_before)
         self._operations.close()
 
     def _samples(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
@@ -276,6 +291,8 @@ class TorchEngine(Evaluation):
         return (x if x.is_floating_point() else x.long()).to(self._device), y.to(self._device)
 
     def _logits(self, tensors: Tensors, x: torch.Tensor) -> Any:
+        if not tensors and not self._running:
+            return self._called(lambda: self._module(x))
         # With its tie_weights, PyTorch would not put back the parameters of a module that is used under two names.
         placed = {place: tensors[name] for place, name in self._places.items() if name in tensors}
         return self._called(lambda: functional_call(self._module, placed | self._running, (x,), tie_weights=False))
@@ -314,38 +331,33 @@ class TorchEngine(Evaluation):
             for (name, shape), part in zip(self._model.layout.tensors, parts, strict=True)
         }
 
-    @cached_property
-    def _views(self) -> Tensors:
-        """The parameters in `_held` by name: they begin at the same places in cache lines for every client."""
-        parts = torch.split(torch.from_numpy(self._held), self._sizes)
-        return {name: part.view(shape) for (name, shape), part in zip(self._model.layout.tensors, parts, strict=True)}
+    def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """Return views of a vector (P,), one for each parameter."""
+        parts = zip(torch.split(flat, self._sizes), self._model.layout.tensors, strict=True)
+        return [part.view(shape) for part, (_, shape) in parts]
 
-    def _compute_one(self, params: Array, rows: NDArray[np.int64], grad: Array) -> Array:
-        """Write the mean gradient of a minibatch to `grad`, (P,); return the samples' losses (µ,)."""
+    def _compute_one(self, params: Array, rows: NDArray[np.int64], grad: Array, backward: Array | None = None) -> Array:
+        """Write the mean gradient of a minibatch to `grad`, (P,); return the samples' losses (µ,).
+
+        The module's own parameters, which have PyTorch's alignment for every client, become `params`, and `backward`
+        before the backward pass, if that has other ones.
+        """
         samples = torch.from_numpy(rows).to(self._device)
         x, y = self._stored(self._x[samples]), self._y[samples]
-        tensors = self._placed(params)
-        losses = self._losses_of(self._logits({} if self._in_place else tensors, x), y)
-        found = torch.autograd.grad(losses.mean(), [*tensors.values()], allow_unused=True, materialize_grads=True)
-        flat = torch.from_numpy(grad)
-        if self._device.type == "cpu":
-            torch.cat([part.reshape(-1) for part in found], out=flat)
-        else:
-            flat.copy_(torch.cat([part.reshape(-1) for part in found]))
-        return np.asarray(losses.detach().cpu())
-
-    def _placed(self, params: Array) -> Tensors:
-        """Return parameters (P,) by name, for one gradient: a copy of them, or the module's own."""
-        if self._device.type == "cpu":
-            self._held[...] = params
-        tensors = self._views if self._device.type == "cpu" else self._tensors([params])
-        if not self._in_place:
-            return {name: self._stored(part.detach()).requires_grad_() for name, part in tensors.items()}
-        own = {name: value for name, value in self._module.named_parameters() if name in tensors}
         with torch.no_grad():
-            for name, value in own.items():
-                value.copy_(tensors[name])
-        return own
+            torch._foreach_copy_(self._own, self._parts(torch.from_numpy(params).to(self._device)))
+        losses = self._losses_of(self._logits({}, x), y)
+        mean = losses.mean()
+        checked: AbstractContextManager[None] = nullcontext()
+        if backward is not None:  # by `data`, since autograd would refuse weights that have changed meanwhile
+            torch._foreach_copy_(
+                [value.data for value in self._own], self._parts(torch.from_numpy(backward).to(self._device))
+            )
+            checked = nothing_again(self._model.refused)
+        with checked:
+            found = torch.autograd.grad(mean, self._own, allow_unused=True, materialize_grads=True)
+        torch._foreach_copy_(self._parts(torch.from_numpy(grad)), found)
+        return np.asarray(losses.detach().cpu())
 
     def _stored(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return images or filters in the memory format in which they are computed; others as they are."""
@@ -354,19 +366,25 @@ class TorchEngine(Evaluation):
         room = torch.empty_like(tensor, memory_format=torch.channels_last)  # `contiguous` keeps strides of one channel
         return tensor if room.stride() == tensor.stride() else room.copy_(tensor)
 
-    def _can_be_channels_last(self, rows: NDArray[np.int64]) -> bool:
-        """Return whether the module computes images whose channels are innermost in memory; its `view`s may not."""
+    def _choose_format(self, rows: NDArray[np.int64]) -> None:
+        """Store images with the channels innermost if the module computes these, and its filters; its `view`s may not.
+
+        On a CPU it takes less time.
+        """
         images = self._x.dim() == 4 and any(isinstance(part, torch.nn.Conv2d) for part in self._module.modules())
         if self._device.type != "cpu" or not images:
-            return False
+            return
+        given = [value.data for value in self._own]
         self._channels_last = True
+        for value in self._own:
+            value.data = self._stored(value.data)
         try:
             self._try_gradient(rows)
         except Exception:  # of any type: the module is the user's
-            return False
-        finally:
             self._channels_last = False
-        return True
+            for value, before in zip(self._own, given, strict=True):
+                value.data = before
+        self._x = self._stored(self._x)
 
     def _compute(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Return the mean gradients (B, P) and the losses (B, µ) of minibatches, computed at once."""
@@ -382,33 +400,23 @@ class TorchEngine(Evaluation):
             self._compute_one(self._model.initial_params, rows[0], found)
         return found
 
-    def _note_checkpointing(self, rows: NDArray[np.int64]) -> None:
-        """Note if the module computes parts of itself again on the way back, which torch.utils.checkpoint lets it do.
-
-        By then, `functional_call` has put its own parameters back: so the client's must be these.
-        """
-        x, y = self._x[rows[0]], self._y[rows[0]]
-        if self.statistics is not None:  # torch.func, which finds it out, cannot change them
-            self._in_place = True
-            return
-        with self._drawing(FIRST):
-            try:
-                self._gradient(self._tensors([self._model.initial_params]), x, y)
-            except RuntimeError as error:
-                if "saved tensor hooks" not in str(error):
-                    raise
-                self._in_place = True
-
     @contextmanager
     def _computing(self, kind: type[FredsimError]) -> Iterator[None]:
-        """Run a `with` block under deterministic settings, and time it; exceptions of the module become `kind`."""
+        """Run a `with` block under deterministic settings, and time it; exceptions of the module become `kind`.
+
+        PyTorch keeps the engine's number of threads until `close`: setting it makes what comes then slower.
+        """
         begin = time.perf_counter()
+        if torch.get_num_threads() != self.threads:
+            torch.set_num_threads(self.threads)
         try:
             with deterministic(self.threads):
                 yield
         except FredsimError:
             raise
-        except Exception as error:
+        except BaseException as error:  # of any type: the module is the user's
+            if is_interrupt(error):
+                raise
             raise kind(f"model.name: {self._model.name} {self._explained(error)}") from error
         finally:
             self.seconds += time.perf_counter() - begin
@@ -426,11 +434,11 @@ class TorchEngine(Evaluation):
             check_own(self._its_loss, self._losses_of(output, self._y[: self._mu]), output)
         with self._computing(ConfigError):
             check_hooks(module, model.refused)
-            self._note_checkpointing(rows)
-            self._channels_last = self._can_be_channels_last(rows)
-            self._x = self._stored(self._x)
+            self._choose_format(rows)
             found = self._try_gradient(rows)
-            if found.tobytes() != self._try_gradient(rows).tobytes():
+            with deterministic(self.threads, filling=True):  # the second is another one if memory is read unwritten
+                again = self._try_gradient(rows)
+            if found.tobytes() != again.tobytes():
                 raise model.refused(
                     "gives two gradients for one minibatch; it must compute the same every time, but for what it draws "
                     "from the generators of torch, np.random and random"
@@ -485,8 +493,6 @@ class TorchEngine(Evaluation):
             return "it draws random numbers"
         if self.statistics is not None:
             return "each client has running statistics of its own"
-        if self._in_place:
-            return "it computes parts again on the way back"
         width, start = self._width, self._model.initial_params
         held = [start * np.float32(1 + i / 64) for i in range(width)]
         rows = np.arange(width * self._mu).reshape(width, -1) % len(self._dataset.train)
@@ -502,9 +508,9 @@ class TorchEngine(Evaluation):
             return "under vmap a gradient depends on its place among the others"
         return ""
 
-    def _explained(self, error: Exception) -> str:
+    def _explained(self, error: BaseException) -> str:
         """Return the part of an error message that says what the module did wrong."""
-        text, device = str(error).partition("\n")[0], self._device.type
+        text, device = message_of(error).partition("\n")[0], self._device.type
         found = re.match(r"(\S+) does not have a deterministic implementation", text)
         if found:
             return f"uses the operator {found[1]}, which is not deterministic on {device}; use another in its place"

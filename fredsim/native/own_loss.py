@@ -32,6 +32,7 @@ class OwnLoss:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     measured_by: ClassVar[Literal["error", "loss"]] = "loss"
+    targets: ClassVar[Literal["any"]] = "any"
 
     def __hash__(self) -> int:
         return hash((self.name, repr(self.arguments)))

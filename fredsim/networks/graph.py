@@ -129,16 +129,25 @@ class Graph:
         return Passed(values[-1], kept)
 
     def gradient(
-        self, params: Array, x: Array, y: Array, draw: Sequence[Draw | None] | None = None
+        self,
+        params: Array,
+        x: Array,
+        y: Array,
+        draw: Sequence[Draw | None] | None = None,
+        backward: Array | None = None,
     ) -> tuple[Array, NDArray[np.float32]]:
         """Return the minibatch-mean gradient (P,) and the losses (µ,) of samples x (µ, …) with targets y (µ, …).
+
+        `backward`: the parameters (P,) of the backward pass, if they are not those of the forward pass. Operators then
+        take them in the place of their tensors, and what the forward pass has kept as it is.
 
         The errors that nodes send to one value are added, the last node's first, and so are a sample's own gradients of
         a tensor of several nodes; the tree over samples comes after.
         """
         passed = self.forward(params, x, draw)
         losses, error = self.loss.losses(passed.output, y)
-        views, errors = self.layout.split(params), {len(self.nodes): error}
+        views = self.layout.split(params if backward is None else backward)
+        errors = {len(self.nodes): error}
         leaves: dict[str, list[Leaves]] = {name: [] for name, _ in self.layout.tensors}
         for number in range(len(self.nodes), 0, -1):
             if not (self.learns[number] and number in errors):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from fredsim.numerics.streams import Streams
 __all__ = ["MeasuredBy", "Network", "Numerics"]
 
 Numerics = Literal["portable", "native"]
-MeasuredBy = Literal["error", "gap", "loss"]
+MeasuredBy = Literal["error", "gap", "loss", "own"]
 
 
 class Network(ABC):
@@ -55,7 +55,7 @@ class Network(ABC):
 
     @property
     def measured_by(self) -> MeasuredBy:
-        """What tells how good its parameters are: the rate of wrong answers; f − f*; or nothing but the loss."""
+        """What tells how good its parameters are: the rate of wrong answers; f − f*; nothing but the loss; its own."""
         return "error" if self.graph is None else self.graph.loss.measured_by
 
     @property
@@ -66,6 +66,15 @@ class Network(ABC):
     @property
     def code(self) -> Mapping[str, str]:
         """The SHA-256 of the modules that a network read from a folder of results was made from; {} of others."""
+        return {}
+
+    @property
+    def functions(self) -> Sequence[Callable[..., Any]]:
+        """The user's functions that are called while it is trained."""
+        return ()
+
+    def kept(self) -> Mapping[str, Any]:
+        """Return what it keeps from call to call besides its tensors, by name: what a user's module may have."""
         return {}
 
     def saved(self) -> dict[str, bytes]:

@@ -1,8 +1,8 @@
 """Graphs as JSON: a text that is the same for equal graphs, and its reader, which trusts nothing that it reads.
 
 The text has the graph's shapes and tensors, and for each node the name of its operator, its inputs, its tensors by
-role, and the operator's own fields. A reader makes operators of the names in OPERATORS alone, after checking the type
-and the size of every field, and no code of the file's runs.
+role, and the operator's own fields. A reader makes operators of the names in fredsim.numerics.ops.registry alone, after
+checking the type and the size of every field, and no code of the file's runs.
 """
 
 from __future__ import annotations
@@ -20,27 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBytes, ValidationError,
 
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
-from fredsim.numerics.ops.arithmetic import Add, Mul
-from fredsim.numerics.ops.attention import Attention
-from fredsim.numerics.ops.conv2d import Conv2d
-from fredsim.numerics.ops.dropout import Dropout
-from fredsim.numerics.ops.embedding import Embedding
-from fredsim.numerics.ops.linear import Linear
-from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
-from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
-from fredsim.numerics.ops.losses.mse import MeanSquaredError
-from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator
-from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Relu, Scale, Shift, Sigmoid, Silu, Tanh
-from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
-from fredsim.numerics.ops.positions import Positions
-from fredsim.numerics.ops.products import MatMul, Softmax
-from fredsim.numerics.ops.sources import Constant, Parameter
-from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+from fredsim.numerics.ops.registry import LOSSES, OPERATORS
 from fredsim.system.json_files import parse_json
 
-__all__ = ["LOSSES", "MOST_BYTES", "OPERATORS", "graph_digest", "graph_of_text", "text_of_graph"]
+__all__ = ["MOST_BYTES", "graph_digest", "graph_of_text", "text_of_graph"]
 
 VERSION = 1
 MOST_BYTES = 2**28  # of a text; constants are part of it
@@ -48,26 +33,7 @@ MOST_ELEMENTS = 2**31  # of a tensor, and of a sample's value
 MOST_PARAMETERS = 2**36
 LARGEST = 2**31 - 1
 
-#: The operators by their names in files. A name stays; a new field needs a default, which files of before mean.
-OPERATORS: dict[str, type[Operator]] = {
-    "linear": Linear, "conv2d": Conv2d, "embedding": Embedding, "positions": Positions, "attention": Attention,
-    "relu": Relu, "leaky_relu": LeakyRelu, "gelu": Gelu, "tanh": Tanh, "sigmoid": Sigmoid, "silu": Silu,
-    "scale": Scale, "shift": Shift, "softmax": Softmax, "dropout": Dropout, "add": Add, "mul": Mul, "matmul": MatMul,
-    "max_pool2d": MaxPool2d, "avg_pool2d": AvgPool2d, "adaptive_avg_pool2d": AdaptiveAvgPool2d,
-    "group_norm": GroupNorm, "layer_norm": LayerNorm, "rms_norm": RmsNorm, "batch_norm": BatchNorm,
-    "frozen_batch_norm": FrozenBatchNorm, "reshape": Reshape, "permute": Permute, "slice": Slice, "cat": Cat,
-    "constant": Constant, "parameter": Parameter,
-}  # fmt: skip
-LOSSES: dict[str, type[Loss]] = {
-    "cross_entropy": CrossEntropy, "mse": MeanSquaredError, "bce": BinaryCrossEntropy,
-}  # fmt: skip
 NAMES = {kind: name for name, kind in (OPERATORS | LOSSES).items()}
-
-#: The least value of the integers in fields of these names; of all others it is −1.
-AT_LEAST = {
-    "outputs": 1, "kernel": 1, "stride": 1, "groups": 1, "rows": 1, "width": 1, "count": 1, "size": 1, "padding": 0,
-    "axis": 0, "axes": 0, "begin": 0, "end": 1,
-}  # fmt: skip
 
 Strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, val_json_bytes="base64")
 Whole = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -157,7 +123,7 @@ def graph_of_text(content: bytes) -> Graph:
     nodes = tuple(_node(node, f"node {number}") for number, node in enumerate(saved.nodes, start=1))
     if not nodes:
         raise ValueError("it has no nodes")
-    loss: Loss = _made(LOSSES, saved.loss.name, saved.loss.fields, "loss")
+    loss: Loss = _made(LOSSES, "loss", saved.loss.name, saved.loss.fields, "loss")
     if not any(node.tensors for node in nodes):
         raise ValueError("no node takes a tensor")
     try:
@@ -198,23 +164,23 @@ def _layout(saved: SavedGraph) -> Layout:
 
 
 def _node(saved: SavedNode, where: str) -> Node:
-    operator: Operator = _made(OPERATORS, saved.operator, saved.fields, where)
+    operator: Operator = _made(OPERATORS, "operator", saved.operator, saved.fields, where)
     if operator.inputs not in {None, len(saved.inputs)} or not saved.inputs:
         raise ValueError(f"{where}: {saved.operator} takes {operator.inputs or 'some'} inputs, not {len(saved.inputs)}")
     return Node(operator, saved.inputs, tuple(saved.tensors.items()))
 
 
-def _made(kinds: Mapping[str, Any], name: str, given: Mapping[str, Any], where: str) -> Any:
-    """Return the operator or loss of a name with the given fields."""
+def _made(kinds: Mapping[str, Any], kind: str, name: str, given: Mapping[str, Any], where: str) -> Any:
+    """Return the operator or loss, which `kind` says, of a name with the given fields."""
     if name not in kinds:
-        raise ValueError(f"{where}: unknown operator {name[:100]!r}; a newer fredsim may know it")
+        raise ValueError(f"{where}: unknown {kind} {name[:100]!r}; a newer fredsim may know it")
     try:
         checked = _model(kinds[name]).model_validate_json(json.dumps(given))
     except ValidationError as error:
         raise ValueError(f"{where}: {name}: {_first(error)}") from None
     values = {key: getattr(checked, key) for key in type(checked).model_fields}
     for key, value in values.items():
-        least = AT_LEAST.get(key, -1)
+        least = kinds[name].at_least.get(key, -1)
         for number in _integers(value):
             if not least <= number <= LARGEST:
                 raise ValueError(f"{where}: {name}: {key} is {number}; it must lie in {least} … {LARGEST}")

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,22 +26,9 @@ from numpy.typing import ArrayLike, NDArray
 from fredsim.numerics.elementary import exp64, log64
 from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, philox4x32, uniform24
 
-__all__ = ["BLOCK", "ELEMENTS_PER_DRAW", "KINDS", "Distribution", "Draw", "Kind", "block_of", "draw"]
+__all__ = ["BLOCK", "ELEMENTS_PER_DRAW", "FAMILIES", "Distribution", "Draw", "block_of", "draw"]
 
 Floats = NDArray[np.float64]
-Kind = Literal[
-    "uniform",
-    "exponential",
-    "shifted_exponential",
-    "normal",
-    "half_normal",
-    "lognormal",
-    "pareto",
-    "bernoulli",
-    "gamma",
-]
-#: The kinds of distributions; a kernel knows each by its index here.
-KINDS: tuple[Kind, ...] = get_args(Kind)
 ELEMENTS_PER_DRAW = 8  # the number of a stream's elements that one draw uses
 BLOCK = 2**14  # the number of draws that are made at once, so that intermediate arrays stay in a cache
 SHAPE_RANGE = 0.01, 1e6  # of the gamma distribution: below, draws underflow; above, their rounding shows
@@ -56,12 +43,12 @@ class Distribution:
     Raises ValueError for an unknown kind, a wrong number of parameters, and parameters outside their ranges.
     """
 
-    kind: Kind
+    kind: str
     parameters: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in FAMILIES:
-            raise ValueError(f"distribution is {self.kind!r}; it must be one of {', '.join(KINDS)}")
+            raise ValueError(f"distribution is {self.kind!r}; it must be one of {', '.join(FAMILIES)}")
         family, count = FAMILIES[self.kind], len(self.parameters)
         if count != len(family.names):
             wanted = ", ".join(family.names) or "none"
@@ -254,7 +241,7 @@ class Family(NamedTuple):
 
 
 _NONE: tuple[tuple[str, ...], str, Callable[..., bool]] = (), "no parameters", lambda: True
-FAMILIES: dict[Kind, Family] = {
+FAMILIES: dict[str, Family] = {
     "uniform": Family(
         ("low", "high"), "finite low < high", lambda a, b: -math.inf < a < b < math.inf and b - a < math.inf,
         lambda a, b: 0.5 * a + 0.5 * b, uniform, lambda a, b: (a, b - a),

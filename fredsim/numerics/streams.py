@@ -41,6 +41,7 @@ class Stream(IntEnum):
     MODULE = 14
     CLIENT_NOISE = 16
     PARTICIPATION = 17
+    PROBLEM = 19
 
 
 MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))

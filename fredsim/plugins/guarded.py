@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fredsim.errors import FredsimError, SimulationError
-from fredsim.plugins.source_lines import line_of, where_defined
+from fredsim.plugins.failures import described, is_interrupt
+from fredsim.plugins.source_lines import where_defined
 from fredsim.plugins.states import State, Stateful, declares_state, note_start, part_of, put_state, take_state
 
 __all__ = ["INTEGER", "REAL", "Guarded"]
@@ -29,6 +30,11 @@ REAL = (int, float, np.integer, np.floating)
 #: Waits, in seconds, before an array counts as kept by the object. A profiler in another thread, such as that of Dask's
 #: workers, may hold a method's frame, and with it the method's arguments, for a moment after its return.
 PAUSES = (0, 0.001, 0.01, 0.1, 1.0, 0)
+
+
+def _form(array: Any) -> Any:
+    """Return how an array's memory is read; None for one on a device."""
+    return (array.dtype, array.shape, array.strides, array.flags.writeable) if isinstance(array, np.ndarray) else None
 
 
 class Guarded(Stateful):
@@ -68,11 +74,15 @@ class Guarded(Stateful):
     def lend(self, array: Any, name: str, stage: str, do: Callable[[], Result]) -> Result:
         """Call `do` as `guard` does; its argument `name`, `array`, may be used only meanwhile: it is overwritten later.
 
-        Raises SimulationError if the object keeps a reference to the array or to a view of it.
+        Raises SimulationError if the object keeps a reference to the array or to a view of it, or gives the array
+        itself, which will be used again, another type, shape or flag.
         """
         owner = array if getattr(array, "base", None) is None else array.base
+        form = _form(array)
         before = sys.getrefcount(array), sys.getrefcount(owner)
         result = self.guard(stage, do)
+        if _form(array) != form:
+            raise self.error(stage, f"changes the dtype, shape, strides or flags of {name} itself; use {name}.copy()")
         returned = sum(item is array for item in result) if isinstance(result, tuple) else int(result is array)
         for pause in PAUSES:
             if (sys.getrefcount(array) - returned, sys.getrefcount(owner)) <= before:
@@ -88,11 +98,13 @@ class Guarded(Stateful):
         """
         try:
             return do()
-        except (FredsimError, KeyboardInterrupt):
+        except FredsimError:
             raise
         except BaseException as error:  # even sys.exit only fails this run
+            if is_interrupt(error):
+                raise
             wrong = self._wrong_signature(stage) if isinstance(error, TypeError) else ""
-            raise self.error(stage, wrong or f"{type(error).__name__}: {error}{line_of(error)}") from error
+            raise self.error(stage, wrong or described(error)) from error
 
     @property
     def declares_state(self) -> bool:

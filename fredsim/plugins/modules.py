@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from fredsim.errors import ConfigError, how_to_install, nearest, option
+from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.plugins.fingerprints import users_modules
 from fredsim.plugins.own_runs import folders_of, note_own_run
 from fredsim.plugins.source_lines import line_of
@@ -185,9 +186,9 @@ def import_named(name: str, form: str) -> Any:
     check_allowed(module_name, name)
     try:
         module = import_module(module_name)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:  # a user's module may raise anything
+        if is_interrupt(error):
+            raise
         raise ConfigError(why_not_imported(module_name, error)) from error
     if not hasattr(module, attribute):
         callables = [n for n, v in vars(module).items() if callable(v)]
@@ -222,7 +223,7 @@ def check_torch(key: str, name: str) -> None:
 
 def why_not_imported(name: str, error: BaseException) -> str:
     """Return why a module cannot be imported: where it was looked up, or the line at which it fails."""
-    what = error.msg if isinstance(error, SyntaxError) else str(error)
+    what = error.msg if isinstance(error, SyntaxError) else message_of(error)
     said = f"cannot import '{name}' ({type(error).__name__}: {what}"
     absent = isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}.")
     if absent:  # the module itself is missing, not one that it imports in turn

@@ -17,7 +17,7 @@ from fredsim.errors import SimulationError
 
 __all__ = ["code_changes", "named_modules", "user_code_digests", "version_mismatch_error"]
 
-PARTS = ("server", "dispatcher", "compress", "average", "model", "loss", "evaluation")
+PARTS = ("server", "dispatcher", "compress", "average", "model", "loss", "problem", "evaluation")
 NAME = re.compile(r"(?:torch:|python:)?([^\W\d][\w.]*):[^\W\d]\w*")
 
 #: By module name: the spec of its import, which tells one import from another, and the digest of its file.

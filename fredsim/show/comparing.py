@@ -9,8 +9,8 @@ from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import option
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result
-from fredsim.runs.folder.tables import check_tables
-from fredsim.runs.live.record import first_mismatch
+from fredsim.runs.folder.sweep_tables import check_tables
+from fredsim.runs.live.live_csv import first_mismatch
 from fredsim.runs.many.runner import check_jobs
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.provenance import changed_provenance

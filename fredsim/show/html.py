@@ -19,17 +19,18 @@ LOG_FROM = 5  # the largest value over the smallest from which the axis is logar
 
 
 def html_of(results: Sequence[Result], folder: Path, failures: Sequence[tuple[str, str]] = ()) -> str:
-    """Return a table of runs, the one with the smallest final error in bold, and the curves of the first few."""
+    """Return a table of runs, the one with the best final error in bold, and the curves of the first few."""
     names = labels(results) if results else []
     measures = {run.measure for run in results}
     y = measures.pop() if len(measures) == 1 else "validation_error"
     finals = [run.outcome.get(y) for run in results]
     known = [value for value in finals if value is not None and math.isfinite(value)]
+    choose = max if any(run.larger_is_better(y) for run in results) else min
     head = ["", "run", "status", "iterations", y.replace("_", " "), "digest"]
     rows = []
     for number, (name, run, final) in enumerate(zip(names, results, finals, strict=True)):
         cells = [name, run.ending, f"{run.summary['iterations']:,}", short(final), run.summary["digest"][:12]]
-        best = len(results) > 1 and final is not None and final == min(known, default=None)
+        best = len(results) > 1 and final is not None and final == choose(known, default=None)
         key = f'<span style="color:{COLOURS[number]}">●</span>' if number < min(MOST_CURVES, len(COLOURS)) else ""
         shown = (f"<b>{escape_html(cell)}</b>" if best else escape_html(cell) for cell in cells)
         rows.append(f"<tr><td>{key}</td>{''.join(f'<td>{cell}</td>' for cell in shown)}</tr>")

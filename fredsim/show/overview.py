@@ -5,9 +5,11 @@ It only reads, runs no code that a folder names, and follows no links. What cann
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,8 @@ from fredsim.config.document import read_document
 from fredsim.config.sweep.expansion import outline_of
 from fredsim.errors import OutputError
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
-from fredsim.runs.folder.result import Result, measure_of
-from fredsim.runs.folder.tables import STATUSES
+from fredsim.runs.folder.result import Result, measure_of, result_of
+from fredsim.runs.folder.sweep_tables import STATUSES
 from fredsim.system.csv_files import NUMBER, read_cells
 
 __all__ = ["overview"]
@@ -96,7 +98,8 @@ def _single(folder: Path) -> dict[str, Any]:
         return {"state": f"unfinished; goes on {from_where}"}
     summary = result.summary
     at = f" at {summary['iterations']:,} iterations" if summary["status"] == "interrupted" else ""
-    best = summary.get(measure_of(summary))
+    measure = measure_of(summary)
+    best = summary.get(measure, (summary.get("metrics") or {}).get(measure))
     return {"state": f"{summary['status']}{at}", "best": best if isinstance(best, int | float) else None}
 
 
@@ -111,15 +114,26 @@ def _sweep(folder: Path) -> dict[str, Any]:
     parts = [f"{counts[one]} {one}" for one in STATUSES if counts[one] and one != "interrupted"]
     if ended < runs:
         parts.append(f"{runs - ended} unfinished")
-    column = next((one for one in ("gap", "validation_error") if any(row.get(one) for row in rows)), "validation_loss")
-    best = min(((_number(row, column), row) for row in rows if row["status"] == "finished"), key=lambda one: one[0],
-               default=(float("inf"), {}))  # fmt: skip
-    value = best[0] if best[0] < float("inf") else None
+    column, sign = _measure(folder, rows)
+    numbers = ((sign * _number(row, column), row) for row in rows if row["status"] == "finished")
+    found = [(number, row) for number, row in numbers if math.isfinite(number)]
+    best = min(found, key=lambda one: one[0], default=(math.inf, {}))
+    value = sign * best[0] if found else None
     return {
         "state": f"{runs} {'run' if runs == 1 else 'runs'}: {', '.join(parts)}",
         "best": value,
         "run": best[1]["run"].rpartition("-")[0] if value is not None else None,
     }
+
+
+def _measure(folder: Path, rows: Sequence[Mapping[str, str]]) -> tuple[str, int]:
+    """Return the column by which a sweep's runs are compared, and -1 if more is better, else 1."""
+    known = next((one for one in ("gap", "validation_error") if any(row.get(one) for row in rows)), "validation_loss")
+    names = [row["run"] for row in rows if row["status"] == "finished" and not row.get(known)]
+    with suppress(OutputError):
+        if names and (summary := result_of(folder, names[0]).summary).get("measured_by"):
+            return measure_of(summary), -1 if measure_of(summary) in summary["larger_is_better"] else 1
+    return known, 1
 
 
 def _number(row: Mapping[str, str], column: str) -> float:

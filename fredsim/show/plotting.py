@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from fredsim.config.document import Document, problems_at
-from fredsim.config.figures import FigureChoice
+from fredsim.config.figures.choice import FigureChoice
 from fredsim.errors import brief
 from fredsim.hyper import explain
 from fredsim.runs.folder.result import Result

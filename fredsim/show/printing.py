@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.table import Table as RichTable
 
-from fredsim.config.figure_options import Options
-from fredsim.config.figures import FigureChoice, recorded_figures
+from fredsim.config.figures.choice import FigureChoice, recorded_figures
+from fredsim.config.figures.options import Options
 from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import FredsimError
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
@@ -112,7 +112,7 @@ def print_results(expansion: Expansion, loaded: Result | Results, root: Path | N
     rows = [_row(result, label, timed=timed) for result, label in zip(results, plots.labels(results), strict=True)]
     for result in runs_at_chance(expansion, results, root):
         rows[results.index(result)]["status"] = "finished, at chance level"
-    print_table(Table(rows).printed(_best(rows)))
+    print_table(Table(rows).printed(_best(results, rows)))
     note_alike(results)
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
         say(f"backend: {backend}{device and f', {device}'}")
@@ -167,11 +167,7 @@ def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
         "status": result.ending,
         "iterations": s["iterations"],
         **({"seconds" if result.live else "sim. seconds": s.get("time")} if timed else {}),
-        **(
-            {"valid. loss": s["validation_loss"]}
-            if result.measure == "validation_loss"
-            else {"valid. error": s["validation_error"], "test error": s["test_error"]}
-        ),
+        **_measures(result),
         **({"gap": s["gap"]} if "gap" in s else {}),
         **result.own_metrics,
         "iter./s": s["iterations_per_second"],
@@ -179,13 +175,26 @@ def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
     }
 
 
-def _best(rows: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the number of the row with the least gap, error or loss of those that finished; None without a choice."""
-    losses = "valid. loss" if all("valid. loss" in row for row in rows) else "valid. error"
-    column = "gap" if any("gap" in row for row in rows) else losses
-    found = {number: row.get(column) for number, row in enumerate(rows) if row["status"] == "finished"}
+def _measures(result: Result) -> dict[str, Any]:
+    """Return the error, or the loss, by the name of its column; of a problem of the user's own, what it has of both."""
+    s = result.outcome
+    if "problem" in result.config:
+        both = {"valid. loss": s["validation_loss"], "valid. error": s["validation_error"]}
+        return {name: value for name, value in both.items() if value is not None}
+    if result.measure == "validation_loss":
+        return {"valid. loss": s["validation_loss"]}
+    return {"valid. error": s["validation_error"], "test error": s["test_error"]}
+
+
+def _best(results: Sequence[Result], rows: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the number of the run with the best gap, error or loss of those that finished; None without a choice."""
+    measures = {result.measure for result in results}
+    column = next(iter(measures)) if len(measures) == 1 else "gap" if "gap" in measures else "validation_error"
+    finished = (number for number, row in enumerate(rows) if row["status"] == "finished")
+    found = {number: results[number].outcome.get(column) for number in finished}
     values = {number: value for number, value in found.items() if value is not None}
-    return min(values, key=lambda number: values[number]) if len(set(values.values())) > 1 else None
+    choose = max if any(result.larger_is_better(column) for result in results) else min
+    return choose(values, key=lambda number: values[number]) if len(set(values.values())) > 1 else None
 
 
 def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--resume") -> int:

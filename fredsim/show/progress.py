@@ -86,7 +86,8 @@ class ConsoleMonitor(Monitor):
 
     def finished(self, label: str, summary: Mapping[str, Any]) -> None:
         """Print how a run with a summary ended."""
-        measured = result_text(summary["validation_error"], summary.get("gap"), summary["validation_loss"])
+        own = own_text(summary["measured_by"], summary.get("metrics") or {}) if "measured_by" in summary else ""
+        measured = own or result_text(summary["validation_error"], summary.get("gap"), summary["validation_loss"])
         clocked = "time" in summary and summary["path"] != "live"
         simulated = f" and {summary['time']:.6g} simulated seconds" if clocked else ""
         how = f"after {summary['iterations']} iterations{simulated} in {summary['seconds']:.1f} s"
@@ -245,7 +246,17 @@ class LineObserver(ConsoleObserver):
 
 
 def _row_text(row: Row) -> str:
+    if (
+        math.isnan(row.validation_error) and math.isnan(row.validation_loss) and row.more
+    ):  # of a problem: its own numbers
+        column = next(iter(row.more))
+        return own_text(column, row.more) or f"{column} none"
     return result_text(row.validation_error, row.more.get("gap"), row.validation_loss)
+
+
+def own_text(column: str, found: Mapping[str, float | None]) -> str:
+    """Return the value that a problem of the user's own is measured by; an empty text if it is not among those."""
+    return f"{column} {found[column]:.6g}" if found.get(column) is not None else ""
 
 
 def result_text(error: float | None, gap: float | None, loss: float | None) -> str:

@@ -17,11 +17,11 @@ from fredsim.config.data import Data, LeastSquares, Modular, Quadratic, Text
 from fredsim.config.document import Document, dump_yaml
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.models import LinearChoice, MlpChoice
-from fredsim.config.networks import GptChoice
 from fredsim.config.registry import find_class
 from fredsim.config.sections import DispatcherChoice
 from fredsim.config.sweep.expansion import expand
 from fredsim.config.yaml_reader import parse_yaml
+from fredsim.config.zoo import GptChoice
 from fredsim.errors import ConfigError, OutputError, visible
 from fredsim.hyper import Configurable
 from fredsim.plugins.attribute_docs import meanings

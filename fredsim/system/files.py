@@ -13,12 +13,12 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from fredsim.errors import OutputError, option
 
@@ -26,6 +26,7 @@ __all__ = [
     "CHUNK_BYTES",
     "LINK",
     "content_digest",
+    "files_named",
     "hash_of_prefix",
     "irregular_kind",
     "open_growing",
@@ -123,6 +124,19 @@ def content_digest(path: str) -> str | None:
         return _digest(path, found.st_mtime_ns, found.st_size, found.st_ino)
     except (OSError, ValueError):  # a name that no file can have
         return None
+
+
+def files_named(value: Any) -> Iterator[str]:
+    """Yield the texts in the values of keys that are the names of files."""
+    if isinstance(value, str):
+        if len(value) < 4096 and os.path.isfile(value):
+            yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from files_named(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from files_named(inner)
 
 
 @functools.lru_cache(maxsize=16)

@@ -8,6 +8,7 @@ under "Numerics", and give the new digest of this file, for which the tests look
 
 import hashlib
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import fredsim
 
 FILE = Path(__file__).with_name("digests.json")
+#: The folder of the module own_problems.
+PROBLEMS = str(Path(__file__).parents[1])
 #: Some of the embedded digits, enlarged to 28×28 (each pixel nine times, a margin of 2).
 IMAGES = Path(__file__).with_name("images.npz")
 
@@ -58,6 +61,7 @@ SERVERS: dict[str, dict[str, Any]] = {
     "averaged, torch": {"name": "averaged", "lr": 0.1, "mode": "torch", "t0": 10},
     "momentum": {"name": "momentum", "lr": 0.03},
     "momentum, nesterov": {"name": "momentum", "lr": 0.03, "nesterov": True},
+    "async_nesterov": {"name": "async_nesterov", "lr": 0.3},
     "rmsprop": {"name": "rmsprop", "lr": 0.003},
     "adagrad": {"name": "adagrad", "lr": 0.03},
     "adam": {"name": "adam", "lr": 0.003},
@@ -106,6 +110,11 @@ NETWORK: dict[str, Any] = {
 #: Experiments that vary the data, the model, the sampling and more, one at a time.
 #: What clients with local work of their own have besides.
 OF_CLIENTS: dict[str, Any] = {"count": 5, "batch_size": 3, "sampling": "iid"}
+#: A pipeline.
+OF_STAGES: dict[str, Any] = {
+    "clients": {"count": 1, "batch_size": 3},
+    "stages": {"cuts": ["W2", "W3"], "delay": "pipedream"},
+}
 OTHERS: dict[str, dict[str, Any]] = {
     "softmax regression": {"model": {"hidden": []}},
     "glorot": {"model": {"hidden": [12], "init": "glorot"}},
@@ -134,6 +143,12 @@ OTHERS: dict[str, dict[str, Any]] = {
         "clients": OF_CLIENTS | {"local_steps": {"seconds": 2.5}, "clip_each_sample": 0.5},
         "dispatcher": {"name": "clock", "compute": {"seconds": {"name": "power"}, "noise": {"name": "exponential"}}},
     },
+    "stages, pipedream": OF_STAGES | {"server": SERVERS["async_nesterov"]},
+    "stages, one_step": OF_STAGES | {"stages": {"cuts": ["b1"], "delay": "one_step"}, "clients": OF_CLIENTS},
+    "stages, pipemare": OF_STAGES | {"stages": {"cuts": ["W2", "W3"], "delay": "pipemare"}},
+    "stages, corrected": OF_STAGES
+    | {"stages": {"cuts": ["W2", "W3"], "delay": "pipemare", "correction": 0.135, "reschedule": 30}},
+    "clients, current": {"clients": OF_CLIENTS | {"current": True}},
     "window average": {"average": {"name": "window", "min_window": 5, "max_window": 20}},
     **{f"compress {name}": {"compress": {"name": name}} for name in ("ternary", "qsgd", "sign", "error_feedback_sign")},
     "compress top_k": {"compress": {"name": "top_k", "k": 0.1}},
@@ -246,6 +261,14 @@ OTHERS |= {
     },
 }
 OTHERS |= {f"partition {name}": {"clients": BASE["clients"] | changes} for name, changes in PARTITIONS.items()}
+#: Of a problem whose class promises the same bits everywhere (tests/own_problems.py).
+OTHERS |= {
+    f"problem, {name}": {
+        "problem": {"name": "own_problems:Bowl", "names": True}, "clients": {"count": 5} | clients,
+        "server": {"name": "fasgd", "lr": 0.01}, "dispatcher": {"fetch": {"bandwidth_aware": {"c": 0.3}}},
+    }
+    for name, clients in {"of a user's own": {}, "local steps": {"local_steps": 3, "noise": 0.01}}.items()
+}  # fmt: skip
 #: Servers that make their clients wait.
 HOLDING = {
     name
@@ -262,16 +285,27 @@ def experiments() -> dict[str, dict[str, Any]]:
         for dispatcher in DISPATCHERS
         if not (server in HOLDING and dispatcher == "uniform, wait false")
     }
-    return found | {name: BASE | {"server": SERVERS["asgd"]} | changes for name, changes in OTHERS.items()}
+    found |= {name: BASE | {"server": SERVERS["asgd"]} | changes for name, changes in OTHERS.items()}
+    for experiment in found.values():
+        if "problem" in experiment:
+            del experiment["data"], experiment["model"]
+    return found
+
+
+def has_kernels(experiment: dict[str, Any], backend: str) -> bool:
+    """Return whether a backend computes an experiment: CUDA has one vector for both passes."""
+    return backend != "cuda" or experiment.get("stages", {}).get("delay") != "pipemare"
 
 
 def is_network(experiment: dict[str, Any]) -> bool:
     """Return whether an experiment is of a network other than dense ones and least squares."""
-    return experiment["model"].get("name", "mlp") not in {"mlp", "linear"}
+    return experiment.get("model", {}).get("name", "mlp") not in {"mlp", "linear"}
 
 
 def digest(experiment: dict[str, Any], backend: str, folder: Path) -> str:
     """Run an experiment on a backend and return its digest."""
+    if PROBLEMS not in sys.path:
+        sys.path.append(PROBLEMS)
     result = fredsim.run(experiment | {"backend": backend}, out=folder)
     assert isinstance(result, fredsim.Result)
     return str(result.summary["digest"])

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from fredsim.jit.team import Team
 from fredsim.kernels.arrays.draws import NumbaDraws
-from fredsim.numerics.distributions import BLOCK, Distribution, Draw, draw
+from fredsim.numerics.distributions import BLOCK, FAMILIES, Distribution, Draw, draw
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.simulation.paths.engines import make_operations
+from fredsim.simulation.paths.backends import make_operations
 from tests.conftest import HAS_CUDA
 
 Floats = NDArray[np.float64]
@@ -30,6 +30,14 @@ MOST = 2**32 - 1
 def compiled() -> Iterator[Draw]:
     with Team(2) as team:
         yield NumbaDraws(team).draw
+
+
+def test_a_distribution_without_a_kernel_is_refused(compiled: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FAMILIES, "signed", FAMILIES["normal"])
+    given = Distribution("signed"), Streams(1), Stream.TIME, 3, 5
+    assert draw(*given) == draw(Distribution("normal"), *given[1:])
+    with pytest.raises(NotImplementedError, match="no distribution 'signed'"):
+        compiled(*given)
 
 
 def erfc(x: Floats) -> Floats:

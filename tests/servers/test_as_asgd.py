@@ -19,6 +19,7 @@ SAME: dict[str, dict[str, Any]] = {
     "dcasgd adaptive": {"name": "dcasgd", "lambda0": 0.0, "backup": "push", "initial_backup": "zero"},
     "momentum": {"name": "momentum", "momentum": 0.0},
     "momentum nesterov": {"name": "momentum", "momentum": 0.0, "nesterov": True},
+    "async_nesterov": {"name": "async_nesterov", "momentum": 0.0},
     "soft_sync": {"name": "soft_sync", "n": 8},
     "delayed_nesterov": {"name": "delayed_nesterov", "every": 1, "momentum": 0.0, "server_lr": 1.0},
     "averaged": {"name": "averaged"},

@@ -101,6 +101,20 @@ def momentum(spec: Spec) -> Formula:
     return step
 
 
+def async_nesterov(spec: Spec) -> Formula:
+    gamma = spec.get("momentum", 0.99)
+
+    def step(theta: Wide, s: State, p: Push) -> Wide:
+        """θ is the look-ahead point w + d, d = γ (w − w⁻); the weights themselves are the state."""
+        now, ahead = s.get("w", theta), s.get("d", 0.0)
+        decayed = theta - now - ahead  # what weight decay has moved the look-ahead point by
+        s["w"] = theta - p.alpha * (1 - gamma) * p.g
+        s["d"] = gamma * (s["w"] - now - decayed)
+        return np.asarray(s["w"] + s["d"])
+
+    return step
+
+
 def rmsprop(spec: Spec) -> Formula:
     rho, eps = spec.get("decay", 0.99), spec.get("eps", 1e-8)
 
@@ -193,6 +207,7 @@ FORMULAS: dict[str, Callable[[Spec], Formula]] = {
     "dcasgd": dcasgd,
     "averaged": averaged,
     "momentum": momentum,
+    "async_nesterov": async_nesterov,
     "rmsprop": rmsprop,
     "adagrad": lambda spec: adagrad(),
     "adam": adam,

@@ -16,7 +16,7 @@ from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Streams
 from fredsim.servers import ASGD, SERVERS, AveragedSGD
 from fredsim.servers.schedules import SCHEDULES
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 
 CASES: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {
     "constant": ({"base": 0.1}, lambda t: 0.1),

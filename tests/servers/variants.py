@@ -59,6 +59,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "momentum": {"name": "momentum", "lr": 0.005},
     "momentum decay": {"name": "momentum", "lr": 0.005, "momentum": 0.5, "weight_decay": 0.1},
     "momentum nesterov": {"name": "momentum", "lr": 0.005, "nesterov": True},
+    "async_nesterov": {"name": "async_nesterov", "lr": 0.2},
+    "async_nesterov decay": {"name": "async_nesterov", "lr": FALLING, "momentum": 0.5, "weight_decay": 0.1},
     "rmsprop": {"name": "rmsprop", "lr": 0.005},
     "adagrad": {"name": "adagrad", "lr": 0.05},
     "adam": {"name": "adam", "lr": 0.005},

@@ -26,16 +26,16 @@ from fredsim.config.document import (
     read_document,
 )
 from fredsim.config.experiment import Experiment, Published, config_digest
-from fredsim.config.figure_checks import check_figures
-from fredsim.config.figures import FigureChoice, read_figures
+from fredsim.config.figures.choice import FigureChoice, read_figures
 from fredsim.config.registry import has_clock
 from fredsim.config.resolution import placed, resolve
 from fredsim.config.shipped import shipped
 from fredsim.config.sweep.each_run import for_each_run
+from fredsim.config.sweep.figure_checks import check_figures
 from fredsim.config.sweep.grid import grid, refuse_clashes, refuse_too_many
 from fredsim.config.sweep.selection import Selection, check_selection
 from fredsim.config.yaml_reader import Key, checked
-from fredsim.errors import ConfigError, nearest, shown
+from fredsim.errors import ConfigError, SimulationError, nearest, shown
 from fredsim.hyper import HyperParameters, explain
 from fredsim.plugins.modules import look_as_recorded, look_in
 
@@ -268,7 +268,24 @@ def _check_selection(selection: Selection, expansion: Expansion, document: Docum
             validated=all(getattr(experiment.data, "validation", None) != 0 for experiment in experiments),
             measured_by={experiment.measured_by for experiment in experiments},
             evaluations=[experiment.evaluation.model_dump() for experiment in experiments],
+            own=_own_columns(experiments, selection.best),
         )
+
+
+def _own_columns(experiments: Sequence[Experiment], wanted: str) -> list[str]:
+    """Return the columns that problems of the user's own add to all runs; [] if some runs have no problem.
+
+    If one cannot be asked, which its run will say, they are those that are `wanted`.
+    """
+    found: list[tuple[str, ...]] = []
+    for experiment in experiments:
+        if experiment.problem is None:
+            return []
+        try:
+            found.append(experiment.problem.columns(experiment.seed))
+        except SimulationError:
+            return [wanted]
+    return [name for name in found[0] if all(name in one for one in found)]
 
 
 def _found(data: Any, key: str) -> Any:

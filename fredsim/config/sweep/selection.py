@@ -11,7 +11,7 @@ row with at most this validation error; a run that never has such a row counts a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -62,15 +62,20 @@ def check_selection(
     validated: bool,
     measured_by: Set[MeasuredBy],
     evaluations: Sequence[Mapping[str, Any]] = (),
+    own: Collection[str] = (),
 ) -> None:
     """Raise ConfigError if `over` names something that is not an axis, or if a run does not have what `best` names.
 
     `columns` are the axes. `timed`: all runs have a clock; `normed`: all have the gradient's norm; `validated`: all
     have rows to validate on; `measured_by`: what tells how good a run's parameters are, of all runs; `evaluations`:
-    the plain `evaluation` of each.
+    the plain `evaluation` of each; `own`: the columns that problems of the user's own add to all runs.
     """
-    if selection.best not in BEST and not (evaluations and all(is_column(selection.best, one) for one in evaluations)):
-        names = [*BEST, *dict.fromkeys(name for one in evaluations for name in columns_of(one))]
+    if selection.best in own:
+        evaluations = ()
+    elif selection.best not in BEST and not (
+        evaluations and all(is_column(selection.best, one) for one in evaluations)
+    ):
+        names = [*(own or BEST), *dict.fromkeys(name for one in evaluations for name in columns_of(one))]
         hint = nearest(selection.best, names)
         raise ConfigError(f"select.best: is {selection.best!r}{hint} (known: {', '.join(names)})")
     if selection.best == "seconds_to" and not timed:
@@ -83,11 +88,16 @@ def check_selection(
         raise ConfigError(
             f"select.best: is {selection.best!r}, and data.validation is 0; give the data rows to validate"
         )
-    needed = {"validation_error": "error", "seconds_to": "error", "gap": "gap"}.get(selection.best)
+    needed = (
+        None
+        if selection.best in own
+        else {"validation_error": "error", "seconds_to": "error", "gap": "gap"}.get(selection.best)
+    )
     if needed and measured_by != {needed}:
         whose = "linear model" if "gap" in measured_by else "loss without right answers" if needed == "error" else ""
+        whose = "problem whose evaluate does not return it" if "own" in measured_by else whose
         what = f"which runs of a {whose or 'classifier'} have not"
-        remedy = "validation_loss" + (", or gap" if measured_by == {"gap"} else "")
+        remedy = ", ".join(own) if own else "validation_loss" + (", or gap" if measured_by == {"gap"} else "")
         raise ConfigError(f"select.best: is {selection.best!r}, {what}; give {remedy}")
     for axis in selection.axes:
         if axis not in columns:
@@ -95,10 +105,13 @@ def check_selection(
             raise ConfigError(f"select.over: is {axis!r}, no axis{nearest(axis, columns)} (axes: {known})")
 
 
-def best_rows(selection: Selection, runs: Sequence[tuple[Row, Row]], cases: Sequence[str]) -> list[dict[str, Any]]:
+def best_rows(
+    selection: Selection, runs: Sequence[tuple[Row, Row]], cases: Sequence[str], *, larger: bool = False
+) -> list[dict[str, Any]]:
     """Return one row per combination of the other axes: their values, the best value of `over`, and its mean.
 
     `runs` are (values of the axes, columns of runs.csv); `cases` are the axes that the key `cases` varies.
+    `larger`: the largest mean is the best.
     """
     over = selection.axes
     columns = dict.fromkeys(axis for axes, _ in runs for axis in axes)
@@ -110,7 +123,8 @@ def best_rows(selection: Selection, runs: Sequence[tuple[Row, Row]], cases: Sequ
     chosen = []
     for candidates in groups.values():
         ranked = [(found, _rank([columns for _, columns in found], selection.best)) for found in candidates.values()]
-        found, (unfinished, mean) = min(ranked, key=lambda one: one[1])
+        sign = -1 if larger else 1
+        found, (unfinished, mean) = min(ranked, key=lambda one: (one[1][0], sign * one[1][1]))
         values = {axis: found[0][0].get(axis) for axis in (*others, *over)}
         failed = "never" if selection.best == "seconds_to" else "diverged"
         counts = {"runs": len(found), failed: unfinished, "candidates": len(candidates)}

@@ -16,14 +16,17 @@ from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import Team, address
 from fredsim.kernels.arrays.elementary import exp64, log64
 from fredsim.kernels.arrays.streams import normal_quantile, philox, uniform24
-from fredsim.numerics.distributions import KINDS, SQUEEZE, Distribution, block_of
+from fredsim.numerics.distributions import SQUEEZE, Distribution, block_of
 from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["NumbaDraws"]
 
-NUMBERS = {kind: number for number, kind in enumerate(KINDS)}  # by which the kernel knows a distribution's kind
-UNIFORM, EXPONENTIAL, SHIFTED, NORMAL = (NUMBERS[kind] for kind in KINDS[:4])
-HALF_NORMAL, LOGNORMAL, PARETO, BERNOULLI, GAMMA = (NUMBERS[kind] for kind in KINDS[4:])
+UNIFORM, EXPONENTIAL, NORMAL, HALF_NORMAL, LOGNORMAL, PARETO, BERNOULLI, GAMMA = range(8)
+#: The number by which the kernel knows a kind of distribution; two kinds are one to it, with other constants.
+NUMBERS = {
+    "uniform": UNIFORM, "exponential": EXPONENTIAL, "shifted_exponential": EXPONENTIAL, "normal": NORMAL,
+    "half_normal": HALF_NORMAL, "lognormal": LOGNORMAL, "pareto": PARETO, "bernoulli": BERNOULLI, "gamma": GAMMA,
+}  # fmt: skip
 DRAW_COST = 60  # about how many multiply-adds take as long as a draw
 
 
@@ -52,7 +55,7 @@ def draw_one(kind, constants, block, step, client, k0, k1):
     w0, w1, _, _ = philox(block, step, client, 0, k0, k1)
     if kind == UNIFORM:
         return item(constants, 0) + item(constants, 1) * uniform24(w0)
-    if kind in (EXPONENTIAL, SHIFTED):
+    if kind == EXPONENTIAL:
         return item(constants, 0) + item(constants, 1) * -log64(1.0 - uniform24(w0))
     if kind == PARETO:
         return item(constants, 0) * exp64(-log64(1.0 - uniform53(w0, w1)) / item(constants, 1))
@@ -61,7 +64,9 @@ def draw_one(kind, constants, block, step, client, k0, k1):
     x = normal_quantile(w0)
     if kind == HALF_NORMAL:
         return abs(x)
-    return exp64(item(constants, 0) * x - item(constants, 1)) if kind == LOGNORMAL else x
+    if kind == LOGNORMAL:
+        return exp64(item(constants, 0) * x - item(constants, 1))
+    return x  # NORMAL
 
 
 @subroutine
@@ -110,9 +115,14 @@ class NumbaDraws:
         clients: ArrayLike,
         element: int = 0,
     ) -> NDArray[np.float64]:
-        """Draw, as fredsim.numerics.distributions.draw; this is fastest if step and client are Python integers."""
+        """Draw, as fredsim.numerics.distributions.draw; this is fastest if step and client are Python integers.
+
+        Raises NotImplementedError for a kind of distribution that the kernel does not have.
+        """
         a: Any = self._arguments
         if distribution is not self._distribution:
+            if distribution.kind not in NUMBERS:
+                raise NotImplementedError(f"fredsim.kernels.arrays.draws has no distribution {distribution.kind!r}")
             a.kind, a.constants = NUMBERS[distribution.kind], address(distribution.constants)
             self._distribution = distribution
         a.seed, a.stream, a.block = streams.seed, stream, block_of(element)

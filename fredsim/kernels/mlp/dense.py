@@ -3,11 +3,12 @@
 The results have the same bits as those of the functions of the same names in fredsim.numerics.oracle. Here zeros are
 skipped, and columns are grouped into vector registers; neither changes the order of additions.
 
-Conventions. `net` is a NETWORK (fredsim.kernels.mlp.workspace), `data` a DATA (fredsim.kernels.mlp.data); pointers are
-to float32 if nothing else is said. The argument after a pointer is the index of the first element that is meant: (out,
-at), (errors, errors_at), (factors, factors_at), (weights, base), (active, active_at). `z` is a layer's output before
-the activation function. A layer's parameters are rows: one row per input, then the bias; rows begin `stride` floats
-apart. Access to a row's last vector may go beyond the row: behind every array there are MARGIN spare floats.
+Conventions. `net` is a NETWORK (fredsim.kernels.mlp.workspace), `data` a DATA (fredsim.kernels.mlp.sparse_rows);
+pointers are to float32 if nothing else is said. The argument after a pointer is the index of the first element that
+is meant: (out, at), (errors, errors_at), (factors, factors_at), (weights, base), (active, active_at). `z` is a
+layer's output before the activation function. A layer's parameters are rows: one row per input, then the bias; rows
+begin `stride` floats apart. Access to a row's last vector may go beyond the row: behind every array there are MARGIN
+spare floats.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fredsim.jit.shuffles import transpose16
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.arrays.elementary import exp32, log32
-from fredsim.kernels.mlp.data import input_at
+from fredsim.kernels.mlp.sparse_rows import input_at
 from fredsim.numerics.rules import where
 
 __all__ = [

@@ -14,13 +14,14 @@ from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.team import address, addresses
 from fredsim.kernels.arrays.operations import NumbaOperations
-from fredsim.kernels.mlp.data import pack_split
 from fredsim.kernels.mlp.evaluation import SAMPLES_AT_ONCE
 from fredsim.kernels.mlp.fused_executor import NumbaFusedExecutor
 from fredsim.kernels.mlp.hand_executor import NumbaHandExecutor
 from fredsim.kernels.mlp.pending import NumbaGradientExecutor, pack_passes
+from fredsim.kernels.mlp.sparse_rows import pack_split
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
+from fredsim.kernels.ops.at_two import GradientsAtTwo
 from fredsim.kernels.ops.outputs import Outputs
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, aligned
@@ -42,6 +43,7 @@ class NumbaEngine(Evaluation, NumbaOperations):
     """
 
     why_whole = ""
+    two_vectors = True
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, threads: int | None) -> None:
         super().__init__(threads)
@@ -70,6 +72,16 @@ class NumbaEngine(Evaluation, NumbaOperations):
         self._arguments.set(batches=batches, held=addresses(held), rows=np.ascontiguousarray(rows, np.int64))
         self._team.run(self._kernels.gradients, self._arguments, batches * self._mu * self._size)
         return self._grads[:batches], self._losses[:batches]
+
+    @cached_property
+    def _at_two(self) -> GradientsAtTwo:
+        return GradientsAtTwo(self.model.graph, self._dataset, self._mu, self._team)
+
+    def gradients_at_two(
+        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
+        """Compute gradients whose forward and backward passes have different parameters; see Engine."""
+        return self._at_two(forward, backward, rows, keys)
 
     def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> NumbaFusedExecutor:
         """Return an executor that applies a rule in place to `arrays`, θ first, (P,) each; see Engine."""

@@ -6,8 +6,8 @@ import numpy as np
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift, uint8s
-from fredsim.kernels.mlp.data import DATA
 from fredsim.kernels.mlp.dense import argmax, first_layer, padded, sample_floats, softmax_cross_entropy
+from fredsim.kernels.mlp.sparse_rows import DATA
 from fredsim.kernels.mlp.trees import LEAVES
 from fredsim.kernels.mlp.upper import upper_layers
 from fredsim.kernels.mlp.workspace import NETWORK

@@ -13,7 +13,6 @@ from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait
 from fredsim.jit.vector import store, store_part, zeros
 from fredsim.kernels.arrays.reductions import copy
-from fredsim.kernels.mlp.data import DATA
 from fredsim.kernels.mlp.dense import (
     ZERO,
     backward,
@@ -23,6 +22,7 @@ from fredsim.kernels.mlp.dense import (
     softmax_cross_entropy,
     transpose,
 )
+from fredsim.kernels.mlp.sparse_rows import DATA
 from fredsim.kernels.mlp.trees import (
     LEAVES,
     Tree,

@@ -17,8 +17,8 @@ from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, int32s, int64s, item, put, uint8s
 from fredsim.jit.processor import ticks
 from fredsim.jit.team import barrier_wait, fetch_add
-from fredsim.kernels.mlp.data import DATA
 from fredsim.kernels.mlp.dense import ZERO
+from fredsim.kernels.mlp.sparse_rows import DATA
 from fredsim.kernels.mlp.trees import blocks_of
 from fredsim.kernels.mlp.window import (
     ACTIVITIES,

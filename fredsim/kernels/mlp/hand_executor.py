@@ -17,8 +17,8 @@ from fredsim.data.datasets import Split
 from fredsim.jit.team import Team, addresses
 from fredsim.kernels.arrays.steady import SteadyRows
 from fredsim.kernels.arrays.update import compile_rule
-from fredsim.kernels.mlp.data import pack_split
 from fredsim.kernels.mlp.pending import PendingPasses
+from fredsim.kernels.mlp.sparse_rows import pack_split
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import MARGIN, aligned

@@ -18,7 +18,7 @@ from fredsim.data.datasets import Split
 from fredsim.jit.cache import Compiled
 from fredsim.jit.kernel import Arguments
 from fredsim.jit.team import Team, address
-from fredsim.kernels.mlp.data import pack_split
+from fredsim.kernels.mlp.sparse_rows import pack_split
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import LINE, MARGIN, aligned

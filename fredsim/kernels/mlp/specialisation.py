@@ -7,7 +7,7 @@ from types import ModuleType
 
 from fredsim.data.datasets import Split
 from fredsim.jit import kernel
-from fredsim.kernels.mlp.data import is_coded
+from fredsim.kernels.mlp.sparse_rows import is_coded
 from fredsim.kernels.mlp.workspace import block_size
 
 __all__ = ["specialise"]
@@ -23,6 +23,6 @@ def specialise(name: str, mu: int, split: Split) -> ModuleType:
 
 @cache
 def _specialise(name: str, leaves: int, one_block: bool, coded: bool) -> ModuleType:
-    parts = dict.fromkeys(("data", "dense", "trees", "upper", "window", "gradient", name))
+    parts = dict.fromkeys(("sparse_rows", "dense", "trees", "upper", "window", "gradient", name))
     names = [f"fredsim.kernels.mlp.{part}" for part in parts]
     return kernel.specialise(names, LEAVES=leaves, ONE_BLOCK=one_block, CODED=coded)

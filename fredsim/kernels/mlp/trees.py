@@ -22,8 +22,8 @@ from fredsim.jit.pointers import item, put
 from fredsim.jit.processor import WIDE
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, no_nan, store, zeros
-from fredsim.kernels.mlp.data import input_at
 from fredsim.kernels.mlp.dense import ZERO
+from fredsim.kernels.mlp.sparse_rows import input_at
 from fredsim.kernels.mlp.workspace import GROUP, MAX_LANES, ROWS_TOGETHER
 
 __all__ = [

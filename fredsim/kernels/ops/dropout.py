@@ -98,7 +98,7 @@ def draw_stays(rank, size, barrier, a):
 def draw_weights(rank, size, barrier, a):
     """Draw for weights (samples, heads, queries, keys), kept as (samples, heads, keys, padded queries).
 
-    If they are causal, those after the query's own place need not be written.
+    If they are causal, those after the query's own position need not be written.
     """
     room, head = shift(a.room, rank * ELEMENTS), a.queries * a.keys
     blocks = (a.heads * head + 3) // 4

@@ -13,6 +13,7 @@ from fredsim.compute.engines import Part
 from fredsim.compute.graph_engine import Evaluation
 from fredsim.data.datasets import Dataset, Split
 from fredsim.kernels.arrays.operations import NumbaOperations
+from fredsim.kernels.ops.at_two import GradientsAtTwo
 from fredsim.kernels.ops.outputs import Outputs, samples_at_once
 from fredsim.kernels.ops.plan import Plan
 from fredsim.kernels.ops.program import Batch, EachItsOwn, Program
@@ -33,6 +34,8 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
     Threads compute a minibatch together; or each computes minibatches of its own, if there are enough of them, their
     buffers are not too large, and all operators have kernels: then no thread waits for another.
     """
+
+    two_vectors = True
 
     def __init__(self, graph: Graph, dataset: Dataset, mu: int, threads: int | None) -> None:
         super().__init__(threads)
@@ -88,6 +91,16 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
             batch = Batch(held[b], samples[b], self._grads[b], self._losses[b], None, arena, own)
             self._program.run(self._team, batch, self._work)
         return self._grads[:batches], self._losses[:batches]
+
+    @cached_property
+    def _at_two(self) -> GradientsAtTwo:
+        return GradientsAtTwo(self._graph, self._dataset, self._mu, self._team)
+
+    def gradients_at_two(
+        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
+        """Compute gradients whose forward and backward passes have different parameters; see Engine."""
+        return self._at_two(forward, backward, rows, keys)
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""

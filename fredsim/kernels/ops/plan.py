@@ -22,16 +22,18 @@ from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.kernels.ops.registry import kernels_of, loss_kernels_of
 from fredsim.kernels.ops.sequences.heads import fuse_heads
-from fredsim.kernels.ops.sequences.sharing import MOST, add_mean
+from fredsim.kernels.ops.sums import mean_of_samples
 from fredsim.kernels.ops.values import Buffer, Tensor, Value
 from fredsim.networks.graph import Graph, Node
 from fredsim.numerics.ops.pointwise import Relu
 
 __all__ = ["Plan"]
 
+MOST = 2**24  # the most numbers of samples' own gradients of a tensor that are in memory at once
+
 
 @dataclass
-class Place:
+class PlannedNode:
     """A node of the plan: kernels, and the numbers of the values that they take and make."""
 
     kernels: OperatorKernels
@@ -43,19 +45,32 @@ class Plan(Steps):
     """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
 
     def __init__(
-        self, graph: Graph, split: Split, mu: int, threads: int, *, learn: bool, loss: LossKernels | None = None
+        self,
+        graph: Graph,
+        split: Split,
+        mu: int,
+        threads: int,
+        *,
+        learn: bool,
+        loss: LossKernels | None = None,
+        two_vectors: bool = False,
     ) -> None:
-        """Plan the steps; `loss`: what takes the outputs instead of the graph's own loss."""
+        """Plan the steps; `loss`: what takes the outputs instead of the graph's own loss.
+
+        `two_vectors`: the backward pass may have other parameters than the forward pass.
+        """
         graph = fuse_heads(graph)
         super().__init__(graph, split.y, mu, threads, learn=learn)
+        self.two_vectors = two_vectors
         self.graph, self.samples, self._bounds = graph, np.ascontiguousarray(split.x), split.bounds
         self._lay_out()
         values = self._forward()
-        last = self._places[-1].number if self._places else 0
+        last = self._planned[-1].number if self._planned else 0
         loss = loss or make_loss(graph)
         error = values[last].error() if learn and self._learns[last] else None
         loss.losses(self, values[last], error, wrong=not learn)
         if learn:
+            self.turn = len(self.steps)
             self._backward(values, last, error)
             self._clear_others()
 
@@ -74,7 +89,7 @@ class Plan(Steps):
         )
         image = image and self.samples.dtype == np.float32
         self._shapes, self._images, self._learns = [shapes[0]], [image], [False]
-        self._places: list[Place] = []
+        self._planned: list[PlannedNode] = []
         numbers = [0]  # of the graph's values in the plan
         for place, (node, kernels) in enumerate(zip(graph.nodes, made, strict=True), start=1):
             if place in joined.followed:  # computed by a later node's kernels
@@ -125,21 +140,21 @@ class Plan(Steps):
         self._images.append(image)
         own = any(tensor.name not in self.graph.frozen for tensor in kernels.tensors.values())
         self._learns.append(own or any(self._learns[i] for i in inputs))
-        self._places.append(Place(kernels, inputs, number))
+        self._planned.append(PlannedNode(kernels, inputs, number))
         return number
 
     def _find_halos(self) -> None:
         """Find the widest halo that is wanted of each value and of its error."""
         self._halos, self._error_halos = [0] * len(self._shapes), [0] * len(self._shapes)
-        for place in reversed(self._places):
-            kernels = place.kernels
-            wanted = self._halos[place.number] if kernels.passes_values else kernels.halo()
-            for i in place.inputs:
+        for node in reversed(self._planned):
+            kernels = node.kernels
+            wanted = self._halos[node.number] if kernels.passes_values else kernels.halo()
+            for i in node.inputs:
                 self._halos[i] = max(self._halos[i], wanted)
-        for place in self._places:
-            kernels = place.kernels
-            passed = max((self._error_halos[i] for i in place.inputs), default=0)
-            self._error_halos[place.number] = passed if kernels.passes_errors else kernels.error_halo()
+        for node in self._planned:
+            kernels = node.kernels
+            passed = max((self._error_halos[i] for i in node.inputs), default=0)
+            self._error_halos[node.number] = passed if kernels.passes_errors else kernels.error_halo()
 
     def _value(self, number: int, **changes: Any) -> Value:
         value = Value(
@@ -155,10 +170,10 @@ class Plan(Steps):
         if values[0].dtype.kind in "iu" and self.samples.size:
             known = self._bounds or (int(self.samples.min()), int(self.samples.max()))
             self.ranges[id(values[0].buffer)] = known
-        for place in self._places:
-            kernels = place.kernels
-            kernels.inputs = [values[i] for i in place.inputs]
-            out = self._value(place.number)
+        for node in self._planned:
+            kernels = node.kernels
+            kernels.inputs = [values[i] for i in node.inputs]
+            out = self._value(node.number)
             value = kernels.forward(self, kernels.inputs, out)
             if value.halo < out.halo:
                 value = copy_value(self, value, out)
@@ -167,12 +182,12 @@ class Plan(Steps):
 
     def _backward(self, values: list[Value], last: int, error: Value | None) -> None:
         errors = {last: error}
-        for place in reversed(self._places):
-            error = errors.pop(place.number, None)
-            if error is None or not self._learns[place.number]:
+        for node in reversed(self._planned):
+            error = errors.pop(node.number, None)
+            if error is None or not self._learns[node.number]:
                 continue
-            wanted = [self._learns[i] for i in place.inputs]
-            for i, sent in zip(place.inputs, place.kernels.backward(self, error, wanted), strict=True):
+            wanted = [self._learns[i] for i in node.inputs]
+            for i, sent in zip(node.inputs, node.kernels.backward(self, error, wanted), strict=True):
                 if sent is None or not self._learns[i]:
                     continue
                 if (before := errors.get(i)) is not None:
@@ -186,7 +201,7 @@ class Plan(Steps):
         """Sum up what several nodes have collected; let the gradients of tensors that have none be +0, if trained."""
         for name, tensor in self.tensors.items():
             if name in self.owned:
-                add_mean(self, tensor, self.owned[name])
+                mean_of_samples(self, self.owned[name], tensor.size, tensor)
             elif self.shared(name) or name not in (*self.written, *self.graph.frozen):
                 self.call(partial(self._finish, tensor))
 

@@ -1,7 +1,7 @@
 """The steps of one minibatch's computation: kernels, run one after the other without Python between them.
 
-A program is made once for a network and a batch size. Its buffers have places in one block of memory, the arena: two
-buffers share a place if no step needs both. What changes from minibatch to minibatch stands in BATCH.
+A program is made once for a network and a batch size. Its buffers lie in one block of memory, the arena: two
+buffers share memory if no step needs both. What changes from minibatch to minibatch stands in BATCH.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -101,6 +101,12 @@ class Steps:
     `learn`: whether gradients are computed. `targets` are those of all samples, (n, …); BATCH's rows choose from them.
     """
 
+    #: The number of the first step of the backward pass.
+    turn = -1
+    #: Whether the backward pass may have other parameters than the forward pass, so that it takes nothing from there
+    #: that was made of them alone.
+    two_vectors = False
+
     def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int, *, learn: bool) -> None:
         self.mu, self.threads, self.targets, self.learn = mu, threads, targets, learn
         self.tensors = {
@@ -159,17 +165,17 @@ class Steps:
                 buffer.last = now
 
     def place_buffers(self) -> int:
-        """Give every buffer its place; return the bytes of the arena. The largest ones come first."""
+        """Give every buffer its offset; return the bytes of the arena. The largest ones come first."""
         placed: list[Buffer] = []
         end = 0
         for buffer in sorted(self.buffers.values(), key=lambda one: (-one.bytes, one.first)):
             size, at = _whole_lines(buffer.bytes), 0
             together = [one for one in placed if one.first <= buffer.last and buffer.first <= one.last]
-            for one in sorted(together, key=lambda one: one.place):
-                if at + size <= one.place:
+            for one in sorted(together, key=lambda one: one.offset):
+                if at + size <= one.offset:
                     break
-                at = max(at, one.place + _whole_lines(one.bytes))
-            buffer.place = at
+                at = max(at, one.offset + _whole_lines(one.bytes))
+            buffer.offset = at
             placed.append(buffer)
             end = max(end, at + size)
         return end
@@ -195,7 +201,15 @@ class Program:
         self.batch = np.zeros(BATCH_WORDS, np.int64)
         self._kept: list[Structure] = []
         self.parts: list[Callable[[Batch], None] | tuple[NDArray[np.int64], Structure]] = []
-        for is_kernel, steps in groupby(planned.steps, lambda step: step.kernel is not None):
+        #: The number of the first part of the backward pass, if that may have other parameters.
+        self._turn = -1
+        turn = planned.turn if planned.two_vectors else -1
+        for (is_kernel, after), numbered in groupby(
+            enumerate(planned.steps), lambda one: (one[1].kernel is not None, 0 <= turn <= one[0])
+        ):
+            if after and self._turn < 0:
+                self._turn = len(self.parts)
+            steps = [step for _, step in numbered]
             if is_kernel:
                 words = np.array([self._words(step) for step in steps], np.int64)
                 self.parts.append((words, run_steps.pack(steps=words, count=len(words))))
@@ -216,18 +230,24 @@ class Program:
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, Value):
-            return address(self.arena) + value.buffer.place + value.begin
+            return address(self.arena) + value.buffer.offset + value.begin
         if isinstance(value, Buffer):
-            return address(self.arena) + value.place
+            return address(self.arena) + value.offset
         return self.batch if value is BATCH else value
 
-    def run(self, team: Team, batch: Batch, work: int) -> None:
-        """Compute one minibatch on a team; `work` is about how many multiply-adds it takes."""
+    def run(self, team: Team, batch: Batch, work: int, backward: NDArray[np.float32] | None = None) -> None:
+        """Compute one minibatch on a team; `work` is about how many multiply-adds it takes.
+
+        `backward`: the parameters of the backward pass, if they are not those of the forward pass.
+        """
         arrays = (batch.params, batch.rows, batch.grads, batch.losses, batch.wrong)
         self.batch[: len(arrays)] = [0 if array is None else address(array) for array in arrays]
         draws = batch.draws
         self.batch[SEED:] = (0, 0, -1) if draws is None else (draws.seed, draws.client, draws.number)
-        for part in self.parts:
+        for number, part in enumerate(self.parts):
+            if backward is not None and number == self._turn:
+                self.batch[PARAMS] = address(backward)
+                batch = replace(batch, params=backward)
             if isinstance(part, tuple):
                 team.run(run_steps, part[1], work)
             else:

@@ -14,12 +14,12 @@ __all__ = ["Buffer", "Tensor", "Value"]
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory of one minibatch's computation; Program gives it a place in the arena, for the steps that name it."""
+    """Memory of one minibatch's computation; Program gives it an offset in the arena, for the steps that name it."""
 
     bytes: int
     first: int = -1  # the first and the last step that names it; −1: none does
     last: int = -1
-    place: int = -1  # where it begins in the arena
+    offset: int = -1  # where it begins in the arena
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Value:
 
     def view(self, arena: NDArray[np.uint8]) -> NDArray[Any]:
         """Return the value as an array (µ, *shape); of an image, with strides."""
-        begin = self.buffer.place + self.begin
+        begin = self.buffer.offset + self.begin
         if not self.image:
             count = self.samples * self.size * np.dtype(self.dtype).itemsize
             return arena[begin : begin + count].view(self.dtype).reshape(self.samples, *self.shape)

@@ -1,15 +1,70 @@
-"""Other shapes of the same elements."""
+"""Kernels of fredsim.numerics.ops.views: the same memory, or copies of elements to other places."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from fredsim.jit.kernel import kernel
+from fredsim.jit.pointers import floats, int64s, item, put, shift
+from fredsim.kernels.arrays.reductions import copy
+from fredsim.kernels.ops.fallback import FallbackKernels
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import Steps
+from fredsim.kernels.ops.rows import clear, part_of
 from fredsim.kernels.ops.values import Value
 
-__all__ = ["ReshapeKernels"]
+__all__ = ["CatKernels", "PermuteKernels", "ReshapeKernels", "SliceKernels"]
+
+WORD = 4  # bytes; elements are copied as one or two float32, whatever they are
+
+
+@kernel(x=floats, x_begin=int, x_stride=int, rows=int, width=int, out=floats, begin=int, stride=int, around=int)
+def copy_part(rank, size, barrier, a):
+    """Copy `width` floats of each of `rows` rows, from x_begin to `begin`; if `around`, write +0 beside them."""
+    first, end = part_of(rank, size, a.rows)
+    for row in range(first, end):
+        out = shift(a.out, row * a.stride)
+        if a.around:
+            clear(out, 0, a.begin)
+            clear(out, a.begin + a.width, a.stride - a.begin - a.width)
+        copy(shift(a.x, row * a.x_stride + a.x_begin), a.width, shift(out, a.begin))
+
+
+@kernel(x=floats, axes=int, sizes=int64s, strides=int64s, count=int, out=floats)
+def copy_in_order(rank, size, barrier, a):
+    """Write the elements of an array of these sizes and strides, `count` in all, one after the other."""
+    width, step = item(a.sizes, a.axes - 1), item(a.strides, a.axes - 1)
+    first, end = part_of(rank, size, a.count // width)
+    for row in range(first, end):
+        rest, at = row, 0
+        for axis in range(a.axes - 2, -1, -1):
+            length = item(a.sizes, axis)
+            at += rest % length * item(a.strides, axis)
+            rest //= length
+        x, out = shift(a.x, at), shift(a.out, row * width)
+        if step == 1:
+            copy(x, width, out)
+        else:
+            for i in range(width):
+                put(out, i, item(x, i * step))
+
+
+def words_of(value: Value) -> int:
+    """Return how many words an element takes; 0 if it is no whole number of them."""
+    itemsize = np.dtype(value.dtype).itemsize
+    return 0 if itemsize % WORD else itemsize // WORD
+
+
+def pass_range(plan: Steps, inputs: Sequence[Value], out: Value) -> None:
+    """Note that integers of a copy are those of what it is copied from."""
+    known = [plan.ranges.get(id(value.buffer)) for value in inputs]
+    ranges = [found for found in known if found is not None]
+    if len(ranges) == len(known):
+        plan.ranges[id(out.buffer)] = min(low for low, _ in ranges), max(high for _, high in ranges)
 
 
 class ReshapeKernels(OperatorKernels):
@@ -26,3 +81,116 @@ class ReshapeKernels(OperatorKernels):
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Return the error in the old shape."""
         return [replace(error, shape=self.inputs[0].shape)]
+
+
+class SliceKernels(FallbackKernels):
+    """Slice of plain values."""
+
+    def _sizes(self, words: int) -> tuple[int, int, int]:
+        """Return how many rows a sample has, a row's length, and that of an element of the axis, in words."""
+        (x,), axis = self.shapes, self.operator.axis
+        inner = math.prod(x[axis + 1 :]) * words
+        return math.prod(x[:axis]), x[axis] * inner, inner
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        """Copy the part."""
+        words = words_of(inputs[0])
+        if not words:
+            return super().forward(plan, inputs, out)
+        out = out.like(dtype=inputs[0].dtype)
+        rows, length, inner = self._sizes(words)
+        width = (self.operator.end - self.operator.begin) * inner
+        plan.step(
+            copy_part, x=inputs[0], x_begin=self.operator.begin * inner, x_stride=length, rows=out.samples * rows,
+            width=width, out=out, begin=0, stride=width, around=0,
+        )  # fmt: skip
+        pass_range(plan, inputs, out)
+        return out
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        """Copy the part back, and write +0 around it."""
+        sent = self.inputs[0].error()
+        rows, length, inner = self._sizes(1)
+        width = (self.operator.end - self.operator.begin) * inner
+        plan.step(
+            copy_part, x=error, x_begin=0, x_stride=width, rows=sent.samples * rows, width=width, out=sent,
+            begin=self.operator.begin * inner, stride=length, around=1,
+        )  # fmt: skip
+        return [sent]
+
+
+class CatKernels(FallbackKernels):
+    """Cat of plain values."""
+
+    def _parts(self, words: int) -> tuple[int, list[int]]:
+        """Return how many rows a sample has, and how many words of each row each input has."""
+        axis = self.operator.axis
+        return math.prod(self.shapes[0][:axis]), [math.prod(shape[axis:]) * words for shape in self.shapes]
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        """Copy each input to its part."""
+        words = words_of(inputs[0])
+        if not words or len({np.dtype(value.dtype) for value in inputs}) > 1:
+            return super().forward(plan, inputs, out)
+        out = out.like(dtype=inputs[0].dtype)
+        rows, widths = self._parts(words)
+        for i, (value, width) in enumerate(zip(inputs, widths, strict=True)):
+            plan.step(
+                copy_part, x=value, x_begin=0, x_stride=width, rows=out.samples * rows, width=width, out=out,
+                begin=sum(widths[:i]), stride=sum(widths), around=0,
+            )  # fmt: skip
+        pass_range(plan, inputs, out)
+        return out
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        """Copy each part to the error of its input."""
+        rows, widths = self._parts(1)
+        sent: list[Value | None] = []
+        for i, (value, width, wants) in enumerate(zip(self.inputs, widths, wanted, strict=True)):
+            part = value.error() if wants else None
+            sent.append(part)
+            if part is not None:
+                plan.step(
+                    copy_part, x=error, x_begin=sum(widths[:i]), x_stride=sum(widths), rows=error.samples * rows,
+                    width=width, out=part, begin=0, stride=width, around=0,
+                )  # fmt: skip
+        return sent
+
+
+class PermuteKernels(FallbackKernels):
+    """Permute of plain values."""
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        """Copy the elements in the new order."""
+        if not words_of(inputs[0]):
+            return super().forward(plan, inputs, out)
+        out = out.like(dtype=inputs[0].dtype)
+        reorder(plan, inputs[0], self.operator.axes, out)
+        pass_range(plan, inputs, out)
+        return out
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        """Copy them in the old order."""
+        sent = self.inputs[0].error()
+        reorder(plan, error, tuple(int(axis) for axis in np.argsort(self.operator.axes)), sent)
+        return [sent]
+
+
+def reorder(plan: Steps, x: Value, axes: Sequence[int], out: Value) -> None:
+    """Add the step that writes the axes of x in another order."""
+    words = words_of(x)
+    whole = (x.samples, *x.shape, words)
+    strides = [math.prod(whole[axis + 1 :]) for axis in range(len(whole))]
+    order = [0, *(axis + 1 for axis in axes), len(whole) - 1]
+    sizes, steps = [whole[order[0]]], [strides[order[0]]]
+    for axis in order[1:]:
+        if steps[-1] == strides[axis] * whole[axis]:  # an axis that goes on where the one before does: one axis
+            sizes[-1] *= whole[axis]
+            steps[-1] = strides[axis]
+        elif whole[axis] > 1:
+            sizes.append(whole[axis])
+            steps.append(strides[axis])
+    plan.step(
+        copy_in_order, x=x, axes=len(sizes), sizes=np.array(sizes, np.int64), strides=np.array(steps, np.int64),
+        count=math.prod(whole), out=out,
+    )  # fmt: skip

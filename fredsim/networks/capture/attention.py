@@ -100,7 +100,7 @@ def _attention_with_bias(
 
 
 def masked_places(mask: Tensor, shape: tuple[int, int]) -> Array | None:
-    """Return which places a constant mask hides, (queries, keys); None if it does more than hide places."""
+    """Return which positions a constant mask hides, (queries, keys); None if it does more than hide positions."""
     if not isinstance(mask, Fixed):
         return None
     values = mask.values
@@ -126,7 +126,7 @@ def as_pattern(hidden: Array | None) -> tuple[bool, tuple[tuple[bool, ...], ...]
 def fused(to: Builder, weights: Tensor, v: Tensor) -> Traced | None:
     """Return attention for a product of weights that softmax gave and values; None if it is another product.
 
-    The weights are softmax(q·kᵀ·scale), of which constants may hide places, and dropout may follow.
+    The weights are softmax(q·kᵀ·scale), of which constants may hide positions, and dropout may follow.
     """
     if not isinstance(weights, Traced) or not isinstance(v, Traced) or min(len(weights.dims), len(v.dims)) < 2:
         return None

@@ -23,6 +23,7 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.norms import BatchNorm
 from fredsim.numerics.ops.operator import Array, Shape
+from fredsim.plugins.failures import is_interrupt, message_of
 
 __all__ = ["Captured", "capture"]
 
@@ -112,15 +113,15 @@ def _exported(module: Any, samples: Any, refused: Refusal) -> Any:
             return torch.export.export(
                 module, (samples,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False
             )
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if is_interrupt(error):
+            raise
         raise refused(f"{_reason(error)}; {NATIVE}") from error
 
 
 def _reason(error: BaseException) -> str:
     """Return why torch.export refuses a module, in a line."""
-    first = str(error).strip().partition("\n")[0].strip()
+    first = message_of(error).strip().partition("\n")[0].strip()
     kind = type(error).__name__
     if "specialized it to be a constant" in str(error):
         return "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0], or -1"

@@ -28,7 +28,7 @@ def gpt(
     loss: Loss | None = None,
     dropout: float = 0.0,
 ) -> Graph:
-    """Return a transformer that predicts at each of `shape` = (block,) places the token that comes next.
+    """Return a transformer that predicts at each of `shape` = (block,) positions the token that comes next.
 
     `classes` is the number of tokens. Each layer has causal attention with `heads` heads and a dense part of 4·`width`
     units. The table of tokens is the output layer, too. A share `dropout` of the embedded tokens, of the weights of
@@ -56,7 +56,7 @@ def gpt(
 
 
 def _add_attention(network: Builder, name: str, heads: int, dropout: float) -> None:
-    """Add causal attention among the places, beside what it is added to."""
+    """Add causal attention among the positions, beside what it is added to."""
     x, (block, width) = network.last, network.shape
     network.add(LayerNorm(), name=f"{name}.attention_norm")
     whole = network.dense(3 * width, f"{name}.query_key_value")
@@ -74,7 +74,7 @@ def _add_attention(network: Builder, name: str, heads: int, dropout: float) -> N
 
 
 def _add_dense_part(network: Builder, name: str, dropout: float) -> None:
-    """Add a hidden layer at each place, beside what it is added to."""
+    """Add a hidden layer at each position, beside what it is added to."""
     x, width = network.last, network.shape[-1]
     network.add(LayerNorm(), name=f"{name}.dense_norm")
     network.dense(4 * width, f"{name}.hidden")

@@ -17,7 +17,7 @@ __all__ = ["Attention"]
 
 
 class Kept(NamedTuple):
-    """q, k, v, the weights p (µ, …, queries, keys), +0 at masked places, and which of them dropout leaves, or None."""
+    """q, k, v, the weights p (µ, …, queries, keys), +0 where masked, and which of them dropout leaves, or None."""
 
     q: Array
     k: Array
@@ -32,11 +32,11 @@ class Attention(Operator):
 
     s_ij = (Σ_d q_id·k_jd, d ascending from +0)·scale; p is softmax of s over the keys that are not masked, as in
     cross-entropy: minus the largest, exponentials summed with j ascending, divided. Sums over keys have j ascending,
-    those over queries i ascending, from +0, without masked places; a query whose keys are all masked gets +0.
+    those over queries i ascending, from +0, without masked positions; a query whose keys are all masked gets +0.
 
-    `causal` masks the keys after the query's own place; `masked` masks keys by a fixed pattern, (queries, keys).
+    `causal` masks the keys after the query's own position; `masked` masks keys by a fixed pattern, (queries, keys).
     `scale` is 1/√width, rounded to float32, if it is None. With `dropout` the weights p go through it as in Dropout;
-    there is a draw for each of them, also at masked places.
+    there is a draw for each of them, also at masked positions.
     """
 
     causal: bool = False
@@ -97,7 +97,7 @@ class Attention(Operator):
         return values if stays is None else np.where(stays, values * np.float32(1 / (1 - self.dropout)), np.float32(0))
 
     def _combine(self, weights: Array, rows: Array, seen: Array) -> Array:
-        """Return Σ_j weights[…, i, j]·rows[…, j, :], j ascending from +0, over the places that are seen."""
+        """Return Σ_j weights[…, i, j]·rows[…, j, :], j ascending from +0, over the positions that are seen."""
         total = np.zeros((*weights.shape[:-1], rows.shape[-1]), np.float32)
         for j in range(weights.shape[-1]):
             added = total + weights[..., j, None] * rows[..., j, None, :]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class Conv2d(Operator):
     output channel of the group, over the outputs that exist. A sample's own gradient of a weight is Σ x·δ' over output
     positions, in bands of rows.
     """
+
+    at_least: ClassVar[Mapping[str, int]] = {"outputs": 1, "kernel": 1, "stride": 1, "padding": 0, "groups": 1}
 
     outputs: int
     kernel: tuple[int, int]
@@ -59,7 +62,7 @@ class Conv2d(Operator):
         return ((r, c) for r in range(self.kernel[0]) for c in range(self.kernel[1]))
 
     def _seen(self, padded: Array, offset: tuple[int, int], out: Shape) -> Array:
-        """Return a view (µ, inputs, H', W') of what a place of the kernel meets at each output position."""
+        """Return a view (µ, inputs, H', W') of what a position of the kernel meets at each output position."""
         (r, c), (rows, columns) = offset, self.stride
         return padded[:, :, r : r + rows * out[1] : rows, c : c + columns * out[2] : columns][..., : out[1], : out[2]]
 
@@ -95,8 +98,8 @@ class Conv2d(Operator):
                 for j in range(each_out):
                     for g in range(self.groups):
                         o, own = g * each_out + j, slice(g * each_in, (g + 1) * each_in)
-                        place = self._seen(dx, (r, c), out)[:, own]
-                        place += error[:, o, None] * w[o, :, r, c, None, None]
+                        position = self._seen(dx, (r, c), out)[:, own]
+                        position += error[:, o, None] * w[o, :, r, c, None, None]
         top, left = self.padding
         return [np.ascontiguousarray(dx[:, :, top : top + x.shape[2], left : left + x.shape[3]])]
 

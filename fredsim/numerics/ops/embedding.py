@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,8 +17,10 @@ __all__ = ["Embedding"]
 class Embedding(Operator):
     """From integers (…) to (…, width): row x of the table (rows, width). Floats are cut off to integers.
 
-    A sample's own gradient of a row is the sum of δ at the places where the row occurs, in row-major order, from +0.
+    A sample's own gradient of a row is the sum of δ at the positions where the row occurs, in row-major order, from +0.
     """
+
+    at_least: ClassVar[Mapping[str, int]] = {"rows": 1, "width": 1}
 
     rows: int
     width: int

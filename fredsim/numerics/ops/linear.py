@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ class Linear(Operator):
     Input error: δ_k = Σ_j δ'_j·w_kj, j ascending from +0. A sample's own gradient of w_kj is Σ x_k·δ'_j over its
     positions, in bands of rows; a position is a row.
     """
+
+    at_least: ClassVar[Mapping[str, int]] = {"outputs": 1}
 
     outputs: int
     bias: bool = True

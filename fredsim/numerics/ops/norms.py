@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -126,6 +126,8 @@ class GroupNorm(_Norm):
 
     S: per channel over positions, in bands of rows; then over the group's channels by the tree.
     """
+
+    at_least: ClassVar[Mapping[str, int]] = {"groups": 1}
 
     groups: int
     eps: float = 1e-5

@@ -60,6 +60,8 @@ class Operator(ABC):
 
     #: How many inputs it has; None if any number.
     inputs: ClassVar[int | None] = 1
+    #: The least value of each integer field, or of its elements, in a file; −1 for those that are not named.
+    at_least: ClassVar[Mapping[str, int]] = {}
 
     @property
     def draws(self) -> bool:

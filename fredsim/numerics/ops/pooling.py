@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,7 +26,9 @@ def _image(name: str, shapes: Sequence[Shape]) -> Shape:
 
 @dataclass(frozen=True)
 class _Windowed(Operator):
-    """Windows of `kernel` places, `stride` apart, over an image with `padding` around it."""
+    """Windows of `kernel` positions, `stride` apart, over an image with `padding` around it."""
+
+    at_least: ClassVar[Mapping[str, int]] = {"kernel": 1, "stride": 1, "padding": 0}
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -60,36 +63,36 @@ class _Windowed(Operator):
 class MaxPool2d(_Windowed):
     """The largest element of each window, in row-major order: v replaces the best if v > best, or if v is NaN.
 
-    The error goes to its place; where windows overlap, errors are added from +0 in row-major order of windows.
+    The error goes to its position; where windows overlap, errors are added from +0 in row-major order of windows.
     """
 
     def forward(
         self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
     ) -> tuple[Array, tuple[Shape, Array]]:
-        """Keep the shape of x, and the place in the image of each window's largest element."""
+        """Keep the shape of x, and the position in the image of each window's largest element."""
         (x,) = inputs
         out, width = self.shape(x.shape[1:]), x.shape[3]
         best = np.empty((*x.shape[:2], out[1] * out[2]), np.float32)
-        places = np.empty(best.shape, np.int64)
+        positions = np.empty(best.shape, np.int64)
         for at, (top, bottom, left, right) in enumerate(self._windows(x.shape[1:])):
-            best[..., at], places[..., at] = x[..., top, left], top * width + left
+            best[..., at], positions[..., at] = x[..., top, left], top * width + left
             for r in range(top, bottom):
                 for c in range(left, right):
                     v = x[..., r, c]
                     better = (v > best[..., at]) | np.isnan(v)
                     best[..., at] = np.where(better, v, best[..., at])
-                    places[..., at] = np.where(better, r * width + c, places[..., at])
-        return best.reshape(len(x), *out), (x.shape, places)
+                    positions[..., at] = np.where(better, r * width + c, positions[..., at])
+        return best.reshape(len(x), *out), (x.shape, positions)
 
     def backward(self, error: Array, kept: tuple[Shape, Array], tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return the errors at the places of the largest."""
-        shape, places = kept
+        """Return the errors at the positions of the largest."""
+        shape, positions = kept
         flat = np.zeros((*shape[:2], shape[2] * shape[3]), np.float32)
-        each = error.reshape(places.shape)
+        each = error.reshape(positions.shape)
         m, channel = np.ogrid[: shape[0], : shape[1]]
         with quiet():
-            for at in range(places.shape[2]):
-                flat[m, channel, places[..., at]] += each[..., at]
+            for at in range(positions.shape[2]):
+                flat[m, channel, positions[..., at]] += each[..., at]
         return [flat.reshape(shape)]
 
 
@@ -119,7 +122,7 @@ class _Mean(Operator):
         return np.stack(means, axis=-1).reshape(len(x), *self.shape(x.shape[1:])), x.shape
 
     def backward(self, error: Array, kept: Shape, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return δ ÷ count at each place of a window, added from +0 in row-major order of windows."""
+        """Return δ ÷ count at each position of a window, added from +0 in row-major order of windows."""
         dx, each = np.zeros(kept, np.float32), error.reshape(*kept[:2], -1)
         with quiet():
             for at, window in enumerate(self._windows(kept[1:])):
@@ -143,6 +146,8 @@ class AvgPool2d(_Windowed, _Mean):
 @dataclass(frozen=True)
 class AdaptiveAvgPool2d(_Mean):
     """The means of `size` windows: window i of n covers the rows ⌊i·H/n⌋ … ⌈(i + 1)·H/n⌉ − 1, as in PyTorch."""
+
+    at_least: ClassVar[Mapping[str, int]] = {"size": 1}
 
     size: tuple[int, int] = (1, 1)
 

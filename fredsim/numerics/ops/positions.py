@@ -1,9 +1,10 @@
-"""The numbers of a sequence's places, from which an embedding of positions chooses its rows."""
+"""The numbers of a sequence's positions, from which an embedding of positions chooses its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ __all__ = ["Positions"]
 @dataclass(frozen=True)
 class Positions(Operator):
     """0, 1, …, `count` − 1 for every sample, as torch.arange gives them; of the input only its samples are counted."""
+
+    at_least: ClassVar[Mapping[str, int]] = {"count": 1}
 
     count: int
 

@@ -53,6 +53,8 @@ class Reshape(_View):
 class Permute(_View):
     """The axes of a sample, counted from 0, in another order."""
 
+    at_least: ClassVar[Mapping[str, int]] = {"axes": 0}
+
     axes: tuple[int, ...]
 
     def shape(self, *shapes: Shape) -> Shape:
@@ -74,6 +76,8 @@ class Permute(_View):
 @dataclass(frozen=True)
 class Slice(_View):
     """The elements `begin` … `end` − 1 of one axis of a sample."""
+
+    at_least: ClassVar[Mapping[str, int]] = {"axis": 0, "begin": 0, "end": 1}
 
     axis: int
     begin: int
@@ -102,6 +106,8 @@ class Slice(_View):
 @dataclass(frozen=True)
 class Cat(Operator):
     """Inputs one after the other along one axis of a sample."""
+
+    at_least: ClassVar[Mapping[str, int]] = {"axis": 0}
 
     axis: int
     inputs: ClassVar[int | None] = None

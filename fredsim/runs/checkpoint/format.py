@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fredsim.errors import shown
-from fredsim.plugins.arrays import numeric
 from fredsim.plugins.packing import State
+from fredsim.plugins.state_arrays import numeric
 from fredsim.system.tensor_files import parse_tensors
 
 __all__ = [

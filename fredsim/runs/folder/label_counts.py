@@ -44,6 +44,8 @@ def label_counts(result: Result, root: str | os.PathLike[str] | None = None) -> 
     Raises DataError if the data set cannot be read, or if a file has changed since the run; ConfigError if it has no
     labels.
     """
+    if "problem" in result.config:
+        raise ConfigError(f"{result.folder}: is of a problem, which has no rows that clients could hold")
     data: Any = TypeAdapter(DataChoice).validate_python(result.config["data"])
     if getattr(data, "augment", None) is not None:  # it changes no label
         data = data.model_copy(update={"augment": None})

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
-from fredsim.data.shards import Shards
+from fredsim.data.partitions.shards import Shards
 from fredsim.numerics.oracle import tree_sum
 from fredsim.simulation.record.client_counts import ClientCounts
 from fredsim.system.csv_files import COUNT, NUMBER, OPTIONAL, CellCheck
@@ -38,7 +38,7 @@ def clients_text(
     """
     count = len(counts.pushes)
     values = np.full((rows, 2), np.nan)
-    if engine.finite(params):
+    if engine.operations.finite(params):
         values[:, 0], values[:, 1] = engine.outcomes(params, "train")
     samples, means = _over_shards(values, shards, count)
     with np.errstate(invalid="ignore", divide="ignore"):  # a forged checkpoint may count the staleness of no push

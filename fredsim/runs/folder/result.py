@@ -51,7 +51,7 @@ CHANGED = "is not as the run wrote it"
 #: The types of the values in summary.json that are more than printed; a value that may be None may also be missing.
 SUMMARY_TYPES: dict[str, Any] = {
     "status": str, "digest": str, "iterations": int, "updates": int, "backend": str, "path": str,
-    "device": str | None, "metrics": dict | None,
+    "device": str | None, "metrics": dict | None, "measured_by": str | None, "larger_is_better": list | None,
     "validation_error": float | None, "time": float | None, "versions": dict, "processor": str,
 }  # fmt: skip
 #: The words that some of these values are one of.
@@ -88,7 +88,12 @@ def result_of(sweep: Path, name: str, *, as_found: bool = False) -> Result:
 
 
 def measure_of(summary: Mapping[str, Any]) -> str:
-    """Return the column that tells how good a run is: its gap, else its error, else its loss, if it has no error."""
+    """Return the column that tells how good a run is: its gap, else its error, else its loss, if it has no error.
+
+    That of a problem of the user's own is what its class says.
+    """
+    if own := summary.get("measured_by"):
+        return str(own)
     if "gap" in summary:
         return "gap"
     has_loss_alone = summary.get("validation_error") is None and summary.get("validation_loss") is not None
@@ -164,6 +169,9 @@ class Result:
             if not (name.isidentifier() and name.isascii() and isinstance(value, float | None)):
                 what = f"metrics has {shown(name)}: {shown(value)}"
                 raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
+        for name in filter(None, [loaded.get("measured_by"), *(loaded.get("larger_is_better") or ())]):
+            if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
+                raise OutputError(f"{path}: is damaged (measured_by names {shown(name)}); run the experiment again")
         for key, words in SUMMARY_WORDS.items():
             if loaded[key] not in words:
                 what = f"{key} is {shown(loaded[key])}{nearest(loaded[key], words)} (known: {', '.join(words)})"
@@ -271,10 +279,11 @@ class Result:
     def has_diverged(self) -> bool:
         """Whether the run counts as diverged: if it did, or if it ended with a loss that is not finite."""
         last = self.cells[-1]
-        losses = [name for name in ("train_loss", "validation_loss", *MEASURED) if last.get(name)]
-        infinite = [name for name in losses if not math.isfinite(float(last[name]))]
-        if infinite == ["validation_loss"] and self.config["data"].get("validation") == 0:
-            infinite = []  # the loss of no samples
+        losses = dict.fromkeys(("train_loss", "validation_loss", *MEASURED, self.measure))
+        infinite = [name for name in losses if last.get(name) and not math.isfinite(float(last[name]))]
+        if infinite == ["validation_loss"] != [self.measure]:
+            own = "problem" in self.config  # measured by another number than its loss
+            infinite = [] if own or self.config["data"].get("validation") == 0 else infinite
         return self.summary["status"] == "diverged" or bool(infinite)
 
     @property
@@ -299,13 +308,24 @@ class Result:
 
     @cached_property
     def measure(self) -> str:
-        """The column that tells how good the run is: `gap`, else `validation_error`, else `validation_loss`."""
+        """The column that tells how good the run is: `gap`, else `validation_error`, else `validation_loss`.
+
+        That of a problem of the user's own is what its class says.
+        """
         return measure_of(self.summary)
 
+    def larger_is_better(self, column: str) -> bool:
+        """Return whether more is better in a column: only where a problem of the user's own says so."""
+        return column in (self.summary.get("larger_is_better") or ())
+
     def first_row(self, column: str, value: float) -> pd.DataFrame:
-        """Return the first row of metrics.csv with at most `value` in a column; an empty table if there is none."""
+        """Return the first row of metrics.csv with at most `value` in a column; an empty table if there is none.
+
+        If more is better in it, the value is the least.
+        """
         metrics = self.metrics
-        return metrics[metrics[column] <= value].iloc[:1]
+        reached = metrics[column] >= value if self.larger_is_better(column) else metrics[column] <= value
+        return metrics[reached].iloc[:1]
 
     @cached_property
     def staleness(self) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fredsim.errors import OutputError, brief, option, visible
 from fredsim.runs.folder.result import Result, check_inside, result_of
-from fredsim.runs.folder.tables import check_tables, recorded_rows
+from fredsim.runs.folder.sweep_tables import check_tables, recorded_rows
 from fredsim.system.csv_files import TEXT, read_cells, read_table
 
 if TYPE_CHECKING:

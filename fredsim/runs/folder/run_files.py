@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 Content = TypeVar("Content", str, bytes)
-PARTS = ("data", "model", "clients", "dispatcher", "server", "evaluation")
+PARTS = ("clients", "dispatcher", "server", "evaluation")
 #: The files that a run writes before summary.json, each with the key that asks for it ("" for those of every run).
 FILES = {
     "metrics.csv": "",
@@ -95,7 +95,8 @@ def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], 
 
 def check_config(path: Path, document: Document) -> None:
     """Raise ConfigError or OutputError if a document is no resolved experiment, without importing a user's code."""
-    lacks = [key for key in ("name", "seed", *PARTS) if key not in document.data]
+    of = ("problem",) if "problem" in document.data else ("data", "model")
+    lacks = [key for key in ("name", "seed", *of, *PARTS) if key not in document.data]
     if lacks:
         raise OutputError(f"{path}: is damaged (it has no {lacks[0]}); run the experiment again")
     try:

@@ -19,8 +19,8 @@ from fredsim.errors import ClusterError, ConfigError, SimulationError, how_to_in
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.folder.growing_files import GrowingText
 from fredsim.runs.folder.results import Result
-from fredsim.runs.live.crew import START_SECONDS, DaskCrew
-from fredsim.runs.live.record import COLUMNS, fingerprint
+from fredsim.runs.live.live_csv import COLUMNS, fingerprint
+from fredsim.runs.live.workers import START_SECONDS, DaskWorkers
 from fredsim.runs.many.cluster import Cluster
 from fredsim.runs.many.remarks import remark_after, remark_before
 from fredsim.runs.many.runner import stop_on_interrupt
@@ -29,7 +29,7 @@ from fredsim.runs.single.execution import execute
 from fredsim.runs.single.hooks import Hooks
 from fredsim.runs.single.opening import make_server, with_changes
 from fredsim.simulation.clients.pushes import EventObserver
-from fredsim.simulation.paths.live import Crew, LiveDispatcher, live_parts
+from fredsim.simulation.paths.live_pushes import LiveDispatcher, WorkerPool, live_parts
 from fredsim.simulation.paths.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths.start import make_simulation
 from fredsim.simulation.plugins.client_work import ClientWork
@@ -95,10 +95,10 @@ def run_live(
         else:
             cluster = opened.enter_context(Cluster(dask, direct=True))
         make = partial(_actor, cluster, run.experiment, threads, delay)
-        crew = opened.enter_context(DaskCrew(cluster, make, monitor.note, stop))
+        pool = opened.enter_context(DaskWorkers(cluster, make, monitor.note, stop))
         execute_live(
-            run.experiment, folder, crew, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
-            policy=policy, facts=lambda: {"workers": crew.workers, "works_redone": crew.redone, "delay": delay},
+            run.experiment, folder, pool, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
+            policy=policy, facts=lambda: {"workers": pool.workers, "works_redone": pool.redone, "delay": delay},
         )  # fmt: skip
     loaded = Result(folder)
     if remarks:
@@ -107,14 +107,14 @@ def run_live(
 
 
 def execute_live(
-    experiment: Experiment, folder: Path, crew: Crew, *, facts: Callable[[], dict[str, Any]] = dict, **how: Any
+    experiment: Experiment, folder: Path, pool: WorkerPool, *, facts: Callable[[], dict[str, Any]] = dict, **how: Any
 ) -> None:
-    """Run an experiment whose gradients a crew of workers computes.
+    """Run an experiment whose gradients a pool of workers computes.
 
-    `facts` returns what summary.json says about the crew. See `execute` for `how`, and for the errors raised.
+    `facts` returns what summary.json says about the workers. See `execute` for `how`, and for the errors raised.
     """
     hooks = Hooks(
-        dispatcher=lambda experiment: GuardedClock(LiveDispatcher(crew), experiment.clients.count),
+        dispatcher=lambda experiment: GuardedClock(LiveDispatcher(pool), experiment.clients.count),
         simulation=_simulation,
         files=("live.csv",),
         facts=lambda: {"live": facts()},
@@ -170,6 +170,9 @@ def refuse_what_workers_cannot(experiment: Experiment) -> None:
             f"model.buffers is {getattr(experiment.model, 'buffers', None)}; a live run's workers compute for any "
             "client, and keep no statistics of each: give local"
         )
+    if experiment.problem is not None and experiment.problem.declared.takes_current:
+        what = "its gradient takes current, the server's parameters, which the workers of a live run do not have"
+        raise ConfigError(f"problem.name: {what}: leave current out")
     clients, (_, protocol) = experiment.clients, make_server(experiment)
     work, why = protocol.work, ""
     if work.varied is not None:
@@ -180,6 +183,10 @@ def refuse_what_workers_cannot(experiment: Experiment) -> None:
         why = "clients.control_variates is true; they would be a worker's: leave them out"
     elif work.keeps:
         why = "clients.optimizer.keep_state is true; the state would be a worker's: give false"
+    elif protocol.stages:
+        why = "stages is given; what a pipeline held before would be a worker's: leave it out"
+    elif protocol.current:
+        why = "clients.current is true; a worker has only what it fetched: leave it out"
     elif protocol.fraction < 1:
         why = f"clients.fraction is {protocol.fraction:g}; all clients of a live run compute: leave it out"
     if why:

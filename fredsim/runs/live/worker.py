@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.config.experiment import Experiment
-from fredsim.errors import FredsimError, SimulationError
+from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
-from fredsim.runs.live.record import fingerprint
+from fredsim.runs.live.live_csv import fingerprint
 from fredsim.runs.live.wire import pack
 from fredsim.runs.single.prepared import prepare
-from fredsim.simulation.paths.engines import make_engine, resolve_backend
+from fredsim.simulation.paths.backends import make_engine, resolve_backend
 from fredsim.simulation.plugins.client_work import ClientWork
 from fredsim.simulation.plugins.local_work import LocalWork, Tasks
 from fredsim.simulation.plugins.protocol import make_compressor
@@ -50,7 +50,9 @@ class LiveWorker:
             self._start(experiment, work, threads)
             self._compressor = make_compressor(experiment) if compresses else None
             if self._compressor is not None:
-                context = RunContext(experiment.clients.count, self._layout, Streams(experiment.seed), self._engine)
+                context = RunContext(
+                    experiment.clients.count, self._layout, Streams(experiment.seed), self._engine.operations
+                )
                 self._compressor.start(context)
         except FredsimError as error:
             self.failure = error
@@ -61,13 +63,16 @@ class LiveWorker:
         self._digest = prepared.dataset.digest
         backend, threads = resolve_backend(experiment.backend), experiment.threads or threads
         self._engine = make_engine(backend, prepared.model, prepared.dataset, size, threads)
+        if self._engine.takes_current:
+            what = "its gradient takes current, the server's parameters, which the workers of a live run do not have"
+            raise ConfigError(f"problem.name: {what}: leave current out")
         single = make_engine(backend, prepared.model, prepared.dataset, 1, 1) if work.clip_each_sample else None
         sampling, streams = experiment.clients.sampling, Streams(experiment.seed)
         self._sampler = prepared.dataset.sampler(sampling, size, streams, prepared.shards)
         self._steps = work.steps
         self._layout = layout = prepared.model.layout
         self._work = LocalWork(self._engine, layout.size, work, streams=streams, single=single)
-        self._held = self._engine.zeros(layout.size + MARGIN)[: layout.size]
+        self._held = self._engine.operations.zeros(layout.size + MARGIN)[: layout.size]
         self._engine.gradients([], np.empty((0, 1), np.int64))  # compiles
 
     def ready(self) -> tuple[FredsimError | None, str, int]:
@@ -96,7 +101,7 @@ class LiveWorker:
         began = time.monotonic_ns()
         if self._delay:
             time.sleep(random.expovariate(1 / self._delay))
-        self._engine.duplicate(params, self._held)
+        self._engine.operations.duplicate(params, self._held)
         tasks = Tasks.of(self._sampler, self._steps, *(np.array([n], np.int64) for n in (ticket, client, number)))
         with np.errstate(all="ignore"):
             (push,), losses, (finite,) = self._work([self._held], tasks, [rate])

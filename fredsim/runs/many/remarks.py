@@ -97,7 +97,7 @@ def _about_trace(experiment: Experiment) -> Iterator[str]:
 def _about_data(experiment: Experiment, data: Data, root: str | os.PathLike[str] | None) -> Iterator[str]:
     """Yield remarks on a data set that is read; those on its samples only if it is the user's."""
     found = data.model_copy(update={"normalize": None}).load(data_root(root), experiment.seed)
-    if found.train.unfit or (experiment.loss is not None and experiment.loss.targets != "classes"):
+    if found.train.unfit or (experiment.loss is not None and experiment.loss.made.targets != "classes"):
         found = replace(found, classes=0)
     yield from about_labels(data.name, found)
     if data.name.startswith("npz:"):
@@ -151,10 +151,10 @@ def runs_at_chance(
 def _is_at_chance(result: Result, experiment: Experiment, root: str | os.PathLike[str] | None) -> bool:
     """Return whether the final error is no less than that of always giving the most frequent label."""
     error = result.summary["validation_error"]
-    if error is None:
+    if error is None or experiment.problem is not None:
         return False
     data, loss = experiment.data, experiment.loss
-    if loss is not None and (loss.targets != "classes" or loss.wanted().ignored is not None):
+    if loss is not None and (loss.made.targets != "classes" or loss.wanted().ignored is not None):
         return False
     return bool(error >= CHANCE * _error_of_one_label(type(data), data.model_dump_json(), data_root(root)) > 0)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError
 from fredsim.plugins.user_code import code_changes, user_code_digests
-from fredsim.runs.folder.record import file_changes
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import requested_files
+from fredsim.runs.folder.summaries import file_changes
 from fredsim.runs.single.prepared import model_files
 
 __all__ = ["reason_to_run"]

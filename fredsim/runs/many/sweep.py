@@ -20,7 +20,7 @@ from fredsim.plugins.user_code import user_code_digests
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.folders import claim, locked
 from fredsim.runs.folder.result import Result, check_inside
-from fredsim.runs.folder.tables import SweepTables, failed, outcome_values
+from fredsim.runs.folder.sweep_tables import SweepTables, failed, outcome_values
 from fredsim.runs.many.cluster import Cluster
 from fredsim.runs.many.resuming import reason_to_run
 from fredsim.runs.many.tasks import Task

@@ -256,6 +256,8 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     guarded, protocol = make_server(experiment)
     at_work = clients if protocol.fraction == 1 else clients_at_work(experiment.clients.count, protocol.fraction)
     tasks = min(clients, at_work) * protocol.tasks_per_client
+    if prepared.stages is not None:  # a pipeline also has what it held for its last minibatches
+        tasks *= 1 + prepared.stages.depth
     server = without_average(guarded.inner)
     together = False  # whether the server holds all clients until the last has pushed, so that they share a version
     if guarded.contract.built_in and guarded.contract.holds:
@@ -276,6 +278,7 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     if protocol.compressor is not None:
         own += getattr(protocol.compressor.inner, "keeps_residual", False)
     own += protocol.work.kept_arrays
+    own += prepared.stages.arrays if prepared.stages is not None else 0
     dataset = prepared.dataset
     data = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
     if experiment.memory is not None:
@@ -299,7 +302,7 @@ def _whole_process(prepared: Prepared) -> bool:
 
 def _pending_bytes(prepared: Prepared) -> int:
     """Return the bytes of one task's pending passes, which clients hold on the path `hand`."""
-    from fredsim.kernels.engines import pending_bytes
+    from fredsim.kernels.backend import pending_bytes
 
     assert prepared.model.graph is not None  # no other network takes this path
     return pending_bytes(prepared.model.graph, prepared.experiment.clients.batch_size)

@@ -17,7 +17,7 @@ from fredsim.runs.processes.forking import new_process
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.processes.process import Process, ProcessTask
 from fredsim.runs.processes.worker import Placed
-from fredsim.system.surroundings import file_room
+from fredsim.system.environment import file_room
 
 __all__ = ["Processes"]
 

@@ -23,7 +23,7 @@ from typing import IO, Any
 from fredsim.errors import FredsimWarning, SimulationError, on_command_line, options_are
 from fredsim.plugins.modules import places, put_places
 from fredsim.runs.processes.observer import Observer
-from fredsim.system.surroundings import wrong_surroundings
+from fredsim.system.environment import wrong_surroundings
 
 __all__ = ["STOP", "Placed", "Relay", "be_silent", "for_one_task", "main", "serve"]
 

@@ -13,6 +13,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from fredsim.compute.engines import Engine
+from fredsim.compute.problem_engine import ProblemEngine
 from fredsim.config.document import Document, dump_yaml, read_document
 from fredsim.config.experiment import Experiment, config_digest
 from fredsim.errors import FredsimError
@@ -31,7 +32,7 @@ from fredsim.runs.single.prepared import Prepared, prepare
 from fredsim.runs.single.provenance import provenance
 from fredsim.runs.single.run import Run
 from fredsim.runs.single.warming import OneRun
-from fredsim.simulation.paths.engines import make_engine, resolve_backend
+from fredsim.simulation.paths.backends import make_engine, resolve_backend
 from fredsim.simulation.paths.loop import Outcome, evaluate
 from fredsim.simulation.record.recorder import Recorder, Row, histogram_text
 from fredsim.simulation.schedule.length import Length
@@ -219,6 +220,7 @@ def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str,
         "validation_error": _finite(last.validation_error),
         "test_error": _finite(evaluate(engine, outcome.params, "test")[1]),
         **{name: _finite(last.more[name]) for name in run.measured},
+        **_own_measure(engine),
         **({"metrics": {name: _finite(last.more[name]) for name in run.metrics}} if run.metrics else {}),
         "pushes": last.pushes,
         "fetches": last.fetches,
@@ -231,6 +233,13 @@ def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str,
         "shares_kernels": outcome.shares,
         "iterations_per_second": outcome.iterations / outcome.seconds,
     }
+
+
+def _own_measure(engine: Engine) -> dict[str, Any]:
+    """Return what a problem's class says of its numbers: the column that counts, and where more is better."""
+    if not isinstance(engine, ProblemEngine):
+        return {}
+    return {"measured_by": engine.problem.measure, "larger_is_better": engine.problem.larger_is_better}
 
 
 def _finite(value: float | None) -> float | None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from fredsim.compute.engines import Engine
 from fredsim.compute.metrics import Metrics
 from fredsim.compute.objectives import Measure, engine_gradient_norm, gap, gradient_norm
+from fredsim.compute.problem_engine import ProblemEngine, ProblemMetrics
 from fredsim.config.choices import Backend
+from fredsim.config.metrics import is_taken
+from fredsim.errors import ConfigError
 from fredsim.runs.single.prepared import Prepared
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 
 __all__ = ["measures_of", "metrics_of"]
 
@@ -28,10 +31,22 @@ def measures_of(prepared: Prepared, backend: Backend, threads: int) -> dict[str,
     return found
 
 
-def metrics_of(prepared: Prepared, engine: Engine) -> Metrics | None:
+def metrics_of(prepared: Prepared, engine: Engine) -> Metrics | ProblemMetrics | None:
     """Return what measures the outputs at each row of metrics.csv; None if nothing does. Raises ConfigError."""
     evaluation = prepared.experiment.evaluation
+    if isinstance(engine, ProblemEngine):
+        return _of_problem(engine)
     if not evaluation.metrics:
         return None
     metrics = [one.metric() for one in evaluation.metrics]
     return Metrics(metrics, prepared.dataset, engine, test=evaluation.test)
+
+
+def _of_problem(engine: ProblemEngine) -> ProblemMetrics:
+    """Return what a problem's class says of parameters. Raises ConfigError for a name that another column has."""
+    found = ProblemMetrics(engine)
+    for name in found.columns:
+        if is_taken(name):
+            what = f"evaluate returns {name!r}, which is the name of another column; give it another"
+            raise ConfigError(f"problem.name: {engine.problem.name}: {what}, or loss or error")
+    return found

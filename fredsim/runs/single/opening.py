@@ -16,10 +16,13 @@ from fredsim.config.sweep.expansion import Expansion, Source, expand, open_sourc
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.trace import Trace
 from fredsim.errors import ConfigError, SimulationError
+from fredsim.plugins.discovery import is_built_in
 from fredsim.runs.processes.apart import note_opened
 from fredsim.runs.single.sizes import check_steps
+from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.plugins.client_work import clients_at_work
+from fredsim.simulation.plugins.contract import without_average
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import GuardedServer
 from fredsim.simulation.plugins.protocol import Protocol, make_protocol
@@ -65,7 +68,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
             steps = protocol.local_steps  # some servers set them
             check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, size)
         with suppress(SimulationError):
-            make_dispatcher(experiment)
+            check_dispatcher(experiment, make_dispatcher(experiment))
         check_clock_of_steps(experiment)
         check_statistics(experiment)
 
@@ -80,6 +83,11 @@ def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
         server.at_work = clients_at_work(clients.count, clients.fraction)
     if experiment.average is not None:
         server = WindowAverage(server, **experiment.average.hyper)
+    if experiment.stages is not None and (steps := experiment.stages.reschedule):
+        own = without_average(server)
+        if not (is_built_in(type(own)) and type(own).apply_update is ElementwiseServer.apply_update):
+            what = f"the server {experiment.server.name} has no learning rate for each parameter"
+            raise ConfigError(f"stages.reschedule is {steps}; {what}: give asgd, momentum or adam, or leave it out")
     guarded = GuardedServer(server, experiment.clients.count)
     return guarded, make_protocol(experiment, guarded.contract)
 
@@ -95,6 +103,19 @@ def check_clock_of_steps(experiment: Experiment) -> None:
     if not isinstance(steps, int) and name != "clock":
         what = f"the dispatcher {name} does not know how long gradients take"
         raise ConfigError(f"clients.local_steps is {steps.model_dump()}; {what}: give {{name: clock}}, or a number")
+
+
+def check_dispatcher(experiment: Experiment, dispatcher: GuardedDispatcher) -> None:
+    """Raise ConfigError if a dispatcher's clients cannot be pipelines."""
+    if experiment.stages is not None and dispatcher.may_give_up:
+        what = f"tasks of the dispatcher {experiment.dispatcher.name} may be given up, and with them a pipeline's order"
+        raise ConfigError(f"stages is given; {what}: leave one of them out")
+    if experiment.clients.current and experiment.problem is not None:
+        what = "a problem's class draws its samples itself: give it a method gradient(params, draw, current)"
+        raise ConfigError(f"clients.current is true, and problem is given; {what}")
+    if experiment.clients.current and experiment.probe is not None:
+        what = "gradients are those at the server's own parameters, so that there is no B-staleness to be measured"
+        raise ConfigError(f"probe is given, and clients.current is true; {what}: leave one of them out")
 
 
 def check_statistics(experiment: Experiment) -> None:

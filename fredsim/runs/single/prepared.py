@@ -14,12 +14,14 @@ from fredsim.config.resolution import check_batch, placed
 from fredsim.config.sweep.each_run import for_each_run
 from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.data.datasets import Dataset, data_root
-from fredsim.data.shards import Shards
+from fredsim.data.partitions.shards import Shards
 from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError
 from fredsim.networks.network import Network
 from fredsim.runs.single.opening import make_server
 from fredsim.runs.single.sizes import check_sizes
+from fredsim.simulation.clients.stages import StagePlan
+from fredsim.simulation.paths.backends import resolve_backend
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors
 
@@ -30,7 +32,8 @@ __all__ = ["Prepared", "assign_shards", "check_data", "made_of_files", "model_fi
 class Prepared:
     """A run's resolved experiment, data, model, length, and the interval at which rows are recorded.
 
-    `shards` says which training rows each client has; None: all clients share all of them.
+    `shards` says which training rows each client has; None: all clients share all of them. `stages` are those of
+    clients that are pipelines; None: clients are none.
     """
 
     experiment: Experiment
@@ -39,6 +42,7 @@ class Prepared:
     length: Length
     interval: Interval
     shards: Shards | None = None
+    stages: StagePlan | None = None
 
     @property
     def model_files(self) -> dict[str, str]:
@@ -72,7 +76,28 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     if model.graph is not None:
         check_sizes(experiment, model.graph, length)
     interval = _interval(experiment.evaluation, batches, steps)
-    return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset))
+    stages = None if experiment.stages is None else StagePlan.of(experiment.stages, model.layout)
+    if stages is not None and stages.two_vectors:
+        _check_two_vectors(experiment)
+    return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset), stages)
+
+
+def _check_two_vectors(experiment: Experiment) -> None:
+    """Raise ConfigError if backward passes cannot have other parameters than forward passes."""
+    if experiment.problem is not None:
+        why = "a problem's class computes both passes with the same parameters"
+        remedy = "give a delay with weight stashing, such as pipedream"
+    elif getattr(experiment.model, "precision", "float32") != "float32":
+        why = "of other precisions PyTorch's backward pass takes what the forward pass has made of the parameters"
+        remedy = "leave model.precision out, or give a delay with weight stashing, such as pipedream"
+    elif resolve_backend(experiment.backend) == "cuda":
+        why, remedy = "the backend cuda computes both passes with the same parameters", "give backend: numba"
+    else:
+        return
+    assert experiment.stages is not None
+    delay = experiment.stages.delay
+    given = delay if isinstance(delay, str) else delay.model_dump()
+    raise ConfigError(f"stages.delay is {given}; {why}: {remedy}")
 
 
 def made_of_files(experiment: Experiment) -> bool:

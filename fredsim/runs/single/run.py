@@ -13,11 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from fredsim.compute.engines import Engine
+from fredsim.compute.metrics import Metrics
+from fredsim.compute.problem_engine import ProblemEngine, ProblemMetrics
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
-from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError
+from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError, nearest
+from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import imported_anew
+from fredsim.plugins.outside import Outside
 from fredsim.plugins.references import by_reference
 from fredsim.plugins.states import State
 from fredsim.runs.checkpoint.checkpoints import (
@@ -36,7 +40,7 @@ from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.measures import measures_of, metrics_of
 from fredsim.runs.single.opening import make_server
 from fredsim.runs.single.prepared import Prepared
-from fredsim.simulation.paths.engines import make_engine
+from fredsim.simulation.paths.backends import make_engine
 from fredsim.simulation.paths.loop import Diverged, Outcome, Parts, Simulation
 from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.record.recorder import TEST, Recorder, Row
@@ -84,7 +88,7 @@ class Run:
         self._extra_files = {name: GrowingText(folder / name) for name in hooks.files}
         self._files += self._extra_files.values()
         self._measures = measures_of(prepared, backend, engine.threads)
-        self._metrics_of_outputs = metrics_of(prepared, engine)
+        self._metrics_of_outputs: Metrics | ProblemMetrics | None = None
         self._next_due = 0.0  # the time at which the next checkpoint is due, by time.perf_counter
         self._last_checkpoint, self._failure = 0, ""  # its iteration; why the last one could not be written
         self.simulation, self.recorder = self._make()
@@ -265,9 +269,14 @@ class Run:
             writer.writerow(row.values())
             self._observer.row(row)
 
+        self._metrics_of_outputs = metrics_of(prepared, self._engine)
         evaluation, clients = experiment.evaluation, experiment.clients.count
         more = [*(TEST if evaluation.test else ()), *self._measures, *self.metrics]
-        recorder = Recorder(on_row, more=more, clients=clients if evaluation.per_client else 0)
+        problem = self._engine.problem if isinstance(self._engine, ProblemEngine) else None
+        recorder = Recorder(
+            on_row, more=more, clients=clients if evaluation.per_client else 0,
+            losses=problem is None or bool(problem.has_losses),
+        )  # fmt: skip
         timed, may_give_up = dispatcher.timed, dispatcher.may_give_up
         log = EventLog(self._events, clients, timed=timed, may_give_up=may_give_up) if experiment.events else None
         parts = Parts(
@@ -290,18 +299,28 @@ class Run:
             measures=self._measures,
             single=partial(make_engine, self._backend, prepared.model, prepared.dataset, 1, 1),
             metrics=self._metrics_of_outputs,
+            stages=prepared.stages,
             recorder=recorder,
             progress=self._progress,
             stop=self._stop,
             stop_at=self._stop_at,
             probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
             log=log,
-            goal=None if experiment.until is None else Goal(*experiment.until.goal),
+            goal=None if experiment.until is None else _goal(*experiment.until.goal, problem),
+            outside=self._outside(),
         )
         simulation = self._hooks.simulation(parts, self._extra_files)
+        if parts.outside is not None:
+            parts.outside.note_start()
         if log is not None:
             self._events.columns = log.columns
         return simulation, recorder
+
+    def _outside(self) -> Outside | None:
+        """Return what looks at what users' functions keep; None if there are none."""
+        network, metrics = self._prepared.model, self._metrics_of_outputs
+        functions = [*network.functions, *(metrics.functions if metrics else ())]
+        return Outside(functions, network.kept) if functions else None
 
     def _memory(self) -> int | None:
         """Return how many bytes of the limit `memory` the data leaves for what clients hold; None if there is none."""
@@ -310,3 +329,14 @@ class Run:
             return None
         read: int = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
         return max(0, int(limit) - read)
+
+
+def _goal(column: str, value: float, problem: OwnProblem | None) -> Goal:
+    """Return a run's goal, for which a problem of the user's own may say that more is better. Raises ConfigError."""
+    if problem is None:
+        return Goal(column, value)
+    known = problem.all_columns
+    if column not in known:
+        what = f"is of what evaluate of {problem.name} does not return{nearest(column, known)}"
+        raise ConfigError(f"until.{column}: {what} (known: {', '.join(known)})")
+    return Goal(column, value, larger=column in problem.larger_is_better)

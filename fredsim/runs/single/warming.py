@@ -13,7 +13,7 @@ from fredsim.errors import ConfigError
 from fredsim.runs.processes.apart import own_modules
 from fredsim.runs.processes.forking import in_fork
 from fredsim.runs.single.prepared import assign_shards
-from fredsim.simulation.paths.engines import make_engine, make_operations, resolve_backend
+from fredsim.simulation.paths.backends import make_engine, make_operations, resolve_backend
 from fredsim.system.notices import on_notices
 
 __all__ = ["OneRun", "warm_up"]
@@ -49,7 +49,7 @@ def warm_up(experiment: Experiment, root: str | os.PathLike[str] | None) -> None
     if experiment.model.native:
         import fredsim.native.engine
     if backend == "cuda":
-        import fredsim.cuda.engines  # noqa: F401
+        import fredsim.cuda.backend  # noqa: F401
     if experiment.data.user_code:
         return
     if experiment.data.name.startswith("torchvision:"):  # PyTorch may read it with threads

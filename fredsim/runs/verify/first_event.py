@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from fredsim.errors import FredsimError
-from fredsim.plugins.arrays import same
 from fredsim.plugins.modules import imported_anew
+from fredsim.plugins.state_arrays import same
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result
 from fredsim.runs.processes.apart import own_modules
@@ -25,7 +25,7 @@ from fredsim.runs.single.prepared import prepare
 from fredsim.runs.single.run import Run
 from fredsim.runs.verify.differences import last_common_row
 from fredsim.runs.verify.verify import identity_of, recorded_experiment
-from fredsim.simulation.paths.engines import make_engine, resolve_backend
+from fredsim.simulation.paths.backends import make_engine, resolve_backend
 from fredsim.simulation.paths.event_details import EVENT_PARTS, EventDetails, LastEvent
 from fredsim.simulation.paths.loop import Diverged, Simulation
 from fredsim.simulation.paths.start import make_simulation

@@ -14,7 +14,7 @@ from fredsim.config.sweep.expansion import Expansion
 from fredsim.config.sweep.selection import Selection
 from fredsim.errors import FredsimError, OutputError
 from fredsim.runs.folder.results import Result
-from fredsim.runs.folder.tables import SweepTables, as_recorded, outcome_values, recorded_rows, recorded_tables
+from fredsim.runs.folder.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_rows, recorded_tables
 from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import with_changes

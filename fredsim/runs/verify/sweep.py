@@ -11,7 +11,7 @@ from fredsim.config.experiment import FIGURE_KEYS, Experiment
 from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import OutputError
 from fredsim.runs.folder.result import Result, result_of
-from fredsim.runs.folder.tables import SweepTables, as_recorded, outcome_values, recorded_rows
+from fredsim.runs.folder.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_rows
 from fredsim.runs.single.opening import open_expansion
 
 __all__ = ["is_sweep", "recorded_expansion", "stopped_runs", "sweep_difference"]

@@ -20,14 +20,14 @@ from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, config_digest, exchange_keys
 from fredsim.config.models import recorded
 from fredsim.errors import FredsimError, OutputError
-from fredsim.plugins.arrays import same
 from fredsim.plugins.modules import look_as_recorded
+from fredsim.plugins.state_arrays import same
 from fredsim.plugins.states import State
 from fredsim.plugins.user_code import code_changes, user_code_digests
 from fredsim.runs.checkpoint.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
-from fredsim.runs.folder.record import file_changes, record_difference, recorded_module
 from fredsim.runs.folder.results import Result, load
 from fredsim.runs.folder.run_files import first_line, read_recorded
+from fredsim.runs.folder.summaries import file_changes, record_difference, recorded_module
 from fredsim.runs.many.runner import stop_on_interrupt
 from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.runs.processes.process import ProcessTask

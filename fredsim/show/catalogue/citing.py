@@ -10,6 +10,7 @@ from typing import Any
 from fredsim.config.clients import Clients
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN, Kind, find_class
+from fredsim.config.stages import METHODS, Stages
 from fredsim.config.sweep.expansion import Expansion, Source
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import OutputError, visible
@@ -84,7 +85,17 @@ def _citations(expansion: Expansion) -> Iterator[tuple[str, str]]:
         if experiment.average is not None:
             yield from _of_class("average", experiment.average.name, experiment.average.hyper)
         yield from _of_clients(experiment.clients)
+        if experiment.stages is not None:
+            yield from _of_stages(experiment.stages)
         yield from _of_data(experiment)
+
+
+def _of_stages(stages: Stages) -> Iterator[tuple[str, str]]:
+    """Yield (part, citation) for the methods of pipelines."""
+    if isinstance(stages.delay, str):
+        yield f"delay {stages.delay}", METHODS[stages.delay]
+    if stages.correction is not None or stages.reschedule is not None:
+        yield "corrections for stages", METHODS["pipemare"]
 
 
 def _of_clients(clients: Clients) -> Iterator[tuple[str, str]]:
@@ -118,7 +129,10 @@ def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _of_data(experiment: Experiment) -> Iterator[tuple[str, str]]:
-    """Yield (part, citation) for the data, its partition and the model."""
+    """Yield (part, citation) for the data, its partition and the model, or for a problem."""
+    if experiment.problem is not None:
+        yield f"problem {experiment.problem.name}", ""
+        return
     data, model = experiment.data.name, experiment.model.name
     known = LISTINGS["datasets"]().get(data)
     citation = PUBLISHED_DATA.get(data, known.citation if known else "")

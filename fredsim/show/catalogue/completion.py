@@ -17,7 +17,7 @@ from typing import Any, get_args
 import typer
 
 from fredsim.config.choices import Backend
-from fredsim.config.figure_options import KINDS, SHARES, STYLES, X, Y
+from fredsim.config.figures.options import KINDS, SHARES, STYLES, X, Y
 from fredsim.config.shipped import shipped
 from fredsim.errors import FredsimError
 from fredsim.show.catalogue.names import Known, keys_of_experiments, keys_of_name, names_by_kind

@@ -16,10 +16,10 @@ from fredsim.compressors import COMPRESSORS
 from fredsim.config.data import Data, LeastSquares, Modular, Quadratic, Text
 from fredsim.config.document import heading_of
 from fredsim.config.experiment import LinearChoice, MlpChoice, TorchChoice
-from fredsim.config.networks import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.config.partition import PARTITIONS
 from fredsim.config.registry import KNOWN
 from fredsim.config.shipped import shipped
+from fredsim.config.zoo import GptChoice, LenetChoice, ResnetChoice, VggChoice
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.plugins.states import user_classes

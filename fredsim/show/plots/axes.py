@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullFormatter
 
-from fredsim.config.figure_options import Options, label_of
+from fredsim.config.figures.options import Options, label_of
 from fredsim.show.plots.numbers import TickNumbers
 
 __all__ = ["LOG_FROM", "logarithmic", "plain_numbers", "scale_y", "style_y", "unclip"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 
-from fredsim.config.figure_options import Options, X, Y, label_of
+from fredsim.config.figures.options import Options, X, Y, label_of
 from fredsim.config.metrics import is_of_class
 from fredsim.errors import ConfigError
 from fredsim.runs.folder.result import LOSS_NOT_FINITE
@@ -78,7 +78,6 @@ class Kind:
     panels, even if it is short.
     """
 
-    idea: str
     draw: Callable[[Sequence[Axes], Sequence[Panel], Options], Drawing]
     axes: int = 0
     shared: bool = False
@@ -116,17 +115,28 @@ def available_y(results: Sequence[Result]) -> list[str]:
     without = all(run.metrics["validation_error"].isna().all() for run in results) and (
         "gap" in present or any(run.metrics["validation_loss"].notna().any() for run in results)
     )
+    if any("problem" in run.config for run in results):  # what a problem does not say is NaN, or empty
+        return [y for y in present if not all(run.metrics[y].isna().all() for run in results)]
     return [y for y in present if y != "validation_error" or not without]
 
 
 def in_nats(results: Iterable[Result]) -> bool:
     """Return whether the losses of runs are all −log of a probability."""
-    losses = (run.config.get("loss") or {} for run in results)
-    return all(loss.get("name", "cross_entropy") in {"cross_entropy", "bce"} for loss in losses)
+    configs = [run.config for run in results]
+    losses = [config.get("loss") or {} for config in configs]
+    return not any("problem" in config for config in configs) and all(
+        loss.get("name", "cross_entropy") in {"cross_entropy", "bce"} for loss in losses
+    )
 
 
 def default_y(results: Sequence[Result]) -> str:
-    """Return the y that is drawn by default: the error; or the gap, or else the loss, if no run has an error."""
+    """Return the y that is drawn by default: the error; or the gap, or else the loss, if no run has an error.
+
+    Of problems of the user's own it is what their classes say, if that is the same.
+    """
+    own = {run.measure if "problem" in run.config else "" for run in results}
+    if len(own) == 1 and "" not in own:
+        return own.pop()
     if "validation_error" in (known := available_y(results)):
         return "validation_error"
     return "gap" if "gap" in known else "validation_loss"

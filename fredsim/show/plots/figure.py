@@ -6,6 +6,7 @@ import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
 
@@ -14,39 +15,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fredsim.config.document import flatten
-from fredsim.config.figure_options import Y, is_wanted, option_problems
+from fredsim.config.figures.options import KINDS, Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
 from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, check_clocks, default_y, in_nats
 from fredsim.show.plots.groups import Panel, by_run, group, single_panel
-from fredsim.show.plots.kinds.copies import COPIES
-from fredsim.show.plots.kinds.curves import CURVES
-from fredsim.show.plots.kinds.ends import ENDS
-from fredsim.show.plots.kinds.matrix import MATRIX
-from fredsim.show.plots.kinds.probe import PROBE
-from fredsim.show.plots.kinds.shards import SHARDS
-from fredsim.show.plots.kinds.staleness import STALENESS
-from fredsim.show.plots.kinds.timeline import TIMELINE, trace
-from fredsim.show.plots.kinds.waits import WAITS
+from fredsim.show.plots.kinds.timeline import trace
 from fredsim.show.plots.legends import Words, add_legend, avoid_overlap
 from fredsim.show.plots.styles import SHOWN, Style, style_of, take_literally
 from fredsim.show.plots.titles.subjects import Subject, coloured, subject_of
 from fredsim.system.files import replacing, write_errors
 
-__all__ = ["KINDS", "Options", "draw", "plot"]
+__all__ = ["Options", "draw", "plot"]
 
-KINDS: dict[str, Kind] = {
-    "curves": CURVES,
-    "ends": ENDS,
-    "matrix": MATRIX,
-    "staleness": STALENESS,
-    "copies": COPIES,
-    "probe": PROBE,
-    "shards": SHARDS,
-    "timeline": TIMELINE,
-    "waits": WAITS,
-}
 FORMATS = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
 TRACE = ".json"  # the suffix of a timeline's trace file
 LETTERS_PER_INCH = 20  # of the caption
@@ -90,13 +72,19 @@ def plot(
     return drawing
 
 
+def _kind_named(name: str) -> Kind:
+    """Return what draws a kind of figure: KIND of the module of its name."""
+    found: Kind = import_module(f"fredsim.show.plots.kinds.{name}").KIND
+    return found
+
+
 def _prepared(
     results: Sequence[Result], kind: str, options: Options, names: Sequence[str] | None
 ) -> tuple[list[Panel], Options]:
     """Return the panels of a figure of those runs that the options select, and the options, which are checked."""
     results = select_runs(results, options)
     options = _checked(results, kind, options)
-    return _panels(results, KINDS[kind], options, names), options
+    return _panels(results, _kind_named(kind), options, names), options
 
 
 def draw(
@@ -114,7 +102,7 @@ def draw(
     panels, options = _prepared(results, kind, options or Options(), names)
     subject = subject_of(panels)
     panels = coloured(panels, subject)
-    found, style = KINDS[kind], style_of(options)
+    found, style = _kind_named(kind), style_of(options)
     count = found.axes or len(panels)
     columns = 1 if found.panel_per_run else min(count, style.columns)
     rows = -(-count // columns)
@@ -247,11 +235,13 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
         raise ConfigError(f"--{name}: {text}")
     if options.x == "seconds":
         check_clocks(results, "--x is 'seconds'", ", or choose iterations, updates or bytes")
-    if kind not in {"curves", "ends", "matrix"}:
+    if "y" not in KINDS[kind].takes:
         return options
     options = replace(options, nats=in_nats(results))
     if options.y == "validation_error" and (y := default_y(results)) != options.y:
-        return replace(options, y=y, log=True if options.log is None and y == "gap" else options.log)
+        options = replace(options, y=y, log=True if options.log is None and y == "gap" else options.log)
+    if options.log is None and any(run.larger_is_better(options.y) for run in results):
+        options = replace(options, log=False)  # what counts is near the largest value
     for run in results:
         if options.y not in run.metrics:
             rest = f" (all runs have: {', '.join(available_y(results))})"

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.artist import Artist
 from matplotlib.text import Text
 
-from fredsim.config.figure_options import Options
+from fredsim.config.figures.options import Options
 from fredsim.errors import visible
 from fredsim.show.plots.numbers import THIN
 

@@ -16,7 +16,7 @@ from fredsim.show.escaping import LINES
 from fredsim.show.plots.drawing import available_y
 from fredsim.show.plots.groups import Panel, labels
 from fredsim.show.report import figures
-from fredsim.show.report.packing import Pool
+from fredsim.show.report.compression import Pool
 from fredsim.show.report.run_table import run_table
 from fredsim.show.report.sections import Section
 from fredsim.show.report.winner import standings

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fredsim.config.figure_options import X, label_of
+from fredsim.config.figures.options import X, label_of
 from fredsim.errors import visible
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import requested_files
@@ -26,7 +26,7 @@ from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.kinds.probe import PARTS, probes_of, quartiles
 from fredsim.show.plots.kinds.staleness import histograms
-from fredsim.show.report.packing import finite, thinned
+from fredsim.show.report.compression import finite, thinned
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,8 +16,8 @@ from fredsim.show.distinct import distinct, note_alike
 from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import group
 from fredsim.show.report import parts
+from fredsim.show.report.compression import packed, packed_json
 from fredsim.show.report.data import Given, data_of, lines_of
-from fredsim.show.report.packing import packed, packed_json
 from fredsim.show.report.sections import sections
 from fredsim.system.files import write_atomic, write_errors
 

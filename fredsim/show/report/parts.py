@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fredsim.config.figure_options import X, Y
+from fredsim.config.figures.options import X, Y
 from fredsim.runs.folder.results import Result
 from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import Panel, differences, labels

@@ -29,6 +29,13 @@ class Standing:
     name: str
     values: list[float]
     runs: Sequence[Result]
+    largest: bool = False
+    """Whether more is better."""
+
+    @property
+    def key(self) -> float:
+        """What is the smaller, the better the line is."""
+        return -self.middle if self.largest and math.isfinite(self.middle) else self.middle
 
     @property
     def middle(self) -> float:
@@ -39,18 +46,27 @@ class Standing:
 def measure_of(runs: Sequence[Result]) -> str:
     """Return the column by which runs are compared: the error or the gap; the loss if no answer is right or wrong."""
     y = default_y(runs)
+    if any("problem" in run.config for run in runs):
+        return y
     return y if any(_final(run, y) < math.inf for run in runs) else "validation_loss"
 
 
 def standings(panels: Sequence[Panel]) -> list[Standing]:
-    """Return the lines of all panels, the smallest median first; those that are equal in their order."""
-    y = measure_of([run for panel in panels for line in panel.lines for run in line.runs])
+    """Return the lines of all panels, the best median first; those that are equal in their order."""
+    every = [run for panel in panels for line in panel.lines for run in line.runs]
+    y = measure_of(every)
+    largest = bool(every) and all(run.larger_is_better(y) for run in every)
     found = [
-        Standing(", ".join(filter(None, (line.label, panel.title))), [_final(run, y) for run in line.runs], line.runs)
+        Standing(
+            ", ".join(filter(None, (line.label, panel.title))),
+            [_final(run, y) for run in line.runs],
+            line.runs,
+            largest,
+        )
         for panel in panels
         for line in panel.lines
     ]
-    return sorted(found, key=lambda one: one.middle)
+    return sorted(found, key=lambda one: one.key)
 
 
 def _final(run: Result, y: str) -> float:
@@ -61,14 +77,18 @@ def _final(run: Result, y: str) -> float:
 def ahead(first: Standing, second: Standing) -> tuple[float, int]:
     """Return in how many pairs of their runs the first is ahead, and how many there are; equal values count half."""
     pairs = [(a, b) for a in first.values for b in second.values]
-    return sum((a < b) + (a == b) / 2 for a, b in pairs), len(pairs)
+    sign = -1 if first.largest else 1
+    keys = [tuple(sign * one if math.isfinite(one) else one for one in pair) for pair in pairs]
+    return sum((a < b) + (a == b) / 2 for a, b in keys), len(pairs)
 
 
 def verdict(panels: Sequence[Panel]) -> str:
     """Return who won in a sentence or two, and how sure that is; of a single line, how it ended."""
     found = standings(panels)
-    noun = NOUNS[measure_of([run for one in found for run in one.runs])]
+    measure = measure_of([run for one in found for run in one.runs])
+    noun = NOUNS.get(measure, f"final {measure}")
     first, *rest = found
+    extreme = "largest" if first.largest else "smallest"
     if math.isinf(first.middle):
         return f"No line has a {noun}: half of the runs or more diverged, or have none."
     if not rest:
@@ -77,9 +97,9 @@ def verdict(panels: Sequence[Panel]) -> str:
     if equal:
         names = " and ".join(one.name for one in (first, *equal)[:3])
         more = f" (and {len(equal) - 2} more)" if len(equal) > 2 else ""
-        return f"A tie: {names}{more} have the same {noun}, {_spread(first)}, the smallest of {len(found)}."
+        return f"A tie: {names}{more} have the same {noun}, {_spread(first)}, the {extreme} of {len(found)}."
     second = rest[0]
-    text = f"{first.name} won: its {noun} is {_spread(first)}, the smallest of {len(found)}. "
+    text = f"{first.name} won: its {noun} is {_spread(first)}, the {extreme} of {len(found)}. "
     return text + f"Next is {second.name}, {_value(second)}. {_certainty(first, second)}"
 
 

@@ -3,6 +3,9 @@
 A version is the parameters of one timestamp. Clients that hold the same version share one array, which is freed when
 the last of them fetches another. A client that takes steps of its own steps by the learning rate that belongs to what
 it holds: the one that the server had when the client fetched.
+
+If a client is a pipeline, what it held for its last minibatches is kept, too, and what it computes from is composed of
+these versions, stage by stage.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Pool
 from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.simulation.clients.stages import PipelineParams
 from fredsim.simulation.plugins.local_work import LocalWork, Tasks
 
 __all__ = ["Holdings"]
@@ -63,14 +67,18 @@ class Holdings(Stateful):
         tensors: Sequence[slice],
         pool: Pool,
         first_rate: Callable[[int], float] | None = None,
+        pipeline: PipelineParams | None = None,
+        current: Callable[[], Array] | None = None,
     ) -> None:
         """Let every client hold the initial `params` (P,).
 
         `work` computes what clients push, `tensors` are the tensors' slices of the flat vector, and `pool` allocates
         the versions' arrays. `first_rate` is asked once, with the client that needs it first, for the learning rate
-        that belongs to the initial parameters; None if clients take no steps of their own.
+        that belongs to the initial parameters; None if clients take no steps of their own. `pipeline` composes the
+        parameters of clients that are pipelines. `current` returns the server's parameters (P,), if gradients are to be
+        computed at these.
         """
-        self._engine = engine
+        self._engine, self._operations = engine, engine.operations
         self._work = work
         self._wait = wait
         self._tensors = tensors
@@ -85,22 +93,69 @@ class Holdings(Stateful):
         self._under_way = [start] * clients
         self._fetched = [] if wait else [start] * clients
         self._held = self._under_way if wait else self._fetched  # the list in which a fetch replaces the version
+        self._pipeline, self._current = pipeline, current
+        depth, nothing = pipeline.plan.depth if pipeline else 0, NOTHING
+        #: Of pipelines: by how many minibatches ago, from 1, and by client, the version that it held.
+        self._past: list[list[Version]] = [[nothing] * clients for _ in range(depth)]
+        self._fresh: Array | None = None  # a copy of the server's parameters, at which gradients are computed
         names = () if first_rate is None else self._lists()
         self._first_rate = first_rate
         self._rates = {name: np.full(clients, np.nan) for name in names}  # of these lists, by client
 
     def timestamp(self, client: int) -> int:
-        """Return the timestamp of the version that the task under way started from."""
-        return self._under_way[client].timestamp
+        """Return the timestamp of the version that the task under way started from; of a pipeline, of the oldest."""
+        return self._versions(client)[-1].timestamp
 
     def compute_pushes(self, clients: Sequence[int], tasks: Tasks) -> tuple[Sequence[Array], Array, list[bool]]:
         """Return what B different clients push, their samples' losses, and whether all was finite; see LocalWork."""
-        held = [self._under_way[client].params for client in clients]
-        return self._work(held, tasks, [self.rate(client) for client in clients] if self._rates else ())
+        if self._current is not None:
+            return self._work([self._fresh_copy(self._current())] * len(clients), tasks, ())
+        held, backward = [self.params(client) for client in clients], None
+        if self._pipeline is not None and self._pipeline.plan.two_vectors:
+            backward = [self.backward_params(client) for client in clients]
+        return self._work(held, tasks, [self.rate(client) for client in clients] if self._rates else (), backward)
 
     def params(self, client: int) -> Array:
-        """Return the parameters (P,) that the task under way started from; MARGIN floats behind them are readable."""
-        return self._under_way[client].params
+        """Return the parameters (P,) that the task under way started from; MARGIN floats behind them are readable.
+
+        Of a pipeline, those of its forward pass.
+        """
+        if self._pipeline is None:
+            return self._under_way[client].params
+        return self._pipeline.forward(client, [version.params for version in self._versions(client)])
+
+    def backward_params(self, client: int) -> Array:
+        """Return the parameters (P,) of the backward pass of the task under way."""
+        found = None
+        if self._pipeline is not None:
+            found = self._pipeline.backward(client, [version.params for version in self._versions(client)])
+        return self.params(client) if found is None else found
+
+    def _versions(self, client: int) -> list[Version]:
+        """Return the versions that a client has held for its last minibatches, the newest first."""
+        past = [held[client] for held in self._past]
+        return [self._under_way[client], *(version for version in past if version is not NOTHING)]
+
+    def finish(self, client: int) -> None:
+        """Note that a client's task is done, and that another one follows; it may fetch before that."""
+        if not self._past:
+            return
+        self._drop(self._past[-1][client])
+        for held, later in zip(self._past[:0:-1], self._past[-2::-1], strict=True):
+            held[client] = later[client]
+        self._past[0][client] = self._under_way[client]
+        self._under_way[client].holders += 1
+
+    def note_next(self, client: int) -> None:
+        """Note that a client goes on with what it holds now."""
+        if self._pipeline is not None and self._past:
+            self._pipeline.began(client, self._under_way[client].params, self._past[0][client].params)
+
+    def _fresh_copy(self, params: Array) -> Array:
+        if self._fresh is None:
+            self._fresh = self._pool.take()
+        self._operations.duplicate(params, self._fresh)
+        return self._fresh
 
     def rate(self, client: int) -> float:
         """Return the learning rate of the client's own steps in the task under way; 0 if it takes no such steps."""
@@ -151,10 +206,10 @@ class Holdings(Stateful):
         """
         self._copied = new
         if not new:
-            return self._engine.finite(params)
+            return self._operations.finite(params)
         if self._spare is None:
             self._spare = self._pool.take()
-        return self._engine.duplicate_finite(params, self._spare)
+        return self._operations.duplicate_finite(params, self._spare)
 
     def matches_version(self, params: Array, timestamp: int) -> bool:
         """Return whether all clients that fetched at this timestamp, if any, hold exactly these parameters (P,)."""
@@ -197,7 +252,7 @@ class Holdings(Stateful):
         with np.errstate(all="ignore"):
             version.params -= np.float32(self._held_rates[client]) * grad
         self._replace(client, version)
-        return self._engine.finite(version.params)
+        return self._operations.finite(version.params)
 
     def restamp(self, client: int, timestamp: int, rate: float | None) -> None:
         """Give everything that the client holds this timestamp and its rate, without changing the parameters."""
@@ -244,8 +299,12 @@ class Holdings(Stateful):
         }
 
     def _lists(self) -> dict[str, list[Version]]:
-        """Return the versions by client: for the task under way and, if clients do not wait, for the next one."""
-        return {"under_way": self._under_way} | ({} if self._wait else {"fetched": self._fetched})
+        """Return the versions by client: for the task under way and, if clients do not wait, for the next one.
+
+        Of pipelines, also those of the tasks before.
+        """
+        past = {f"before.{ago}": held for ago, held in enumerate(self._past, start=1)}
+        return {"under_way": self._under_way} | ({} if self._wait else {"fetched": self._fetched}) | past
 
     @property
     def _held_rates(self) -> NDArray[np.float64]:
@@ -264,7 +323,7 @@ class Holdings(Stateful):
             room, self._spare, self._copied = self._spare, None, False
         else:
             room = self._pool.take()
-            self._engine.duplicate(params, room)
+            self._operations.duplicate(params, room)
         self._pool.page_out(room)
         version = Version(room, timestamp, shared)
         if shared:

@@ -104,6 +104,10 @@ def _why_snapshots(contract: Contract, protocol: Protocol) -> str:
         return "clients take several local steps"
     if not protocol.work.plain:
         return "clients do more than the gradients' sums"
+    if protocol.stages:
+        return "the stages of a pipeline have parameters of different ages"
+    if protocol.current:
+        return "gradients are computed at the server's parameters when a push arrives"
     if protocol.fraction < 1:
         return "clients are drawn while the run goes on"
     if protocol.replica:

@@ -167,7 +167,9 @@ class HandWholeGradients(Hand):
 
     def _check(self, params: Array, *, new: bool) -> bool:
         """Return whether the server's parameters (P,) are finite; if they are `new`, keep a copy."""
-        return self.engine.duplicate_finite(params, cast(Array, self._seen)) if new else self.engine.finite(params)
+        return (
+            self.operations.duplicate_finite(params, cast(Array, self._seen)) if new else self.operations.finite(params)
+        )
 
     def process(self, begin: int, count: int) -> Processed:
         """Give the server one gradient after the other, and do the passes of each client's next task."""

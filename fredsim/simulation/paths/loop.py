@@ -20,15 +20,18 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Engine, Part
 from fredsim.compute.metrics import Metrics
 from fredsim.compute.objectives import Measure
+from fredsim.compute.problem_engine import ProblemMetrics
 from fredsim.compute.storage import Limits, Pool
 from fredsim.config.choices import Backend, PathName
 from fredsim.data.sampling import Sampler
 from fredsim.networks.network import Network
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded
+from fredsim.plugins.outside import Outside
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.pushes import EventObserver, Pushes
+from fredsim.simulation.clients.stages import StagePlan
 from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
@@ -108,8 +111,10 @@ class Parts:
     test: bool = False  # whether rows also have the loss and the error over the test data
     measures: Mapping[str, Measure] = field(default_factory=dict)  # functions of the parameters, by column name
     single: Callable[[], Engine] | None = None  # makes an engine for single samples, whose gradients are clipped
-    metrics: Metrics | None = None  # of the outputs
+    metrics: Metrics | ProblemMetrics | None = None  # of the outputs
+    outside: Outside | None = None  # what users' functions keep, which the state lacks
     pushes: Callable[[Holdings], Pushes] = Pushes  # where pushes come from
+    stages: StagePlan | None = None  # of clients that are pipelines
     observer: EventObserver | None = None  # is told of each event; only on the path `snapshots`, or live
 
     @property
@@ -122,7 +127,7 @@ class Parts:
     @cached_property
     def pool(self) -> Pool:
         """The pool of arrays for what clients hold, and for what the server keeps for each of them."""
-        return self.engine.pool(len(self.params), self.limits)
+        return self.engine.operations.pool(len(self.params), self.limits)
 
     def most_tasks(self, tasks: int) -> int:
         """Return `tasks`, how many tasks may be under way at once, or the number of events if that is smaller."""
@@ -138,7 +143,7 @@ class Simulation:
         self._choice = choice
         self._server = parts.server
         self._layout = parts.model.layout
-        self._engine = parts.engine
+        self._engine, self._operations = parts.engine, parts.engine.operations
         self._dispatcher = parts.dispatcher
         self._protocol = parts.protocol
         self._sampler = parts.sampler
@@ -261,6 +266,7 @@ class Simulation:
             "recorder": self._recorder,
             "probe": parts.probe,
             "log": parts.log,
+            "outside": parts.outside,
         }
         return {name: part for name, part in found.items() if part is not None}
 
@@ -301,11 +307,11 @@ class Simulation:
         test = evaluate(self._engine, result, "test") if self._parts.test else ()
         more = dict(zip(TEST, test, strict=False))
         if self._parts.measures:
-            finite, params = self._engine.finite(result), np.asarray(result)
+            finite, params = self._operations.finite(result), np.asarray(result)
             for name, measure in self._parts.measures.items():
                 more[name] = measure(params) if finite else math.nan
         if (metrics := self._parts.metrics) is not None:
-            more |= metrics(result) if self._engine.finite(result) else dict.fromkeys(metrics.columns, math.nan)
+            more |= metrics(result) if self._operations.finite(result) else dict.fromkeys(metrics.columns, math.nan)
         self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
         return validation, self._layout.digest(np.asarray(self._server.params)), more
@@ -317,4 +323,4 @@ def evaluate(engine: Engine, params: Array, part: Part) -> tuple[float, float]:
     A server's parameters are finite, but their average may overflow. Backends need not agree on what a network computes
     from such parameters.
     """
-    return engine.evaluate(params, part) if engine.finite(params) else (math.nan, math.nan)
+    return engine.evaluate(params, part) if engine.operations.finite(params) else (math.nan, math.nan)

@@ -76,11 +76,15 @@ class Probe(Stateful):
         Both gradients are computed with the random numbers of that minibatch, whose `keys` are of one client.
         """
         if self._copy is None:
-            self._copy = engine.pool(server.params.size, Limits()).take()
+            self._copy = engine.operations.pool(server.params.size, Limits()).take()
         held, own, timestamp = holdings.params(client), self._copy, holdings.timestamp(client)
         own[...] = server.params
         with np.errstate(all="ignore"):
-            grads, _ = engine.gradients([held, own], np.stack([rows, rows]), keys.twice())
+            both = np.stack([rows, rows])
+            if (backward := holdings.backward_params(client)) is held:
+                grads, _ = engine.gradients([held, own], both, keys.twice())
+            else:
+                grads, _ = engine.gradients_at_two([held, own], [backward, own], both, keys.twice())
             stale, fresh = (grads[i].astype(np.float64) for i in range(2))
             b_staleness, norm = _norm(stale - fresh), _norm(stale)
             distance = _norm(held.astype(np.float64) - own.astype(np.float64))

@@ -22,11 +22,12 @@ from fredsim.simulation.clients.control_variates import ControlVariates
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.outbox import Message, Outbox, PendingPush
 from fredsim.simulation.clients.participation import Participation
+from fredsim.simulation.clients.stages import PipelineParams
 from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.plugins.client_work import clients_at_work
-from fredsim.simulation.plugins.contract import Contract
+from fredsim.simulation.plugins.contract import Contract, without_average
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import PushResult
 from fredsim.simulation.plugins.local_work import LocalWork, StepCounts, Tasks
@@ -59,10 +60,18 @@ class Snapshots(Simulation):
         #: Whether clients take steps of their own, by the learning rate that the server had when they fetched.
         self._own_steps = protocol.replica or protocol.work.takes_steps
         self._work = self._make_work()
+        #: Composes the parameters of clients that are pipelines.
+        self._pipeline: PipelineParams | None = None
+        if parts.stages is not None:
+            assert parts.engine.two_vectors or not parts.stages.two_vectors  # preparing the run has refused others
+            self._pipeline = PipelineParams(parts.stages, parts.params.size, parts.engine, lambda: parts.pool)
+            if parts.stages.reschedule is not None:
+                without_average(self._server.inner).rates_of_parts = parts.stages.rates
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
             wait=wait, work=self._work, tensors=tensors, pool=self._pool,
             first_rate=self._first_rate if self._own_steps else None,
+            pipeline=self._pipeline, current=(lambda: self._server.params) if protocol.current else None,
         )  # fmt: skip
         self._pushes, self._observer = parts.pushes(self._holdings), parts.observer
         self._statistics = parts.engine.statistics
@@ -70,7 +79,7 @@ class Snapshots(Simulation):
             self._server.check = self._holdings.check
         self._warm()
         self._may_cancel = pushes_may_be_cancelled(self._dispatcher, contract)
-        self._outbox = Outbox(protocol.dropped_push, tensors, parts.engine, may_cancel=self._may_cancel)
+        self._outbox = Outbox(protocol.dropped_push, tensors, parts.engine.operations, may_cancel=self._may_cancel)
         gates = [gate for gate in (protocol.push_gate, protocol.fetch_gate) if gate is not None]
         self._arrivals = Arrivals(self._dispatcher, gates, parts.clients, wait=wait, length=parts.length)
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
@@ -98,18 +107,38 @@ class Snapshots(Simulation):
         # A window is one event if an event may change the next one: a restart discards a task under way; a dropped copy
         # or a task given up changes which clients are held.
         held_differ = contract.holds and (gates or self._dispatcher.may_give_up)
-        certain = not (contract.cancels or held_differ or protocol.work.own)
+        certain = not (contract.cancels or held_differ or protocol.work.own or protocol.current)
+        if parts.engine.takes_current:
+            self._let_gradients_take_current()
+            certain = False
         if self._own_steps and parts.engine.numerics == "native":  # steps of several clients would be one minibatch
             certain = False
         wanted, size = parts.limits.window if certain else 1, parts.params.nbytes
         self._window = parts.engine.fix_window(wanted, parts.clients, size)
+
+    def _let_gradients_take_current(self) -> None:
+        """Give the engine the server's parameters at each arrival. Raises ConfigError if gradients are done earlier."""
+        why = ""
+        if self._parts.path == "live":
+            why = "the workers of a live run do not have these"
+        elif self._client_work.takes_steps:
+            why = "clients take steps of their own (clients.local_steps, clients.optimizer, or the server's)"
+        elif self._sends_early:
+            why = "pushes travel for a time that a gate or a compressor has a part in, so they are made earlier"
+        if why:
+            what = "its gradient takes current, the server's parameters when a push arrives"
+            raise ConfigError(f"problem.name: {what}; {why}: leave one of them out")
+        self._engine.current = lambda: self._server.params
 
     def _check_memory(self) -> None:
         """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
         parts, contract = self._parts, self._server.contract
         if parts.limits.memory is None and parts.engine.device_name is None and not contract.holds:
             copies = 1 + parts.most_tasks(parts.clients * parts.protocol.tasks_per_client)
-            arrays = (contract.per_client + parts.protocol.work.kept_arrays) * parts.most_tasks(parts.clients)
+            own = contract.per_client + parts.protocol.work.kept_arrays
+            if parts.stages is not None:  # a version is not shared by several clients if these fetch one by one
+                own += parts.stages.arrays + parts.stages.depth
+            arrays = own * parts.most_tasks(parts.clients)
             what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
             refuse_what_clients_hold(parts.clients, what, copies * each, arrays, each)
 
@@ -137,7 +166,9 @@ class Snapshots(Simulation):
         parts, work = self._parts, self._client_work
         self._control = None
         if work.control_variates:
-            self._control = ControlVariates(parts.params.size, parts.clients, parts.engine, lambda: parts.pool)
+            self._control = ControlVariates(
+                parts.params.size, parts.clients, parts.engine.operations, lambda: parts.pool
+            )
         single = parts.single() if work.clip_each_sample and parts.single is not None else None
         return LocalWork(
             parts.engine, parts.params.size, work,
@@ -146,7 +177,11 @@ class Snapshots(Simulation):
 
     def _warm(self) -> None:
         """Compile now, so that compilation is not counted in the run's time."""
-        self._engine.gradients([], np.empty((0, 1), np.int64))
+        nothing = np.empty((0, 1), np.int64)
+        if self._parts.stages is not None and self._parts.stages.two_vectors:
+            self._engine.gradients_at_two([], [], nothing)
+        else:
+            self._engine.gradients([], nothing)
 
     def _limit(self, length: Length) -> int:
         """Return how many of the next events may be computed together; all of them certainly belong to the run."""
@@ -163,6 +198,7 @@ class Snapshots(Simulation):
         own: dict[str, Stateful] = {"arrivals": self._arrivals, "holdings": self._holdings, "outbox": self._outbox}
         more: dict[str, Stateful | None] = {"control": self._control, "participation": self._participation}
         more |= {"work": self._work if self._client_work.keeps else None, "statistics": self._statistics}
+        more |= {"pipeline": self._pipeline}
         own |= {name: part for name, part in more.items() if part is not None}
         return super()._stateful_parts() | own | {"live": self._pushes}
 
@@ -231,7 +267,7 @@ class Snapshots(Simulation):
     ) -> tuple[Sequence[Array], Array, Sequence[bool]]:
         """Compute only the tasks that were not given up."""
         places = [place for place, lost in enumerate(given_up) if not lost]
-        nothing = self._engine.zeros(len(self._parts.params))
+        nothing = self._operations.zeros(len(self._parts.params))
         pushes, finite = [nothing] * len(clients), [True] * len(clients)
         losses = np.zeros((len(clients), tasks.rows[0].size if tasks.steps is None else 1), np.float32)
         if places:
@@ -273,8 +309,8 @@ class Snapshots(Simulation):
         self._recorder.count_push(size, None, client)
 
     def _copy(self, push: Array) -> Array:
-        room = self._engine.zeros(len(push))
-        self._engine.duplicate(push, room)
+        room = self._operations.zeros(len(push))
+        self._operations.duplicate(push, room)
         return room
 
     def _tasks(self, schedule: Schedule) -> Tasks:
@@ -329,7 +365,9 @@ class Snapshots(Simulation):
         if not self._protocol.wait:
             self._begin(client)
         for other in self._who_continues(pushed.released):
+            self._holdings.finish(other)
             size = self._fetch(other)
+            self._holdings.note_next(other)
             stays = not size and self._protocol.replica and other == client and not pending.given_up
             if stays and not self._holdings.step(client, pending.push):
                 raise Diverged(self.iteration)
@@ -404,7 +442,7 @@ class Snapshots(Simulation):
             return 0
         self._arrivals.fetched(client, self.iteration)
         given = server.fetch(client, self.iteration)
-        if given is not server.params and not self._engine.finite(given):
+        if given is not server.params and not self._operations.finite(given):
             raise Diverged(self.iteration)
         if parts is None:
             shared = self._share_versions and given is server.params

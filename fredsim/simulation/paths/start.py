@@ -29,7 +29,7 @@ def make_simulation(parts: Parts) -> Simulation:
     """
     server, layout = parts.server, parts.model.layout
     may_cancel = pushes_may_be_cancelled(parts.dispatcher, server.contract)
-    context = RunContext(parts.clients, layout, parts.streams, parts.engine, lambda: parts.pool, may_cancel)
+    context = RunContext(parts.clients, layout, parts.streams, parts.engine.operations, lambda: parts.pool, may_cancel)
     context.call_init(parts.dispatcher)
     parts.protocol.start(context)
     server.start(parts.params, context, parts.recorder)

@@ -31,6 +31,7 @@ class Stretches(ABC):
     def __init__(self, parts: Parts) -> None:
         """Compile now, so that this is not counted in the run's time; refuse what exceeds the memory."""
         self.parts, self.server, self.engine = parts, parts.server, parts.engine
+        self.operations = parts.engine.operations
 
     @abstractmethod
     def prepare(self, iteration: int) -> None:

@@ -157,6 +157,7 @@ class LocalWork(Stateful):
         `pool` returns that of the arrays (P,) that clients keep from task to task.
         """
         self._engine, self._size, self._work, self._streams = engine, size, work, streams
+        self._operations = engine.operations
         self._single, self._control = single, control
         self._optimizer = optimizer = work.optimizer
         #: SGD whose steps are added up while they are taken.
@@ -165,33 +166,37 @@ class LocalWork(Stateful):
             self._sums = None
         rule = self._sums or (optimizer.rule if isinstance(optimizer, Optimizer) else STEPS["params"])
         self._states = rule.state
-        self._step = engine.compile_rule(rule) if work.takes_steps else None
+        self._step = self._operations.compile_rule(rule) if work.takes_steps else None
         decays = isinstance(optimizer, Optimizer) and optimizer.hyper.weight_decay
-        self._decay = engine.compile_rule(DECAY) if decays else None
+        self._decay = self._operations.compile_rule(DECAY) if decays else None
         self._buffers: list[list[Array]] = []  # for each client that takes steps: parameters, then the rule's state
         self._pushes: list[Array] = []
         #: By name of the rule's state, and client: what clients keep from task to task, if they keep it.
         self._kept: dict[str, PerClient] = {}
         self._taken: dict[int, int] = {}  # by client: the steps since its state began, if it keeps it
         if isinstance(optimizer, Optimizer) and optimizer.keeps_state:
-            self._kept = {name: PerClient(engine.zeros(size), pool) for name in rule.state}
+            self._kept = {name: PerClient(self._operations.zeros(size), pool) for name in rule.state}
         if isinstance(optimizer, GuardedOptimizer):
             optimizer.note_start()
 
     def __call__(
-        self, held: Sequence[Array], tasks: Tasks, rates: Sequence[float]
+        self,
+        held: Sequence[Array],
+        tasks: Tasks,
+        rates: Sequence[float],
+        backward: Sequence[Array] | None = None,
     ) -> tuple[Sequence[Array], Any, list[bool]]:
         """Return what B different clients push, (P,), their samples' losses (B, k·µ), and if they stayed finite.
 
         `held` are the parameters that each client starts from, (P,), with MARGIN readable floats behind them; `rates`
-        are the learning rates of each client's steps, not used if it takes none. If tasks differ in their steps, the
-        loss is one for each: the mean over its samples. The next call overwrites the returned arrays.
+        are the learning rates of each client's steps, not used if it takes none. `backward`: the parameters of backward
+        passes, (P,) each, if these are not `held`. If tasks differ in their steps, the loss is one for each: the mean
+        over its samples. The next call overwrites the returned arrays.
         """
         if self._step is None:
-            gradients, losses = self._gradients(held, tasks.rows[:, 0], tasks.keys(self._streams.seed, 0))
+            gradients, losses = self._gradients(held, tasks.rows[:, 0], tasks.keys(self._streams.seed, 0), backward)
             if self._work.changes_gradients:
-                kept = [self._changed(b, grad, tasks, 0, held[b], held[b]) for b, grad in enumerate(gradients)]
-                return kept, losses, [True] * len(held)
+                gradients = [self._changed(b, grad, tasks, 0, held[b], held[b]) for b, grad in enumerate(gradients)]
             return cast(Sequence[Array], gradients), losses, [True] * len(held)
         slots = self._begin(held, tasks)
         count = tasks.rows.shape[1]
@@ -211,12 +216,12 @@ class LocalWork(Stateful):
     def _begin(self, held: Sequence[Array], tasks: Tasks) -> list[list[Array]]:
         """Let B clients begin; return for each its parameters and the arrays of the rule's state."""
         while len(self._buffers) < len(held):
-            theta = self._engine.zeros(self._size + MARGIN)[: self._size]
-            self._buffers.append([theta, *(self._engine.zeros(self._size) for _ in self._states if not self._kept)])
-            self._pushes.append(self._engine.zeros(self._size if self._sums is None else 0))
+            theta = self._operations.zeros(self._size + MARGIN)[: self._size]
+            self._buffers.append([theta, *(self._operations.zeros(self._size) for _ in self._states if not self._kept)])
+            self._pushes.append(self._operations.zeros(self._size if self._sums is None else 0))
         slots = []
         for (theta, *state), params, client in zip(self._buffers, held, tasks.clients.tolist(), strict=False):
-            self._engine.duplicate(params, theta)
+            self._operations.duplicate(params, theta)
             for array in state:
                 array[...] = 0.0
             slots.append([theta, *(state or (self._kept[name][client] for name in self._kept))])
@@ -226,12 +231,16 @@ class LocalWork(Stateful):
                 self._optimizer.begin(client, np.array(np.asarray(params)))
         return slots
 
-    def _gradients(self, held: Sequence[Array], rows: Integers, keys: Keys) -> tuple[Any, Array]:
+    def _gradients(
+        self, held: Sequence[Array], rows: Integers, keys: Keys, backward: Sequence[Array] | None = None
+    ) -> tuple[Any, Array]:
         """Return the mean gradients (B, P) and the samples' losses (B, µ); each sample's gradient may be clipped.
 
         A network that draws does so for sample i of gradient n as for the first one of gradient n·µ + i then.
         """
         limit = self._work.clip_each_sample
+        if limit is None and backward is not None:
+            return self._engine.gradients_at_two(held, backward, rows, keys)
         if limit is None:
             return self._engine.gradients(held, rows, keys)
         assert self._single is not None
@@ -241,9 +250,11 @@ class LocalWork(Stateful):
             each = np.empty((len(samples), self._size), np.float32)
             own = np.empty(len(samples), np.float32)
             for i, sample in enumerate(samples):
-                (grad,), ((own[i],),) = self._single.gradients(
-                    [params], np.array([[sample]]), own_keys.step(i, len(samples))
-                )
+                one, its_keys = np.array([[sample]]), own_keys.step(i, len(samples))
+                if backward is None:
+                    (grad,), ((own[i],),) = self._single.gradients([params], one, its_keys)
+                else:
+                    (grad,), ((own[i],),) = self._single.gradients_at_two([params], [backward[b]], one, its_keys)
                 each[i] = clipped(np.asarray(grad), limit)
             with np.errstate(all="ignore"):
                 mean = (tree_sum(each) + np.float32(0)) / np.float32(len(samples))
@@ -278,7 +289,7 @@ class LocalWork(Stateful):
             params = np.array(np.asarray(theta))
             optimizer.step(client, params, np.array(np.asarray(grad)), number)
             theta[...] = params
-            return self._engine.finite(theta)
+            return self._operations.finite(theta)
         coefficients: Sequence[Any] = (rate,)
         if self._sums is None and isinstance(optimizer, Optimizer):
             k = number
@@ -321,7 +332,7 @@ class LocalWork(Stateful):
         """Return an array (P,) where the backend computes."""
         if self._engine.device_name is None:
             return array
-        room = self._engine.zeros(len(array))
+        room = self._operations.zeros(len(array))
         room[...] = array
         return room
 

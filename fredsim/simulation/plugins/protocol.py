@@ -32,6 +32,8 @@ class Protocol:
     fred_timestamps: bool = False  # whether a dropped fetch refreshes the timestamp all the same
     work: ClientWork = field(default_factory=ClientWork)
     fraction: float = 1.0  # the share of the clients that are at work at once
+    stages: bool = False  # whether clients are pipelines
+    current: bool = False  # whether gradients are computed at the server's parameters when a push arrives
 
     @property
     def local_steps(self) -> int:
@@ -76,6 +78,8 @@ def make_protocol(experiment: Experiment, contract: Contract) -> Protocol:
         fred_timestamps=asked.fred_timestamps,
         work=make_work(clients, contract, server),
         fraction=clients.fraction,
+        stages=experiment.stages is not None,
+        current=clients.current,
     )
     check(protocol, contract)
     return protocol
@@ -118,6 +122,44 @@ def check(protocol: Protocol, contract: Contract) -> None:
         raise ConfigError("dispatcher.replica is true; it goes with clients that push single gradients only")
     _check_control_variates(protocol, contract)
     _check_fraction(protocol, contract)
+    if protocol.stages and (why := _why_no_stages(protocol, contract)):
+        raise ConfigError(f"stages is given; {why}: leave one of them out")
+    if protocol.current and (why := _why_not_current(protocol, contract)):
+        raise ConfigError(f"clients.current is true; {why}: leave one of them out")
+
+
+def _why_no_stages(protocol: Protocol, contract: Contract) -> str:
+    """Return why clients cannot be pipelines; else ''."""
+    if contract.pushes != "gradient":
+        return f"the server's clients push {contract.pushes}, and a pipeline gradients"
+    if protocol.work.takes_steps or protocol.work.prox:
+        return "clients take steps of their own (clients.local_steps, optimizer, pushes, prox or control_variates)"
+    if not protocol.wait:
+        return "dispatcher.wait is false, and the delays say already how far a pipeline is ahead"
+    if protocol.replica:
+        return "dispatcher.replica is true, and a stage has parameters of several ages"
+    if protocol.fraction < 1:
+        return "clients.fraction lets pipelines stand still"
+    if contract.cancels:
+        return "the server restarts clients, whose minibatches under way would be lost"
+    return "clients.current is true" if protocol.current else ""
+
+
+def _why_not_current(protocol: Protocol, contract: Contract) -> str:
+    """Return why gradients cannot be computed at the server's parameters; else ''."""
+    if contract.pushes != "gradient":
+        return f"the server's clients push {contract.pushes}, which no gradient at its own parameters is"
+    if protocol.work.takes_steps or protocol.work.prox:
+        return "clients take steps of their own (clients.local_steps, optimizer, pushes, prox or control_variates)"
+    if protocol.push_gate or protocol.compressor:
+        return "clients send samples, which neither dispatcher.push nor compress takes"
+    if protocol.replica:
+        return "dispatcher.replica is true, and clients have no gradients"
+    if contract.bytes_pushed:
+        return "the server counts the bytes of gradients that clients push"
+    if contract.corrects or contract.begins:
+        return "the server notes what gradients are computed from, when clients fetch"
+    return ""
 
 
 def _check_control_variates(protocol: Protocol, contract: Contract) -> None:

@@ -73,12 +73,14 @@ class Recorder(Stateful):
         "histogram", "_staleness", "_losses", "_numbers", "by_client",
     )  # fmt: skip
 
-    def __init__(self, on_row: Callable[[Row], None], *, more: Sequence[str] = (), clients: int = 0) -> None:
+    def __init__(
+        self, on_row: Callable[[Row], None], *, more: Sequence[str] = (), clients: int = 0, losses: bool = True
+    ) -> None:
         """Call `on_row` with each row; `more` are its optional columns, between METRICS and the server's own.
 
-        `clients` is their number if each is counted by itself, too; 0 if not.
+        `clients` is their number if each is counted by itself, too; 0 if not. `losses`: whether gradients have some.
         """
-        self._on_row = on_row
+        self._on_row, self._has_losses = on_row, losses
         self.rows: list[Row] = []
         self.histogram: Counter[int] = Counter()
         self.potential_pushes = self.pushes = self.bytes_pushed = 0
@@ -220,7 +222,7 @@ class Recorder(Stateful):
 
     def _train_loss(self) -> float | None:
         """Return the mean of the minibatches' mean losses, both means by balanced trees in float64."""
-        if not self._losses:
+        if not (self._losses and self._has_losses):
             return None
         samples = np.concatenate(self._losses).T.astype(np.float64)
         return mean64(tree_sum(samples) / np.float64(len(samples)))

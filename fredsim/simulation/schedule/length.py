@@ -43,15 +43,16 @@ class Length:
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal that ends a run before its full length: a row whose `column` is at most `value`."""
+    """A goal that ends a run before its full length: a row whose `column` is at most `value`; at least, if `larger`."""
 
     column: str
     value: float
+    larger: bool = False
 
     def reached(self, row: Row) -> bool:
         """Return whether this row ends the run."""
         found = row.more[self.column] if self.column in row.more else getattr(row, self.column)
-        return found is not None and found <= self.value
+        return found is not None and (found >= self.value if self.larger else found <= self.value)
 
 
 @dataclass(frozen=True)

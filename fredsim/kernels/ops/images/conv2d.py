@@ -51,39 +51,31 @@ class ConvKernels(OperatorKernels):
         return int(self.operator.padding[1])
 
     def error_halo(self) -> int:
-        """Return how far taps reach beside the output's columns from the input's places."""
+        """Return how far taps reach beside the output's columns from the input's positions."""
         most = 0
-        for first, taps, count in self._places(1):
+        for first, taps, count in self._positions(1):
             if taps and count:
                 most = max(most, taps - 1 - first, first + count - 1 - (self.outer[2] - 1))
         return most
 
-    def _places(self, axis: int) -> list[Reach]:
-        """Return, for the input's places p, p + stride, … of an axis, p < stride, what their errors are sums of.
+    def _positions(self, axis: int) -> list[Reach]:
+        """Return, for the input's positions p, p + stride, … of an axis, p < stride, what their errors are sums of.
 
-        The first output that the first tap reaches, the number of taps, `stride` apart, and the number of such places.
+        The first output that the first tap reaches, the number of taps, `stride` apart, and how many such positions.
         """
         op, size, found = self.operator, self.shapes[0][1 + axis], []
         kernel, stride, pad = op.kernel[axis], op.stride[axis], op.padding[axis]
         for p in range(stride):
             tap = (p + pad) % stride
-            taps, places = -(-(kernel - tap) // stride), -(-(size - p) // stride)
-            found.append(((p + pad - tap) // stride, max(0, taps), max(0, places)))
+            taps, positions = -(-(kernel - tap) // stride), -(-(size - p) // stride)
+            found.append(((p + pad - tap) // stride, max(0, taps), max(0, positions)))
         return found
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Write the weights in the kernels' order, then correlate."""
         op, (x,) = self.operator, inputs
         row = self.each_in * self.taps
-        self.packed = plan.buffer(op.groups * row * self.out_lanes + LANES * self.out_lanes)
-        bias = plan.buffer(op.groups * self.out_lanes)
-        weight, block = self.tensors["weight"], plan.each_thread(256)
-        plan.step(
-            pack_forward, batch=BATCH, begin=weight.begin,
-            bias_begin=self.tensors["bias"].begin if op.bias else -1, groups=op.groups, outputs=self.each_out,
-            inputs=self.each_in, taps=self.taps, lanes=self.out_lanes, block=block[0], block_stride=block[1],
-            out=self.packed, bias=bias,
-        )  # fmt: skip
+        self.packed, bias = self._pack(plan)
         _, rows, columns = self.outer
         reached = spans(1, op.stride[1], -op.padding[1], op.kernel[1], x.shape[2], columns)
         tile = tile_of(out.samples, reached, self.each_out, self.work * out.samples)
@@ -100,6 +92,20 @@ class ConvKernels(OperatorKernels):
             gap=out.halo * op.outputs, out=out,
         )  # fmt: skip
         return out
+
+    def _pack(self, plan: Steps) -> tuple[Buffer, Buffer]:
+        """Add the step that writes the weights, and the bias, in the kernels' order; return where they are."""
+        op, row = self.operator, self.each_in * self.taps
+        packed = plan.buffer(op.groups * row * self.out_lanes + LANES * self.out_lanes)
+        bias = plan.buffer(op.groups * self.out_lanes)
+        weight, block = self.tensors["weight"], plan.each_thread(256)
+        plan.step(
+            pack_forward, batch=BATCH, begin=weight.begin,
+            bias_begin=self.tensors["bias"].begin if op.bias else -1, groups=op.groups, outputs=self.each_out,
+            inputs=self.each_in, taps=self.taps, lanes=self.out_lanes, block=block[0], block_stride=block[1],
+            out=packed, bias=bias,
+        )  # fmt: skip
+        return packed, bias
 
     def _input(self, x: Value, inputs: int) -> dict[str, Any]:
         channels, rows, columns = x.shape
@@ -128,21 +134,28 @@ class ConvKernels(OperatorKernels):
     def _input_error(self, plan: Steps, error: Value) -> Value:
         op, sent = self.operator, self.inputs[0].error()
         turned = plan.buffer(op.groups * self.taps * self.out_lanes * self.in_lanes)
+        packed = self._pack(plan)[0] if plan.two_vectors else self.packed
         plan.step(
-            pack_transposed, packed=self.packed, groups=op.groups, taps=self.taps, inputs=self.each_in,
+            pack_transposed, packed=packed, groups=op.groups, taps=self.taps, inputs=self.each_in,
             in_lanes=self.in_lanes, out_lanes=self.out_lanes, out=turned,
         )  # fmt: skip
-        for p, down in enumerate(self._places(0)):
-            for q, across in enumerate(self._places(1)):
+        for p, down in enumerate(self._positions(0)):
+            for q, across in enumerate(self._positions(1)):
                 if down[2] and across[2]:
-                    self._error_of_places(plan, error, sent, turned, (p, q), (down, across))
+                    self._error_of_positions(plan, error, sent, turned, (p, q), (down, across))
         return sent
 
-    def _error_of_places(
-        self, plan: Steps, error: Value, sent: Value, turned: Buffer, place: tuple[int, int], reach: tuple[Reach, Reach]
+    def _error_of_positions(
+        self,
+        plan: Steps,
+        error: Value,
+        sent: Value,
+        turned: Buffer,
+        position: tuple[int, int],
+        reach: tuple[Reach, Reach],
     ) -> None:
-        """Add the step for the input's places that are strides apart from `place`; `reach` is what `_places` says."""
-        op, (p, q) = self.operator, place
+        """Add the step for the input's positions that are strides apart from `position`; `reach` is what `_positions` says."""
+        op, (p, q) = self.operator, position
         (first, taps, rows), (first_column, tap_columns, columns) = reach
         reached = spans(-1, 1, first_column, tap_columns, error.shape[2], columns)
         tile = tile_of(sent.samples, reached, self.each_in, self.work * sent.samples)

@@ -40,17 +40,17 @@ def largest(rank, size, barrier, a):
             window = shift(a.x, i * a.x_sample + r0 * a.x_row + c0 * a.channels)
             at = x * a.channels
             for k in range(0, a.channels, 16):
-                top, place = load(like, window, k), like
+                top, position = load(like, window, k), like
                 for r in range(r1 - r0):
                     for c in range(c1 - c0):
                         v = load(like, window, r * a.x_row + c * a.channels + k)
                         number = broadcast(16, r * (c1 - c0) + c)
-                        place = where(v > top, number, place)
+                        position = where(v > top, number, position)
                         top = where(v > top, v, top)
-                        place = where(v != v, number, place)
+                        position = where(v != v, number, position)
                         top = where(v != v, v, top)
                 put_lanes(out, at + k, top, a.channels - k)
-                put_lanes(best, at + k, place, a.channels - k)
+                put_lanes(best, at + k, position, a.channels - k)
         clear_halo(out, y == 0, a.columns * a.channels, a.gap)
 
 
@@ -58,7 +58,7 @@ def largest(rank, size, barrier, a):
         column_spans=int64s, x_rows=int, sample=int, row=int, apart=int, covered=int, width=int, gap=int, best=floats,
         out=floats)  # fmt: skip
 def spread_largest(rank, size, barrier, a):
-    """Add each window's error to the place of its largest element, windows in row-major order, from +0."""
+    """Add each window's error to the position of its largest element, windows in row-major order, from +0."""
     like = zeros(16)
     begin, end = part_of(rank, size, a.samples)
     for i in range(begin, end):
@@ -77,11 +77,11 @@ def spread_largest(rank, size, barrier, a):
             e = shift(a.e, i * a.e_sample + y * a.e_row + x * a.channels)
             best = shift(a.best, (i * a.rows * a.columns + t) * a.channels)
             for k in range(0, a.channels, 16):
-                error, place = load(like, e, k), load(like, best, k)
+                error, position = load(like, e, k), load(like, best, k)
                 for r in range(r1 - r0):
                     for c in range(c1 - c0):
                         at = r * a.row + c * a.channels + k
-                        chosen = where(place == broadcast(16, r * (c1 - c0) + c), error, like)
+                        chosen = where(position == broadcast(16, r * (c1 - c0) + c), error, like)
                         before = like if a.apart else load(like, window, at)
                         put_lanes(window, at, before + chosen, a.channels - k)
 
@@ -112,7 +112,7 @@ def mean(rank, size, barrier, a):
 @kernel(e=floats, e_sample=int, e_row=int, channels=int, samples=int, rows=int, columns=int, row_spans=int64s,
         column_spans=int64s, counts=floats, x_rows=int, sample=int, row=int, out=floats)  # fmt: skip
 def spread_mean(rank, size, barrier, a):
-    """Add each window's error, divided by its count, to all of its places, windows in row-major order, from +0."""
+    """Add each window's error, divided by its count, to all of its positions, windows in row-major order, from +0."""
     like = zeros(16)
     begin, end = part_of(rank, size, a.samples)
     for i in range(begin, end):
@@ -153,7 +153,7 @@ class PoolKernels(OperatorKernels):
         return rows, across, np.array([op._count(window) for window in windows], np.float32)
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Keep the places of the largest."""
+        """Keep the positions of the largest."""
         (x,), (channels, rows, columns) = inputs, out.shape
         self.spans = row_spans, column_spans, counts = self._spans()
         fields: dict[str, Any] = {

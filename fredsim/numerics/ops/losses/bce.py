@@ -25,6 +25,7 @@ class BinaryCrossEntropy(Loss):
     """
 
     measured_by: ClassVar[Literal["error", "loss"]] = "error"
+    targets: ClassVar[Literal["classes", "numbers", "shares"]] = "shares"
 
     def check(self, output: Shape, target: Shape) -> None:
         """Take two equal shapes; () stands for (1,)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar, Literal, NamedTuple
 
 from fredsim.numerics.ops.operator import Array, Shape
@@ -22,6 +23,10 @@ class Loss(ABC):
 
     #: What tells how good outputs are: the rate of wrong answers, or nothing but the loss.
     measured_by: ClassVar[Literal["error", "loss"]] = "loss"
+    #: What its targets are: `classes`, integers from 0; `numbers`, float32; `shares`, float32 from 0 to 1.
+    targets: ClassVar[Literal["classes", "numbers", "shares"]] = "numbers"
+    #: The least value of each integer field in a file; −1 for those that are not named.
+    at_least: ClassVar[Mapping[str, int]] = {}
 
     @abstractmethod
     def check(self, output: Shape, target: Shape) -> None:
@@ -38,7 +43,7 @@ class Loss(ABC):
 
     @abstractmethod
     def losses(self, output: Array, target: Array) -> Losses:
-        """Return the losses of samples, and their errors."""
+        """Return the losses of samples, and their errors. `target` (µ, …) has the type that `targets` says."""
 
     def wrong(self, output: Array, target: Array) -> Array | None:
         """Return the share of wrong answers of each sample, float64 (µ,); None if no answer is right or wrong.

@@ -1,1 +1,1 @@
-"""The kinds of figures, a file each: what their panels show."""
+"""The kinds of figures, a file each (fredsim.config.figures.options.KINDS): what their panels show."""

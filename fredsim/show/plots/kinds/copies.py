@@ -21,7 +21,7 @@ from fredsim.show.tables import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CAPTION", "COPIES", "final_row", "shares_of"]
+__all__ = ["CAPTION", "KIND", "final_row", "shares_of"]
 
 CAPTION = "Copies that passed the gates against those that could have been made; grey: all pass."
 COPIED = ("pushes", "fetches")
@@ -54,7 +54,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return _titled(Drawing(text, [Table(rows)]), panel, same, rows)
 
 
-COPIES = Kind("the share of potential pushes and fetches that passed the gates", draw, axes=2)
+KIND = Kind(draw, axes=2)
 
 
 def _titled(drawing: Drawing, panel: Panel, same: dict[str, list[str]], rows: Sequence[dict[str, Any]]) -> Drawing:

@@ -40,7 +40,7 @@ from fredsim.show.tables import PUBLISHED, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CURVES", "STEPS", "by_iteration", "by_steps", "default_x", "final_row", "first_x", "steps"]
+__all__ = ["KIND", "STEPS", "by_iteration", "by_steps", "default_x", "final_row", "first_x", "steps"]
 
 ALL, QUARTILES = (0.0, 1.0), (0.25, 0.75)  # the quantiles at a band's edges
 STEPS = "A run's value is that of its last row so far; a line of several ends where the first of them does."
@@ -118,7 +118,7 @@ def _coinciding(panels: Sequence[Panel], shapes: Sequence[Mapping[str, Shape]]) 
     return coinciding({label: tuple(key) for label, key in keys.items()})
 
 
-CURVES = Kind("error or loss against iterations, updates, bytes or seconds", draw, shared=True)
+KIND = Kind(draw, shared=True)
 
 
 def default_x(runs: Sequence[Result]) -> str:

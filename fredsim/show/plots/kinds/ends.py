@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from fredsim.config.figure_options import SHARES
+from fredsim.config.figures.options import SHARES
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import published
 from fredsim.show.plots.axes import plain_numbers, style_y, unclip
@@ -36,7 +36,7 @@ from fredsim.show.plots.titles.end_titles import Point, titled, x_label
 from fredsim.show.plots.words import value_name
 from fredsim.show.tables import PUBLISHED, Table
 
-__all__ = ["ENDS"]
+__all__ = ["KIND"]
 
 DECADE = 10  # the x axis is logarithmic if its largest value is more than so many times the smallest
 TICKS = 8  # the most swept values that have a tick each
@@ -76,7 +76,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return titled(Drawing(text, tables, bool(sources)), panels, points, same, options)
 
 
-ENDS = Kind("how runs ended: against a swept value, bytes, or the share of copies that passed", draw, shared=True)
+KIND = Kind(draw, shared=True)
 
 
 def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers: Sequence[float]) -> None:

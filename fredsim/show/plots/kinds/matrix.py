@@ -23,7 +23,7 @@ from fredsim.show.plots.titles.questions import leaders, quantity
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
 
-__all__ = ["MATRIX"]
+__all__ = ["KIND"]
 
 SHADES = LinearSegmentedColormap.from_list("times the best", [PALETTE[0], "#7FA2E6", "#EEF3FC"])
 WORST = 8.0  # the ratio to the best of a column from which on all cells have the same, lightest colour
@@ -85,7 +85,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return Drawing(caption, [Table(rows)], question=question, answer=answer)
 
 
-MATRIX = Kind("when a value is reached: a heat map, one row per line, one column per panel", draw, axes=1, columns=True)
+KIND = Kind(draw, axes=1, columns=True)
 
 
 def _draw_cells(

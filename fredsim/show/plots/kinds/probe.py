@@ -21,7 +21,7 @@ from fredsim.show.tables import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PROBE", "probes_of", "quartiles", "rank_row"]
+__all__ = ["KIND", "probes_of", "quartiles", "rank_row"]
 
 PARTS = {"iteration": 20, "staleness": 10}  # sorted by these columns, probes are split into so many equal parts
 BANDS = 3  # the most bands that are drawn; more would hide each other
@@ -57,7 +57,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return Drawing(text, [Table(rows)], question="How far is an old gradient from a fresh one?", answer=_answer(rows))
 
 
-PROBE = Kind("the true B-staleness, of runs with `probe: {every: n}`", draw, axes=2)
+KIND = Kind(draw, axes=2)
 
 
 def _answer(rows: Sequence[dict[str, Any]]) -> str:

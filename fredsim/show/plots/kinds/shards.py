@@ -17,7 +17,7 @@ from fredsim.show.plots.groups import COLOURS, Panel
 from fredsim.show.plots.numbers import number
 from fredsim.show.tables import Table
 
-__all__ = ["SHARDS", "summary_row"]
+__all__ = ["KIND", "summary_row"]
 
 SIZES = (1.0, 0.5, 0.1)  # the bubbles of the size key, of the largest one
 FEW = 50  # the most clients, or labels, that are drawn as bubbles
@@ -62,7 +62,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return Drawing(" ".join(caption), [Table(rows)], question="Which client holds which labels?", heading="samples")
 
 
-SHARDS = Kind("who holds which labels", draw, panels=("data", "clients.count", "clients.partition"), beside=True)
+KIND = Kind(draw, panels=("data", "clients.count", "clients.partition"), beside=True)
 
 
 def _area(axes: Axes, held: LabelCounts) -> float:

@@ -23,7 +23,7 @@ from fredsim.show.tables import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CAPTION", "STALENESS", "Histogram", "counts_of", "final_row", "histograms", "tail_of"]
+__all__ = ["CAPTION", "KIND", "Histogram", "counts_of", "final_row", "histograms", "tail_of"]
 
 BINS = 60
 HIGHEST = 1.5  # the most that the y axis shows; no share is above 1
@@ -62,7 +62,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return _titled(Drawing(text, [Table(rows)]), panels, counts, same)
 
 
-STALENESS = Kind("the share of pushes that are so stale or more", draw)
+KIND = Kind(draw)
 
 
 def _style_x(axes: Axes, largest: Sequence[int]) -> None:

@@ -15,12 +15,12 @@ from fredsim.runs.folder.results import Result
 from fredsim.show.plots.axes import plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit
 from fredsim.show.plots.groups import Panel
-from fredsim.show.plots.kinds.spans import STATES, Spans, spans_of, window_of
-from fredsim.show.plots.kinds.trace import write_trace
 from fredsim.show.plots.kinds.waits import add_state_labels, bar_style, set_height, time_caption, time_row
+from fredsim.show.plots.spans import STATES, Spans, spans_of, window_of
+from fredsim.show.plots.trace import write_trace
 from fredsim.show.tables import Table
 
-__all__ = ["TIMELINE", "trace"]
+__all__ = ["KIND", "trace"]
 
 LANES = 8  # how many clients are drawn by default
 MOST_LANES = 64
@@ -63,8 +63,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return Drawing(_caption(options), [table], question=question, heading="a client is")
 
 
-TIMELINE = Kind(
-    "what a few clients do when, of runs with `events: true`; a file .json is for Perfetto",
+KIND = Kind(
     draw,
     beside=True,
     panel_per_run=True,

@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from fredsim.show.plots.axes import plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
-from fredsim.show.plots.kinds.spans import COLOURS, STATES, Integers, shares, spans_of, window_of
 from fredsim.show.plots.numbers import number
+from fredsim.show.plots.spans import COLOURS, STATES, Integers, shares, spans_of, window_of
 from fredsim.show.plots.styles import style_of
 from fredsim.show.tables import Table
 
-__all__ = ["WAITS", "add_state_labels", "bar_style", "set_height", "time_caption", "time_row"]
+__all__ = ["KIND", "add_state_labels", "bar_style", "set_height", "time_caption", "time_row"]
 
 BAR = 0.24  # the height of a bar, in inches
 AROUND = 1.5  # the height of a panel without its bars, in inches
@@ -57,7 +57,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return replace(drawing, question=question, answer=_answer(table) if len(grid) == 1 else "")
 
 
-WAITS = Kind("who waits for what: shares of the clients' time, of runs with `events: true`", draw, beside=True)
+KIND = Kind(draw, beside=True)
 
 
 def _answer(bars: Sequence[dict[str, Any]]) -> str:

@@ -46,11 +46,26 @@ def titled(drawing: Drawing, panels: Sequence[Panel], same: Mapping[str, Sequenc
     finals = [{line.label: _final(line, y) for line in panel.lines if line.label in same} for panel in panels]
     names = {label: merged_name([subject.entries[one] for one in several]) for label, several in same.items()}
     label = single(panels)
-    question = of_one(label, y) if label else which(subject, y, _when(panels, x))
-    answer = leaders(finals, subject.full) if of_which_less_is_better(y) and not label else ""
-    order = ranked(finals)
+    known, largest = _known_best(panels, y)
+    question = of_one(label, y) if label else which(subject, y, _when(panels, x), known and (y, known))
+    answer = (
+        leaders(finals, subject.full, largest=largest) if (of_which_less_is_better(y) or known) and not label else ""
+    )
+    order = ranked(finals, largest=largest)
     merged = {label: name for label, name in names.items() if len(same[label]) > 1}
     return replace(drawing, question=question, answer=answer, order=order, merged=merged)
+
+
+def _known_best(panels: Sequence[Panel], y: str) -> tuple[str, bool]:
+    """Return the adjective of the best value of a column of problems of the user's own, and if it is the largest.
+
+    Without such problems the adjective is empty.
+    """
+    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    if not all("problem" in run.config and y in run.own_metrics for run in runs):
+        return "", False
+    largest = {run.larger_is_better(y) for run in runs}
+    return ("highest" if True in largest else "lowest", True in largest) if len(largest) == 1 else ("", False)
 
 
 def _final(line: Line, y: str) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
-from fredsim.config.figure_options import name_of_error
+from fredsim.config.figures.options import name_of_error
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.subjects import Subject
@@ -49,9 +50,12 @@ def single(panels: Sequence[Panel]) -> str:
     return labels.pop() if len(labels) == 1 else ""
 
 
-def which(subject: Subject, y: str, when: str = "at the end") -> str:
-    """Return the question which line is best; for a server's own number, of which more may be better, how it goes."""
-    if (found := of_which_less_is_better(y)) is None:
+def which(subject: Subject, y: str, when: str = "at the end", known: tuple[str, str] | Literal[""] = "") -> str:
+    """Return the question which line is best; for a server's own number, of which more may be better, how it goes.
+
+    `known`: the column's name and the adjective of its best value, if these are known otherwise.
+    """
+    if not (found := known or of_which_less_is_better(y)):
         return f"Which {subject.noun} has which {y}?"
     name, adjective = found
     return f"Which {subject.noun} has the {adjective} {name} {when}?"
@@ -63,8 +67,13 @@ def of_one(label: str, y: str) -> str:
     return f"How low does the {quantity(y)}{of} get?" if of_which_less_is_better(y) else f"How does {y}{of} change?"
 
 
-def ranked(values: Values) -> list[str]:
-    """Return the labels, the best first: by their mean rank in the panels, those without a result last."""
+def ranked(values: Values, *, largest: bool = False) -> list[str]:
+    """Return the labels, the best first: by their mean rank in the panels, those without a result last.
+
+    `largest`: more is better.
+    """
+    if largest:
+        values = [{label: -value for label, value in found.items()} for found in values]
     ranks: dict[str, list[int]] = {}
     for found in values:
         order = sorted(found, key=lambda label: found[label] if math.isfinite(found[label]) else math.inf)
@@ -74,11 +83,14 @@ def ranked(values: Values) -> list[str]:
     return sorted(ranks, key=lambda label: sum(ranks[label]) / len(ranks[label]))
 
 
-def leaders(values: Values, names: Mapping[str, str], unit: str = "", panels: str = "panels") -> str:
+def leaders(
+    values: Values, names: Mapping[str, str], unit: str = "", panels: str = "panels", *, largest: bool = False
+) -> str:
     """Return who is ahead: in one panel the best and the next with their values, in several how many each is best in.
 
-    `names`: what a line is called, by label; `panels`: what panels are called.
+    `names`: what a line is called, by label; `panels`: what panels are called; `largest`: more is better.
     """
+    top = max if largest else min
 
     def name(label: str) -> str:
         text = names.get(label, label)
@@ -90,14 +102,14 @@ def leaders(values: Values, names: Mapping[str, str], unit: str = "", panels: st
         return ""
     if len(finite) == 1:
         values_of = finite[0]
-        best = [label for label, value in values_of.items() if value == min(values_of.values())]
+        best = [label for label, value in values_of.items() if value == top(values_of.values())]
         if len(best) > MOST_LEADERS:
             return f"Ahead: {len(best)} of {len(values_of)} lines ({number(values_of[best[0]])}{unit} each)"
         if len(best) == MOST_LEADERS:
             return f"Ahead: {name(best[0])} and {name(best[1])} ({number(values_of[best[0]])}{unit} each)"
-        order = sorted(values_of.items(), key=lambda one: one[1])[:MOST_LEADERS]
+        order = sorted(values_of.items(), key=lambda one: one[1], reverse=largest)[:MOST_LEADERS]
         return f"Ahead: {'; next: '.join(f'{name(label)} ({number(value)}{unit})' for label, value in order)}"
-    wins = Counter(label for found in finite for label, value in found.items() if value == min(found.values()))
+    wins = Counter(label for found in finite for label, value in found.items() if value == top(found.values()))
     leading = wins.most_common(MOST_LEADERS)
     texts = [f"{name(label)} in {count}" for label, count in leading]
     texts[0] += f" of {len(finite)} {panels}"

@@ -1,0 +1,1 @@
+"""The figures of an experiment: which ones it asks for, and their options."""

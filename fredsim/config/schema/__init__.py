@@ -1,0 +1,1 @@
+"""The JSON Schema of an experiment's file."""

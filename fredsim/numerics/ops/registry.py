@@ -1,0 +1,40 @@
+"""The operators and losses that a graph may have, by their names in files.
+
+A name stays; a new field needs a default, which files of before mean.
+"""
+
+from __future__ import annotations
+
+from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.attention import Attention
+from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.dropout import Dropout
+from fredsim.numerics.ops.embedding import Embedding
+from fredsim.numerics.ops.linear import Linear
+from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
+from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
+from fredsim.numerics.ops.operator import Operator
+from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Relu, Scale, Shift, Sigmoid, Silu, Tanh
+from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from fredsim.numerics.ops.positions import Positions
+from fredsim.numerics.ops.products import MatMul, Softmax
+from fredsim.numerics.ops.sources import Constant, Parameter
+from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+
+__all__ = ["LOSSES", "OPERATORS"]
+
+OPERATORS: dict[str, type[Operator]] = {
+    "linear": Linear, "conv2d": Conv2d, "embedding": Embedding, "positions": Positions, "attention": Attention,
+    "relu": Relu, "leaky_relu": LeakyRelu, "gelu": Gelu, "tanh": Tanh, "sigmoid": Sigmoid, "silu": Silu,
+    "scale": Scale, "shift": Shift, "softmax": Softmax, "dropout": Dropout, "add": Add, "mul": Mul, "matmul": MatMul,
+    "max_pool2d": MaxPool2d, "avg_pool2d": AvgPool2d, "adaptive_avg_pool2d": AdaptiveAvgPool2d,
+    "group_norm": GroupNorm, "layer_norm": LayerNorm, "rms_norm": RmsNorm, "batch_norm": BatchNorm,
+    "frozen_batch_norm": FrozenBatchNorm, "reshape": Reshape, "permute": Permute, "slice": Slice, "cat": Cat,
+    "constant": Constant, "parameter": Parameter,
+}  # fmt: skip
+LOSSES: dict[str, type[Loss]] = {
+    "cross_entropy": CrossEntropy, "mse": MeanSquaredError, "bce": BinaryCrossEntropy,
+}  # fmt: skip

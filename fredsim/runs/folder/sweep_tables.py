@@ -1,0 +1,246 @@
+"""The tables of a sweep, runs.csv and best.csv: made from its axes and from how its runs ended, and compared with that.
+
+What a sweep varies is read from its sweep.yaml without resolving an experiment, so that no code of a user is imported.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from io import StringIO
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, get_args
+
+from fredsim.config.document import flatten, read_document
+from fredsim.config.experiment import Experiment
+from fredsim.config.metrics import columns_of, is_of_class
+from fredsim.config.sweep.expansion import Expansion, folder_label, outline_of
+from fredsim.config.sweep.selection import Selection, best_rows
+from fredsim.errors import OutputError, SimulationError, option, shown
+from fredsim.runs.folder.result import Result, result_of
+from fredsim.runs.folder.run_files import first_line, read_recorded
+from fredsim.simulation.paths.loop import Status
+from fredsim.simulation.record.recorder import MEASURED
+from fredsim.system.csv_files import read_cells
+from fredsim.system.files import read_bytes
+
+__all__ = [
+    "Ended",
+    "SweepTables",
+    "check_tables",
+    "failed",
+    "outcome_values",
+    "recorded_rows",
+    "recorded_tables",
+]
+
+SUMMARY_COLUMNS = (
+    "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
+    "bytes_pushed", "bytes_fetched", "digest", "error",
+)  # fmt: skip
+STATUSES = (*get_args(Status), "failed")
+SECONDS_TO = "seconds_to"  # the column of the seconds until the error that `select` names is reached
+
+Ended = Mapping[int, Mapping[str, Any]]
+"""How runs ended: the values of their columns, by their numbers in the sweep."""
+
+
+def outcome_values(result: Result, selection: Selection | None) -> dict[str, Any]:
+    """Return how a run ended, by column."""
+    outcome = result.outcome
+    found = {key: outcome.get(key) for key in SUMMARY_COLUMNS}
+    found |= {key: outcome[key] for key in (*MEASURED, *result.own_metrics) if key in outcome}
+    if selection is not None and selection.error is not None:
+        reached = result.first_row("validation_error", selection.error)
+        found[SECONDS_TO] = float(reached["time"].iloc[0]) if len(reached) else None
+    return found
+
+
+def failed(error: str) -> dict[str, Any]:
+    """Return the columns of a run that failed."""
+    return {"status": "failed", "error": error}
+
+
+@dataclass(frozen=True)
+class SweepTables:
+    """What the tables of a sweep have, except how its runs ended.
+
+    `names` are those of its runs' folders, "" for a run of which it is not known; `axes` are the runs' values of the
+    axes under dotted keys; `cases` are the axes that the key `cases` varies.
+    """
+
+    names: Sequence[str]
+    axes: Sequence[Mapping[str, Any]]
+    outcomes: Sequence[str]
+    """The columns that say how a run ended."""
+    cases: Sequence[str]
+    selection: Selection | None
+    own: bool = False
+    """Whether runs are of problems of the user's own, which have columns of their own, too."""
+    larger: bool | None = False
+    """Whether more is better in the column that `select` names; None: only the runs themselves say it."""
+
+    @classmethod
+    def of(cls, expansion: Expansion) -> SweepTables:
+        """Return those of a sweep whose experiments are resolved."""
+        plain = [run.experiment.plain() for run in expansion.runs]
+        names, axes = [run.folder_name for run in expansion.runs], [flatten(run.axes) for run in expansion.runs]
+        selection, own = expansion.selection, any("problem" in one for one in plain)
+        larger = selection is not None and any(_is_larger(run.experiment, selection.best) for run in expansion.runs)
+        return cls(names, axes, _outcomes(plain, selection), expansion.cases, selection, own, larger)
+
+    def runs(self, ended: Ended) -> str:
+        """Return the text of runs.csv."""
+        axes = [axis for axis in dict.fromkeys(key for axes in self.axes for key in axes) if axis not in self.outcomes]
+        rows = [
+            {"run": self.names[n], **self.axes[n], **columns} for n, columns in sorted(ended.items(), key=itemgetter(0))
+        ]
+        return _text(["run", *axes, *self.outcomes, *self._found(ended)], rows)
+
+    def _found(self, ended: Ended) -> list[str]:
+        """Return the columns of `per_class`, which depend on the data, and of problems: those that ended runs have."""
+        found = dict.fromkeys(key for _, columns in sorted(ended.items(), key=itemgetter(0)) for key in columns)
+        return [key for key in found if (is_of_class(key) or self.own) and key not in self.outcomes]
+
+    def best(self, ended: Ended) -> str | None:
+        """Return the text of best.csv; None if the sweep has no `select`, or if some runs have not ended."""
+        if self.selection is None or len(ended) < len(self.axes):
+            return None
+        rows = [(self.axes[n], columns) for n, columns in sorted(ended.items(), key=itemgetter(0))]
+        chosen = best_rows(self.selection, rows, self.cases, larger=bool(self.larger))
+        return _text(list(chosen[0]), chosen)
+
+    def difference(self, folder: Path, ended: Ended) -> str | None:
+        """Return where the tables in a folder first differ from these, or None. A best.csv may be missing."""
+        if self.larger is None:  # either way that the runs may have said
+            both = [replace(self, larger=larger).difference(folder, ended) for larger in (False, True)]
+            return both[0] and both[1]
+        found = self._difference(folder, ended)
+        return found and self._difference(folder, {n: _as_before(columns) for n, columns in ended.items()}) and found
+
+    def _difference(self, folder: Path, ended: Ended) -> str | None:
+        both = "{} there, and {} by the runs".format
+        texts = {"runs.csv": self.runs(ended), "best.csv": self.best(ended)}
+        for name, text in texts.items():
+            if name == "best.csv" and not os.path.lexists(folder / name):
+                continue
+            if text is None:
+                return f"{name}: is there, but {'some runs have not ended' if self.selection else 'there is no select'}"
+            found = read_recorded(folder / name, read_bytes)
+            if found != text.encode():
+                return first_line(name, (found, text.encode()), both)
+        return None
+
+
+def _is_larger(experiment: Experiment, column: str) -> bool:
+    """Return whether a problem of the user's own says that more is better in a column; not if it fails."""
+    with suppress(SimulationError):
+        return experiment.problem is not None and column in experiment.problem.larger_is_better(experiment.seed)
+    return False
+
+
+def _outcomes(runs: Sequence[Mapping[str, Any]], selection: Selection | None) -> list[str]:
+    """Return the columns of runs.csv that say how the runs of this plain data ended."""
+    seconds = [SECONDS_TO] if selection is not None and selection.error is not None else []
+    gap = any(_inside(run, "model", "name") == "linear" for run in runs)
+    norm = any(_inside(run, "evaluation", "gradient_norm") is True for run in runs)
+    measured = [key for key, some in zip(MEASURED, (gap, norm), strict=True) if some]
+    metrics = dict.fromkeys(name for run in runs for name in columns_of(run.get("evaluation")))
+    return [*SUMMARY_COLUMNS, *seconds, *measured, *metrics]
+
+
+def _as_before(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a run ended as fredsim 1.0.0 wrote it: without NaN and infinity."""
+    return {key: None if isinstance(x, float) and not math.isfinite(x) else x for key, x in columns.items()}
+
+
+def _inside(data: Mapping[str, Any], part: str, key: str) -> Any:
+    section = data.get(part)
+    return section.get(key) if isinstance(section, Mapping) else None
+
+
+def _text(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    text = StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def recorded_rows(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of a sweep's runs.csv, as text. Raises OutputError also for a status that no run has."""
+    path = folder / "runs.csv"
+    rows = read_cells(path)
+    for cells in rows:
+        if cells.get("status") not in STATUSES:
+            what = f"the status of {cells.get('run', '')!r} is {shown(cells.get('status'))}"
+            raise OutputError(f"{path}: is damaged ({what}, which no run has); run the experiment again")
+    return rows
+
+
+def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str, str]]]]:
+    """Return what the tables of a recorded sweep have, and each row of its runs.csv with the number of its run.
+
+    No code of a user is imported, so the names of the runs are those of the rows. Raises OutputError if sweep.yaml is
+    gone or a row is of no run of it, ConfigError if sweep.yaml is damaged.
+    """
+    path = folder / "sweep.yaml"
+    if not os.path.lexists(path):
+        raise OutputError(f"{path}: is gone, so runs.csv cannot be checked; put it back, or run the sweep again")
+    outline = outline_of(read_document(path))
+    axes = [flatten(values) for _, values in outline.runs]
+    places: dict[str, list[int]] = {}
+    for n, (_, values) in enumerate(outline.runs):
+        places.setdefault(folder_label(values), []).append(n)
+    names, rows, number = [""] * len(axes), [], -1
+    for cells in recorded_rows(folder):  # which are in the order of the sweep
+        name = cells.get("run", "")
+        later = [n for n in places.get(name.rpartition("-")[0], ()) if n > number]
+        if not later:
+            what = f"names the run {name!r}, which at this place is none of sweep.yaml"
+            raise OutputError(f"{folder / 'runs.csv'}: {what}; put the two back, or run the sweep again")
+        # Two axes may have the same last part, and so runs the same label.
+        number = next((n for n in later if all(cells.get(key) == str(axes[n][key]) for key in axes[n])), later[0])
+        names[number] = name
+        rows.append((number, cells))
+    outcomes = _outcomes([data for data, _ in outline.runs], outline.selection)
+    own = any(isinstance(data.get("problem"), Mapping) for data, _ in outline.runs)
+    larger = None if own else False
+    return SweepTables(names, axes, outcomes, outline.cases, outline.selection, own, larger), rows
+
+
+def check_tables(folder: Path) -> None:
+    """Raise OutputError if the tables of a recorded sweep are not those of its runs, whose summaries are read.
+
+    Of a run that failed, or whose folder is not kept, the row is taken as it is.
+    """
+    tables, rows = recorded_tables(folder)
+    ended = {}
+    for number, cells in rows:
+        result = result_of(folder, cells["run"])
+        if result.has_ended or (result.folder.is_dir() and cells.get("status") != "failed"):
+            if not str(result.summary.get("experiment")).startswith(cells["run"].rpartition("-")[2]):
+                raise OutputError(f"{result.folder}: holds another run than its name says; run the experiment again")
+            ended[number] = outcome_values(result, tables.selection)
+            if tables.own and tables.selection is not None:
+                tables = replace(tables, larger=result.larger_is_better(tables.selection.best))
+        else:
+            ended[number] = as_recorded(tables, cells)
+    if found := tables.difference(folder, ended):
+        raise OutputError(
+            f"{folder}: a table was changed after the runs ({found}); {option('resume', 'True')} writes it again"
+        )
+
+
+def as_recorded(tables: SweepTables, cells: Mapping[str, str]) -> dict[str, Any]:
+    """Return how a run ended by its row alone; of one that failed, nothing but its error counts."""
+    if cells.get("status") == "failed":
+        return failed(cells.get("error", ""))
+    known = {"run", *tables.outcomes, *(axis for axes in tables.axes for axis in axes)}
+    columns = [*tables.outcomes, *(key for key in cells if is_of_class(key) or (tables.own and key not in known))]
+    return {column: cells.get(column) or None for column in columns}

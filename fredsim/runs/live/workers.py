@@ -1,0 +1,254 @@
+"""The workers of a live run: assigns clients' tasks to them, and reassigns those of a worker that is lost.
+
+A task is what a client does between two pushes; its ticket is its number among all tasks of the run.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fredsim.errors import ClusterError, FredsimError
+from fredsim.runs.live.wire import unpack
+from fredsim.runs.many.cluster import Cluster
+from fredsim.simulation.paths.live_pushes import ClientTask, TaskResult
+from fredsim.simulation.paths.loop import StopRequested
+
+__all__ = ["START_SECONDS", "DaskWorkers"]
+
+PIPELINED = 2  # tasks sent to a worker at once: one travels while it computes the other
+CHECK_SECONDS = 0.5  # between two checks of which workers there are
+WAIT_SECONDS = 60.0  # how long to wait for a worker if there is none
+START_SECONDS = 300.0  # how long a worker may take to load the data and compile
+CLOCK_READINGS = 5  # how often two clocks are compared
+
+
+class Connection:
+    """The connection to one worker: a thread that sends it tasks and receives the results."""
+
+    def __init__(self, pool: DaskWorkers, address: str, actor: Any, offset: int) -> None:
+        """Take the actor, and by how much its clock is behind this machine's, in nanoseconds."""
+        self.address, self.lost = address, False
+        self.waiting: deque[ClientTask] = deque()  # tasks that are not sent yet
+        self.sent: deque[tuple[ClientTask, Any]] = deque()  # tasks that are sent, each with its future
+        # Both are guarded by the pool's lock.
+        self._pool, self._actor, self._clock_offset = pool, actor, offset
+        threading.Thread(target=self._run, daemon=True).start()
+
+    @property
+    def load(self) -> int:
+        """The number of tasks assigned to the worker, sent or waiting."""
+        return len(self.waiting) + len(self.sent)
+
+    def _is_closed(self) -> bool:
+        return self.lost or self._pool.closed
+
+    def _run(self) -> None:
+        pool = self._pool
+        while True:
+            try:
+                with pool.changed:
+                    while not (self.waiting or self.sent or self._is_closed()):
+                        pool.changed.wait()
+                    if self._is_closed():
+                        return
+                    while self.waiting and len(self.sent) < PIPELINED:
+                        task = self.waiting[0]  # removed only below, since the call raises if the worker has gone
+                        sent = self._actor.compute(task.client, task.number, task.ticket, task.params, task.rate)
+                        self.sent.append((self.waiting.popleft(), sent))
+                    task, future = self.sent[0]
+                answer = future.result(timeout=CHECK_SECONDS)
+            except TimeoutError:
+                continue
+            except Exception as error:  # of any type: the worker has gone, or is broken
+                if self._is_closed():
+                    return
+                pool.drop(self, f"{type(error).__name__}: {error}")
+                return
+            received = time.monotonic_ns()
+            if isinstance(answer, FredsimError):  # any worker would fail at this task
+                pool.failure = answer
+                return
+            push, losses, finite, size, before, began, done = answer
+            if push.dtype == np.uint8:
+                push = unpack(push)
+            with pool.changed:
+                if self._is_closed():
+                    return
+                self.sent.popleft()
+            done = min(done + self._clock_offset, received)  # clocks of two machines drift apart
+            began = min(began + self._clock_offset, done)
+            pool.arrived.put(TaskResult(task, push, losses, finite, size, before, began, done, received, self.address))
+
+
+class DaskWorkers:
+    """The workers of a Dask cluster, used in a `with` statement."""
+
+    def __init__(
+        self, cluster: Cluster, make: Callable[[str], Any], note: Callable[[str], None], stop: Callable[[], bool]
+    ) -> None:
+        """Take the cluster and three callbacks.
+
+        `make` creates a LiveWorker actor at a worker's address, `note` shows a message, `stop` returns whether to stop.
+        """
+        self._cluster, self._make, self._note, self._stop = cluster, make, note, stop
+        self.changed = threading.Condition()  # the pool's lock; notified when tasks are assigned, or a worker is lost
+        self.closed = False
+        #: The error of a task that no worker can do.
+        self.failure: FredsimError | None = None
+        self.arrived: queue.SimpleQueue[TaskResult] = queue.SimpleQueue()
+        self._connections: dict[str, Connection] = {}  # the workers that have started, by address
+        self._start_threads: dict[str, threading.Thread] = {}  # that start the present workers, by address
+        self._unassigned: deque[ClientTask] = deque()  # tasks that wait for a worker
+        self._current_ticket: dict[int, int] = {}  # the ticket of the task that a client is to push next, by client
+        self._last_check = -math.inf  # the time of the last check of which workers there are
+        #: How many tasks of lost workers were done again; and how many workers ever started.
+        self.redone = self.workers = 0
+        self._entered = False
+
+    def __enter__(self) -> DaskWorkers:
+        """Start the workers that there are. Raises ClusterError if one of them cannot compute."""
+        self._check_workers()
+        while self._starting() and not self._stop():
+            time.sleep(0.01)
+            self._check_workers()  # forgets workers that have gone meanwhile, which would never start
+        if self.failure is not None:
+            raise self.failure
+        self._entered = True
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Ask the connections' threads to end."""
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+
+    def begin(self, task: ClientTask) -> None:
+        """Assign a task to the worker that has the fewest; an earlier task of the same client is given up."""
+        with self.changed:
+            before = self._current_ticket.get(task.client)
+            self._current_ticket[task.client] = task.ticket
+            if before is not None:
+                for connection in self._connections.values():
+                    connection.waiting = deque(other for other in connection.waiting if other.ticket != before)
+            self._assign(task)
+
+    def _assign(self, task: ClientTask) -> None:
+        if not self._connections:
+            self._unassigned.append(task)
+            return
+        min(self._connections.values(), key=lambda connection: connection.load).waiting.append(task)
+        self.changed.notify_all()
+
+    def next(self, seconds: float | None) -> TaskResult | None:
+        """Return the next task that is done and was not given up; see fredsim.simulation.paths.live_pushes.WorkerPool.
+
+        Raises StopRequested; ClusterError if there is no worker for too long; SimulationError if a task cannot be done.
+        """
+        limit = None if seconds is None else time.monotonic() + seconds
+        last_seen = time.monotonic()
+        while not self._stop():
+            if self.failure is not None:
+                raise self.failure
+            now = time.monotonic()
+            self._check_workers()
+            if self._connections or self._starting():
+                last_seen = now
+            elif now - last_seen > WAIT_SECONDS:
+                raise ClusterError(f"no worker for {WAIT_SECONDS:.0f} s; start some, and give the command again")
+            wait = CHECK_SECONDS if limit is None else min(CHECK_SECONDS, limit - now)
+            if wait <= 0:
+                return None
+            try:
+                done = self.arrived.get(timeout=wait)
+            except queue.Empty:
+                continue
+            with self.changed:
+                if self._current_ticket.get(done.task.client) == done.task.ticket:
+                    del self._current_ticket[done.task.client]
+                    return done
+        raise StopRequested
+
+    def _check_workers(self) -> None:
+        """Start new workers, and give up those that have gone, if CHECK_SECONDS have passed since the last check."""
+        if time.monotonic() - self._last_check < CHECK_SECONDS:
+            return
+        try:
+            found = self._cluster.workers()
+        except OSError as error:
+            raise ClusterError(
+                f"the scheduler was lost ({error}); the same command continues from the checkpoint"
+            ) from None
+        with self.changed:
+            for address in [address for address in self._connections if address not in found]:
+                self.drop(self._connections[address], "it has gone")
+            before = self._start_threads
+            self._start_threads = {address: before.get(address) or self._start(address) for address in found}
+        self._last_check = time.monotonic()
+
+    def _start(self, address: str) -> threading.Thread:
+        """Start a thread in which a worker loads the data and compiles, during the run."""
+        thread = threading.Thread(target=self._add, args=(address,), daemon=True)
+        thread.start()
+        return thread
+
+    def _starting(self) -> bool:
+        """Return whether some worker is still being started."""
+        return any(start.is_alive() for start in list(self._start_threads.values()))
+
+    def _add(self, address: str) -> None:
+        if not self._cluster.fits(address):
+            self._note(f"{self._cluster.misfit(address)}; it gets no task")
+            return
+        try:
+            actor = self._make(address)
+            failure, _, _ = actor.ready().result(timeout=START_SECONDS)
+            offset = 0 if failure else _clock_offset(actor)
+        except Exception as error:  # of any type: the worker has gone, or is broken
+            self._note(f"the worker {address} does not start ({type(error).__name__}: {error})")
+            return
+        with self.changed:
+            if failure is None and not self.closed:
+                self._connections[address] = Connection(self, address, actor, offset)
+                self.workers += 1
+                while self._unassigned:
+                    self._assign(self._unassigned.popleft())
+            elif self._entered and self.workers:
+                self._note(f"the worker {address} gets no task: {failure}")
+            else:
+                self.failure = ClusterError(f"the worker {address}: {failure}")
+
+    def drop(self, connection: Connection, why: str) -> None:
+        """Give the tasks of a lost worker to other workers."""
+        with self.changed:
+            if connection.lost:
+                return
+            connection.lost = True
+            self._connections.pop(connection.address, None)
+            self._start_threads.pop(connection.address, None)  # if it still exists, it is started again
+            tasks = [task for task, _ in connection.sent] + list(connection.waiting)
+            tasks = [task for task in tasks if self._current_ticket.get(task.client) == task.ticket]
+            self.redone += len(tasks)
+            many = "1 task is" if len(tasks) == 1 else f"{len(tasks)} tasks are"
+            self._note(f"the worker {connection.address} was lost ({why}); {many} done again elsewhere")
+            for task in tasks:
+                self._assign(task)
+            self.changed.notify_all()
+
+
+def _clock_offset(actor: Any) -> int:
+    """Return by how much a worker's clock is behind this machine's, in ns, from the fastest of a few round trips."""
+    found: list[tuple[int, int]] = []
+    for _ in range(CLOCK_READINGS):
+        sent = time.monotonic_ns()
+        theirs = actor.clock().result(timeout=START_SECONDS)
+        took = time.monotonic_ns() - sent
+        found.append((took, sent + took // 2 - theirs))
+    return min(found)[1]

@@ -1,0 +1,458 @@
+"""The key `problem`: a user's own class in place of data and model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fredsim
+from fredsim.config.problem import _asked
+from fredsim.errors import ConfigError, SimulationError
+from fredsim.networks.own_problem import Draw
+from fredsim.runs.folder.results import Result, Results
+from tests.conftest import checkpoints_every
+from tests.test_live import FakeWorkers, lived
+
+Command = Callable[..., tuple[int, str, str]]
+Refused = Callable[..., None]
+
+OWN = Path(__file__).with_name("own_problems.py")
+BASE: dict[str, Any] = {
+    "name": "base", "iterations": 40, "problem": {"name": "own_problems:Bowl"}, "clients": {"count": 5},
+    "server": {"name": "asgd", "lr": 0.05}, "evaluation": {"every": 10},
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Be in a new folder, with the module `own_problems`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    shutil.copy(OWN, "own_problems.py")
+    Path("base.yaml").write_text(json.dumps(BASE))
+    yield
+    for name in ("own_problems", "wrong", "changing"):
+        sys.modules.pop(name, None)
+    _asked.cache_clear()
+
+
+def run(out: str = "run", **changes: Any) -> Result:
+    found = fredsim.run(BASE | changes, out=out)
+    assert isinstance(found, Result)
+    return found
+
+
+def problem(name: str = "Bowl", **more: Any) -> dict[str, Any]:
+    return {"name": f"own_problems:{name}", **more}
+
+
+def params_of(result: Result) -> Any:
+    return np.concatenate([array.reshape(-1) for array in result.params.values()])
+
+
+def generator(seed: int, client: int, number: int, purpose: int = 0) -> np.random.Generator:
+    """Return what docs/problems.md says that a class is given, written out."""
+    counter, key = [0, purpose, number, client], [seed, 19]
+    return np.random.Generator(np.random.Philox(counter=np.array(counter, np.uint64), key=np.array(key, np.uint64)))
+
+
+def test_a_run_is_that_of_a_plain_loop() -> None:
+    """Who arrives is what events.parquet says; all else is computed again, with generators written out."""
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    result = run(events=True, seed=3)
+    sys.path.insert(0, ".")
+    from own_problems import Bowl  # type: ignore[import-not-found]
+
+    bowl = Bowl()
+    theta = bowl.initial(generator(3, 0, 0, 1))
+    held, numbers, heights, losses = [theta.copy() for _ in range(5)], [0] * 5, [bowl.height(theta)], []
+    for iteration, client in enumerate(result.events["client"].tolist(), start=1):
+        grad, loss = bowl.gradient(held[client], generator(3, client, numbers[client]))
+        losses.append(np.float32(loss))
+        theta = theta - np.float32(0.05) * grad
+        held[client], numbers[client] = theta.copy(), numbers[client] + 1
+        if iteration % 10 == 0:
+            heights.append(bowl.height(theta))
+    assert params_of(result).tobytes() == theta.tobytes()
+    assert result.metrics["height"].tolist() == heights
+    assert result.metrics["train_loss"].tolist()[1:] == pytest.approx(
+        [np.mean(losses[n : n + 10]) for n in (0, 10, 20, 30)]
+    )
+    assert result.metrics["bytes_pushed"].iloc[-1] == 40 * 6 * 4
+    assert result.summary["metrics"] == dict(result.metrics[["height", "farthest", "nearness"]].iloc[-1])
+
+
+def test_nothing_else_moves_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run("whole").summary["digest"]
+    others: list[dict[str, Any]] = [{"window": 1}, {"window": 5}, {"backend": "numpy"}, {"evaluation": {"every": 3}}]
+    for n, other in enumerate(others):
+        assert run(f"other{n}", **other).summary["digest"] == whole
+    assert run("seed", seed=1).summary["digest"] != whole
+    checkpoints_every(0.0, monkeypatch)
+    assert run("checkpoints").summary["digest"] == whole
+
+
+@pytest.mark.parametrize("name", ["Bowl", "Everywhere", "Hill"])
+def test_a_stopped_run_goes_on(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run("whole", problem=problem(name))
+    checkpoints_every(0.0, monkeypatch)
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fredsim.run(
+            BASE | {"problem": problem(name)},
+            out="stopped",
+            on_row=lambda row: stop() if row["iteration"] == 20 else None,
+        )
+    assert Result(Path("stopped")).summary["status"] == "interrupted"
+    found = run("stopped", problem=problem(name))
+    assert (found.summary["digest"], found.metrics.to_csv()) == (whole.summary["digest"], whole.metrics.to_csv())
+
+
+@pytest.mark.parametrize("name", ["Bowl", "Everywhere"])
+def test_a_live_run_is_replayed(name: str, tmp_path: Path, command: Command) -> None:
+    data = BASE | {"problem": problem(name), "threads": 1}
+    result = lived(data, tmp_path / "live", FakeWorkers(data))
+    assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
+
+
+def test_what_works_with_it(command: Command) -> None:
+    ways: list[dict[str, Any]] = [
+        {"clients": {"count": 4, "local_steps": 3}, "server": {"name": "fedbuff", "lr": 0.05}},
+        {"clients": {"count": 4, "local_steps": 2, "optimizer": {"name": "adamw", "lr": 0.01}, "prox": 0.1}},
+        {"clients": {"count": 4, "clip": 0.5, "clip_each_sample": 2.0, "noise": 0.01, "fraction": 0.5}},
+        {"clients": {"count": 4, "local_steps": 2, "control_variates": True}, "server": {"name": "sync", "lr": 0.05}},
+        {"compress": {"name": "top_k", "k": 2}, "average": {"name": "window"}, "probe": {"every": 7}},
+        {"dispatcher": {"name": "uniform", "push": {"every": 2}, "dropped_push": "accumulate", "wait": False}},
+        {"dispatcher": {"name": "clock", "compute": {"seconds": [1.0, 2.0, 3.0, 4.0, 5.0]}}, "memory": "1MB"},
+        {"clients": {"count": 4, "local_steps": {"fastest": 3, "by": "speed"}},
+         "dispatcher": {"name": "clock", "compute": {"seconds": [1.0, 2.0, 3.0, 6.0]}}},
+        {"evaluation": {"every": 10, "per_client": True}, "server": {"name": "fasgd", "lr": 0.01}},
+        {"problem": problem(names=True), "stages": {"cuts": ["rest"], "delay": "pipedream"}},
+        {"problem": problem(names=True), "server": {"name": "adam", "lr": 0.05}},
+    ]  # fmt: skip
+    for number, way in enumerate(ways):
+        result = run(f"way{number}", **way)
+        assert result.ending == "finished"
+        assert run(f"numpy{number}", **way, backend="numpy", window=1).summary["digest"] == result.summary["digest"]
+        assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
+    probe = Result(Path("way4")).probe
+    assert (probe["b_staleness"] >= 0).all()
+    assert len(probe) == 5
+    assert list(Result(Path("way10")).params) == ["first", "rest"]
+
+
+def test_what_counts_is_what_the_class_says(command: Command) -> None:
+    hill: dict[str, Any] = {"problem": problem("Hill")}
+    result = run(**hill, until={"nearness": -1.0})
+    assert result.metrics["nearness"].iloc[-1] >= -1.0 > result.metrics["nearness"].iloc[-2]
+    assert result.measure == "nearness"
+    assert result.metrics["train_loss"].isna().all()
+    assert (result.summary["numerics"], result.ending) == ("portable", "finished")
+    swept = fredsim.sweep(
+        BASE
+        | hill
+        | {"sweep": {"server.lr": [0.001, 0.1], "seed": [0, 1]}, "select": {"best": "nearness", "over": "server.lr"}},
+        out="swept",
+    )
+    assert swept.best["server.lr"].tolist() == [0.1]
+    assert swept.best["mean_nearness"].iloc[0] == swept.runs["nearness"][2:].mean()
+    assert command("verify", "swept")[0] == 0
+    code, output, _ = command("plot", "swept", "-o", "figure.png")
+    assert code == 0
+    assert "final nearness" in output
+    (row,) = [line for line in command("ls", ".")[1].splitlines() if line.startswith("swept")]
+    assert f"{swept.runs['nearness'].max():.4f}" in row
+    for one in swept:
+        shutil.rmtree(one.folder)
+    assert command("verify", "swept")[0] == 0
+    assert Results(Path("swept")).best["server.lr"].tolist() == [0.1]
+
+
+def test_a_function_may_make_the_problem() -> None:
+    Path("wrong.py").write_text("import own_problems\n\n\ndef made(size=4):\n    return own_problems.Hill(size=size)\n")
+    of = {"problem": {"name": "wrong:made"}}
+    choice = {"sweep": {"server.lr": [0.001, 0.1]}, "select": {"best": "nearness", "over": "server.lr"}}
+    assert fredsim.sweep(BASE | of | choice, out="swept").best["server.lr"].tolist() == [0.1]
+
+
+def test_a_loss_and_an_error_have_their_usual_columns() -> None:
+    result = run(problem=problem("Named"), until={"validation_error": 0.02})
+    assert result.summary["measured_by"] == "validation_loss"
+    assert result.metrics["validation_error"].tolist() == [
+        min(1.0, loss / 100) for loss in result.metrics["validation_loss"]
+    ]
+    assert result.metrics["validation_error"].iloc[-1] <= 0.02
+    assert "metrics" not in result.summary
+
+
+def test_the_report_knows_which_way_is_better(command: Command) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed")
+    fredsim.sweep(BASE | {"problem": problem("Hill"), "sweep": {"server.lr": [0.001, 0.1]}}, out="swept")
+    assert command("report", "swept", "-o", "report.html")[0] == 0
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "won: its final nearness is" in page
+    assert "the largest of 2" in page
+
+
+def test_gradients_at_the_servers_parameters() -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    result = run(problem=problem("Lagging"), events=True)
+    sys.path.insert(0, ".")
+    from own_problems import Lagging
+
+    own = Lagging()
+    theta = own.initial(generator(0, 0, 0, 1))
+    held = [theta.copy() for _ in range(5)]
+    for client in result.events["client"].tolist():
+        grad, _ = own.gradient(held[client], generator(0, client, 0), theta)
+        theta = theta - np.float32(0.05) * grad
+        held[client] = theta.copy()
+    assert params_of(result).tobytes() == theta.tobytes()
+    assert run("sync", problem=problem("Lagging"), server={"name": "sync", "lr": 0.05}).ending == "finished"
+    for change, why in (
+        ({"clients": {"count": 2, "local_steps": 2}}, "clients take steps of their own"),
+        ({"compress": {"name": "sign"}, "dispatcher": {"name": "clock", "compute": {"seconds": 1.0},
+          "link": {"up": 100.0}}}, "pushes travel for a time"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"its gradient takes current, .*; {why}"):
+            run("other", problem=problem("Lagging"), **change)
+
+
+def test_shared_generators_are_those_of_each_gradient() -> None:
+    whole = run("whole", problem=problem("Everywhere"))
+    np.random.seed(5)  # noqa: NPY002
+    before = np.random.get_state()[1].tolist()  # type: ignore[index]  # noqa: NPY002
+    other = run("other", problem=problem("Everywhere"), window=1)
+    assert other.summary["digest"] == whole.summary["digest"]
+    assert np.random.get_state()[1].tolist() == before  # type: ignore[index]  # noqa: NPY002
+
+
+def test_a_draw_knows_whose_it_is() -> None:
+    draw = Draw(7, 3, 2**33 + 1)
+    assert (draw.client, draw.number) == (3, 2**33 + 1)
+    assert draw.random(5).tolist() == generator(7, 3, 2**33 + 1).random(5).tolist()
+
+
+def test_files_are_part_of_the_run(command: Command, refused: Refused) -> None:
+    Path("table.txt").write_text("1 2 3")
+    Path("other.txt").write_text("any")
+    result = run(problem=problem("OfFiles", table="table.txt", other="other.txt"))
+    assert set(result.summary["model_files"]) == {"table.txt", "other.txt"}
+    assert set(result.summary["code"]) == {"own_problems"}
+    Path("table.txt").write_text("1 2 4")
+    code, _, messages = command("verify", "run")
+    assert code == 1
+    assert "the file table.txt that the model reads has changed" in messages
+    refused("run", "base.yaml", "problem={name: 'own_problems:OfFiles', table: table.txt, other: none.txt}",
+            says=["none.txt: cannot be read; its class names it in files"])  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "package"), [("ByTorch", "torch"), ("ByJax", "jax")])
+def test_other_frameworks(name: str, package: str, command: Command) -> None:
+    pytest.importorskip(package, reason=f"{package} is not installed")
+    result = run(problem=problem(name), iterations=60, server={"name": "asgd", "lr": 0.3})
+    losses = result.metrics["validation_loss"]
+    assert losses.iloc[-1] < 0.7 * losses.iloc[0]
+    assert result.summary["numerics"] == "native"
+    assert run("again", problem=problem(name), iterations=60, server={"name": "asgd", "lr": 0.3}, window=1).summary[
+        "digest"
+    ] == result.summary["digest"]  # fmt: skip
+    assert command("verify", "run")[:2] == (0, "run: same bits\n")
+
+
+ARGUMENTS = {"initial": "self, rng", "gradient": "self, params, draw", "evaluate": "self, params"}
+#: A method, what it returns instead, and what is said.
+RETURNED: list[tuple[str, str, str]] = [
+    ("initial", "{}['a']", "P, initial: KeyError: 'a' (wrong.py:"),
+    ("initial", "np.zeros(3)", "is float64 (3,); it must be float32 (3,); give .astype(np.float32)"),
+    ("initial", "np.zeros((3, 1), np.float32)", "is float32 (3, 1); it must be float32 (P,)"),
+    ("initial", "np.zeros(0, np.float32)", "returned no parameters"),
+    ("initial", "np.full(3, np.nan, np.float32)", "parameters that are not finite"),
+    ("initial", "np.full(3, next(COUNT), np.float32)", "other parameters the second time"),
+    ("gradient", "params @ np.zeros(4)", "P, client 0, its gradient 0, gradient: ValueError"),
+    ("gradient", "sys.exit(3)", "gradient: SystemExit: 3"),
+    ("gradient", "2.0 * params.astype(float)", "the gradient is float64 (3,); it must be float32 (3,)"),
+    ("gradient", "params[:2]", "the gradient is float32 (2,); it must be float32 (3,)"),
+    ("gradient", "params[None]", "the gradient is float32 (1, 3); it must be float32 (3,); give .ravel()"),
+    ("gradient", "np.ma.masked_array(params, [1, 0, 0])", "TypeError: a masked array"),
+    ("gradient", "None", "the gradient is object (); it must be float32 (3,)"),
+    ("gradient", "(params, 1.0, 2.0)", "gradient: ValueError"),
+    ("gradient", "params * np.float32(np.nan)", "the gradient at the initial parameters is not finite"),
+    ("gradient", "params + np.float32(next(COUNT))", "returned another gradient the second time"),
+    ("gradient", "(params, params)", "its loss is float32 (3,); it must be one real number"),
+    ("gradient", "(params, 'low')", "it must be one real number, beside the gradient"),
+    ("evaluate", "params.nothing", "P, evaluate: AttributeError"),
+    ("evaluate", "3.0", "returned 3.0; it must return a dict of names to numbers"),
+    ("evaluate", "{}", "it must return a dict of names to numbers, one at least"),
+    ("evaluate", "{'x': params}", "gave x as float32 (3,); it must be one real number"),
+    ("evaluate", "{'x': 'high'}", "it must be one real number"),
+    ("evaluate", "{'a b': 1.0}", "names 'a b'; a name has letters, digits and _"),
+    ("evaluate", "{'staleness_max': 1.0}", "'staleness_max', which is the name of another column; give it another"),
+    ("evaluate", "{'x': float('nan')}", "x is nan at the initial parameters"),
+    ("evaluate", "{'x': float(next(COUNT))}", "of the same parameters; evaluate must depend on them alone"),
+    ("evaluate", "{f'x{next(COUNT)}': 1.0}", "the names must stay the same"),
+]
+STATE = """def gradient(self, params, draw):
+    self.n = getattr(self, "n", 0) + 1
+    return params * np.float32(self.n)
+P.gradient = gradient"""
+WRONG: list[tuple[str, str]] = [
+    *((f"P.{name} = lambda {ARGUMENTS[name]}: {found}", says) for name, found, says in RETURNED),
+    ("del P.evaluate", "has no method evaluate; a problem has initial(rng), gradient(params, draw)"),
+    ("def init(self): 1 / 0\nP.__init__ = init", "wrong:P() failed: ZeroDivisionError: division by zero (wrong.py:"),
+    ("P.initial = lambda self: 0", "is initial(self) (wrong.py:"),
+    ("P.gradient = lambda self, params: params", "it must be gradient(self, params, draw)"),
+    (STATE, "on nothing that the object keeps from call to call"),
+    (
+        "P.parameters = {'a': (2,), 'b': 2}",
+        "its parameters have 4 numbers, and initial(rng) returns 3; they must agree",
+    ),
+    ("P.parameters = [3]", "its parameters are [3]; it must be a dict of names to shapes"),
+    ("P.parameters = {'ä': (3,)}", "it must be a dict of names to shapes"),
+    ("P.measured_by = 'y'", "measured_by: names 'y', and evaluate returns x; give one of these"),
+    ("P.measured_by = 3", "its measured_by is 3; it must be a name that evaluate returns"),
+    ("P.larger_is_better = ('y',)", "larger_is_better: names 'y', and evaluate returns x"),
+    ("P.larger_is_better = 'x'", "its larger_is_better is 'x'; it must be a tuple of names"),
+    ("P.portable = 1", "its portable is 1; it must be True or False"),
+    ("P.files = 'a.txt'", "its files are 'a.txt'; they must be a list of paths"),
+]
+RIGHT = """
+import itertools
+import sys
+
+import numpy as np
+
+COUNT = itertools.count()
+
+
+class P:
+    def initial(self, rng):
+        return np.ones(3, np.float32)
+
+    def gradient(self, params, draw):
+        return params
+
+    def evaluate(self, params):
+        return {"x": float(params[0])}
+
+
+"""
+
+
+@pytest.mark.parametrize(("lines", "says"), WRONG, ids=[lines for lines, _ in WRONG])
+def test_what_a_class_must_not_do(lines: str, says: str, refused: Refused) -> None:
+    Path("wrong.py").write_text(RIGHT + lines + "\n")
+    refused("run", "base.yaml", "problem={name: 'wrong:P'}", says=[says])
+
+
+def test_what_changes_later_is_found() -> None:
+    """An object whose gradient begins to depend on what it keeps is found when a gradient is computed twice."""
+    Path("changing.py").write_text(RIGHT.replace("return params", "self.n = getattr(self, 'n', 0) + 1\n        "
+                                                 "return params * np.float32(1 + (self.n > 25) * self.n)"))  # fmt: skip
+    with pytest.raises(SimulationError, match="another gradient the second time; it must depend on params and draw"):
+        run(problem={"name": "changing:P"}, evaluation={"every": 5})
+
+
+def test_a_class_may_keep_what_changes_nothing() -> None:
+    """It is given copies: it may write into them, keep them, and return the same array again and again."""
+    Path("changing.py").write_text(
+        RIGHT.replace("return params", "self.kept = params\n        params *= np.float32(0.5)\n        return params")
+    )
+    other = run("other", problem={"name": "changing:P"})
+    Path("wrong.py").write_text(RIGHT.replace("return params", "return params * np.float32(0.5)"))
+    assert run(problem={"name": "wrong:P"}).summary["digest"] == other.summary["digest"]
+
+
+def test_divergence_is_no_error(command: Command) -> None:
+    Path("wrong.py").write_text(RIGHT.replace("return params", "return params * params * params * np.float32(100)"))
+    code, _, messages = command("run", "base.yaml", "problem={name: 'wrong:P'}", "server.lr=1e6", "--out", "diverged")
+    assert code == 0
+    assert Result(Path("diverged")).ending == "diverged"
+    Path("changing.py").write_text(
+        RIGHT.replace("return params", "return params if draw.number < 3 else params * np.float32('nan')")
+    )
+    code, _, messages = command("run", "base.yaml", "problem={name: 'changing:P'}", "--out", "nan")
+    assert Result(Path("nan")).ending == "diverged"
+    assert "gradient 3 of client 3 has NaN at finite parameters, 0.639 at most" in messages
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        (
+            "data={name: digits}",
+            "data: is given beside problem, which takes the place of data, model and loss; leave one",
+        ),
+        ("model={name: linear}", "model: is given beside problem"),
+        ("loss=mse", "loss: is given beside problem"),
+        (
+            "problem={name: 'own_problems:Bowle'}",
+            "problem.name: module 'own_problems' has no 'Bowle'; did you mean 'Bowl'?",
+        ),
+        ("problem={name: 'nowhere:Bowl'}", "problem.name: cannot import 'nowhere'"),
+        ("problem={name: 'python:own_problems:Bowl'}", "leave python: out, as in 'own_problems:Bowl'"),
+        ("problem={name: Bowl}", "problem.name: is 'Bowl'; it should match pattern"),
+        ("problem={size: 3}", "problem.name: is required"),
+        ("problem=3", "problem: is 3; it must be a mapping of keys to values"),
+        ("problem={name: 'own_problems:Bowl', sise: 4}", "problem.sise: unknown key; did you mean 'size'?"),
+        ("problem={name: 'own_problems:Bowl', size: small}", "own_problems:Bowl(size) failed: TypeError"),
+        ("problem={name: 'own_problems:OfFiles'}", "problem.table: is required"),
+        ("clients.batch_size=4", "clients.batch_size is 4; a problem draws its own samples"),
+        ("clients.partition={name: dirichlet, alpha: 1.0}", "clients.partition is dirichlet; a problem has no rows"),
+        ("evaluation.test=true", "evaluation.test is true; a problem has no rows to test on"),
+        ("evaluation.gradient_norm=true", "evaluation.gradient_norm is true; a problem has no rows"),
+        ("evaluation.metrics=[top5]", "evaluation.metrics is top5; a problem has no outputs"),
+        ("evaluation={every: 1, unit: epochs}", "evaluation.unit is epochs; a problem has no rows"),
+        (
+            "until={heigth: 1.0}",
+            "until.heigth: is of what evaluate of own_problems:Bowl does not return; did you mean 'height'",
+        ),
+        (
+            "until={validation_error: 0.1}",
+            "until.validation_error: is of what evaluate of own_problems:Bowl does not return",
+        ),
+    ],
+)
+def test_keys_that_do_not_fit(override: str, says: str, refused: Refused) -> None:
+    refused("run", "base.yaml", override, says=[says])
+
+
+def test_selections_that_do_not_fit(refused: Refused) -> None:
+    stages = "stages={cuts: [rest], delay: pipemare}"
+    says = "stages.delay is pipemare; a problem computes gradients as a whole"
+    refused("run", "base.yaml", "problem={name: 'own_problems:Bowl', names: true}", stages, says=[says])
+    refused("run", "base.yaml", "iterations=null", "epochs=3", says=["epochs is 3; a problem has no rows to pass over"])
+    for best, says in (
+        ("heigt", "did you mean 'height'?"),
+        ("validation_error", "evaluate does not return it have not; give height"),
+    ):
+        select = f"select={{best: {best}, over: server.lr}}"
+        refused("run", "base.yaml", "sweep={server.lr: [0.1, 0.2]}", select, says=["select.best: is", says])
+
+
+def test_a_folder_of_somebody_elses_runs_no_code(
+    command: Command, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    monkeypatch.setenv("FREDSIM_STATE", str(Path("elsewhere").resolve()))
+    refused("verify", "run", says=["names code, own_problems:Bowl", "give --allow-code"])
+    assert command("verify", "run", "--allow-code")[:2] == (0, "run: same bits\n")
+    assert command("ls", ".")[0] == 0
+
+
+def test_other_commands(command: Command, refused: Refused) -> None:
+    assert command("plan", "base.yaml")[0] == 0
+    assert "own_problems:Bowl" in command("show", "base.yaml")[1]
+    run()
+    refused("plot", "run", "--kind", "shards", says=["is of a problem, which has no rows that clients could hold"])
+    assert command("cite", "run")[0] == 0
