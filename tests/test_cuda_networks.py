@@ -227,6 +227,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "model": {"name": "vgg", "widths": [8], "dropout": 0.3},
         "data": {"name": "digits", "train": 60, "validation": 30, "augment": {"flip": True}},
     },
+    "dropout": {"model": {"name": "vgg", "widths": [8], "dropout": 0.3}, "window": 2},
     "partly trained": {"model": {"name": "vgg", "widths": [8], "trainable": ["3.*"]}},
     "softened labels": {"model": {"hidden": [9]}, "loss": {"name": "cross_entropy", "label_smoothing": 0.1}},
     "squared errors": {"model": {"hidden": [9]}, "loss": "mse"},
@@ -252,7 +253,7 @@ def test_whole_runs(name: str, simulate: Simulate) -> None:
     for file in ("metrics.csv", "clients.csv", "staleness.csv", "params.safetensors"):
         if (one.folder / file).exists():
             assert (one.folder / file).read_bytes() == (other.folder / file).read_bytes(), file
-    queued = name in {"resnet", "softened labels", "squared errors"}
+    queued = name in {"resnet", "dropout", "softened labels", "squared errors"}
     assert other.summary["path"] == ("queued" if queued else "snapshots")
     assert other.summary["digest"] == one.summary["digest"]
 
