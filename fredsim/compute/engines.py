@@ -297,6 +297,7 @@ class QueueExecutor(Protocol):
         kept: NDArray[np.int64],
         rows: NDArray[np.int32],
         coefficients: Array,
+        keys: Keys | None = None,
     ) -> tuple[Array, int]:
         """Process n events; return the losses (n, µ) and the first event after which θ is not finite, else n.
 
@@ -304,6 +305,7 @@ class QueueExecutor(Protocol):
         event i is computed from the parameters in place held[i] and the samples rows[i]. The rule is applied to it with
         coefficients[i]; then θ is copied to place kept[i], unless that is −1.
 
-        `held` and `kept` are (n,); `rows` (n, µ) are training samples; `coefficients` (n, C).
+        `held` and `kept` are (n,); `rows` (n, µ) are training samples; `coefficients` (n, C); random numbers depend on
+        `keys` (n,).
         """
         ...

@@ -162,6 +162,7 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
     milestones: list[Milestone] = []
     observer = Measuring()
     apart = _whole_process(prepared) and not own_modules(prepared.experiment.plain())
+    apart = apart and prepared.experiment.backend != "cuda"  # of which the device's memory is said
     while True:
         reset_peak_memory()
         with tempfile.TemporaryDirectory() as folder:
