@@ -4,7 +4,9 @@
 
 from the root of the repository, at most ten minutes by default; this needs `pip install .[cuda]` and a device. Beside
 it are fredsim on all cores of the CPU, and, where they are installed with support of the device, JAX and PyTorch
-(benchmarks.device_peers). What there was no time for is left out and said to be. The results are also written to FILE.
+(benchmarks.device_peers). Cells are dense networks on MNIST, then LeNet and ResNet-8 on drawn images, each with 32
+clients and minibatches of 32. What there was no time for is left out and said to be. The results are also written to
+FILE.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,23 +26,30 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.cells import FIGURE_1, HIDDEN, Cell, simulate
+import fredsim
+from benchmarks.cells import FIGURE_1, HIDDEN, HYPER, Cell, simulate
 from benchmarks.tables import Table, markdown, say, show
 from fredsim.errors import ConfigError
 from fredsim.system.machine import processor_name
 from fredsim.system.processors import default_threads
 
-#: (λ, µ) and the widths of hidden layers, and how many iterations a second are to be reached with ASGD on an H100 or
-#: H200 (docs/devices.md).
+Model = tuple[int, ...] | str  # the widths of hidden layers, or a network of fredsim.zoo
+
+#: (λ, µ) and the model, and how many iterations a second are to be reached with ASGD on an H100 or H200
+#: (docs/devices.md). Those of LeNet and ResNet-8 are 1.5 times those of PyTorch's CUDA graph on an H200.
 SMALL, LARGE = (HIDDEN,), (2000, 2000)
 GOALS = {
     ((128, 1), SMALL): 200_000, ((32, 4), SMALL): 130_000, ((16, 8), SMALL): 80_000, ((4, 32), SMALL): 33_000,
     ((250, 128), SMALL): 70_000, ((1000, 128), SMALL): 90_000, ((32, 4), LARGE): 18_000, ((100, 128), LARGE): 4_700,
+    ((32, 32), "lenet"): 4_740, ((32, 32), "resnet"): 1_650,
 }  # fmt: skip
 CELLS = tuple(GOALS)
 assert {pair for pair, _ in CELLS} >= set(FIGURE_1)
+#: The shapes of the images of networks that are no dense ones, and how many there are.
+IMAGES, SAMPLES = {"lenet": (1, 28, 28), "resnet": (3, 32, 32)}, 512
 #: Iterations of the runs whose bits are compared, and how long a timed run takes, in seconds.
-COMPARED, TIMED = {SMALL: 400, LARGE: 40}, 4.0
+COMPARED: dict[Model, int] = {SMALL: 400, LARGE: 40, "lenet": 64, "resnet": 40}
+TIMED = 4.0
 #: How often a kernel is repeated where its time is measured alone.
 REPEATED = 20
 
@@ -129,13 +139,18 @@ def speeds(name: str, cells: tuple[Any, ...], servers: list[str], clock: Clock) 
     return Table("Speed", note, (*HEAD, *sides, "goal"), body)
 
 
-def rate_of(side: str, server: str, pair: tuple[int, int], hidden: tuple[int, ...]) -> float:
+def rate_of(side: str, server: str, pair: tuple[int, int], hidden: Model) -> float:
     """Return a side's iterations a second; NaN if it cannot run here."""
     if side in ("JAX", "PyTorch"):
         package = {"JAX": "jax", "PyTorch": "torch"}[side]
-        if find_spec(package) is None:
+        if find_spec(package) is None or (package == "jax" and isinstance(hidden, str)):
             return float("nan")
-        words = [package, *map(str, pair), ",".join(map(str, hidden)), str(TIMED)]
+        words = [
+            package,
+            *map(str, pair),
+            hidden if isinstance(hidden, str) else ",".join(map(str, hidden)),
+            str(TIMED),
+        ]
         environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "NVIDIA_TF32_OVERRIDE": "0"}
         command = [sys.executable, "-m", "benchmarks.device_peers", *words]
         try:
@@ -193,7 +208,8 @@ def measured_alone(found: dict[str, float]) -> Iterator[None]:
                 for _ in range(REPEATED):
                     alone.run()
                 machine().download(at.address, word)
-                found[name] = (time.perf_counter() - begin) / REPEATED / self._windows
+                took = (time.perf_counter() - begin) / REPEATED / self._windows
+                found[name] = found.get(name, 0.0) + took  # a network has several launches of it
 
     original = queue.Launches
     queue.Launches = Measuring  # type: ignore[misc]
@@ -203,16 +219,42 @@ def measured_alone(found: dict[str, float]) -> Iterator[None]:
         queue.Launches = original  # type: ignore[misc]
 
 
-def once(cell: Cell, iterations: int, backend: str, hidden: tuple[int, ...]) -> dict[str, Any]:
+def once(cell: Cell, iterations: int, backend: str, hidden: Model) -> dict[str, Any]:
     """Run fredsim once; return the summary."""
+    if isinstance(hidden, str):
+        return on_images(cell, iterations, backend, hidden)
     model = {"hidden": list(hidden), "init": "he"}
     simulated: Callable[..., Any] = simulate
     summary: dict[str, Any] = simulated(cell, iterations, default_threads(), backend=backend, model=model)[0]
     return summary
 
 
-def network(hidden: tuple[int, ...]) -> str:
+def on_images(cell: Cell, iterations: int, backend: str, name: str) -> dict[str, Any]:
+    """Run fredsim once with one of its networks, on drawn images; return the summary."""
+    with tempfile.TemporaryDirectory() as folder:
+        rng, path = np.random.default_rng(0), Path(folder, "images.npz")
+        x, y = rng.standard_normal((SAMPLES, *IMAGES[name])).astype(np.float32), rng.integers(0, 10, SAMPLES)
+        np.savez(path, x_train=x, y_train=y, x_test=x[:32], y_test=y[:32])
+        experiment = {
+            "iterations": iterations,
+            "data": {"name": f"npz:{path}", "validation": 32},
+            "model": {"name": name},
+            "clients": {"count": cell.clients, "batch_size": cell.batch_size, "sampling": "sequential"},
+            "dispatcher": {"name": "uniform"},
+            "server": {"name": cell.server, **HYPER[cell.server]},
+            "evaluation": {"every": iterations + 1},
+            "threads": default_threads(),
+            "backend": backend,
+        }
+        result: Any = fredsim.run(experiment, out=Path(folder, "run"))
+        summary: dict[str, Any] = result.summary
+        return summary
+
+
+def network(hidden: Model) -> str:
     """Return a network's name."""
+    if isinstance(hidden, str):
+        return {"lenet": "LeNet", "resnet": "ResNet-8"}[hidden]
     return "-".join(map(str, (784, *hidden, 10)))
 
 

@@ -1,10 +1,11 @@
 """What one would write for a device in JAX and in PyTorch: benchmarks.device runs each in a process of its own.
 
     python -m benchmarks.device_peers jax|torch LAMBDA MU WIDTHS SECONDS      # WIDTHS: of hidden layers, by commas
+    python -m benchmarks.device_peers torch LAMBDA MU lenet|resnet SECONDS
 
-prints iterations a second of ASGD on data of MNIST's shape, without compilation, in float32 (no TF32). JAX's is the
-whole simulation as one compiled scan over the arrivals. PyTorch's is a CUDA graph of 16 arrivals, replayed, without
-the order of clients and minibatches, which are tensors on the device.
+prints iterations a second of ASGD on data of MNIST's shape, or of CIFAR-10's for ResNet-8, without compilation, in
+float32 (no TF32). JAX's is the whole simulation as one compiled scan over the arrivals. PyTorch's is a CUDA graph of 16
+arrivals, replayed, without the order of clients and minibatches, which are tensors on the device.
 """
 
 from __future__ import annotations
@@ -91,15 +92,47 @@ def by_jax(clients: int, mu: int, widths: list[int], seconds: float) -> float:
     return rate(advance, seconds)
 
 
-def by_torch(clients: int, mu: int, widths: list[int], seconds: float) -> float:
+def dense_of_torch(widths: list[int]) -> tuple[Any, Any, Any]:
+    """Return samples, parameters, and the outputs as a function of parameters and samples."""
+    import torch
+
+    def outputs(own: Any, value: Any) -> Any:
+        for number in range(0, len(own), 2):
+            value = torch.addmm(own[number + 1], value, own[number])
+            value = value.relu() if number + 2 < len(own) else value
+        return value
+
+    return torch.from_numpy(data()[0]), [torch.from_numpy(part) for part in parameters(widths)], outputs
+
+
+def network_of_torch(name: str) -> tuple[Any, Any, Any]:
+    """Return samples, parameters, and the outputs as a function of parameters and samples, of fredsim.zoo."""
+    import torch
+
+    from fredsim import zoo
+
+    torch.manual_seed(0)
+    shape = {"lenet": (1, 28, 28), "resnet": (3, 32, 32)}[name]
+    module = {"lenet": zoo.lenet, "resnet": zoo.resnet}[name](CLASSES, shape).to("cuda")
+    names = [one for one, _ in module.named_parameters()]
+
+    def outputs(own: Any, value: Any) -> Any:
+        return torch.func.functional_call(module, dict(zip(names, own, strict=True)), (value,))
+
+    x = torch.randn(len(data()[1]), *shape)
+    return x, [part.detach().clone() for part in module.parameters()], outputs
+
+
+def by_torch(clients: int, mu: int, network: list[int] | str, seconds: float) -> float:
     """Return iterations a second of a replayed CUDA graph."""
     import torch
     from torch.nn.functional import cross_entropy
 
-    samples, answers = data()
-    device = torch.device("cuda")
-    x, y = torch.from_numpy(samples).to(device), torch.from_numpy(answers).to(device)
-    theta = [torch.from_numpy(part).to(device) for part in parameters(widths)]
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = False, True
+    answers, device = data()[1], torch.device("cuda")
+    samples, theta, outputs = network_of_torch(network) if isinstance(network, str) else dense_of_torch(network)
+    x, y = samples.to(device), torch.from_numpy(answers).to(device)
+    theta = [part.to(device) for part in theta]
     held = [part[None].repeat(clients, *[1] * part.dim()) for part in theta]
     order = torch.zeros(GRAPHED, 1, dtype=torch.int64, device=device)
     rows = torch.zeros(GRAPHED, mu, dtype=torch.int64, device=device)
@@ -107,10 +140,7 @@ def by_torch(clients: int, mu: int, widths: list[int], seconds: float) -> float:
     def arrive(event: int) -> None:
         client = order[event]
         own = [part.index_select(0, client)[0].requires_grad_() for part in held]
-        value = x.index_select(0, rows[event])
-        for number in range(0, len(own), 2):
-            value = torch.addmm(own[number + 1], value, own[number])
-            value = value.relu() if number + 2 < len(own) else value
+        value = outputs(own, x.index_select(0, rows[event]))
         grads = torch.autograd.grad(cross_entropy(value, y.index_select(0, rows[event])), own)
         with torch.no_grad():
             torch._foreach_add_(theta, grads, alpha=-RATE)
@@ -150,9 +180,10 @@ def rate(advance: Callable[[], int], seconds: float) -> float:
     return done / took
 
 
-PEERS: dict[str, Callable[[int, int, list[int], float], float]] = {"jax": by_jax, "torch": by_torch}
+PEERS: dict[str, Callable[[int, int, Any, float], float]] = {"jax": by_jax, "torch": by_torch}
 
 
 if __name__ == "__main__":
-    name, clients, mu, widths, seconds = sys.argv[1:]
-    print(PEERS[name](int(clients), int(mu), [int(width) for width in widths.split(",")], float(seconds)))
+    name, clients, mu, network, seconds = sys.argv[1:]
+    widths = network if network.isalpha() else [int(width) for width in network.split(",")]
+    print(PEERS[name](int(clients), int(mu), widths, float(seconds)))

@@ -10,7 +10,7 @@ import random
 import textwrap
 from typing import Any
 
-__all__ = ["OF_OBJECTS", "PLACES", "UNSEEN", "case"]
+__all__ = ["OF_OBJECTS", "PLACES", "UNSEEN", "case", "of_function"]
 
 #: Anywhere but in the object.
 PLACES = {
@@ -44,6 +44,8 @@ PLACES = {
     "module of its own": "n = sys.modules.setdefault('odd_module', OBJECT).n = OBJECT.n + 1",
     "class of fredsim's": "fredsim.servers.ASGD.odd = n = getattr(fredsim.servers.ASGD, 'odd', 0) + 1",
     "property": "n = self.growing",
+    "global generator under way": "n = next(UNDER_WAY)",
+    "global file": "n = int(next(LINES))",
 }
 #: Those that a checkpoint cannot see: they are in no object, class or module of the user's.
 UNSEEN = {"environment", "builtins", "NumPy", "sys", "module of its own", "class of fredsim's", "cache", "context"}
@@ -97,6 +99,7 @@ from fredsim.servers import SERVERS
 np.random.seed(5)
 random.seed(5)
 COUNT, STORE, RNG = 0, {{}}, np.random.default_rng(4)
+UNDER_WAY, LINES = (i for i in range(1, 10**6)), open(__file__.removesuffix(".py") + ".txt")
 LOCAL, CONTEXT = threading.local(), contextvars.ContextVar("odd", default=0)
 
 
@@ -217,6 +220,37 @@ class Compressor(Kept):
 
     def compress(self, push, client, step):
         return push / np.float32(1 + self.next()), 400
+
+    def cancelled(self, client):
+        pass
+
+
+class Optimizer(Kept):
+    def __init__(self, lr):
+        self.lr = np.float32(lr)
+        self.keep()
+
+    def begin(self, client, params):
+        pass
+
+    def step(self, client, params, grad, k):
+        return params - self.lr / np.float32(1 + self.next()) * grad
+
+
+KEEPER = Kept()
+KEEPER.keep()
+
+
+def metric(output, y):
+    return KEEPER.next()
+
+
+def augment(x, generator):
+    return x / np.float32(1 + KEEPER.next())
+
+
+def schedule(t):
+    return 0.1 / (1 + KEEPER.next())
 """
 HELPER = """
 COUNT = 0
@@ -235,11 +269,30 @@ BASES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+#: The kinds of classes that keep a count, besides servers.
+CHANGES = ("dispatcher", "gate", "compressor", "optimizer")
+LOCAL = {"count": 4, "batch_size": 2, "sampling": "iid", "local_steps": 2}
+
+
 def case(number: int, places: dict[str, str]) -> tuple[dict[str, str], dict[str, Any], str]:
     """Return the files of a case, the changes of an experiment that use them, and the place."""
     rng = random.Random(number)
-    place, kind = rng.choice(list(places)), rng.choice(["server", "server", "dispatcher", "gate", "compressor"])
+    place, kind = rng.choice(list(places)), rng.choice(["server", "server", *CHANGES])
     base = rng.choice(BASES) if kind == "server" else {}
+    files, changes = _module(f"odd_{number}", places[place], KEPT.get(place, "self.count = self.count"), base)
+    return files, changes[kind], place
+
+
+def of_function(kind: str, place: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the files of a user's function, `metric`, `augment` or `schedule`, and the changes that use it."""
+    files, changes = _module(
+        "odd_function", (PLACES | OF_OBJECTS)[place], KEPT.get(place, "self.count = self.count"), {}
+    )
+    return files, changes[kind]
+
+
+def _module(name: str, place: str, kept: str, base: dict[str, Any]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """Return the files of a module, and by kind the changes of an experiment that use it."""
     if base:
         more = {
             "base": f"SERVERS[{base['name']!r}]", "layout": ", layout=None",
@@ -251,15 +304,23 @@ def case(number: int, places: dict[str, str]) -> tuple[dict[str, str], dict[str,
             "base": "object", "layout": "", "start": "self.params = params.copy()",
             "step": "self.params -= np.float32(0.1 / (1 + self.next())) * grad",
         }  # fmt: skip
-    name, helper = f"odd_{number}", f"odd_helper_{number}"
+    helper = name.replace("odd_", "odd_helper_")
     more |= {key: textwrap.indent(more[key], " " * 8) for key in ("start", "step")}
-    more |= {"place": places[place], "kept": KEPT.get(place, "self.count = self.count")}
-    files = {f"{name}.py": MODULE.format(helper=helper, **more), f"{helper}.py": HELPER}
+    more |= {"place": place, "kept": kept}
+    files = {
+        f"{name}.py": MODULE.format(helper=helper, **more),
+        f"{helper}.py": HELPER,
+        f"{name}.txt": "1\n2\n3\n4\n5\n" * 999,
+    }
     usual: dict[str, Any] = {"server": {"name": "asgd", "lr": 0.05}}
     changes: dict[str, dict[str, Any]] = {
         "server": {"server": {**base, "name": f"{name}:Server"}},
         "dispatcher": usual | {"dispatcher": {"name": f"{name}:Dispatcher"}},
         "gate": usual | {"dispatcher": {"push": {f"{name}:Gate": {}}}},
         "compressor": usual | {"compress": {"name": f"{name}:Compressor"}},
+        "optimizer": usual | {"clients": LOCAL | {"optimizer": {"name": f"{name}:Optimizer", "lr": 0.05}}},
+        "metric": usual | {"evaluation": {"every": 5, "metrics": [f"{name}:metric"]}},
+        "augment": usual | {"data": {"name": "digits", "train": 60, "validation": 20, "augment": f"{name}:augment"}},
+        "schedule": {"server": {"name": "asgd", "lr": {"name": f"{name}:schedule"}}},
     }
-    return files, changes[kind], place
+    return files, changes

@@ -40,6 +40,8 @@ class Pipeline:
     correction: float | None = None
     reschedule: int | None = None
     gradient: Callable[..., list[Layer]] = dense_gradient
+    step: Callable[[Array, Array, Array, np.float32], Array] = lambda theta, g, seen, alpha: theta - alpha * g
+    """The update of a tensor by its gradient, given what the forward pass has seen of it."""
     flat: list[Array] = field(default_factory=list)
     """The parameters after each update."""
 
@@ -57,7 +59,7 @@ class Pipeline:
                 rate = self.lr
                 if self.reschedule is not None and k < self.reschedule:
                     rate = self.lr * float(pow64(float(max(1, self.fwd[s])), -(1 - k / self.reschedule)))
-                w, b = (theta - F(rate) * g for theta, g in zip(own[k], grads[s], strict=True))
+                w, b = (self.step(*arrays, F(rate)) for arrays in zip(own[k], grads[s], seen[s], strict=True))
                 own.append((w, b))
                 if self.correction is not None:
                     drift[s] = self.drifted(drift[s], own[k], own[k + 1], s)

@@ -24,7 +24,7 @@ from fredsim.errors import ConfigError
 from fredsim.runs.single.opening import open_experiment
 from fredsim.servers.schedules import SCHEDULES
 
-__all__ = ["WITHOUT_ONE", "experiment", "fitting", "made_up"]
+__all__ = ["WITHOUT_ONE", "experiment", "fitting", "made_up", "staged"]
 
 #: Learning rates, some of which diverge.
 RATES = (1e-4, 1e-3, 1e-2, 0.03, 0.1, 0.3, 1.0, 3.0, 30.0, 1e4, 1e20)
@@ -140,6 +140,32 @@ def _local_work(rng: random.Random, data: dict[str, Any]) -> dict[str, Any]:
         if rng.random() < 0.25:
             chosen[key] = rng.choice(values)
     return chosen
+
+
+def staged(number: int) -> dict[str, Any]:
+    """Return experiment `number` of those whose clients are pipelines, or bring stale samples."""
+    for attempt in range(100):
+        rng = random.Random(f"stages {number}, {attempt}")
+        data = made_up(rng)
+        name, hidden = data["model"].get("name"), data["model"].get("hidden", [])
+        layers = {"resnet": ["1", "3", "4.second", "5", "7"], "gpt": ["positions", "layers.0.hidden", "norm.bias"]}.get(
+            name, ["b1", *(f"W{i}" for i in range(2, len(hidden) + 2))]
+        )
+        if name == "vgg":
+            layers = ["1", "4"]
+        if rng.random() < 0.2:
+            data["clients"]["current"] = True
+        else:
+            cuts = sorted(rng.sample(layers, rng.randint(1, len(layers))), key=layers.index)
+            forward = [rng.choice([0, 1, 2, 5]) for _ in range(len(cuts) + 1)]
+            own = {"forward": forward, "backward": [rng.randint(0, most) for most in forward]}
+            data["stages"] = {"cuts": cuts, "delay": rng.choice(["pipedream", "one_step", "pipemare", "pipemare", own])}
+            for key, value in (("correction", 0.135), ("reschedule", rng.choice([1, 9, 100]))):
+                if rng.random() < 0.4:
+                    data["stages"][key] = value
+        if fitting(data) is not None:
+            return data
+    raise AssertionError(f"pipeline {number}: no valid one in 100 draws")
 
 
 def _make_network(rng: random.Random, data: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from fredsim.numerics.ops.pointwise import Relu, Silu
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.views import Reshape
 
-__all__ = ["Builder", "dataset", "initial", "random_graph"]
+__all__ = ["Builder", "dataset", "initial", "on_device", "random_graph"]
 
 Draw = np.random.Generator
 
@@ -55,6 +56,23 @@ class Builder:
     def graph(self, loss: Loss, target: tuple[int, ...] = ()) -> Graph:
         """Return the graph."""
         return Graph(self.shapes[0], target, tuple(self.nodes), loss, Layout(tuple(self.tensors)))
+
+
+def on_device(graph: Graph, data: Dataset, held: list[Array], rows: Array, *, large: bool) -> list[Array]:
+    """Return gradients and losses of minibatches on a device, and the outcomes of the first parameters on `validation`.
+
+    With `large`, tiles are large and samples are summed in groups of several, where there is a choice.
+    """
+    from fredsim.cuda.networks import program, steps
+    from fredsim.cuda.networks.engine import CudaGraphEngine
+
+    with (
+        patch.object(program, "FEW_BLOCKS", 0 if large else 10**9),
+        patch.object(steps, "MOST_SUMS", 0 if large else 10**9),
+    ):
+        engine = CudaGraphEngine(graph, data, rows.shape[1])
+        grads, losses = engine.gradients(held, rows)
+        return [np.asarray(grads), losses, *engine.outcomes(held[0], "validation")]
 
 
 def random_graph(rng: Draw) -> Graph:

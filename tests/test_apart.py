@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.alone import ROOT, Alone
-from tests.odd_places import OF_OBJECTS, PLACES, UNSEEN, case
+from tests.odd_places import OF_OBJECTS, PLACES, UNSEEN, case, of_function
 
 SMALL = {
     "iterations": 30,
@@ -83,6 +83,39 @@ def continued(number: int, alone: Alone) -> str:
     return "continues" if kept else "begins anew"
 
 
+def function(kind: str, place: str, alone: Alone) -> None:
+    """A function that keeps a count is refused; a metric may, but then the run is not continued from a checkpoint."""
+    files, changes = of_function(kind, place)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write(folder, files)
+        experiment = {**SMALL, **changes, "name": "odd"}
+        whole, again = alone(folder, [{"experiment": experiment, "out": str(folder / out)} for out in ("a", "b")])
+        if kind != "metric":
+            assert "the second time" in whole or "gave another sample" in whole, (kind, place, whole)
+            return
+        alone(folder, [{"experiment": experiment, "out": str(folder / "parts"), "stop_at": 17}])
+        assert alone(folder, [{"experiment": experiment, "out": str(folder / "parts")}]) == [whole]
+        tables = {(folder / out / "metrics.csv").read_text(encoding="utf-8") for out in ("a", "b", "parts")}
+        assert (whole == again, len(tables)) == (True, 1), place
+
+
+@pytest.mark.parametrize("kind", ["metric", "augment", "schedule"])
+def test_a_few_functions(kind: str, alone: Alone) -> None:
+    seen = {place: text for place, text in PLACES.items() if place not in UNSEEN or kind != "metric"} | OF_OBJECTS
+    for place in random.Random(kind).sample([*seen], 6):
+        function(kind, place, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("kind", ["metric", "augment", "schedule"])
+def test_all_functions(kind: str, alone: Alone) -> None:
+    for place in PLACES | OF_OBJECTS:
+        if kind != "metric" or place not in UNSEEN:
+            function(kind, place, alone)
+
+
 @pytest.mark.parametrize("number", range(16))
 def test_a_few_together(number: int, alone: Alone) -> None:
     together(number, alone)
@@ -102,6 +135,42 @@ def test_a_thousand(check: Any, alone: Alone, capsys: pytest.CaptureFixture[str]
     with capsys.disabled():
         print(f"\n{ended.total()} cases {check.__name__}: {dict(ended)}")  # noqa: T201
     assert check is together or min(ended["continues"], ended["begins anew"]) > ended.total() / 5
+
+
+LATE = """
+from torch import nn
+
+CALLS = [0]
+
+
+class Module(nn.Module):
+    def __init__(self, classes, shape, late=True):
+        super().__init__()
+        self.inner, self.elu, self._calls, self.late = nn.Linear(64, classes), nn.ELU(), 0, late
+
+    def forward(self, x):
+        self._calls += self.late
+        return self.elu(self.inner(x.flatten(1))) * (1.0 if self._calls < 40 else 0.5)
+
+
+def loss(output, y):
+    CALLS[0] += 1
+    return nn.functional.cross_entropy(output, y, reduction="none") * (1.0 if CALLS[0] < 40 else 2.0)
+"""
+
+
+@pytest.mark.parametrize("what", ["module", "loss"])
+def test_what_a_native_module_keeps(what: str, alone: Alone, tmp_path: Path) -> None:
+    """It shows only after a while, so that it cannot be refused before the run."""
+    pytest.importorskip("torch", reason="needs PyTorch")
+    write(tmp_path, {"late.py": LATE})
+    own = {"late": what == "module", "name": "torch:late:Module"}
+    experiment = {**SMALL, "name": "late", "model": own, "server": {"name": "asgd", "lr": 0.05}}
+    experiment |= {"loss": "late:loss"} if what == "loss" else {}
+    (whole,) = alone(tmp_path, [{"experiment": experiment, "out": str(tmp_path / "whole")}])
+    assert len(whole) == 64, whole
+    alone(tmp_path, [{"experiment": experiment, "out": str(tmp_path / "parts"), "stop_at": 20}])
+    assert alone(tmp_path, [{"experiment": experiment, "out": str(tmp_path / "parts")}]) == [whole]
 
 
 SLOW = """

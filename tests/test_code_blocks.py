@@ -51,6 +51,7 @@ SHORTER: dict[str, dict[str, str]] = {
     "docs/gallery.md": {"fredsim run race.yaml": "seconds=16 --quiet"},
     "docs/live.md": {"fredsim live": "iterations=200"},
     "docs/own_data.md": {"data.name=npz:sums.npz": "iterations=20 backend=numpy --quiet"},
+    "docs/training_script.md": {"clients.count=16": "iterations=20 --quiet"},
     "docs/models.md": {
         "fredsim run images.yaml": "iterations=20 backend=numpy --quiet",
         "fredsim run sums.yaml": "iterations=20 backend=numpy --quiet",
@@ -72,6 +73,7 @@ NEEDS = {
     "docs/models.md": ("torch",),
     "docs/live.md": ("distributed",),
     "docs/problems.md": ("torch",),
+    "docs/training_script.md": ("torch",),
     "docs/export.md": ("tensorboard", "mlflow"),
 }
 

@@ -27,7 +27,8 @@ from fredsim.numerics.ops.operator import Array
 from fredsim.numerics.ops.pointwise import Relu, Tanh
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, MaxPool2d
 from fredsim.numerics.ops.views import Reshape
-from tests.random_graphs import Builder, dataset, initial, random_graph
+from tests.conftest import HAS_CUDA
+from tests.random_graphs import Builder, dataset, initial, on_device, random_graph
 
 ROOT = Path(__file__).parent.parent
 QUICK, MANY = 60, 3000  # random graphs; the second number with --slow
@@ -57,6 +58,10 @@ def compare(graph: Graph, mu: int, threads: int, seed: int, *, odd: bool = False
         assert np.array_equal(found_wrong, wrong, equal_nan=True)
     finally:
         engine.close()
+    if HAS_CUDA:
+        device = on_device(graph, data, held, rows, large=seed % 3 != 0)
+        defined = grads, losses, expected.outcomes(held[0], "validation")[0]
+        assert [bits(one) for one in device[:3]] == [bits(one) for one in defined]
     return grads
 
 

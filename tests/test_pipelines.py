@@ -23,7 +23,8 @@ from fredsim.runs.single.opening import open_experiment
 from fredsim.runs.single.prepared import prepare
 from fredsim.runs.verify.verify import verify
 from tests.pipeline_loop import Layer, Pipeline
-from tests.test_random_experiments import asked_often
+from tests.random_experiments import staged
+from tests.test_random_experiments import FEW_WAYS, asked_often, compare
 
 Simulate = Callable[..., Result]
 Array = NDArray[np.float32]
@@ -96,6 +97,17 @@ def test_each_method_is_the_plain_loop(simulate: Simulate, method: str, backend:
     assert result.summary["path"] == "snapshots"
 
 
+def test_delays_are_compensated_stage_by_stage(simulate: Simulate) -> None:
+    """DC-ASGD: each tensor's gradient is corrected by how far it has moved since its own forward pass."""
+    data = pipeline({"delay": "pipedream"}, server={"name": "dcasgd", "lr": 0.2, "lambda0": 0.5, "adaptive": False})
+
+    def step(theta: Array, g: Array, seen: Array, alpha: np.float32) -> Array:
+        return theta - alpha * (g + ((F(0.5) * g) * g) * (theta - seen))
+
+    _, digests = loop_of(data, [2, 1, 0], [2, 1, 0], step=step)
+    assert simulate(data).metrics["digest"].tolist()[1:] == digests
+
+
 MODULE = """
 from torch import nn
 
@@ -129,6 +141,41 @@ def test_stashed_weights_of_a_native_module(
 
     _, digests = loop_of(data, fwd, fwd, gradient=gradient)
     assert simulate(data).metrics["digest"].tolist()[1:] == digests
+
+
+@pytest.mark.parametrize("method", ["pipemare", "both"])
+def test_a_native_module_with_two_vectors(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """The backward pass is written out; products are PyTorch's, which hardly differ."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    (tmp_path / "apart_modules.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    stages, fwd, bwd, more = METHODS[method]
+    model = {"name": "torch:apart_modules:dense", "numerics": "native"}
+    data = pipeline(stages | {"cuts": ["3", "5"]}, model=model, threads=1)
+
+    def gradient(seen: list[Layer], used: list[Layer], x: Array, y: NDArray[np.int64]) -> list[Layer]:
+        z, inputs = torch.from_numpy(x.copy()), []
+        for number, (w, b) in enumerate(seen):
+            inputs.append(torch.tanh(z) if number else z)
+            z = inputs[-1] @ torch.from_numpy(w).T + torch.from_numpy(b)
+        error = torch.softmax(z, 1)
+        error[torch.arange(len(y)), torch.from_numpy(y.astype(np.int64))] -= 1
+        error, found = error / len(y), list[Layer]()
+        for h, (w, _) in zip(inputs[::-1], used[::-1], strict=True):
+            found.insert(0, ((error.T @ h).numpy(), error.sum(0).numpy()))
+            error = (error @ torch.from_numpy(w)) * (1 - h * h)
+        return found
+
+    loop, _ = loop_of(data, fwd, bwd, gradient=gradient, **more)
+    result = simulate(data)
+    names = [f"{layer}.{kind}" for layer in (1, 3, 5) for kind in ("weight", "bias")]
+    params = np.concatenate([result.params[name].ravel() for name in names])
+    np.testing.assert_allclose(params, loop.flat[-1], rtol=0, atol=1e-5)
+    stashed, _ = loop_of(data, fwd, fwd, gradient=gradient)
+    assert np.abs(stashed.flat[-1] - loop.flat[-1]).max() > 1e-3
+    assert verify(result) is None
 
 
 def test_several_pipelines_each_have_their_own_past(simulate: Simulate) -> None:
@@ -301,7 +348,11 @@ def test_a_probe_compares_both_passes_with_the_servers_parameters(simulate: Simu
 
 def refused(changes: dict[str, Any]) -> str:
     """Return the message with which an experiment is refused, before its run."""
-    data = pipeline({"delay": "pipemare"}) | changes
+    return refused_as(pipeline({"delay": "pipemare"}) | changes)
+
+
+def refused_as(data: dict[str, Any]) -> str:
+    """Return the message with which this experiment is refused."""
     with pytest.raises(ConfigError) as caught:
         prepare(open_experiment(data, Document(data).place), None)
     message = str(caught.value)
@@ -346,7 +397,8 @@ ONE = {"count": 1, "batch_size": 4}
     ({"server": {"name": "ringmaster", "lr": 0.1, "threshold": 3, "stop": True}}, "the server restarts clients"),
     ({"dispatcher": {"wait": False}}, "dispatcher.wait is false"),
     ({"dispatcher": {"replica": True}}, "dispatcher.replica is true"),
-    ({"dispatcher": {"name": "clock", "compute": {"limit": 1.5}}, "server": {"name": "mindflayer", "lr": 0.1}}, "the dispatcher clock may be given up"),
+    ({"dispatcher": {"name": "clock", "compute": {"limit": 1.5}}, "server": {"name": "mindflayer", "lr": 0.1}},
+     "the dispatcher clock may be given up"),
 ], ids=lambda one: one[:40] if isinstance(one, str) else "")  # fmt: skip
 def test_what_pipelines_cannot_be_is_one_message(changes: dict[str, Any], message: str) -> None:
     assert message in refused(changes)
@@ -368,14 +420,84 @@ def test_what_current_does_not_go_with_is_one_message(changes: dict[str, Any], m
     assert message in refused({"stages": None, "clients": CURRENT} | changes)
 
 
-def test_two_vectors_are_refused_where_they_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+CHECKPOINTED = (
+    MODULE
+    + """
+from torch.utils.checkpoint import checkpoint
+
+
+class Again(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 12), nn.Linear(12, 10)
+
+    def forward(self, x):
+        x = checkpoint(self.first, x.flatten(1), use_reentrant=False)
+        return self.second(x.tanh())
+"""
+)
+
+
+def test_two_vectors_are_refused_where_they_cannot_be(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "the backend cuda computes both passes with the same parameters" in refused({"backend": "cuda"})
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
-    (tmp_path / "native_modules.py").write_text(MODULE, encoding="utf-8")
+    (tmp_path / "again_modules.py").write_text(CHECKPOINTED, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    model = {"name": "torch:native_modules:dense", "numerics": "native"}
-    found = refused({"model": model, "stages": {"cuts": ["3"], "delay": "pipemare"}, "threads": 1})
-    assert "PyTorch computes this network, whose backward pass takes the parameters of its forward pass" in found
+    model = {"name": "torch:again_modules:dense", "numerics": "native"}
+    stages = {"cuts": ["3"], "delay": "pipemare"}
+    found = refused({"model": model | {"precision": "bfloat16"}, "stages": stages, "threads": 1})
+    assert "takes what the forward pass has made of the parameters" in found
+    data = pipeline(stages | {"cuts": ["second"]}, model=model | {"name": "torch:again_modules:Again"}, threads=1)
+    with pytest.raises(ConfigError, match=r"computes its Linear again on the way back \(torch.utils.checkpoint\)"):
+        simulate(data)
+
+
+PROBLEM = """
+import numpy as np
+
+
+class Bowl:
+    parameters = {"a": (3,), "b": (2,)}
+    portable = True
+
+    def initial(self, rng):
+        return np.arange(5, dtype=np.float32)
+
+    def gradient(self, params, draw):
+        return params + draw.standard_normal(5, np.float32) / 8
+
+    def evaluate(self, params):
+        return {"loss": float(params @ params)}
+"""
+
+
+def test_a_problem_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tensors may be stages, with one vector for both passes; its samples it draws itself."""
+    (tmp_path / "own_bowl.py").write_text(PROBLEM, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    stages = {"cuts": ["b"], "delay": {"forward": [2, 0]}}
+    data: dict[str, Any] = {
+        "iterations": 8, "problem": {"name": "own_bowl:Bowl"}, "clients": {"count": 1}, "stages": stages,
+        "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 1},
+    }  # fmt: skip
+    theta: list[Array] = [np.arange(5, dtype=F)]
+    digests = []
+    layout = prepare(resolve(data), None).model.layout
+    from fredsim.networks.own_problem import Draw
+
+    for k in range(8):
+        drawn = Draw(0, 0, k).standard_normal(5, F)
+        seen = np.concatenate([theta[max(0, k - 2)][:3], theta[k][3:]])
+        theta.append(theta[k] - F(0.1) * (seen + drawn / F(8)))
+        digests.append(layout.digest(theta[-1]))
+    assert fredsim.run(data, out=tmp_path / "run").metrics["digest"].tolist()[1:] == digests
+    assert "a problem's class computes both passes with the same parameters" in refused_as(
+        data | {"stages": stages | {"delay": "pipemare"}}
+    )
+    current = {"stages": None, "clients": {"count": 2, "current": True}}
+    assert "give it a method gradient(params, draw, current)" in refused_as(data | current)
 
 
 @pytest.mark.parametrize("changes", [{}, {"stages": None, "clients": CURRENT}], ids=["stages", "current"])
@@ -393,3 +515,9 @@ def test_a_sweep_of_methods(tmp_path: Path) -> None:
     plain = resolve(pipeline({"delay": "pipedream"}) | {"stages": None}).plain()
     assert "stages" not in plain
     assert "current" not in plain["clients"]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_random_pipelines(number: int) -> None:
+    """Any server, dispatcher, gate, compressor: the same bytes on every backend and window, and after any stop."""
+    compare(number, FEW_WAYS + 1, of=staged)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fredsim
-from fredsim.config.problem import _columns
+from fredsim.config.problem import _asked
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.networks.own_problem import Draw
 from fredsim.runs.folder.results import Result, Results
@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in ("own_problems", "wrong", "changing"):
         sys.modules.pop(name, None)
-    _columns.cache_clear()
+    _asked.cache_clear()
 
 
 def run(out: str = "run", **changes: Any) -> Result:
@@ -137,6 +137,7 @@ def test_what_works_with_it(command: Command) -> None:
         {"clients": {"count": 4, "local_steps": {"fastest": 3, "by": "speed"}},
          "dispatcher": {"name": "clock", "compute": {"seconds": [1.0, 2.0, 3.0, 6.0]}}},
         {"evaluation": {"every": 10, "per_client": True}, "server": {"name": "fasgd", "lr": 0.01}},
+        {"problem": problem(names=True), "stages": {"cuts": ["rest"], "delay": "pipedream"}},
         {"problem": problem(names=True), "server": {"name": "adam", "lr": 0.05}},
     ]  # fmt: skip
     for number, way in enumerate(ways):
@@ -147,7 +148,7 @@ def test_what_works_with_it(command: Command) -> None:
     probe = Result(Path("way4")).probe
     assert (probe["b_staleness"] >= 0).all()
     assert len(probe) == 5
-    assert list(Result(Path("way9")).params) == ["first", "rest"]
+    assert list(Result(Path("way10")).params) == ["first", "rest"]
 
 
 def test_what_counts_is_what_the_class_says(command: Command) -> None:
@@ -175,6 +176,13 @@ def test_what_counts_is_what_the_class_says(command: Command) -> None:
         shutil.rmtree(one.folder)
     assert command("verify", "swept")[0] == 0
     assert Results(Path("swept")).best["server.lr"].tolist() == [0.1]
+
+
+def test_a_function_may_make_the_problem() -> None:
+    Path("wrong.py").write_text("import own_problems\n\n\ndef made(size=4):\n    return own_problems.Hill(size=size)\n")
+    of = {"problem": {"name": "wrong:made"}}
+    choice = {"sweep": {"server.lr": [0.001, 0.1]}, "select": {"best": "nearness", "over": "server.lr"}}
+    assert fredsim.sweep(BASE | of | choice, out="swept").best["server.lr"].tolist() == [0.1]
 
 
 def test_a_loss_and_an_error_have_their_usual_columns() -> None:
@@ -276,6 +284,7 @@ RETURNED: list[tuple[str, str, str]] = [
     ("gradient", "2.0 * params.astype(float)", "the gradient is float64 (3,); it must be float32 (3,)"),
     ("gradient", "params[:2]", "the gradient is float32 (2,); it must be float32 (3,)"),
     ("gradient", "params[None]", "the gradient is float32 (1, 3); it must be float32 (3,); give .ravel()"),
+    ("gradient", "np.ma.masked_array(params, [1, 0, 0])", "TypeError: a masked array"),
     ("gradient", "None", "the gradient is object (); it must be float32 (3,)"),
     ("gradient", "(params, 1.0, 2.0)", "gradient: ValueError"),
     ("gradient", "params * np.float32(np.nan)", "the gradient at the initial parameters is not finite"),
@@ -419,6 +428,9 @@ def test_keys_that_do_not_fit(override: str, says: str, refused: Refused) -> Non
 
 
 def test_selections_that_do_not_fit(refused: Refused) -> None:
+    stages = "stages={cuts: [rest], delay: pipemare}"
+    says = "stages.delay is pipemare; a problem computes gradients as a whole"
+    refused("run", "base.yaml", "problem={name: 'own_problems:Bowl', names: true}", stages, says=[says])
     refused("run", "base.yaml", "iterations=null", "epochs=3", says=["epochs is 3; a problem has no rows to pass over"])
     for best, says in (
         ("heigt", "did you mean 'height'?"),

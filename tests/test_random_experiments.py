@@ -7,7 +7,7 @@ import os
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -100,15 +100,17 @@ def ways(rng: random.Random, data: dict[str, Any], usual: str, count: int) -> li
     return [{key: value for key, value in way.items() if value is not None} for way in drawn]
 
 
-def compare(number: int, ways_of_each: int, *, device: bool = False) -> str:
+def compare(
+    number: int, ways_of_each: int, *, device: bool = False, of: Callable[[int], dict[str, Any]] = experiment
+) -> str:
     """Compare an experiment's runs with the oracle's; return how it ended."""
-    data, rng = experiment(number), random.Random(number)
-    network = "name" in data["model"]  # which a device has no kernels for
+    data, rng = of(number), random.Random(number)
+    network = "name" in data["model"]
     with np.errstate(all="ignore"):
         reference = left_behind(data, {"backend": "numpy"})
         fastest = left_behind(data, {"backend": "numba", "threads": rng.choice([1, 2])})
         others = ways(rng, data, fastest[2], ways_of_each)
-        if device and not network:
+        if device:
             others.append({"backend": "cuda"})
         for way, found in [({}, fastest), *((way, left_behind(data, {"backend": "numba"} | way)) for way in others)]:
             assert found[1] == reference[1], (number, way)

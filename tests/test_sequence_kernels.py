@@ -34,6 +34,8 @@ from fredsim.numerics.ops.operator import Array, Operator, Shape
 from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Sigmoid, Silu, Tanh, sigmoid64
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+from tests.conftest import HAS_CUDA
+from tests.random_graphs import on_device
 
 F = np.float32
 ROWS = 40
@@ -101,6 +103,11 @@ def compare(graph: Graph, x: Array, y: Array, mu: int, threads: int, scale: floa
         outcomes, expected_outcomes = engine.outcomes(held[0], "validation"), plain.outcomes(held[0], "validation")
         assert same(outcomes[0], expected_outcomes[0])
         np.testing.assert_array_equal(outcomes[1], expected_outcomes[1])
+    if HAS_CUDA:
+        device = on_device(graph, dataset, held, rows, large=mu % 2 == 0)
+        found = zip(device[:3], (expected, expected_losses, expected_outcomes[0]), strict=True)
+        assert all(same(own, other) for own, other in found)
+        np.testing.assert_array_equal(device[3], expected_outcomes[1])
 
 
 def draw(rng: np.random.Generator, *shape: int, odd: bool = False) -> Array:

@@ -228,6 +228,11 @@ class Metrics:
         names = [name for metric in metrics for name in metric.columns(dataset)]
         self.columns = (*names, *(f"test_{name}" for name in names)) if test else tuple(names)
 
+    @property
+    def functions(self) -> list[Callable[..., Any]]:
+        """The user's functions among them."""
+        return [metric.function for metric in self._metrics if isinstance(metric, OwnMetric)]
+
     def __call__(self, params: NDArray[np.float32]) -> dict[str, float]:
         """Return the values at finite parameters (P,), by column; NaN of parts without samples."""
         found: list[float] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -102,6 +102,8 @@ class ProblemEngine(OnOperations):
 
 class ProblemMetrics:
     """What a problem's class says besides its loss and error: a function of the parameters, as Metrics is."""
+
+    functions: Sequence[Callable[..., Any]] = ()  # a problem's engine itself sees that its class keeps nothing
 
     def __init__(self, engine: ProblemEngine) -> None:
         self._engine, self.columns = engine, engine.problem.columns

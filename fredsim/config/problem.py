@@ -14,7 +14,7 @@ from fredsim.config.sections import PluginChoice
 from fredsim.data.datasets import Dataset
 from fredsim.hyper import Printable
 from fredsim.native.own_loss import AnyLoss
-from fredsim.networks.own_problem import COLUMNS_OF, Declared, OwnProblem, declared, find_problem
+from fredsim.networks.own_problem import Declared, OwnProblem, declared, find_problem
 
 __all__ = ["ProblemChoice"]
 
@@ -44,17 +44,16 @@ class ProblemChoice(NetworkChoice, PluginChoice):  # the last says that it may h
         declared(self.name, found)
         return argument_problems(found, self.hyper)
 
-    @property
-    def larger_is_better(self) -> tuple[str, ...]:
-        """The columns of which the class says that more is better. Raises ConfigError if there is no such class."""
-        return tuple(COLUMNS_OF.get(name, name) for name in self.declared.larger_is_better)
-
     def columns(self, seed: int) -> tuple[str, ...]:
         """Return the columns that it adds, and `validation_loss` and `validation_error` if it has them.
 
         An object is made, and evaluated once. Raises ConfigError, SimulationError.
         """
-        return _columns(self.name, repr(sorted(self.hyper.items())), seed, _Choice(self))
+        return _asked(self.name, repr(sorted(self.hyper.items())), seed, _Choice(self))[0]
+
+    def larger_is_better(self, seed: int) -> tuple[str, ...]:
+        """Return those of the columns of which more is better; it is asked as `columns` is."""
+        return _asked(self.name, repr(sorted(self.hyper.items())), seed, _Choice(self))[1]
 
 
 class _Choice:
@@ -71,6 +70,7 @@ class _Choice:
 
 
 @lru_cache(maxsize=16)
-def _columns(name: str, hyper: str, seed: int, of: Any) -> tuple[str, ...]:
+def _asked(name: str, hyper: str, seed: int, of: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     del name, hyper
-    return OwnProblem(of.choice.name, of.choice.hyper, seed).all_columns
+    found = OwnProblem(of.choice.name, of.choice.hyper, seed)
+    return found.all_columns, tuple(found.larger_is_better)

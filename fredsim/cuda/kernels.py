@@ -102,8 +102,8 @@ def constants() -> str:
         values |= {f"{name}{number}": value.hex() for number, value in enumerate(polynomial, start=1)}
     values |= {"MANTISSA": f"{elementary.MANTISSA:#x}ll", "ONE_BITS": f"{elementary.ONE_BITS:#x}ll"}
     lines = [f"#define {name} ({value})\n" for name, value in values.items()]
-    for name in ("ERF_SERIES", "ERFC_POLYNOMIAL"):
-        lines.append(f"#define {name} {', '.join(value.hex() for value in getattr(elementary, name))}\n")
+    for name, numbers in (("ERF_SERIES", elementary.ERF_SERIES), ("ERFC_POLYNOMIAL", elementary.ERFC_POLYNOMIAL)):
+        lines += [f"#define {name} {', '.join(number.hex() for number in numbers)}\n"]
     return "".join(lines)
 
 

@@ -6,9 +6,10 @@ minibatch, and on nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -67,13 +68,25 @@ class Augmentation:
             flips, rows, columns = draw_places(streams, keys.clients, keys.numbers, mu, flip=self.flip, crop=self.crop)
             images = moved(images, flips.reshape(-1), rows.reshape(-1), columns.reshape(-1), self.crop)
         if self._function is not None:
-            changed = np.empty_like(images)
+            changed, number = np.empty_like(images), next(self._calls)
             for place, image in enumerate(images):
                 own = keys.one(place // mu)
-                generator = sample_generator(own.seed, own.client, own.number, place % mu)
-                changed[place] = self._changed(image.copy(), generator)
+                drawn = own.seed, own.client, own.number, place % mu
+                changed[place] = self._changed(image.copy(), sample_generator(*drawn))
+                if place == number % len(images) and (number < 8 or number % 32 == 0):
+                    self._check_again(image.copy(), sample_generator(*drawn), changed[place])
             images = changed
         return images.reshape(x.shape)
+
+    @cached_property
+    def _calls(self) -> Iterator[int]:
+        return count()
+
+    def _check_again(self, image: NDArray[Any], generator: np.random.Generator, first: NDArray[Any]) -> None:
+        """Raise SimulationError if the user's function makes something else of a sample the second time."""
+        if self._changed(image, generator).tobytes() != first.tobytes():
+            what = f"data.augment.function: {self.function} gave another sample for the same one and the same draws"
+            raise SimulationError(f"{what}; let it draw from its generator alone, and keep nothing from call to call")
 
     def _changed(self, image: NDArray[Any], generator: np.random.Generator) -> NDArray[Any]:
         """Return what the user's function makes of a sample. Raises SimulationError unless it is such a sample."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from fredsim.errors import ConfigError
 from fredsim.native.building import same
 
-__all__ = ["Casts", "Unchanged", "check_gradient", "check_hooks"]
+__all__ = ["Casts", "Unchanged", "check_gradient", "check_hooks", "nothing_again"]
 
 Array = NDArray[np.float32]
 Refused = Callable[[str], ConfigError]
@@ -37,6 +38,24 @@ def check_hooks(module: Any, refused: Refused) -> None:
             raise refused(f"has a backward hook on {whose} ({type(part).__name__}); {FORWARD_ONLY}")
     if every_module._global_backward_hooks or every_module._global_backward_pre_hooks:
         raise refused(f"is used with a backward hook on all modules; {FORWARD_ONLY}")
+
+
+@contextmanager
+def nothing_again(refused: Refused) -> Iterator[None]:
+    """Raise ConfigError if a module is called in the backward pass of a `with` block, which has other parameters."""
+
+    def called(module: Any, given: Any) -> None:
+        del given
+        what = f"computes its {type(module).__name__} again on the way back (torch.utils.checkpoint)"
+        raise refused(
+            f"{what}, with the parameters of the backward pass; leave that out, or stash weights (stages.delay)"
+        )
+
+    handle = every_module.register_module_forward_pre_hook(called)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def check_gradient(module: Any, loss: Callable[[], Any], found: Array, refused: Refused, tolerance: float) -> None:

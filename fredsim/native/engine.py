@@ -14,7 +14,7 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +28,7 @@ from fredsim.compute.graph_engine import OnOperations
 from fredsim.compute.staged import EVALUATION_BATCH
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
-from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks
+from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks, nothing_again
 from fredsim.native.losses import check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
 from fredsim.native.randomness import keyed, random_states, seeded
@@ -94,6 +94,8 @@ class TorchEngine(OnOperations):
         self._grads = np.empty((0, model.layout.size), np.float32)
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
+        #: Backward passes read the module's own parameters, but those of bfloat16 copies that the forward pass has cast.
+        self.two_vectors = model.precision == "float32"
         self._draws = False  # whether the module draws random numbers in training
         self._running: Tensors = {}  # running statistics, while something is computed with them
         self.statistics = self._tracked()
@@ -181,6 +183,19 @@ class TorchEngine(OnOperations):
                     found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
                 self._grads[begin:end] = found[: end - begin]
                 losses[begin:end] = its_losses[: end - begin]
+        return self._grads[: len(rows)], losses
+
+    def gradients_at_two(
+        self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
+    ) -> tuple[Array, Array]:
+        """Compute one minibatch after the other; see Engine."""
+        if len(rows) > len(self._grads):
+            self._grads = aligned(len(rows), self._model.layout.size)
+        losses = np.empty(rows.shape, np.float32)
+        with self._computing(SimulationError):
+            for b in range(len(rows)):
+                with self._drawing(keys and keys.one(b)), self._tracking(keys, b):
+                    losses[b] = self._compute_one(forward[b], rows[b], self._grads[b], backward[b])
         return self._grads[: len(rows)], losses
 
     @contextmanager
@@ -321,17 +336,26 @@ class TorchEngine(OnOperations):
         parts = zip(torch.split(flat, self._sizes), self._model.layout.tensors, strict=True)
         return [part.view(shape) for part, (_, shape) in parts]
 
-    def _compute_one(self, params: Array, rows: NDArray[np.int64], grad: Array) -> Array:
+    def _compute_one(self, params: Array, rows: NDArray[np.int64], grad: Array, backward: Array | None = None) -> Array:
         """Write the mean gradient of a minibatch to `grad`, (P,); return the samples' losses (µ,).
 
-        The module's own parameters, which have PyTorch's alignment for every client, become `params`.
+        The module's own parameters, which have PyTorch's alignment for every client, become `params`, and `backward`
+        before the backward pass, if that has other ones.
         """
         samples = torch.from_numpy(rows).to(self._device)
         x, y = self._stored(self._x[samples]), self._y[samples]
         with torch.no_grad():
             torch._foreach_copy_(self._own, self._parts(torch.from_numpy(params).to(self._device)))
         losses = self._losses_of(self._logits({}, x), y)
-        found = torch.autograd.grad(losses.mean(), self._own, allow_unused=True, materialize_grads=True)
+        mean = losses.mean()
+        checked: AbstractContextManager[None] = nullcontext()
+        if backward is not None:  # by `data`, since autograd would refuse weights that have changed meanwhile
+            torch._foreach_copy_(
+                [value.data for value in self._own], self._parts(torch.from_numpy(backward).to(self._device))
+            )
+            checked = nothing_again(self._model.refused)
+        with checked:
+            found = torch.autograd.grad(mean, self._own, allow_unused=True, materialize_grads=True)
         torch._foreach_copy_(self._parts(torch.from_numpy(grad)), found)
         return np.asarray(losses.detach().cpu())
 

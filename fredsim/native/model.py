@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
-from fredsim.native.own_loss import AnyLoss
+from fredsim.native.own_loss import AnyLoss, OwnLoss
+from fredsim.native.own_loss import find_function as own_function
 from fredsim.networks.given import read_weights
 from fredsim.networks.layout import Layout
 from fredsim.networks.network import MeasuredBy, Network
@@ -90,7 +91,7 @@ class TorchModel(Network):
         from fredsim.native.building import build, freeze, load_weights
         from fredsim.native.statistics import running_names
 
-        self.name, self.shape, self.classes, self.loss = name, shape, classes, loss
+        self.name, self.shape, self.classes, self.loss, self._factory = name, shape, classes, loss, factory
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("model.device is cuda; PyTorch finds no CUDA device here; give cpu, or leave device out")
         self.device = torch.device(device)
@@ -147,6 +148,23 @@ class TorchModel(Network):
     def built_remarks(self) -> list[str]:
         """What was perhaps not meant about the modules that the factory builds; the module's name precedes it."""
         return self._built.remarks
+
+    @property
+    def functions(self) -> list[Factory]:
+        """The factory, and a loss of the user's own."""
+        return [self._factory, *([own_function(self.loss.name, "loss.name")] if isinstance(self.loss, OwnLoss) else [])]
+
+    def kept(self) -> dict[str, Any]:
+        """Return the attributes of the module, and of those in it, that are neither tensors nor of PyTorch."""
+        import torch
+
+        of_torch = vars(torch.nn.Module()).keys()
+        return {
+            f"the attribute {'.'.join(filter(None, (path, name)))} of model.name: {self.name}": value
+            for path, part in self.module.named_modules()
+            for name, value in vars(part).items()
+            if name not in of_torch
+        }
 
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,)."""

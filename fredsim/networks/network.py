@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -66,6 +66,15 @@ class Network(ABC):
     @property
     def code(self) -> Mapping[str, str]:
         """The SHA-256 of the modules that a network read from a folder of results was made from; {} of others."""
+        return {}
+
+    @property
+    def functions(self) -> Sequence[Callable[..., Any]]:
+        """The user's functions that are called while it is trained."""
+        return ()
+
+    def kept(self) -> Mapping[str, Any]:
+        """Return what it keeps from call to call besides its tensors, by name: what a user's module may have."""
         return {}
 
     def saved(self) -> dict[str, bytes]:

@@ -67,6 +67,13 @@ class Declared(NamedTuple):
     """Whether `gradient` also takes the server's parameters at the arrival."""
 
 
+def _as_array(given: Any) -> NDArray[Any]:
+    """Return what a class gives as an array of NumPy's. Raises TypeError for a masked one."""
+    if isinstance(given, np.ma.MaskedArray):
+        raise TypeError("a masked array, of which some values mean nothing; give .filled(…)")
+    return np.asarray(given)
+
+
 def find_problem(name: str) -> Any:
     """Return the class, or function that makes a problem, of this name. Raises ConfigError if there is none."""
     if name.startswith("python:"):
@@ -170,7 +177,7 @@ class OwnProblem(Network):
         return found[0]
 
     def _initial_once(self) -> Any:
-        return np.asarray(self._guarded.inner.initial(Draw(self.seed, purpose=INITIAL)))
+        return _as_array(self._guarded.inner.initial(Draw(self.seed, purpose=INITIAL)))
 
     def _flat(self, array: Any, size: int | None, stage: str, what: str) -> Array:
         """Return a copy of an array of the class's. Raises SimulationError unless it is float32 (size,)."""
@@ -247,7 +254,7 @@ class OwnProblem(Network):
             found = inner.gradient(params.copy(), draw, **more)
             pair = isinstance(found, tuple | list) and len(found) == 2
             grad, loss = found if pair else (found, math.nan)
-            return np.asarray(grad), np.asarray(loss), pair
+            return _as_array(grad), np.asarray(loss), pair
 
         if self.draws_shared:
             with seeded(self._words(draws)):

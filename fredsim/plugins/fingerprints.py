@@ -1,14 +1,16 @@
 """Fingerprints of what a user's class keeps: in an object, in its classes, and in its modules.
 
 Two fingerprints of a value differ if the value has changed in between, however it was changed. They are compared within
-one process only. What a value cannot show (a generator under way, an open file) makes its fingerprint opaque: it is the
-same as long as the object is. Fredsim's own functions, and objects that it gives to a class, count as unchanged.
+one process only. A value that does not show all that it holds, such as a generator under way, makes its fingerprint
+opaque; it differs if what can be seen has changed. Fredsim's own functions, and objects that it gives to a class, count
+as unchanged.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import io
 import random
 import sys
 import sysconfig
@@ -16,7 +18,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import CellType, FunctionType, GeneratorType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ __all__ = [
     "changed_names",
     "fingerprint",
     "is_opaque",
+    "kept_by_modules",
     "kept_elsewhere",
     "modules_of",
     "slots_of",
@@ -83,13 +86,18 @@ def kept_elsewhere(cls: type, modules: Iterable[ModuleType], known: Known | None
     These are the attributes of the class and of its bases, the global variables of its modules (`modules_of`), and the
     random generators that Python and NumPy keep for everybody.
     """
-    found = {"the generator of random": fingerprint(random.getstate())}
-    found |= {"the generator of np.random": fingerprint(np.random.get_state(legacy=False))}  # noqa: NPY002  a user's class may use it
-    found |= {
+    found = {
         f"{base.__name__}.{name}": fingerprint(value, known)
         for base in cls.__mro__[:-1]
         for name, value in _attributes_of(base)
     }
+    return found | kept_by_modules(modules, known)
+
+
+def kept_by_modules(modules: Iterable[ModuleType], known: Known | None = None) -> dict[str, str]:
+    """Return the fingerprints of modules' global variables, and of the random generators, by the name for an error."""
+    found = {"the generator of random": fingerprint(random.getstate())}
+    found |= {"the generator of np.random": fingerprint(np.random.get_state(legacy=False))}  # noqa: NPY002  a user's class may use it
     for module in modules:
         for name, value in sorted(vars(module).items()):
             if not name.startswith("__") and not isinstance(value, ModuleType) and module.__name__ != "__main__":
@@ -142,6 +150,16 @@ def users_modules(modules: Iterable[ModuleType | None]) -> Iterator[ModuleType]:
                 left.append(value)
             elif isinstance(value, type | FunctionType):
                 left.append(sys.modules.get(value.__module__ or ""))
+
+
+def _place_in(file: Any) -> str:
+    """Return how far a file has been read; "" if it is only written, such as a log."""
+    if file.closed or not file.readable() or file.writable():
+        return ""
+    try:
+        return str(file.tell())
+    except OSError:  # a loop goes through its lines
+        return f"line {file.buffer.tell()}"
 
 
 class _Walk:
@@ -222,6 +240,13 @@ class _Walk:
                 self._all([value.fget, value.fset, value.fdel])
             case ModuleType():
                 self._say(value.__name__)
+            case GeneratorType():  # how far it is, which is not all: another one cannot be brought there
+                self.opaque = True
+                if (frame := value.gi_frame) is not None:
+                    self._say(f"{frame.f_lasti}")
+                    self.add(dict(frame.f_locals))
+            case io.IOBase():
+                self._say(f"at {id(value)} {_place_in(value)}")
             case type():
                 self._add_class(value)
             case _:

@@ -293,9 +293,8 @@ def experiments() -> dict[str, dict[str, Any]]:
 
 
 def has_kernels(experiment: dict[str, Any], backend: str) -> bool:
-    """Return whether a backend computes an experiment: CUDA has dense ones alone, and one vector for both passes."""
-    two_vectors = experiment.get("stages", {}).get("delay") == "pipemare"
-    return backend != "cuda" or not (is_network(experiment) or two_vectors)
+    """Return whether a backend computes an experiment: CUDA has one vector for both passes."""
+    return backend != "cuda" or experiment.get("stages", {}).get("delay") != "pipemare"
 
 
 def is_network(experiment: dict[str, Any]) -> bool:

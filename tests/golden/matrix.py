@@ -45,8 +45,7 @@ def run_cell(backend: str, threads: int, every: int, jobs: int, *, networks: boo
     sys.path[:0] = [str(ROOT), str(HERE)]  # also of the processes that the pool starts
     make = importlib.import_module("make")
     recorded: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
-    chosen = [one for one in make.experiments().items() if make.has_kernels(one[1], backend)]
-    chosen = [one for one in chosen if make.is_network(one[1]) or not networks][::every]
+    chosen = [one for one in make.experiments().items() if make.is_network(one[1]) or not networks][::every]
     todo = [experiment | {"threads": threads} for _, experiment in chosen], [backend] * len(chosen)
     if jobs == 1:
         found = list(map(digest, *todo))

@@ -6,7 +6,6 @@ import copy
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -269,19 +268,24 @@ def _check_selection(selection: Selection, expansion: Expansion, document: Docum
             validated=all(getattr(experiment.data, "validation", None) != 0 for experiment in experiments),
             measured_by={experiment.measured_by for experiment in experiments},
             evaluations=[experiment.evaluation.model_dump() for experiment in experiments],
-            own=_own_columns(experiments),
+            own=_own_columns(experiments, selection.best),
         )
 
 
-def _own_columns(experiments: Sequence[Experiment]) -> list[str]:
-    """Return the columns that problems of the user's own add to all runs; [] if some have none, or cannot be asked."""
-    found: list[list[str]] = []
+def _own_columns(experiments: Sequence[Experiment], wanted: str) -> list[str]:
+    """Return the columns that problems of the user's own add to all runs; [] if some runs have no problem.
+
+    If one cannot be asked, which its run will say, they are those that are `wanted`.
+    """
+    found: list[tuple[str, ...]] = []
     for experiment in experiments:
         if experiment.problem is None:
             return []
-        with suppress(SimulationError):  # of the user's class: its run says it
-            found.append([*experiment.problem.columns(experiment.seed)])
-    return [name for name in found[0] if all(name in one for one in found)] if found else []
+        try:
+            found.append(experiment.problem.columns(experiment.seed))
+        except SimulationError:
+            return [wanted]
+    return [name for name in found[0] if all(name in one for one in found)]
 
 
 def _found(data: Any, key: str) -> Any:

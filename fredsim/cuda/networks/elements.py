@@ -55,6 +55,7 @@ class BothKernels(OperatorKernels):
     @classmethod
     def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
         """Return that there are too many axes, if so."""
+        del operator
         return f"more than {AXES - 1} axes" if len(shapes[0]) >= AXES else ""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
@@ -65,15 +66,15 @@ class BothKernels(OperatorKernels):
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Add the errors, or those times the other input, summed where an input was repeated."""
-        product, sent = isinstance(self.operator, Mul), []
+        product = isinstance(self.operator, Mul)
+        sent: list[Value | None] = []
         for own, other, wants in zip(self.inputs, reversed(self.inputs), wanted, strict=True):
-            if not wants:
-                sent.append(None)
-            elif not product and own.shape == error.shape:
-                sent.append(error)
-            else:
-                sent.append(own.like())
-                _combine(plan, error, other if product else None, sent[-1], product=product)
+            if not wants or (not product and own.shape == error.shape):
+                sent.append(error if wants else None)
+                continue
+            value = own.like()
+            _combine(plan, error, other if product else None, value, product=product)
+            sent.append(value)
         return sent
 
 

@@ -54,6 +54,7 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         super().__init__(draw)
         self.device_name: str | None = machine().name
         self._graph, self._dataset, self.mu, self._batches = graph, dataset, mu, 0
+        self._together = 0  # the most minibatches so far whose gradients there was room for
         self._size = graph.layout.size
         #: How far gradients are apart, in elements.
         self.stride = -(-self._size // APART) * APART
@@ -67,14 +68,15 @@ class CudaGraphEngine(Evaluation, CudaOperations):
 
     @property
     def buffer_bytes(self) -> int:
-        """The bytes of values and errors; see Engine."""
-        return self._arena.nbytes
+        """The bytes of values and errors, and of a window's gradients; see Engine."""
+        return self._arena.nbytes + 4 * self.stride * self._together
 
     def gradients(self, held: Sequence[Any], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
         """Compute the gradients of all minibatches together; they stay on the device. See Engine."""
         arrays = [self.array_of(params) for params in held]  # kept alive until the losses are back
         batches = len(rows)
         grads, losses = empty((batches, self.stride)), empty((batches, self.mu))
+        self._together = max(self._together, batches)
         room = self._room(batches)
         for begin in range(0, batches, room):
             some = slice(begin, min(begin + room, batches))
@@ -101,6 +103,7 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         """Have room for at least `batches` minibatches, as many as `fix_window` says at most."""
         if batches > self._batches:
             self._batches, self._grads = batches, empty((batches, self.stride))
+            self._together = max(self._together, batches)
 
     def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> None:
         """Add all that gradients of windows of minibatches take; see CudaEngine. There must be room: `allocate`."""
@@ -148,7 +151,7 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         Blocks are those of the definition, which matters where samples meet.
         """
         program = self._program(min(n, BLOCK), kind) if n else None
-        together = max(1, MOST_FLOATS // max(1, program.floats)) if program else 1
+        together = min(MOST_MINIBATCHES, max(1, MOST_FLOATS // max(1, program.floats))) if program else 1
         whole = n // BLOCK * BLOCK
         for begin in range(0, whole, together * BLOCK):
             end = min(whole, begin + together * BLOCK)

@@ -46,7 +46,7 @@ class ConvolutionKernels(OperatorKernels):
         return np.stack([r, c, (channel * rows + r) * columns + c, places], axis=1).astype(np.int32)
 
     def _classes(self, plan: Steps, fields: dict[str, Any]) -> tuple[int, NDArray[np.int32], NDArray[np.int32]]:
-        """Return the blocks for the positions of x, their classes (n, 5) and all classes' terms, as Convolution has them.
+        """Return the blocks for the positions of x, and their classes (n, 5) and terms, as Convolution has them.
 
         x at (stride·y + first row, …) meets the place (r, c) of the kernel at the output (y + (first row + padding −
         r)/stride, …), if that is whole.

@@ -19,7 +19,8 @@ __all__ = ["Plan"]
 class Plan(Steps):
     """The launches of minibatches of µ samples: their gradients and losses, or their losses and answers only.
 
-    `bounds` are the lowest and the highest sample, of integers; None for others. Without `losses`, the outputs are all that is computed.
+    `bounds` are the lowest and the highest number in samples, of integers; None for others. Without `losses`, the
+    outputs are all that is computed.
     """
 
     def __init__(

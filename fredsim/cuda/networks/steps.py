@@ -17,12 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.cuda.array import DeviceArray, upload
+from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 
 __all__ = ["THREADS", "Buffer", "Choice", "Given", "Place", "Step", "Steps", "Tensor", "Value", "blocks_for"]
 
 #: The threads of a block of kernels that have an element a thread.
 THREADS = 128
+#: The most blocks of a launch along its second axis.
+MOST_BLOCKS = 65_535
 #: The most sums over groups of samples, of one minibatch, for which groups are small.
 MOST_SUMS = 2**21
 
@@ -105,7 +108,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Choice:
-    """A kernel that can do a step: its family, its name, the blocks of a minibatch, and the fields that it alone has."""
+    """A kernel that can do a step: its family and name, the blocks of a minibatch, the fields that it alone has."""
 
     family: str
     name: str
@@ -147,7 +150,14 @@ class Steps:
         self.choose([Choice(family, name, blocks)], **fields)
 
     def choose(self, choices: Sequence[Choice], **fields: Any) -> None:
-        """Add a launch of one of several kernels, the one with the largest tiles first."""
+        """Add a launch of one of several kernels, the one with the largest tiles first.
+
+        Raises ConfigError if it has more blocks than a device takes, as those of very large minibatches.
+        """
+        if max(choice.blocks[1] for choice in choices) > MOST_BLOCKS:
+            raise ConfigError(
+                f"backend is cuda, which takes no minibatches of {self.mu:,} samples here: give backend numba"
+            )
         self.steps.append(Step(choices, fields))
         self._touch(fields)
 
@@ -181,14 +191,14 @@ class Steps:
     ) -> None:
         """Add a kernel that sums samples in groups (sources/networks/samples.h), then what makes means.
 
-        `tensors` are the one or two whose numbers follow each other in the sums. `each`: the samples of a group, a power
-        of two; 0: 8 at most, and no more than keep the sums below MOST_SUMS, as more blocks use more of a device.
+        `tensors` are the one or two whose numbers follow each other in the sums. `each`: the samples of a group, a
+        power of two; 0: 8 at most, and fewer while the sums are at most MOST_SUMS, as more blocks use more of a device.
         """
         alone, count = not any(map(self.shared, tensors)), sum(tensor.size for tensor in tensors)
         each = each or next((some for some in (1, 2, 4) if -(-self.mu // some) * count <= MOST_SUMS), 8)
         each = each if alone else 1
         groups = -(-self.mu // each)
-        target = {"size": tensors[0].size, "groups": groups, "each": each, "mu": self.mu}
+        target: dict[str, Any] = {"size": tensors[0].size, "groups": groups, "each": each, "mu": self.mu}
         if groups == 1 and alone:
             self.written |= {tensor.name for tensor in tensors}
             target |= {"out": Given.GRADS, "stride": self.stride, "weight": tensors[0].begin, "means": 1}

@@ -9,6 +9,7 @@ import csv
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
 from operator import itemgetter
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fredsim.config.document import flatten, read_document
+from fredsim.config.experiment import Experiment
 from fredsim.config.metrics import columns_of, is_of_class
 from fredsim.config.sweep.expansion import Expansion, folder_label, outline_of
 from fredsim.config.sweep.selection import Selection, best_rows
-from fredsim.errors import OutputError, option, shown
+from fredsim.errors import OutputError, SimulationError, option, shown
 from fredsim.runs.folder.result import Result, result_of
 from fredsim.runs.folder.run_files import first_line, read_recorded
 from fredsim.simulation.paths.loop import Status
@@ -89,9 +91,7 @@ class SweepTables:
         plain = [run.experiment.plain() for run in expansion.runs]
         names, axes = [run.folder_name for run in expansion.runs], [flatten(run.axes) for run in expansion.runs]
         selection, own = expansion.selection, any("problem" in one for one in plain)
-        problems = [run.experiment.problem for run in expansion.runs if run.experiment.problem is not None]
-        best = "" if selection is None else selection.best
-        larger = any(best in problem.larger_is_better for problem in problems)
+        larger = selection is not None and any(_is_larger(run.experiment, selection.best) for run in expansion.runs)
         return cls(names, axes, _outcomes(plain, selection), expansion.cases, selection, own, larger)
 
     def runs(self, ended: Ended) -> str:
@@ -135,6 +135,13 @@ class SweepTables:
             if found != text.encode():
                 return first_line(name, (found, text.encode()), both)
         return None
+
+
+def _is_larger(experiment: Experiment, column: str) -> bool:
+    """Return whether a problem of the user's own says that more is better in a column; not if it fails."""
+    with suppress(SimulationError):
+        return experiment.problem is not None and column in experiment.problem.larger_is_better(experiment.seed)
+    return False
 
 
 def _outcomes(runs: Sequence[Mapping[str, Any]], selection: Selection | None) -> list[str]:

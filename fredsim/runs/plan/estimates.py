@@ -53,7 +53,8 @@ class Estimate:
     `most_held` is the most tasks whose passes are pending at once (path `hand`), or the most versions of the parameters
     that clients hold at once (other paths). `memory`, in bytes, is that of these, the server's state, unsent pushes,
     the clients' own arrays, the data and the values of a minibatch; for networks other than `mlp` that of the whole
-    process, which is measured: most of a PyTorch module's is what PyTorch takes. `pushed` and `fetched`, in bytes, are
+    process, which is measured: most of a PyTorch module's is what PyTorch takes; with backend cuda it is the memory of
+    the device. `pushed` and `fetched`, in bytes, are
     those of a run without gates (`gated`: the run has some). `rows` is the number of rows of metrics.csv; `simulated`
     the seconds on the run's clock, None without one; `exact` whether iterations and simulated seconds are exact; `goal`
     whether the run has a goal, which may end it earlier; `as_rule` the seconds with asgd in place of a user's server
@@ -254,6 +255,8 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     guarded, protocol = make_server(experiment)
     at_work = clients if protocol.fraction == 1 else clients_at_work(experiment.clients.count, protocol.fraction)
     tasks = min(clients, at_work) * protocol.tasks_per_client
+    if prepared.stages is not None:  # a pipeline also has what it held for its last minibatches
+        tasks *= 1 + prepared.stages.depth
     server = without_average(guarded.inner)
     together = False  # whether the server holds all clients until the last has pushed, so that they share a version
     if guarded.contract.built_in and guarded.contract.holds:
@@ -274,12 +277,14 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     if protocol.compressor is not None:
         own += getattr(protocol.compressor.inner, "keeps_residual", False)
     own += protocol.work.kept_arrays
+    own += prepared.stages.arrays if prepared.stages is not None else 0
     dataset = prepared.dataset
     data = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
     if experiment.memory is not None:
         held = min(held, max(0, int(experiment.memory) - data))
     own *= clients * size
-    if _whole_process(prepared) and summary["peak"]:  # that of the clients that had arrived is in it
+    on_device = summary["backend"] == "cuda" and model.graph is not None
+    if _whole_process(prepared) and not on_device and summary["peak"]:  # that of the clients that had arrived is in it
         missing = (1 - 1 / max(1, clients)) ** summary["iterations"]  # about the share of the clients that had not
         return most_held, int(summary["peak"] + missing * (own + (0 if together else held)))
     data *= 4 if model.measured_by == "gap" else 2  # as loaded, and as kernels read it; a gap needs float64, too

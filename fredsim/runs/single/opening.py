@@ -110,6 +110,9 @@ def check_dispatcher(experiment: Experiment, dispatcher: GuardedDispatcher) -> N
     if experiment.stages is not None and dispatcher.may_give_up:
         what = f"tasks of the dispatcher {experiment.dispatcher.name} may be given up, and with them a pipeline's order"
         raise ConfigError(f"stages is given; {what}: leave one of them out")
+    if experiment.clients.current and experiment.problem is not None:
+        what = "a problem's class draws its samples itself: give it a method gradient(params, draw, current)"
+        raise ConfigError(f"clients.current is true, and problem is given; {what}")
     if experiment.clients.current and experiment.probe is not None:
         what = "gradients are those at the server's own parameters, so that there is no B-staleness to be measured"
         raise ConfigError(f"probe is given, and clients.current is true; {what}: leave one of them out")

@@ -78,15 +78,18 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     interval = _interval(experiment.evaluation, batches, steps)
     stages = None if experiment.stages is None else StagePlan.of(experiment.stages, model.layout)
     if stages is not None and stages.two_vectors:
-        _check_two_vectors(experiment, model)
+        _check_two_vectors(experiment)
     return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset), stages)
 
 
-def _check_two_vectors(experiment: Experiment, model: Network) -> None:
+def _check_two_vectors(experiment: Experiment) -> None:
     """Raise ConfigError if backward passes cannot have other parameters than forward passes."""
-    if model.numerics == "native":
-        why = "PyTorch computes this network, whose backward pass takes the parameters of its forward pass"
-        remedy = "give model.numerics: portable, or a delay with weight stashing, such as pipedream"
+    if experiment.problem is not None:
+        why = "a problem's class computes both passes with the same parameters"
+        remedy = "give a delay with weight stashing, such as pipedream"
+    elif getattr(experiment.model, "precision", "float32") != "float32":
+        why = "of other precisions PyTorch's backward pass takes what the forward pass has made of the parameters"
+        remedy = "leave model.precision out, or give a delay with weight stashing, such as pipedream"
     elif resolve_backend(experiment.backend) == "cuda":
         why, remedy = "the backend cuda computes both passes with the same parameters", "give backend: numba"
     else:

@@ -13,13 +13,15 @@ from pathlib import Path
 import numpy as np
 
 from fredsim.compute.engines import Engine
-from fredsim.compute.problem_engine import ProblemEngine
+from fredsim.compute.metrics import Metrics
+from fredsim.compute.problem_engine import ProblemEngine, ProblemMetrics
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
 from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError, nearest
 from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import imported_anew
+from fredsim.plugins.outside import Outside
 from fredsim.plugins.references import by_reference
 from fredsim.plugins.states import State
 from fredsim.runs.checkpoint.checkpoints import (
@@ -86,7 +88,7 @@ class Run:
         self._extra_files = {name: GrowingText(folder / name) for name in hooks.files}
         self._files += self._extra_files.values()
         self._measures = measures_of(prepared, backend, engine.threads)
-        self._metrics_of_outputs = metrics_of(prepared, engine)
+        self._metrics_of_outputs: Metrics | ProblemMetrics | None = None
         self._next_due = 0.0  # the time at which the next checkpoint is due, by time.perf_counter
         self._last_checkpoint, self._failure = 0, ""  # its iteration; why the last one could not be written
         self.simulation, self.recorder = self._make()
@@ -267,6 +269,7 @@ class Run:
             writer.writerow(row.values())
             self._observer.row(row)
 
+        self._metrics_of_outputs = metrics_of(prepared, self._engine)
         evaluation, clients = experiment.evaluation, experiment.clients.count
         more = [*(TEST if evaluation.test else ()), *self._measures, *self.metrics]
         problem = self._engine.problem if isinstance(self._engine, ProblemEngine) else None
@@ -304,11 +307,20 @@ class Run:
             probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
             log=log,
             goal=None if experiment.until is None else _goal(*experiment.until.goal, problem),
+            outside=self._outside(),
         )
         simulation = self._hooks.simulation(parts, self._extra_files)
+        if parts.outside is not None:
+            parts.outside.note_start()
         if log is not None:
             self._events.columns = log.columns
         return simulation, recorder
+
+    def _outside(self) -> Outside | None:
+        """Return what looks at what users' functions keep; None if there are none."""
+        network, metrics = self._prepared.model, self._metrics_of_outputs
+        functions = [*network.functions, *(metrics.functions if metrics else ())]
+        return Outside(functions, network.kept) if functions else None
 
     def _memory(self) -> int | None:
         """Return how many bytes of the limit `memory` the data leaves for what clients hold; None if there is none."""

@@ -129,7 +129,10 @@ def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[tuple
 
 
 def _of_data(experiment: Experiment) -> Iterator[tuple[str, str]]:
-    """Yield (part, citation) for the data, its partition and the model."""
+    """Yield (part, citation) for the data, its partition and the model, or for a problem."""
+    if experiment.problem is not None:
+        yield f"problem {experiment.problem.name}", ""
+        return
     data, model = experiment.data.name, experiment.model.name
     known = LISTINGS["datasets"]().get(data)
     citation = PUBLISHED_DATA.get(data, known.citation if known else "")

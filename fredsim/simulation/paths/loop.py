@@ -27,6 +27,7 @@ from fredsim.data.sampling import Sampler
 from fredsim.networks.network import Network
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded
+from fredsim.plugins.outside import Outside
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.pushes import EventObserver, Pushes
@@ -111,6 +112,7 @@ class Parts:
     measures: Mapping[str, Measure] = field(default_factory=dict)  # functions of the parameters, by column name
     single: Callable[[], Engine] | None = None  # makes an engine for single samples, whose gradients are clipped
     metrics: Metrics | ProblemMetrics | None = None  # of the outputs
+    outside: Outside | None = None  # what users' functions keep, which the state lacks
     pushes: Callable[[Holdings], Pushes] = Pushes  # where pushes come from
     stages: StagePlan | None = None  # of clients that are pipelines
     observer: EventObserver | None = None  # is told of each event; only on the path `snapshots`, or live
@@ -264,6 +266,7 @@ class Simulation:
             "recorder": self._recorder,
             "probe": parts.probe,
             "log": parts.log,
+            "outside": parts.outside,
         }
         return {name: part for name, part in found.items() if part is not None}
 

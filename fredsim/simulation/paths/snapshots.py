@@ -63,6 +63,7 @@ class Snapshots(Simulation):
         #: Composes the parameters of clients that are pipelines.
         self._pipeline: PipelineParams | None = None
         if parts.stages is not None:
+            assert parts.engine.two_vectors or not parts.stages.two_vectors  # preparing the run has refused others
             self._pipeline = PipelineParams(parts.stages, parts.params.size, parts.engine, lambda: parts.pool)
             if parts.stages.reschedule is not None:
                 without_average(self._server.inner).rates_of_parts = parts.stages.rates

@@ -1,0 +1,38 @@
+"""What a user's functions and PyTorch modules keep from call to call: a run's state, and so a checkpoint, lacks it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from fredsim.errors import SimulationError
+from fredsim.plugins.fingerprints import changed_names, fingerprint, kept_by_modules, users_modules
+from fredsim.plugins.states import State, Stateful
+
+__all__ = ["Outside"]
+
+
+class Outside(Stateful):
+    """A part of a run that has no state, and refuses that one is taken once something outside of it has changed."""
+
+    def __init__(self, functions: Iterable[Any], values: Callable[[], Mapping[str, Any]]) -> None:
+        """Look at the modules of these functions, and at what `values` returns, by the names to give in an error."""
+        self._modules = [*users_modules(sys.modules.get(str(one.__module__)) for one in functions)]
+        self._values = values
+        self.note_start()
+
+    def note_start(self) -> None:
+        """Note what there is at the start of the run."""
+        self._before = self._now()
+
+    def _now(self) -> dict[str, str]:
+        found = kept_by_modules(self._modules)
+        return found | {name: fingerprint(value) for name, value in self._values().items()}
+
+    def take_state(self) -> State:
+        """Return nothing. Raises SimulationError if something has changed since the start."""
+        if changed := changed_names(self._before, self._now()):
+            remedy = "let metrics, losses and modules depend on what they are given alone"
+            raise SimulationError(f"{changed[0]} has changed, which no checkpoint has, and would be lost; {remedy}")
+        return {}

@@ -1,0 +1,351 @@
+"""Networks on a device, or emulated: every kernel, windows and blocks of any size, whole runs, what is refused."""
+
+import re
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from fredsim.compute.graph_engine import BLOCK, GraphEngine
+from fredsim.config.document import dump_yaml
+from fredsim.data.datasets import Dataset, Split
+from fredsim.errors import ConfigError
+from fredsim.networks.graph import Graph
+from fredsim.networks.zoo.gpt import gpt
+from fredsim.numerics.ops.arithmetic import Mul
+from fredsim.numerics.ops.attention import Attention
+from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.draws import Keys
+from fredsim.numerics.ops.dropout import Dropout
+from fredsim.numerics.ops.embedding import Embedding
+from fredsim.numerics.ops.linear import Linear
+from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
+from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm
+from fredsim.numerics.ops.operator import Array
+from fredsim.numerics.ops.pointwise import Relu, Scale, Shift, Sigmoid
+from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from fredsim.numerics.ops.positions import Positions
+from fredsim.numerics.ops.products import MatMul, Softmax
+from fredsim.numerics.ops.sources import Constant, Parameter
+from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+from fredsim.runs.folder.results import Result
+from tests.conftest import HAS_CUDA
+from tests.random_graphs import Builder, initial
+
+if not HAS_CUDA:
+    pytest.skip("there is neither a CUDA device nor a C++ compiler to emulate one", allow_module_level=True)
+
+from fredsim.cuda.kernels import FAMILIES, unit_of
+from fredsim.cuda.launches import Launches
+from fredsim.cuda.machines import EMULATED
+from fredsim.cuda.networks import engine as engines
+from fredsim.cuda.networks import program, steps
+from fredsim.cuda.networks.engine import CudaGraphEngine
+
+Simulate = Callable[..., Result]
+ROWS = 30
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Return whether two arrays have the same bits; one NaN is like another."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    kind = np.dtype(f"u{found.itemsize}")
+    both = np.isnan(found) & np.isnan(expected)
+    return bool((both | (found.view(kind) == np.asarray(expected, found.dtype).view(kind))).all())
+
+
+def images() -> Graph:
+    """Return a network of images with strides, groups, every pooling, norms of every kind, layers of many widths."""
+    made = Builder(3, 10, 9)
+    made.add(Conv2d(40, (2, 2), padding=(1, 1)))
+    made.add(GroupNorm(4))
+    made.add(Relu())
+    made.add(Conv2d(20, (1, 1)))
+    made.add(Conv2d(20, (3, 2), (2, 3), (1, 0), groups=4))
+    made.add(BatchNorm())
+    made.add(MaxPool2d((3, 3), (2, 2), (1, 1)))
+    made.add(Conv2d(12, (1, 1), bias=False))
+    made.add(FrozenBatchNorm())
+    made.add(AvgPool2d((2, 2), (1, 1), (1, 1), count_padding=False))
+    made.add(AdaptiveAvgPool2d((2, 2)))
+    made.add(Reshape((-1,)))
+    made.add(Dropout(0.25))
+    made.add(Linear(70, layout="out_in"))
+    made.add(Relu())
+    made.add(Linear(5))
+    return made.graph(CrossEntropy(0.1))
+
+
+def matrices() -> Graph:
+    """Return a network of products of matrices, of numbers that are no samples, of views, and of broadcast products."""
+    made = Builder(6, 5)
+    made.add(Linear(40))
+    parts = [made.add(Slice(1, begin, begin + 20), 1) for begin in (0, 20)]
+    scores = made.add(MatMul(), parts[0], made.add(Permute((1, 0)), parts[1]))
+    shares = made.add(Softmax(), made.add(Scale(0.3), scores))
+    mixed = made.add(MatMul(), shares, parts[1])
+    gate = made.add(Parameter((1, 20)), 0)
+    mixed = made.add(Mul(), mixed, gate)
+    fixed = made.add(Constant.of(np.arange(12, dtype=np.float32).reshape(6, 2)), 0)
+    made.add(Cat(1), made.add(Shift(-0.5), mixed), made.add(Sigmoid(), fixed))
+    made.add(Linear(2, bias=False))
+    return made.graph(BinaryCrossEntropy(), (6, 2))
+
+
+def wide() -> Graph:
+    """Return a network of dense layers for tiles of every size, in both layouts, at one and at several positions."""
+    made = Builder(9, 33)
+    made.add(Linear(70, layout="out_in"))
+    made.add(Linear(35))
+    made.add(Reshape((-1,)))
+    made.add(Linear(66))
+    made.add(Linear(3, layout="out_in"))
+    return made.graph(MeanSquaredError(), (3,))
+
+
+def tokens() -> Graph:
+    """Return a transformer with dropout, whose table is its last layer, too; some places do not count."""
+    return gpt(13, (10,), 12, 1, 3, CrossEntropy(ignored=-1), dropout=0.3)
+
+
+def data(graph: Graph, count: int = ROWS) -> Dataset:
+    """Return samples and targets that fit a graph."""
+    rng = np.random.default_rng(0)
+    x: Array = rng.standard_normal((count, *graph.sample)).astype(np.float32)
+    y: Array = rng.standard_normal((count, *graph.target)).astype(np.float32)
+    if isinstance(graph.nodes[0].operator, Embedding):
+        x = rng.integers(0, graph.nodes[0].operator.rows, x.shape, dtype=np.int32)
+    if isinstance(graph.loss, CrossEntropy):
+        y = rng.integers(0 if graph.loss.ignored is None else -1, graph.shapes[-1][-1], y.shape)
+    elif isinstance(graph.loss, BinaryCrossEntropy):
+        y = (y > 0).astype(np.float32)
+    split = Split(x, y)
+    return Dataset(split, split, split, 5)
+
+
+@pytest.fixture(scope="module")
+def launched() -> set[str]:
+    """The names of the kernels that were launched by the tests of `test_every_kernel`."""
+    return set()
+
+
+@pytest.mark.parametrize("large", [True, False])
+@pytest.mark.parametrize(
+    ("make", "mu"), [(images, 9), (images, 2), (matrices, 5), (wide, 130), (wide, 70), (tokens, 9)],
+    ids=lambda one: getattr(one, "__name__", one),
+)  # fmt: skip
+def test_every_kernel(make: Callable[[], Graph], mu: int, large: bool, launched: set[str]) -> None:
+    """In small and in large tiles, with draws and without, as defined."""
+    graph, add = make(), Launches.add
+    dataset, rng = data(graph), np.random.default_rng(mu)
+    held, rows = [initial(graph, rng) for _ in range(2)], rng.integers(0, ROWS, (2, mu))
+
+    def noted(self: Launches, kernel: Any, grid: Any, *where: Any, **fields: Any) -> None:
+        launched.add(kernel.name)
+        add(self, kernel, grid, *where, **fields)
+
+    few, most = (0, 0) if large else (10**9, 10**9)
+    with (
+        patch.object(program, "FEW_BLOCKS", few),
+        patch.object(steps, "MOST_SUMS", most),
+        patch.object(Launches, "add", noted),
+    ):
+        engine = CudaGraphEngine(graph, dataset, mu)
+        for keys in (None, Keys(7, np.array([3, 0]), np.array([5, 2**31 + 1]))):
+            grads, losses = engine.gradients(held, rows, keys)
+            expected, expected_losses = GraphEngine(graph, dataset).gradients(held, rows, keys)
+            assert same(losses, expected_losses)
+            different = [
+                (b, name)
+                for b in range(2)
+                for name, part in graph.layout.slices.items()
+                if not same(np.asarray(grads)[b, part], expected[b, part])
+            ]
+            assert different == []
+        for found, wanted in zip(
+            engine.outcomes(held[0], "test"), GraphEngine(graph, dataset).outcomes(held[0], "test"), strict=True
+        ):
+            assert same(found, wanted)
+
+
+def test_every_kernel_was_launched(launched: set[str]) -> None:
+    families = [family for family in FAMILIES if family.startswith("networks/")]
+    assert launched >= {name for family in families for name in unit_of(family).kernels}
+
+
+def test_more_than_fits_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Minibatches of a window, and samples that are evaluated, go through in turn where their values are too large."""
+    made = Builder(2, 3, 3)
+    made.add(Conv2d(3, (2, 2)))
+    made.add(BatchNorm())  # which needs the blocks of the definition
+    made.add(Reshape((-1,)))
+    made.add(Linear(4))
+    graph = made.graph(CrossEntropy())
+    dataset, rng = data(graph, 2 * BLOCK + 7), np.random.default_rng(0)
+    held, rows = [initial(graph, rng) for _ in range(5)], rng.integers(0, ROWS, (5, 3))
+    defined = GraphEngine(graph, dataset)
+    for most in (1, 1000, 10**9):
+        monkeypatch.setattr(engines, "MOST_FLOATS", most)
+        engine = CudaGraphEngine(graph, dataset, 3)
+        assert 1 <= engine.fix_window(4, 9, 100) <= 4
+        assert same(engine.gradients(held, rows)[0], defined.gradients(held, rows)[0])
+        assert engine.evaluate(held[0], "train") == defined.evaluate(held[0], "train")
+        outputs = np.concatenate([output for _, output in engine.outputs(held[0], "train")])
+        assert same(outputs, np.concatenate([output for _, output in defined.outputs(held[0], "train")]))
+        assert engine.buffer_bytes > 0
+
+
+def test_buffers_that_are_not_needed_at_once_share_memory() -> None:
+    """A chain of convolutions keeps their inputs for the gradients, and needs two errors at a time."""
+    made, mu, size = Builder(16, 16, 16), 8, 16 * 16 * 16
+    for _ in range(6):
+        made.add(Conv2d(16, (3, 3), padding=(1, 1), bias=False))
+    made.add(AdaptiveAvgPool2d((1, 1)))
+    made.add(Reshape((-1,)))
+    made.add(Linear(3))
+    graph = made.graph(CrossEntropy())
+    floats = CudaGraphEngine(graph, data(graph), mu)._learning.floats
+    assert 7 * mu * size < floats < 9.2 * mu * size + mu * 16 * 16 * 9
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "resnet": {
+        "model": {"name": "resnet", "width": 8},
+        "server": {"name": "fasgd", "lr": 0.005},
+        "window": 3,
+        "evaluation": {"every": 6},
+    },
+    "dropout and augmented images": {
+        "model": {"name": "vgg", "widths": [8], "dropout": 0.3},
+        "data": {"name": "digits", "train": 60, "validation": 30, "augment": {"flip": True}},
+    },
+    "partly trained": {"model": {"name": "vgg", "widths": [8], "trainable": ["3.*"]}},
+    "softened labels": {"model": {"hidden": [9]}, "loss": {"name": "cross_entropy", "label_smoothing": 0.1}},
+    "squared errors": {"model": {"hidden": [9]}, "loss": "mse"},
+    "local steps": {
+        "model": {"hidden": [9]},
+        "loss": "mse",
+        "clients": {"count": 3, "batch_size": 2, "local_steps": 2},
+    },
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_whole_runs(name: str, simulate: Simulate) -> None:
+    base = {
+        "iterations": 12,
+        "data": {"name": "digits", "train": 60, "validation": 30},
+        "clients": {"count": 4, "batch_size": 3},
+        "server": {"name": "asgd", "lr": 0.05},
+        "evaluation": {"every": 5, "per_client": True, "gradient_norm": True},
+        **RUNS[name],
+    }
+    one, other = (simulate({**base, "backend": backend}) for backend in ("numba", "cuda"))
+    for file in ("metrics.csv", "clients.csv", "staleness.csv", "params.safetensors"):
+        if (one.folder / file).exists():
+            assert (one.folder / file).read_bytes() == (other.folder / file).read_bytes(), file
+    queued = name in {"resnet", "softened labels", "squared errors"}
+    assert other.summary["path"] == ("queued" if queued else "snapshots")
+    assert other.summary["digest"] == one.summary["digest"]
+
+
+@dataclass(frozen=True)
+class Unknown(Relu):
+    """An operator that no backend has kernels for."""
+
+
+def test_what_is_refused() -> None:
+    def refusal(graph: Graph, dataset: Dataset) -> str:
+        with pytest.raises(ConfigError) as refused:
+            CudaGraphEngine(graph, dataset, 2)
+        return str(refused.value)
+
+    made = Builder(2, 6)
+    made.add(Linear(5))
+    made.add(Unknown())
+    made.add(Linear(3))
+    graph = made.graph(MeanSquaredError(), (2, 3))
+    assert refusal(graph, data(graph)) == (
+        "backend is cuda, which has no kernels for the operator Unknown: give backend numba"
+    )
+
+    @dataclass(frozen=True)
+    class Own(Loss):
+        def check(self, output: tuple[int, ...], target: tuple[int, ...]) -> None:
+            pass
+
+        def losses(self, output: Array, target: Array) -> Any:
+            raise NotImplementedError
+
+    known = [node for node in graph.nodes if not isinstance(node.operator, Unknown)]
+    other = replace(graph, loss=Own(), nodes=(known[0], replace(known[1], inputs=(1,))))
+    assert "no kernels for the loss Own" in refusal(other, data(graph))
+    made = Builder(4)
+    made.add(Embedding(5, 3))
+    graph = made.graph(MeanSquaredError(), (4, 3))
+    floats = Split(np.zeros((9, 4), np.float32), np.zeros((9, 4, 3), np.float32))
+    assert "Embedding on floats" in refusal(graph, Dataset(floats, floats, floats, 2))
+    whole = Split(np.full((9, 4), 5), floats.y)
+    with pytest.raises(ValueError, match="5 … 5 are no rows of 0 … 4"):
+        CudaGraphEngine(graph, Dataset(whole, whole, whole, 2), 2)
+
+
+def test_patterns_of_masks_and_places() -> None:
+    """Attention with a fixed pattern, in which a query sees no key; positions of samples that are whole numbers."""
+    made = Builder(6)
+    made.add(Embedding(8, 5))
+    made.add(Embedding(6, 5), made.add(Positions(6), 0))
+    mixed = made.add(Cat(0), 1, 3)
+    pattern = tuple(tuple((i + 2 * j) % 3 == 0 or i == 4 for j in range(12)) for i in range(12))
+    made.add(Attention(masked=pattern, scale=0.7), mixed, mixed, mixed)
+    graph = made.graph(MeanSquaredError(), (12, 5))
+    dataset, rng = data(graph), np.random.default_rng(0)
+    held, rows = [initial(graph, rng)], rng.integers(0, ROWS, (1, 7))
+    held[0][3] = np.inf
+    found = CudaGraphEngine(graph, dataset, 7).gradients(held, rows)
+    expected = GraphEngine(graph, dataset).gradients(held, rows)
+    assert same(found[1], expected[1])
+    assert same(found[0], expected[0])
+
+
+def test_a_recorded_run_is_verified_on_the_device(command: Callable[..., Any], small_yaml: Path) -> None:
+    changes = ("model={name: vgg, widths: [8]}", "iterations=6", "--quiet", "--out", "out")
+    assert command("run", small_yaml, "backend=cuda", *changes)[0] == 0
+    assert command("verify", "out", "--backend", "numba")[:2] == (0, "out: same bits\n")
+
+
+@pytest.mark.skipif(not EMULATED, reason="a device does not say how much memory a run takes")
+def test_plan_says_the_memory_of_the_device(
+    command: Callable[..., Any], simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fredsim.cuda import emulation
+
+    changes: dict[str, Any] = {
+        "iterations": 40, "data": {"name": "digits"}, "model": {"name": "resnet", "width": 8}, "backend": "cuda",
+        "clients": {"count": 8, "batch_size": 8}, "server": {"name": "asgd", "lr": 0.01},
+    }  # fmt: skip
+    (tmp_path / "planned.yaml").write_text(dump_yaml(changes), encoding="utf-8")
+    code, said, _ = command("plan", tmp_path / "planned.yaml")
+    found = re.search(r" versions +([\d.]+) MB ", said)
+    assert code == 0
+    assert found is not None
+    sizes, most, allocate = [0], [0], emulation.Emulation.allocate
+
+    def counted(self: Any, size: int) -> Any:
+        memory = allocate(self, size)
+        sizes[0] += size
+        most[0] = max(most[0], sizes[0])
+        weakref.finalize(memory, lambda: sizes.__setitem__(0, sizes[0] - size))
+        return memory
+
+    monkeypatch.setattr(emulation.Emulation, "allocate", counted)
+    simulate(changes)
+    assert float(found[1]) * 1e6 == pytest.approx(most[0], rel=0.15)
