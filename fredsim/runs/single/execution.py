@@ -13,7 +13,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from fredsim.compute.engines import Engine
-from fredsim.compute.problem_engine import ProblemEngine
 from fredsim.config.document import Document, dump_yaml, read_document
 from fredsim.config.experiment import Experiment, config_digest
 from fredsim.errors import FredsimError
@@ -237,7 +236,7 @@ def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str,
 
 def _own_measure(engine: Engine) -> dict[str, Any]:
     """Return what a problem's class says of its numbers: the column that counts, and where more is better."""
-    if not isinstance(engine, ProblemEngine):
+    if engine.problem is None:
         return {}
     return {"measured_by": engine.problem.measure, "larger_is_better": engine.problem.larger_is_better}
 
