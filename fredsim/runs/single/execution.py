@@ -22,15 +22,15 @@ from fredsim.runs.folder.folders import claim, locked
 from fredsim.runs.folder.per_client import clients_text
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import FILES, file_digests, summary_text
-from fredsim.runs.processes.apart import do_apart, must_be_apart, note_code, note_run, surroundings_kept
 from fredsim.runs.processes.forking import start_early
+from fredsim.runs.processes.isolation import do_apart, must_be_apart, note_code, note_run, surroundings_kept
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.opening import check
+from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.single.prepared import Prepared, prepare
 from fredsim.runs.single.provenance import provenance
 from fredsim.runs.single.run import Run
-from fredsim.runs.single.warming import OneRun
 from fredsim.simulation.paths.backends import make_engine, resolve_backend
 from fredsim.simulation.paths.loop import Outcome, evaluate
 from fredsim.simulation.record.recorder import Recorder, Row, histogram_text
@@ -52,7 +52,7 @@ def execute(
     hooks: Hooks = SIMULATED_RUN,
     **how: Any,
 ) -> None:
-    """Run one experiment and write its folder, in a process of its own if it has to (fredsim.runs.processes.apart).
+    """Run one experiment and write its folder, in a process of its own if it has to (fredsim.runs.processes.isolation).
 
     `hooks`: what a live run does differently; `how`: further arguments of `execute_here`. Raises ConfigError,
     DataError, OutputError, SimulationError.
