@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.data import folders, npy, own
+from fredsim.data import npy, npy_datasets, own
 from fredsim.data.datasets import Dataset, data_root, load_dataset
-from fredsim.data.folders import load_folder
+from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import load_own
 from fredsim.errors import DataError
 from fredsim.plugins.modules import look_in
@@ -46,7 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("own_sets", "torch_sets"):
         sys.modules.pop(name, None)
     own._load.cache_clear()
-    folders._load.cache_clear()
+    npy_datasets._load.cache_clear()
 
 
 @pytest.fixture
