@@ -52,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all samples be read on demand."""
-    for module in (npy, own, folders):
+    for module in (npy, own, npy_datasets):
         monkeypatch.setattr(module, "MOST_IN_MEMORY", 0)
 
 
@@ -266,7 +266,7 @@ def test_own_classes_have_the_bits_of_arrays(name: str, simulate: Run, monkeypat
     assert inside.config["data"]["sha256"] == hashlib.sha256(Path("shift.npy").read_bytes()).hexdigest()
     assert list(inside.summary["model_files"]) == ["shift.npy"]
     assert list(inside.summary["code"]) == ["own_sets"]
-    for module in (own, folders):
+    for module in (own, npy_datasets):
         monkeypatch.setattr(module, "MOST_IN_MEMORY", 0)
     own._load.cache_clear()
     data = load_own(name, {"file": "shift.npy", "spread": 0.75}, None, None)
