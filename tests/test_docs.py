@@ -126,6 +126,8 @@ def test_every_file_and_column_of_a_run_is_explained(small_yaml: Path) -> None:
             "time",
             "live",
             "delay",
+            "measured_by",
+            "larger_is_better",
         }  # of other experiments
         assert set(explained) - set(names) <= others, file
 
