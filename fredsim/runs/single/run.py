@@ -263,20 +263,8 @@ class Run:
         params = prepared.model.initial(streams)
         if not np.isfinite(params).all():
             raise ConfigError("model.init gives parameters that are not finite in float32; choose smaller ones")
-        writer = csv.writer(self._metrics, lineterminator="\n")
-
-        def on_row(row: Row) -> None:
-            writer.writerow(row.values())
-            self._observer.row(row)
-
         self._metrics_of_outputs = metrics_of(prepared, self._engine)
-        evaluation, clients = experiment.evaluation, experiment.clients.count
-        more = [*(TEST if evaluation.test else ()), *self._measures, *self.metrics]
-        problem = self._engine.problem
-        recorder = Recorder(
-            on_row, more=more, clients=clients if evaluation.per_client else 0,
-            losses=problem is None or bool(problem.has_losses),
-        )  # fmt: skip
+        recorder, clients = self._recorder(), experiment.clients.count
         timed, may_give_up = dispatcher.timed, dispatcher.may_give_up
         log = EventLog(self._events, clients, timed=timed, may_give_up=may_give_up) if experiment.events else None
         parts = Parts(
@@ -288,14 +276,14 @@ class Run:
             protocol=protocol,
             sampler=prepared.dataset.sampler(experiment.clients.sampling, size, streams, prepared.shards),
             streams=streams,
-            clients=experiment.clients.count,
+            clients=clients,
             length=prepared.length,  # of the whole run, even if only a part is done now: the path depends on it
             drawn=self._drawn,
             limits=Limits(experiment.window, self._memory(), self._folder),
             path=experiment.path,
             backend=self._backend,
             interval=prepared.interval,
-            test=evaluation.test,
+            test=experiment.evaluation.test,
             measures=self._measures,
             single=partial(make_engine, self._backend, prepared.model, prepared.dataset, 1, 1),
             metrics=self._metrics_of_outputs,
@@ -306,7 +294,7 @@ class Run:
             stop_at=self._stop_at,
             probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
             log=log,
-            goal=None if experiment.until is None else _goal(*experiment.until.goal, problem),
+            goal=None if experiment.until is None else _goal(*experiment.until.goal, self._engine.problem),
             outside=self._outside(),
         )
         simulation = self._hooks.simulation(parts, self._extra_files)
@@ -315,6 +303,23 @@ class Run:
         if log is not None:
             self._events.columns = log.columns
         return simulation, recorder
+
+    def _recorder(self) -> Recorder:
+        """Return the recorder of the run, which writes rows of metrics.csv."""
+        writer = csv.writer(self._metrics, lineterminator="\n")
+
+        def on_row(row: Row) -> None:
+            writer.writerow(row.values())
+            self._observer.row(row)
+
+        experiment, problem = self._prepared.experiment, self._engine.problem
+        evaluation = experiment.evaluation
+        return Recorder(
+            on_row,
+            more=[*(TEST if evaluation.test else ()), *self._measures, *self.metrics],
+            clients=experiment.clients.count if evaluation.per_client else 0,
+            losses=problem is None or bool(problem.has_losses),
+        )
 
     def _outside(self) -> Outside | None:
         """Return what looks at what users' functions keep; None if there are none."""
