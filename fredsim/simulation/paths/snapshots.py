@@ -61,12 +61,7 @@ class Snapshots(Simulation):
         self._own_steps = protocol.replica or protocol.work.takes_steps
         self._work = self._make_work()
         #: Composes the parameters of clients that are pipelines.
-        self._pipeline: PipelineParams | None = None
-        if parts.stages is not None:
-            assert parts.engine.two_vectors or not parts.stages.two_vectors  # preparing the run has refused others
-            self._pipeline = PipelineParams(parts.stages, parts.params.size, parts.engine, lambda: parts.pool)
-            if parts.stages.reschedule is not None:
-                without_average(self._server.inner).rates_of_parts = parts.stages.rates
+        self._pipeline = self._make_pipeline()
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
             wait=wait, work=self._work, tensors=tensors, pool=self._pool,
@@ -115,6 +110,16 @@ class Snapshots(Simulation):
             certain = False
         wanted, size = parts.limits.window if certain else 1, parts.params.nbytes
         self._window = parts.engine.fix_window(wanted, parts.clients, size)
+
+    def _make_pipeline(self) -> PipelineParams | None:
+        """Return what composes the parameters of pipelines, whose rates the server then has; None without stages."""
+        parts, stages = self._parts, self._parts.stages
+        if stages is None:
+            return None
+        assert parts.engine.two_vectors or not stages.two_vectors  # preparing the run has refused others
+        if stages.reschedule is not None:
+            without_average(self._server.inner).rates_of_parts = stages.rates
+        return PipelineParams(stages, parts.params.size, parts.engine, lambda: parts.pool)
 
     def _let_gradients_take_current(self) -> None:
         """Give the engine the server's parameters at each arrival. Raises ConfigError if gradients are done earlier."""
@@ -340,10 +345,10 @@ class Snapshots(Simulation):
         if self._observer is not None:
             self._observer.arrives(client, self._holdings.timestamp(client), self.time, pending)
         self._outbox.arrived(client)
-        if self._statistics is not None and not pending.given_up:
-            self._statistics.arrived(client, reached=message is not None)
-        elif self._statistics is not None:
+        if self._statistics is not None and pending.given_up:
             self._statistics.cancelled(client)
+        elif self._statistics is not None:
+            self._statistics.arrived(client, reached=message is not None)
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp
         server.set_event(client, self.iteration)
         if pending.given_up:
@@ -378,13 +383,7 @@ class Snapshots(Simulation):
             elif server.contract.holds or self._participation is not None:
                 self._dispatcher.release(other)
         for other in pushed.restarted:
-            self._cancel(other)
-            size = self._fetch(other)
-            self._begin(other)  # its task under way is given up: it starts over even if `wait` is false
-            if self._clock is not None:
-                self._clock.restart(other, size)
-            else:
-                self._arrivals.give_up(other)
+            self._restart(other)
         self.iteration += 1
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
@@ -392,6 +391,16 @@ class Snapshots(Simulation):
             self._observer.arrived(self.iteration - 1, server.params)
         fetches, received = map(sub, recorder.fetched, fetched)
         return before, before - started_from, int(sent > 0), fetches, sent, received
+
+    def _restart(self, client: int) -> None:
+        """Let a client give up its task under way, fetch, and start over, even if `wait` is false."""
+        self._cancel(client)
+        size = self._fetch(client)
+        self._begin(client)
+        if self._clock is not None:
+            self._clock.restart(client, size)
+        else:
+            self._arrivals.give_up(client)
 
     def _who_continues(self, released: Sequence[int]) -> Sequence[int]:
         """Return the clients that fetch and continue: those released, or as many that are drawn among the idle ones."""
