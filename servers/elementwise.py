@@ -209,7 +209,7 @@ class ElementwiseServer(Server):
         state, finite = self.state_of(client_id), True
         usual = self.rate
         for part, factor in parts:
-            self.rate = lambda t=None, factor=factor: usual(t) * factor  # type: ignore[method-assign]
+            self.rate = lambda t=None, factor=factor: usual(t) * factor  # type: ignore[method-assign,misc]
             try:
                 coefficients = self.checked_coefficients(self.timestamp, staleness)
                 self.decay(self.params, part)
