@@ -257,16 +257,25 @@ class Run:
         """Return a new simulation, which has not begun, and its recorder."""
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
-        dispatcher = self._hooks.dispatcher(experiment)
+        dispatcher, size = self._hooks.dispatcher(experiment), experiment.clients.batch_size
         server, protocol = make_server(experiment)
-        size = experiment.clients.batch_size
         params = prepared.model.initial(streams)
         if not np.isfinite(params).all():
             raise ConfigError("model.init gives parameters that are not finite in float32; choose smaller ones")
+        writer = csv.writer(self._metrics, lineterminator="\n")
+
+        def on_row(row: Row) -> None:
+            writer.writerow(row.values())
+            self._observer.row(row)
+
         self._metrics_of_outputs = metrics_of(prepared, self._engine)
-        recorder, clients = self._recorder(), experiment.clients.count
-        timed, may_give_up = dispatcher.timed, dispatcher.may_give_up
-        log = EventLog(self._events, clients, timed=timed, may_give_up=may_give_up) if experiment.events else None
+        evaluation, clients = experiment.evaluation, experiment.clients.count
+        more = [*(TEST if evaluation.test else ()), *self._measures, *self.metrics]
+        problem = self._engine.problem
+        losses = problem is None or bool(problem.has_losses)
+        recorder = Recorder(on_row, more=more, clients=clients if evaluation.per_client else 0, losses=losses)
+        how = {"timed": dispatcher.timed, "may_give_up": dispatcher.may_give_up}
+        log = EventLog(self._events, clients, **how) if experiment.events else None
         parts = Parts(
             model=prepared.model,
             params=params,
@@ -283,7 +292,7 @@ class Run:
             path=experiment.path,
             backend=self._backend,
             interval=prepared.interval,
-            test=experiment.evaluation.test,
+            test=evaluation.test,
             measures=self._measures,
             single=partial(make_engine, self._backend, prepared.model, prepared.dataset, 1, 1),
             metrics=self._metrics_of_outputs,
@@ -294,7 +303,7 @@ class Run:
             stop_at=self._stop_at,
             probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
             log=log,
-            goal=None if experiment.until is None else _goal(*experiment.until.goal, self._engine.problem),
+            goal=None if experiment.until is None else _goal(*experiment.until.goal, problem),
             outside=self._outside(),
         )
         simulation = self._hooks.simulation(parts, self._extra_files)
@@ -303,23 +312,6 @@ class Run:
         if log is not None:
             self._events.columns = log.columns
         return simulation, recorder
-
-    def _recorder(self) -> Recorder:
-        """Return the recorder of the run, which writes rows of metrics.csv."""
-        writer = csv.writer(self._metrics, lineterminator="\n")
-
-        def on_row(row: Row) -> None:
-            writer.writerow(row.values())
-            self._observer.row(row)
-
-        experiment, problem = self._prepared.experiment, self._engine.problem
-        evaluation = experiment.evaluation
-        return Recorder(
-            on_row,
-            more=[*(TEST if evaluation.test else ()), *self._measures, *self.metrics],
-            clients=experiment.clients.count if evaluation.per_client else 0,
-            losses=problem is None or bool(problem.has_losses),
-        )
 
     def _outside(self) -> Outside | None:
         """Return what looks at what users' functions keep; None if there are none."""

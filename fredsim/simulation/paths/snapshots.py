@@ -60,7 +60,6 @@ class Snapshots(Simulation):
         #: Whether clients take steps of their own, by the learning rate that the server had when they fetched.
         self._own_steps = protocol.replica or protocol.work.takes_steps
         self._work = self._make_work()
-        #: Composes the parameters of clients that are pipelines.
         self._pipeline = self._make_pipeline()
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
@@ -110,16 +109,6 @@ class Snapshots(Simulation):
             certain = False
         wanted, size = parts.limits.window if certain else 1, parts.params.nbytes
         self._window = parts.engine.fix_window(wanted, parts.clients, size)
-
-    def _make_pipeline(self) -> PipelineParams | None:
-        """Return what composes the parameters of pipelines, whose rates the server then has; None without stages."""
-        parts, stages = self._parts, self._parts.stages
-        if stages is None:
-            return None
-        assert parts.engine.two_vectors or not stages.two_vectors  # preparing the run has refused others
-        if stages.reschedule is not None:
-            without_average(self._server.inner).rates_of_parts = stages.rates
-        return PipelineParams(stages, parts.params.size, parts.engine, lambda: parts.pool)
 
     def _let_gradients_take_current(self) -> None:
         """Give the engine the server's parameters at each arrival. Raises ConfigError if gradients are done earlier."""
@@ -179,6 +168,16 @@ class Snapshots(Simulation):
             parts.engine, parts.params.size, work,
             streams=parts.streams, single=single, pool=lambda: parts.pool, control=self._control,
         )  # fmt: skip
+
+    def _make_pipeline(self) -> PipelineParams | None:
+        """Return what composes the parameters of clients that are pipelines; None if they are none."""
+        stages, engine = self._parts.stages, self._parts.engine
+        if stages is None:
+            return None
+        assert engine.two_vectors or not stages.two_vectors  # preparing the run has refused others
+        if stages.reschedule is not None:
+            without_average(self._server.inner).rates_of_parts = stages.rates
+        return PipelineParams(stages, self._parts.params.size, engine.operations, lambda: self._parts.pool)
 
     def _warm(self) -> None:
         """Compile now, so that compilation is not counted in the run's time."""
@@ -345,10 +344,10 @@ class Snapshots(Simulation):
         if self._observer is not None:
             self._observer.arrives(client, self._holdings.timestamp(client), self.time, pending)
         self._outbox.arrived(client)
-        if self._statistics is not None and pending.given_up:
-            self._statistics.cancelled(client)
-        elif self._statistics is not None:
+        if self._statistics is not None and not pending.given_up:
             self._statistics.arrived(client, reached=message is not None)
+        elif self._statistics is not None:
+            self._statistics.cancelled(client)
         started_from = self._holdings.timestamp(client) if message is None else message.timestamp
         server.set_event(client, self.iteration)
         if pending.given_up:
@@ -370,9 +369,7 @@ class Snapshots(Simulation):
         if not self._protocol.wait:
             self._begin(client)
         for other in self._who_continues(pushed.released):
-            self._holdings.finish(other)
-            size = self._fetch(other)
-            self._holdings.note_next(other)
+            size = self._go_on(other)
             stays = not size and self._protocol.replica and other == client and not pending.given_up
             if stays and not self._holdings.step(client, pending.push):
                 raise Diverged(self.iteration)
@@ -383,7 +380,13 @@ class Snapshots(Simulation):
             elif server.contract.holds or self._participation is not None:
                 self._dispatcher.release(other)
         for other in pushed.restarted:
-            self._restart(other)
+            self._cancel(other)
+            size = self._fetch(other)
+            self._begin(other)  # its task under way is given up: it starts over even if `wait` is false
+            if self._clock is not None:
+                self._clock.restart(other, size)
+            else:
+                self._arrivals.give_up(other)
         self.iteration += 1
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
@@ -391,16 +394,6 @@ class Snapshots(Simulation):
             self._observer.arrived(self.iteration - 1, server.params)
         fetches, received = map(sub, recorder.fetched, fetched)
         return before, before - started_from, int(sent > 0), fetches, sent, received
-
-    def _restart(self, client: int) -> None:
-        """Let a client give up its task under way, fetch, and start over, even if `wait` is false."""
-        self._cancel(client)
-        size = self._fetch(client)
-        self._begin(client)
-        if self._clock is not None:
-            self._clock.restart(client, size)
-        else:
-            self._arrivals.give_up(client)
 
     def _who_continues(self, released: Sequence[int]) -> Sequence[int]:
         """Return the clients that fetch and continue: those released, or as many that are drawn among the idle ones."""
@@ -440,6 +433,13 @@ class Snapshots(Simulation):
                 holdings.give_own(client)
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
         self._pushes.begin(client)
+
+    def _go_on(self, client: int) -> int:
+        """Let a client whose task is done fetch for its next one, if the gate allows it; return as `_fetch` does."""
+        self._holdings.finish(client)
+        size = self._fetch(client)
+        self._holdings.note_next(client)
+        return size
 
     def _fetch(self, client: int) -> int:
         """Let a client fetch, if the gate allows it; return how many bytes it fetched, 0 if the fetch was dropped."""
