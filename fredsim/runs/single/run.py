@@ -14,7 +14,7 @@ import numpy as np
 
 from fredsim.compute.engines import Engine
 from fredsim.compute.metrics import Metrics
-from fredsim.compute.problem_engine import ProblemEngine, ProblemMetrics
+from fredsim.compute.problem_engine import ProblemMetrics
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
 from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError, nearest
@@ -271,7 +271,7 @@ class Run:
         self._metrics_of_outputs = metrics_of(prepared, self._engine)
         evaluation, clients = experiment.evaluation, experiment.clients.count
         more = [*(TEST if evaluation.test else ()), *self._measures, *self.metrics]
-        problem = self._engine.problem if isinstance(self._engine, ProblemEngine) else None
+        problem = self._engine.problem
         losses = problem is None or bool(problem.has_losses)
         recorder = Recorder(on_row, more=more, clients=clients if evaluation.per_client else 0, losses=losses)
         how = {"timed": dispatcher.timed, "may_give_up": dispatcher.may_give_up}
