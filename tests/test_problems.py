@@ -429,7 +429,7 @@ def test_keys_that_do_not_fit(override: str, says: str, refused: Refused) -> Non
 
 def test_selections_that_do_not_fit(refused: Refused) -> None:
     stages = "stages={cuts: [rest], delay: pipemare}"
-    says = "stages.delay is pipemare; a problem computes gradients as a whole"
+    says = "stages.delay is pipemare; a problem's class computes both passes with the same parameters"
     refused("run", "base.yaml", "problem={name: 'own_problems:Bowl', names: true}", stages, says=[says])
     refused("run", "base.yaml", "iterations=null", "epochs=3", says=["epochs is 3; a problem has no rows to pass over"])
     for best, says in (
