@@ -17,6 +17,7 @@ from fredsim.config.problem import _asked
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.networks.own_problem import Draw
 from fredsim.runs.folder.results import Result, Results
+from fredsim.show.report.run_table import run_table
 from tests.conftest import checkpoints_every
 from tests.test_live import FakeWorkers, lived
 
@@ -197,7 +198,9 @@ def test_a_loss_and_an_error_have_their_usual_columns() -> None:
 
 def test_the_report_knows_which_way_is_better(command: Command) -> None:
     pytest.importorskip("plotly", reason="plotly is not installed")
-    fredsim.sweep(BASE | {"problem": problem("Hill"), "sweep": {"server.lr": [0.001, 0.1]}}, out="swept")
+    found = fredsim.sweep(BASE | {"problem": problem("Hill"), "sweep": {"server.lr": [0.001, 0.1]}}, out="swept")
+    columns = run_table([*found], [], [], several=False)["columns"]
+    assert [column["name"] for column in columns if column.get("largest")] == ["nearness"]
     assert command("report", "swept", "-o", "report.html")[0] == 0
     page = Path("report.html").read_text(encoding="utf-8")
     assert "won: its final nearness is" in page
