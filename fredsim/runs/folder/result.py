@@ -279,10 +279,10 @@ class Result:
     def has_diverged(self) -> bool:
         """Whether the run counts as diverged: if it did, or if it ended with a loss that is not finite."""
         last = self.cells[-1]
-        losses = dict.fromkeys(("train_loss", "validation_loss", *MEASURED, self.measure))
+        own = self.summary.get("measured_by")  # of a problem, which may be measured by another number than its loss
+        losses = dict.fromkeys(("train_loss", "validation_loss", *MEASURED, *([own] if own else [])))
         infinite = [name for name in losses if last.get(name) and not math.isfinite(float(last[name]))]
-        if infinite == ["validation_loss"] != [self.measure]:
-            own = "problem" in self.config  # measured by another number than its loss
+        if infinite == ["validation_loss"] != [own]:
             infinite = [] if own or self.config["data"].get("validation") == 0 else infinite
         return self.summary["status"] == "diverged" or bool(infinite)
 
