@@ -293,6 +293,7 @@ RETURNED: list[tuple[str, str, str]] = [
     ("gradient", "params * np.float32(np.nan)", "the gradient at the initial parameters is not finite"),
     ("gradient", "params + np.float32(next(COUNT))", "returned another gradient the second time"),
     ("gradient", "(params, params)", "its loss is float32 (3,); it must be one real number"),
+    ("gradient", "(1.0, params)", "returned a number before the gradient; give the gradient, its loss"),
     ("gradient", "(params, 'low')", "it must be one real number, beside the gradient"),
     ("evaluate", "params.nothing", "P, evaluate: AttributeError"),
     ("evaluate", "3.0", "returned 3.0; it must return a dict of names to numbers"),
