@@ -17,6 +17,7 @@ from fredsim.config.problem import _asked
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.networks.own_problem import Draw
 from fredsim.runs.folder.results import Result, Results
+from fredsim.show.report.run_table import run_table
 from tests.conftest import checkpoints_every
 from tests.test_live import FakeWorkers, lived
 
@@ -197,7 +198,9 @@ def test_a_loss_and_an_error_have_their_usual_columns() -> None:
 
 def test_the_report_knows_which_way_is_better(command: Command) -> None:
     pytest.importorskip("plotly", reason="plotly is not installed")
-    fredsim.sweep(BASE | {"problem": problem("Hill"), "sweep": {"server.lr": [0.001, 0.1]}}, out="swept")
+    found = fredsim.sweep(BASE | {"problem": problem("Hill"), "sweep": {"server.lr": [0.001, 0.1]}}, out="swept")
+    columns = run_table([*found], [], [], several=False)["columns"]
+    assert [column["name"] for column in columns if column.get("largest")] == ["nearness"]
     assert command("report", "swept", "-o", "report.html")[0] == 0
     page = Path("report.html").read_text(encoding="utf-8")
     assert "won: its final nearness is" in page
@@ -290,6 +293,7 @@ RETURNED: list[tuple[str, str, str]] = [
     ("gradient", "params * np.float32(np.nan)", "the gradient at the initial parameters is not finite"),
     ("gradient", "params + np.float32(next(COUNT))", "returned another gradient the second time"),
     ("gradient", "(params, params)", "its loss is float32 (3,); it must be one real number"),
+    ("gradient", "(1.0, params)", "returned a number before the gradient; give the gradient, its loss"),
     ("gradient", "(params, 'low')", "it must be one real number, beside the gradient"),
     ("evaluate", "params.nothing", "P, evaluate: AttributeError"),
     ("evaluate", "3.0", "returned 3.0; it must return a dict of names to numbers"),
@@ -429,7 +433,7 @@ def test_keys_that_do_not_fit(override: str, says: str, refused: Refused) -> Non
 
 def test_selections_that_do_not_fit(refused: Refused) -> None:
     stages = "stages={cuts: [rest], delay: pipemare}"
-    says = "stages.delay is pipemare; a problem computes gradients as a whole"
+    says = "stages.delay is pipemare; a problem's class computes both passes with the same parameters"
     refused("run", "base.yaml", "problem={name: 'own_problems:Bowl', names: true}", stages, says=[says])
     refused("run", "base.yaml", "iterations=null", "epochs=3", says=["epochs is 3; a problem has no rows to pass over"])
     for best, says in (

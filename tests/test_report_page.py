@@ -108,7 +108,10 @@ class _Run:
     def __init__(self, value: float, diverged: bool = False) -> None:
         self.value, self.has_diverged = value, diverged
         self.metrics = {"validation_error": _Column()}
-        self.outcome = {"test_error": value}
+        self.outcome, self.config = {"test_error": value}, dict[str, Any]()
+
+    def larger_is_better(self, _: str) -> bool:
+        return False
 
     def final(self, _: str) -> float:
         return self.value

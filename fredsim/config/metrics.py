@@ -30,7 +30,7 @@ RESERVED = frozenset({
     "staleness_max", "digest", "test_loss", "test_error", "gap", "gradient_norm", "run", "status", "iterations",
     "updates", "error", "seconds_to", "seconds", "bytes", "name", "seed", "epochs", "until", "data", "model", "loss",
     "clients", "dispatcher", "server", "compress", "average", "evaluation", "backend", "threads", "window", "path",
-    "memory", "problem", "probe", "events", "published", "figures",
+    "memory", "stages", "problem", "probe", "events", "published", "figures",
 })  # fmt: skip
 
 

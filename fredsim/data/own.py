@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.data.datasets import MOST_CLASSES, Dataset, divided
-from fredsim.data.folders import of_readers
+from fredsim.data.npy_datasets import of_readers
 from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader
 from fredsim.data.sequences import IGNORED
 from fredsim.errors import ConfigError, DataError, shown

@@ -268,6 +268,8 @@ class OwnProblem(Network):
             self.has_losses = pair
         elif self.has_losses != pair:
             raise self._guarded.error("gradient", "returned a loss beside the gradient at some times only")
+        if pair and grad.shape == () and loss.shape == self._initial.shape:
+            raise self._guarded.error("gradient", "returned a number before the gradient; give the gradient, its loss")
         found = self._flat(grad, len(self._initial), "gradient", "the gradient")
         if loss.shape != () or loss.dtype.kind not in "fiu":
             what = f"its loss is {loss.dtype} {loss.shape}; it must be one real number, beside the gradient"

@@ -29,6 +29,10 @@ MODULE_NOTE = (
     "the model is a PyTorch module: its bits are promised on the same machine, device, versions, threads and window"
     " alone (docs/models.md)"
 )
+PROBLEM_NOTE = (
+    "gradients are those of a problem's class: their bits are promised on the same machine and versions alone, and"
+    " where they depend on params and draw alone (docs/problems.md)"
+)
 
 
 class Teller:
@@ -127,7 +131,8 @@ def _verify_runs(tell: Teller, results: Sequence[Result], jobs: int, root: Path 
             found = event if found is None else f"{found}; {event}"
         if tell.compared(str(result.folder), found):
             if result.summary.get("numerics") == "native":
-                for line in (MODULE_NOTE, *changed_provenance(result.summary)):
+                whose = PROBLEM_NOTE if "problem" in result.config else MODULE_NOTE
+                for line in (whose, *changed_provenance(result.summary)):
                     tell.more(line)
             elif code := result.summary.get("code"):
                 what = "keeps to what has one result, and draws from fredsim's streams alone (docs/own_server.md)"

@@ -33,7 +33,8 @@ class Selection(HyperParameters):
 
     best: Annotated[Printable, Field(examples=["validation_loss"])] = "validation_error"
     """What is to be smallest: `validation_error`, `validation_loss`, `gap`, `gradient_norm` or a column of
-    `evaluation.metrics`; or, with `seconds_to`, the simulated seconds until `error`."""
+    `evaluation.metrics` or of a problem, which may say that it is to be largest; or, with `seconds_to`, the simulated
+    seconds until `error`."""
     error: Annotated[Annotated[float, Field(ge=0, lt=1)] | None, Field(examples=[0.05])] = None
     """The validation error that is to be reached; given if, and only if, `best` is `seconds_to`."""
     over: Annotated[Annotated[list[str], Field(min_length=1)] | str, Field(examples=["server.lr"])]

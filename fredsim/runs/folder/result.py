@@ -282,13 +282,11 @@ class Result:
     def has_diverged(self) -> bool:
         """Whether the run counts as diverged: if it did, or if it ended with a loss that is not finite."""
         last = self.cells[-1]
-        losses = dict.fromkeys(("train_loss", "validation_loss", *MEASURED, self.measure))
+        own = self.summary.get("measured_by")  # of a problem, which may be measured by another number than its loss
+        losses = dict.fromkeys(("train_loss", "validation_loss", *MEASURED, *([own] if own else [])))
         infinite = [name for name in losses if last.get(name) and not math.isfinite(float(last[name]))]
-        if infinite and infinite[0].startswith("validation_"):
-            own = "problem" in self.config  # perhaps measured by another number than its loss
-            absent = {"validation_loss"} - {self.measure} if own else {"validation_loss", "validation_error"}
-            if own or self.config["data"].get("validation") == 0:
-                infinite = [name for name in infinite if name not in absent]
+        if infinite == ["validation_loss"] != [own]:
+            infinite = [] if own or self.config["data"].get("validation") == 0 else infinite
         return self.summary["status"] == "diverged" or bool(infinite)
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 
 from fredsim.compute.engines import Engine
 from fredsim.compute.metrics import Metrics
-from fredsim.compute.problem_engine import ProblemEngine, ProblemMetrics
+from fredsim.compute.problem_engine import ProblemMetrics
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
 from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError, nearest
@@ -257,9 +257,8 @@ class Run:
         """Return a new simulation, which has not begun, and its recorder."""
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
-        dispatcher = self._hooks.dispatcher(experiment)
+        dispatcher, size = self._hooks.dispatcher(experiment), experiment.clients.batch_size
         server, protocol = make_server(experiment)
-        size = experiment.clients.batch_size
         params = prepared.model.initial(streams)
         if not np.isfinite(params).all():
             raise ConfigError("model.init gives parameters that are not finite in float32; choose smaller ones")
@@ -272,13 +271,11 @@ class Run:
         self._metrics_of_outputs = metrics_of(prepared, self._engine)
         evaluation, clients = experiment.evaluation, experiment.clients.count
         more = [*(TEST if evaluation.test else ()), *self._measures, *self.metrics]
-        problem = self._engine.problem if isinstance(self._engine, ProblemEngine) else None
-        recorder = Recorder(
-            on_row, more=more, clients=clients if evaluation.per_client else 0,
-            losses=problem is None or bool(problem.has_losses),
-        )  # fmt: skip
-        timed, may_give_up = dispatcher.timed, dispatcher.may_give_up
-        log = EventLog(self._events, clients, timed=timed, may_give_up=may_give_up) if experiment.events else None
+        problem = self._engine.problem
+        losses = problem is None or bool(problem.has_losses)
+        recorder = Recorder(on_row, more=more, clients=clients if evaluation.per_client else 0, losses=losses)
+        how = {"timed": dispatcher.timed, "may_give_up": dispatcher.may_give_up}
+        log = EventLog(self._events, clients, **how) if experiment.events else None
         parts = Parts(
             model=prepared.model,
             params=params,
@@ -288,7 +285,7 @@ class Run:
             protocol=protocol,
             sampler=prepared.dataset.sampler(experiment.clients.sampling, size, streams, prepared.shards),
             streams=streams,
-            clients=experiment.clients.count,
+            clients=clients,
             length=prepared.length,  # of the whole run, even if only a part is done now: the path depends on it
             drawn=self._drawn,
             limits=Limits(experiment.window, self._memory(), self._folder),

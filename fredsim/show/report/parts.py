@@ -93,7 +93,7 @@ def _controls(section: Section, lines: int, *, log: bool) -> str:
         )
         groups.append(f'<span class="choice">{buttons}</span>')
     span = section.figures[0]["y"][section.y[0]]["range"]
-    boxes = [("log", "logarithmic", log or is_wide(span)), ("logx", "logarithmic x", False)]
+    boxes = [("log", "logarithmic", log or (is_wide(span) and not section.linear)), ("logx", "logarithmic x", False)]
     if any(trace["meta"]["is"] == "band" for figure in section.figures for trace in figure["data"]):
         boxes.append(("bands", "bands", lines <= FEW_LINES))
     shown = "".join(

@@ -46,7 +46,8 @@ def run_table(
     """Return the table: its columns and rows, and what all runs have in common.
 
     `several`: the runs are of more than one folder. A column has a `name`, a `kind` (name, own, key, outcome) and
-    whether it is `numeric`; a row has one value per column: a number, a text, or None for none.
+    whether it is `numeric`, and `largest` if more is better in it; a row has one value per column: a number, a text, or
+    None for none.
     """
     own = own_keys(sweeps)
     differing = list(differences(results))
@@ -68,7 +69,11 @@ def run_table(
     shared = _shared(values, len(rows))
     shown = [name for name in names if name not in shared and any(value is not None for value in values[name])]
     return {
-        "columns": [_column(name, values[name], own, metrics) for name in shown],
+        "columns": [
+            _column(name, values[name], own, metrics)
+            | ({"largest": True} if any(result.larger_is_better(name) for result in results) else {})
+            for name in shown
+        ],
         "rows": [[row.get(name) for name in shown] for row in rows],
         "shared": {name.replace("_", " "): value for name, value in shared.items()},
     }

@@ -26,6 +26,8 @@ class Section:
     table: Table
     x: Sequence[str] = ()
     y: Sequence[str] = ()
+    linear: bool = False
+    """Whether the first y is near its largest value where it is good, so that a logarithmic axis shows little."""
 
 
 def sections(panels: Sequence[Panel]) -> Iterator[Section]:
@@ -64,4 +66,5 @@ def _curves(panels: Sequence[Panel]) -> Section:
     first = curves.default_x(runs)
     x = [first, *(one for one in figures.axes_of(runs) if one != first)]
     y = sorted(available_y(runs), key=lambda one: one != default_y(runs))
-    return Section("curves", "Curves", figures.curves(panels), " ".join(caption), Table(rows), x, y)
+    linear = any(run.larger_is_better(y[0]) for run in runs)
+    return Section("curves", "Curves", figures.curves(panels), " ".join(caption), Table(rows), x, y, linear)

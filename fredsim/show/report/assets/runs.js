@@ -94,9 +94,9 @@ function drawTable() {
     const sorted = state.sort.column === at;
     head.setAttribute("aria-sort", sorted ? (state.sort.down ? "descending" : "ascending") : "none");
   });
-  const best = columns.map(({ measure }, at) => {
+  const best = columns.map(({ measure, largest }, at) => {
     const values = measure && rows.length > 1 ? rows.map((row) => numberOf(data.table.rows[row][at])).filter(isNumber) : [];
-    return values.length ? values.reduce((a, b) => Math.min(a, b)) : null;
+    return values.length ? values.reduce((a, b) => (largest ? Math.max(a, b) : Math.min(a, b))) : null;
   });
   const lines = state.group === -1 ? rows.map((row) => rowOf(row, best)) : groupsOf(rows).flatMap((group) => drawGroup(group, best));
   find("#runs tbody").replaceChildren(...lines);
