@@ -260,6 +260,12 @@ class Mixed(Items):
         return (x[:4] if i == 50 else x), y
 
 
+class MaskedItems(Items):
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return np.ma.MaskedArray(x.numpy(), x.numpy() > 2), y
+
+
 class Noisy(Items):
     def __getitem__(self, i):
         x, y = super().__getitem__(i)

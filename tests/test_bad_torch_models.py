@@ -33,6 +33,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "no device": ("meta", ("parameter '1.weight' without values",)),
     "a Greek name": ("greek", ("parameter 'λ'; its name must be of ASCII letters",)),
     "a factory that exits": ("exits", ("SystemExit: 3",)),
+    "a module that exits": ("Exits", ("failed on samples of shape (n, 1, 8, 8)", "SystemExit: 3")),
     "nothing to train": ("nothing", ("no parameters",)),
     "no module": ("a_number", ("returned int", "torch.nn.Module")),
     "a factory that fails": ("fails", ("ZeroDivisionError: the moon is full",)),

@@ -61,6 +61,17 @@ def mean(output, y):
 def fails(output, y):
     raise RuntimeError("on purpose")
 
+def exits(output, y):
+    raise SystemExit(0)
+
+def overwriting(output, y):
+    found = squared(output, y)
+    y.zero_()
+    return found
+
+def unrelated(output, y):
+    return torch.ones(len(y), requires_grad=True)
+
 def detached(output, y):
     return squared(output.detach(), y)
 
@@ -316,6 +327,8 @@ def test_outputs_of_one_number(simulate: Simulate) -> None:
 BAD_OWN = {
     "mine:mean": "returned torch.float32 () for 3 samples; it must return each sample's loss",
     "mine:fails": "failed on outputs (3, 1) and targets (3,): RuntimeError: on purpose (mine.py:",
+    "mine:exits": "failed on outputs (3, 1) and targets (3,): SystemExit: 0 (mine.py:",
+    "mine:unrelated": "has no gradient by the outputs",
     "mine:detached": "has no gradient by the outputs",
     "mine:infinite": "is inf for sample 0 of the first minibatch",
     "mine:one": "takes ('output',); it must take the output and y first",
@@ -323,6 +336,12 @@ BAD_OWN = {
     "mine:gone": "has no 'gone'",
     "torch.nn.functional:mse_loss": "is a library's; name a function of a module of your own",
 }
+
+
+def test_a_loss_that_overwrites_its_targets(simulate: Simulate) -> None:
+    found, expected = (simulate(changed("numbers", f"mine:{name}", model=NET)) for name in ("overwriting", "squared"))
+    assert found.summary["digest"] == expected.summary["digest"]
+    assert found.summary["validation_loss"] == expected.summary["validation_loss"]
 
 
 @pytest.mark.parametrize(("loss", "says"), BAD_OWN.items())

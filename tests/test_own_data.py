@@ -405,6 +405,7 @@ TORCH_WRONG = [
     ("Lying", "rows('train', …) failed for the rows 0, 499 of 500 (IndexError"),
     ("Singles", "item 0 of train is a Tensor; it must be a pair"),
     ("Mixed", "train rows have x of shapes"),
+    ("MaskedItems", "item 0 of train has a masked array; give .filled(0)"),
     ("Noisy", "row 0 of train is another the second time"),
 ]
 

@@ -61,6 +61,9 @@ class TorchRows:
         item = self._sets[part][number]
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataError(f"{self._name}: item {number} of {part} is a {type(item).__name__}; it must be a pair")
+        if any(isinstance(one, np.ma.MaskedArray) for one in item):
+            what = f"item {number} of {part} has a masked array"
+            raise DataError(f"{self._name}: {what}; give .filled(0), or another value for what is masked")
         x, y = (np.asarray(one) for one in item)
         if x.dtype == np.uint8 and x.ndim == 3 and not hasattr(item[0], "numpy") and x.shape[2] in {1, 3, 4}:
             x = np.ascontiguousarray(x.transpose(2, 0, 1))  # of PIL: channels last

@@ -276,7 +276,9 @@ class TorchEngine(OnOperations):
         if len(begins) > 1 and len(x) % EVALUATION_BATCH == 1:
             try:
                 self._logits(tensors, x[-1:])
-            except Exception:  # of any type: the module is the user's
+            except BaseException as error:  # of any type: the module is the user's
+                if is_interrupt(error):
+                    raise
                 del begins[-1]
         return [slice(begin, end) for begin, end in pairwise([*begins, len(x)])]
 
@@ -380,7 +382,9 @@ class TorchEngine(OnOperations):
             value.data = self._stored(value.data)
         try:
             self._try_gradient(rows)
-        except Exception:  # of any type: the module is the user's
+        except BaseException as error:  # of any type: the module is the user's
+            if is_interrupt(error):
+                raise
             self._channels_last = False
             for value, before in zip(self._own, given, strict=True):
                 value.data = before
@@ -502,7 +506,9 @@ class TorchEngine(OnOperations):
                 warnings.filterwarnings("error", "There is a performance drop")
                 grads, _ = self._compute(held, rows)
                 turned, _ = self._compute(held[1:] + held[:1], np.roll(rows, -1, axis=0))
-        except Exception as error:
+        except BaseException as error:  # of any type: the module is the user's
+            if is_interrupt(error):
+                raise
             return textwrap.shorten(f"under vmap it {self._explained(error)}", 200, placeholder=" …")
         if np.roll(grads, -1, axis=0).tobytes() != turned.tobytes():
             return "under vmap a gradient depends on its place among the others"

@@ -59,7 +59,7 @@ def _own(loss: OwnLoss) -> Each:
 
     def each(output: Any, y: Any) -> Any:
         try:
-            found = function(output, y, **loss.arguments)
+            found = function(output, y.clone(), **loss.arguments)  # perhaps they are the data set's own
         except FredsimError:
             raise
         except BaseException as error:  # of any type: the function is the user's
@@ -101,7 +101,8 @@ def check_own(loss: AnyLoss, losses: Any, output: Any) -> None:
     """Raise ConfigError if a user's own loss of the initial outputs has no gradient, or is not finite."""
     if not isinstance(loss, OwnLoss):
         return
-    if not losses.requires_grad:
+    total = losses.sum()
+    if not losses.requires_grad or torch.autograd.grad(total, output, allow_unused=True, retain_graph=True) == (None,):
         raise loss.refused("has no gradient by the outputs; compute it by PyTorch's functions of them, without detach")
     if bool(output.isfinite().all()) and not bool(losses.isfinite().all()):
         bad = int((~losses.isfinite()).nonzero()[0])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fredsim.errors import ConfigError, one_line
+from fredsim.errors import ConfigError
 from fredsim.networks.capture.program import Program
 from fredsim.networks.capture.values import UnsupportedError
 from fredsim.networks.captured import lacking_rows
@@ -123,7 +123,7 @@ def _reason(error: BaseException) -> str:
     """Return why torch.export refuses a module, in a line."""
     first = message_of(error).strip().partition("\n")[0].strip()
     kind = type(error).__name__
-    if "specialized it to be a constant" in str(error):
+    if "specialized it to be a constant" in message_of(error):
         return "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0], or -1"
     if "data-dependent" in first:
         expression = first.partition("expression ")[2].partition(" (")[0]
@@ -148,8 +148,10 @@ def _compare(module: Any, exported: Any, graph: Graph, samples: Any, refused: Re
 
     try:
         pairs = zip(gradients(module), gradients(exported.module(check_guards=False)), strict=True)
-    except Exception as error:  # of any type: the module is the user's
-        raise refused(f"cannot be trained: {one_line(error)[:200]}") from error
+    except BaseException as error:  # of any type: the module is the user's
+        if is_interrupt(error):
+            raise
+        raise refused(f"cannot be trained: {' '.join(message_of(error).split())[:200]}") from error
     for own, its in pairs:
         if not torch.allclose(own, its, TOLERANCE, TOLERANCE * float(own.abs().max()), equal_nan=True):
             raise refused(
