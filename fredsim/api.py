@@ -27,7 +27,85 @@ __all__ = ["Result", "Results", "load", "run", "sweep"]
 Folder = str | os.PathLike[str]
 
 
-class Result(recorded.Result):
+class _Folder:
+    """What the results of a run and of a sweep have in common."""
+
+    folder: Path
+
+    def _runs(self) -> list[recorded.Result]:
+        raise NotImplementedError
+
+    def plot(self, kind: str = "curves", **options: Any) -> Any:
+        """Draw the runs and return the figure, a `matplotlib.figure.Figure`, which a notebook shows.
+
+        Args:
+            kind: which kind of figure; `fredsim list figures` names them.
+            options: the keys of a figure in an experiment (docs/plots.md), such as `x`, `y`, `by`, `panel`, `where`,
+                `best`, `log`, `title`; and `path`, a PDF, SVG or PNG file to write.
+
+        Raises ConfigError for an option that the kind does not have, OutputError if results cannot be read.
+
+        """
+        from fredsim.show.plotting import figure_of
+
+        return figure_of(self._runs(), kind, options)
+
+    @brief
+    def report(self, path: Folder, *, by: Sequence[str] | None = None, panel: Sequence[str] | None = None) -> Path:
+        """Write a report, one HTML page, and return its path.
+
+        `by` and `panel` are dotted keys whose values make a line or a panel. Raises ConfigError if plotly is missing,
+        OutputError if results cannot be read or the page cannot be written.
+        """
+        from fredsim.show.report import report
+
+        report([self.folder], Path(path), by, panel)
+        return Path(path)
+
+    @brief
+    def compare(self, other: Result | Results | Folder, *, replay: bool = True, allow_code: bool = False) -> list[str]:
+        """Say where these runs and others first differ, bit for bit; the list is empty if all bits are the same.
+
+        With `replay`, runs that differ are repeated to find the first event that differs. Raises OutputError.
+        """
+        from fredsim.show import comparing
+
+        tell = comparing.Collector()
+        with code_allowed(allow_code):
+            where = other if isinstance(other, str | os.PathLike) else other.folder
+            comparing.compare(tell, self.folder, Path(where), replay=replay)
+        return tell.differences
+
+    @brief
+    def verify(
+        self,
+        *,
+        jobs: int = 1,
+        backend: str | None = None,
+        data_root: Folder | None = None,
+        allow_code: bool = False,
+    ) -> list[str]:
+        """Run again from the saved configuration and compare every bit; return what differs, nothing if all is same.
+
+        Args:
+            jobs: how many runs, or parts of one between kept checkpoints, are repeated in parallel.
+            backend: compute with this one instead of the recorded one.
+            data_root: where data files are kept.
+            allow_code: run code that the folder names, which was not run here before.
+
+        Raises ConfigError, DataError, OutputError if the runs cannot be repeated.
+
+        """
+        from fredsim.show import comparing
+
+        tell = comparing.Collector()
+        with code_allowed(allow_code):
+            root = None if data_root is None else Path(data_root)
+            comparing.verify(tell, self.folder, jobs, root, backend)
+        return tell.differences
+
+
+class Result(_Folder, recorded.Result):
     """The result of one run, in its folder; each file is read when it is first needed.
 
     Every property raises OutputError if its file is missing, damaged, or not as the run wrote it.
@@ -42,30 +120,8 @@ class Result(recorded.Result):
         if not os.path.isfile(self.folder / "config.yaml"):
             raise OutputError(f"{folder}: holds no run (there is no config.yaml); a sweep is read by fredsim.Results")
 
-    def plot(self, kind: str = "curves", **options: Any) -> Any:
-        """Draw the run: see `Results.plot`."""
-        from fredsim.show.plotting import figure_of
-
-        return figure_of([self], kind, options)
-
-    def report(self, path: Folder, *, by: Sequence[str] | None = None, panel: Sequence[str] | None = None) -> Path:
-        """Write a report, one HTML page, and return its path: see `Results.report`."""
-        return _report(self.folder, path, by, panel)
-
-    def compare(self, other: Result | Folder, *, replay: bool = True, allow_code: bool = False) -> list[str]:
-        """Say where this run and another first differ, bit for bit: see `Results.compare`."""
-        return _compare(self.folder, other, replay=replay, allow_code=allow_code)
-
-    def verify(
-        self,
-        *,
-        jobs: int = 1,
-        backend: str | None = None,
-        data_root: Folder | None = None,
-        allow_code: bool = False,
-    ) -> list[str]:
-        """Run again and compare every bit: see `Results.verify`."""
-        return _verify(self.folder, jobs, backend, data_root, allow_code=allow_code)
+    def _runs(self) -> list[recorded.Result]:
+        return [self]
 
     def _repr_html_(self) -> str:
         from fredsim.show.html import html_of
@@ -73,7 +129,7 @@ class Result(recorded.Result):
         return html_of([self], self.folder)
 
 
-class Results(recorded.Results):
+class Results(_Folder, recorded.Results):
     """The results of a sweep's runs that finished or diverged, in order; those that failed are in `failures`."""
 
     def __init__(self, folder: Folder, *, as_found: bool = False) -> None:
@@ -89,56 +145,8 @@ class Results(recorded.Results):
         """Return a run's result. Raises OutputError if its folder is missing."""
         return Result(super().__getitem__(index).folder, as_found=self._as_found)
 
-    def plot(self, kind: str = "curves", **options: Any) -> Any:
-        """Draw the runs and return the figure, a `matplotlib.figure.Figure`, which a notebook shows.
-
-        Args:
-            kind: which kind of figure; `fredsim list figures` names them.
-            options: the keys of a figure in an experiment (docs/plots.md), such as `x`, `y`, `by`, `panel`, `where`,
-                `best`, `log`, `title`; and `path`, a PDF, SVG or PNG file to write.
-
-        Raises ConfigError for an option that the kind does not have, OutputError if results cannot be read.
-
-        """
-        from fredsim.show.plotting import figure_of
-
-        return figure_of([*self], kind, options)
-
-    def report(self, path: Folder, *, by: Sequence[str] | None = None, panel: Sequence[str] | None = None) -> Path:
-        """Write a report, one HTML page, and return its path.
-
-        `by` and `panel` are dotted keys whose values make a line or a panel. Raises ConfigError if plotly is missing,
-        OutputError if results cannot be read or the page cannot be written.
-        """
-        return _report(self.folder, path, by, panel)
-
-    def compare(self, other: Results | Folder, *, replay: bool = True, allow_code: bool = False) -> list[str]:
-        """Say where the runs of two sweeps first differ, bit for bit; the list is empty if all bits are the same.
-
-        With `replay`, runs that differ are repeated to find the first event that differs. Raises OutputError.
-        """
-        return _compare(self.folder, other, replay=replay, allow_code=allow_code)
-
-    def verify(
-        self,
-        *,
-        jobs: int = 1,
-        backend: str | None = None,
-        data_root: Folder | None = None,
-        allow_code: bool = False,
-    ) -> list[str]:
-        """Run again from the saved configuration and compare every bit; return what differs, nothing if all is same.
-
-        Args:
-            jobs: how many runs are repeated in parallel.
-            backend: compute with this one instead of the recorded one.
-            data_root: where data files are kept.
-            allow_code: run code that the folder names, which was not run here before.
-
-        Raises ConfigError, DataError, OutputError if the runs cannot be repeated.
-
-        """
-        return _verify(self.folder, jobs, backend, data_root, allow_code=allow_code)
+    def _runs(self) -> list[recorded.Result]:
+        return [*self]
 
     def _repr_html_(self) -> str:
         from fredsim.show.html import html_of
@@ -282,34 +290,3 @@ def load(folder: Folder, *, as_found: bool = False) -> Result | Results:
 def _public(loaded: recorded.Result | recorded.Results, *, as_found: bool = False) -> Result | Results:
     kind = Result if isinstance(loaded, recorded.Result) else Results
     return kind(loaded.folder, as_found=as_found)
-
-
-@brief
-def _verify(folder: Path, jobs: int, backend: str | None, data_root: Folder | None, *, allow_code: bool) -> list[str]:
-    from fredsim.show import comparing
-
-    tell = comparing.Collector()
-    with code_allowed(allow_code):
-        comparing.verify(tell, folder, jobs, None if data_root is None else Path(data_root), backend)
-    return tell.differences
-
-
-@brief
-def _compare(
-    folder: Path, other: recorded.Result | recorded.Results | Folder, *, replay: bool, allow_code: bool
-) -> list[str]:
-    from fredsim.show import comparing
-
-    tell = comparing.Collector()
-    with code_allowed(allow_code):
-        where = other if isinstance(other, str | os.PathLike) else other.folder
-        comparing.compare(tell, folder, Path(where), replay=replay)
-    return tell.differences
-
-
-@brief
-def _report(folder: Path, path: Folder, by: Sequence[str] | None, panel: Sequence[str] | None) -> Path:
-    from fredsim.show.report import report
-
-    report([folder], Path(path), by, panel)
-    return Path(path)

@@ -13,8 +13,8 @@ import typer
 from fredsim.errors import FredsimError, options_are
 from fredsim.show import command_options as option
 from fredsim.show.terminal import Group, PlainConsole, say, say_lines, say_message, say_wrapped
-from fredsim.system.collecting import uncollected
 from fredsim.system.environment import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
+from fredsim.system.garbage import uncollected
 from fredsim.system.notices import notes_as_lines
 
 INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention

@@ -24,6 +24,7 @@ import numpy as np
 from fredsim.errors import SimulationError
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.discovery import is_built_in
+from fredsim.plugins.failures import said
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.source_lines import calling_line
 from fredsim.plugins.states import note_start
@@ -129,13 +130,13 @@ def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
         shadow.timestamp = t
     found = guarded.guard(stage, lambda: shadow.coefficients(t, staleness))
     if not isinstance(found, tuple | list) or len(found) != len(names):
-        what = f"returned {found!r}; the rule takes a tuple of {len(names)} ({', '.join(names)})"
+        what = f"returned {said(found)}; the rule takes a tuple of {len(names)} ({', '.join(names)})"
         raise guarded.error(stage, what)
     result = []
     for name, given in zip(names, found, strict=True):
         value = given if type(given) is np.float32 else _to_float32(given)
         if value is None or not (built_in or math.isfinite(value)):
-            what = f"{name} is {repr(given)[:40]}; it must be a number, finite in float32"
+            what = f"{name} is {said(given)[:40]}; it must be a number, finite in float32"
             raise guarded.error(stage, what)
         result.append(value)
     return result
@@ -143,6 +144,8 @@ def form_coefficients(server: Any, t: int, staleness: int) -> list[np.float32]:
 
 def _to_float32(given: Any) -> np.float32 | None:
     """Return a number as float32, None if the value is not a number."""
+    if isinstance(given, np.ma.MaskedArray):
+        return None
     number = np.asarray(given)
     with np.errstate(all="ignore"):
         return np.float32(number) if number.ndim == 0 and number.dtype.kind in "iuf" else None

@@ -29,6 +29,11 @@ def decay(theta: Any, g: Any, share: Any) -> Any:  # noqa: ARG001  a rule has a 
     return theta - share * theta
 
 
+def multiplied(rate: Callable[[Steps | None], Any], factor: float, t: Steps | None = None) -> Any:
+    """Return a multiple of the learning rate at timestamp t."""
+    return rate(t) * factor
+
+
 DECAY = Rule(decay)
 #: The prefix of the names under which the state of the shadow is saved in checkpoints.
 SHADOW = "twin"
@@ -207,9 +212,8 @@ class ElementwiseServer(Server):
     ) -> None:
         """Apply the rule to each part of the parameters, with its own multiple of the learning rate."""
         state, finite = self.state_of(client_id), True
-        usual = self.rate
         for part, factor in parts:
-            self.rate = lambda t=None, factor=factor: usual(t) * factor  # type: ignore[method-assign]
+            self.rate = partial(multiplied, self.rate, factor)  # type: ignore[method-assign]
             try:
                 coefficients = self.checked_coefficients(self.timestamp, staleness)
                 self.decay(self.params, part)

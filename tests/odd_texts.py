@@ -111,6 +111,26 @@ def _by(data: dict[str, Any], text: str) -> None:
     data["figures"] = [{"name": "error", "by": [text or "x"]}]
 
 
+def _column(data: dict[str, Any], text: str) -> None:
+    data.setdefault("evaluation", {})["metrics"] = [{"name": "their:function", "column": text}, f"their:{text}"]
+
+
+def _loss(data: dict[str, Any], text: str) -> None:
+    data["loss"] = {"name": f"their:{text}", "delta": text}
+
+
+def _optimizer(data: dict[str, Any], text: str) -> None:
+    data["clients"]["optimizer"] = {"name": text}
+
+
+def _model(data: dict[str, Any], text: str) -> None:
+    data["model"] = {"name": f"torch:{text}", "initial": text, "trainable": text}
+
+
+def _augment(data: dict[str, Any], text: str) -> None:
+    data["data"]["augment"] = text
+
+
 def _of_summary(key: str) -> Callable[[dict[str, Any], str], None]:
     def change(summary: dict[str, Any], text: str) -> None:
         summary[key] = text
@@ -122,17 +142,27 @@ def _versions(summary: dict[str, Any], text: str) -> None:
     summary["versions"] |= {text: text, "fredsim": text}
 
 
+def _metrics(summary: dict[str, Any], text: str) -> None:
+    summary["metrics"] = {text: 0.5, "top5": 0.25}
+
+
+def _files(summary: dict[str, Any], text: str) -> None:
+    summary["model_files"] = {text: "0" * 64}
+
+
 def _another(summary: dict[str, Any], text: str) -> None:
     summary |= {text: text, "code": {text: text}}
 
 
 IN_CONFIG: dict[str, Callable[[dict[str, Any], str], None]] = {
     "name": _name, "server": _server, "key": _key, "data": _data, "noise": _noise, "published": _published,
-    "title": _title, "where": _where, "by": _by,
+    "title": _title, "where": _where, "by": _by, "metric": _column, "loss": _loss, "optimizer": _optimizer,
+    "model": _model, "augment": _augment,
 }  # fmt: skip
 TEXTS_OF_SUMMARY = ("processor", "machine", "git", "device", "path_why", "numerics", "data", "experiment")
 IN_SUMMARY: dict[str, Callable[[dict[str, Any], str], None]] = {
-    "versions": _versions, "another": _another, **{key: _of_summary(key) for key in TEXTS_OF_SUMMARY},
+    "versions": _versions, "another": _another, "metrics": _metrics, "model_files": _files,
+    **{key: _of_summary(key) for key in TEXTS_OF_SUMMARY},
 }  # fmt: skip
 #: Everything that `forge` can change.
 PLACES = (*IN_CONFIG, *IN_SUMMARY, "status", "heading", "column")

@@ -49,6 +49,11 @@ class Class:
     def compress(self, push, client, step):
         return push, 4
 
+    def begin(self, client, params): ...
+
+    def step(self, client, params, grad, k):
+        return params
+
 
 def rate(t):
     return 0.1
@@ -56,6 +61,20 @@ def rate(t):
 
 def same(x, generator):
     return x
+
+
+def measure(output, y):
+    return 0.5
+
+
+def module(classes, shape):
+    from torch import nn
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes), nn.ELU())
+
+
+def loss(output, y):
+    from torch import nn
+    return nn.functional.cross_entropy(output, y, reduction="none")
 
 
 class Rows:
@@ -68,6 +87,7 @@ class Rows:
         import numpy
         return numpy.float32(numbers[:, None] % 5 + [0, 1, 2]), numbers % 2
 """
+LOCAL = {"count": 4, "batch_size": 2, "sampling": "iid", "local_steps": 2}
 #: The places where an experiment may name code of a user's.
 NAMED: dict[str, dict[str, Any]] = {
     "server": {"server": {"name": "their_code:Class"}},
@@ -78,6 +98,9 @@ NAMED: dict[str, dict[str, Any]] = {
     "schedule": {"server": {"name": "asgd", "lr": {"name": "their_code:rate"}}},
     "data": {"data": {"name": "python:their_code:Rows"}},
     "augmentation": {"data": {"name": "digits", "augment": "their_code:same"}},
+    "metric": {"evaluation": {"every": 10, "metrics": ["their_code:measure"]}},
+    "optimizer": {"clients": LOCAL | {"optimizer": {"name": "their_code:Class"}}},
+    "module and loss": {"model": {"name": "torch:their_code:module"}, "loss": "their_code:loss", "threads": 1},
     "sweep": {"sweep": {"server.lr": [{"name": "their_code:rate"}, 0.1]}},
 }
 
@@ -118,6 +141,8 @@ class Place:
 
 @pytest.mark.parametrize("named", NAMED)
 def test_code_of_others_is_not_run(named: str, tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
+    if named == "module and loss":
+        pytest.importorskip("torch", reason="needs PyTorch")
     place = Place(tmp_path, digits_experiment, named)
     assert place(place.mine, "verify", "results/a")[0] == 0  # who has run it is not asked
     assert place.was_run()

@@ -17,7 +17,7 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 from fredsim.networks.zoo.gpt import gpt
-from fredsim.numerics.ops.arithmetic import Mul
+from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.draws import Keys
@@ -28,8 +28,8 @@ from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
-from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm
-from fredsim.numerics.ops.operator import Array
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm
+from fredsim.numerics.ops.operator import Array, Operator
 from fredsim.numerics.ops.pointwise import Relu, Scale, Shift, Sigmoid
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
@@ -227,6 +227,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "model": {"name": "vgg", "widths": [8], "dropout": 0.3},
         "data": {"name": "digits", "train": 60, "validation": 30, "augment": {"flip": True}},
     },
+    "dropout": {"model": {"name": "vgg", "widths": [8], "dropout": 0.3}, "window": 2},
     "partly trained": {"model": {"name": "vgg", "widths": [8], "trainable": ["3.*"]}},
     "softened labels": {"model": {"hidden": [9]}, "loss": {"name": "cross_entropy", "label_smoothing": 0.1}},
     "squared errors": {"model": {"hidden": [9]}, "loss": "mse"},
@@ -252,7 +253,7 @@ def test_whole_runs(name: str, simulate: Simulate) -> None:
     for file in ("metrics.csv", "clients.csv", "staleness.csv", "params.safetensors"):
         if (one.folder / file).exists():
             assert (one.folder / file).read_bytes() == (other.folder / file).read_bytes(), file
-    queued = name in {"resnet", "softened labels", "squared errors"}
+    queued = name in {"resnet", "dropout", "softened labels", "squared errors"}
     assert other.summary["path"] == ("queued" if queued else "snapshots")
     assert other.summary["digest"] == one.summary["digest"]
 
@@ -298,6 +299,26 @@ def test_what_is_refused() -> None:
         CudaGraphEngine(graph, Dataset(whole, whole, whole, 2), 2)
 
 
+@pytest.mark.parametrize(
+    ("shape", "norm"),
+    [((20, 33, 30), GroupNorm(1)), ((66, 300), GroupNorm(1)), ((3, 17, 9), BatchNorm()), ((2, 1100), LayerNorm())],
+    ids=str,
+)
+def test_norms_of_many_numbers(shape: tuple[int, ...], norm: Operator) -> None:
+    """More terms than a block keeps at once, more bands than it keeps sums of, and many samples."""
+    made, mu = Builder(*shape), 41 if isinstance(norm, BatchNorm) else 2
+    made.add(Parameter(shape), 0)
+    made.add(Add(), 0, 1)
+    made.add(norm)
+    graph = made.graph(MeanSquaredError(), shape)
+    dataset, rng = data(graph), np.random.default_rng(0)
+    held, rows = [initial(graph, rng)], rng.integers(0, ROWS, (1, mu))
+    found = CudaGraphEngine(graph, dataset, mu).gradients(held, rows)
+    expected = GraphEngine(graph, dataset).gradients(held, rows)
+    assert same(found[1], expected[1])
+    assert same(found[0], expected[0])
+
+
 def test_patterns_of_masks_and_places() -> None:
     """Attention with a fixed pattern, in which a query sees no key; positions of samples that are whole numbers."""
     made = Builder(6)
@@ -329,8 +350,8 @@ def test_plan_says_the_memory_of_the_device(
     from fredsim.cuda import emulation
 
     changes: dict[str, Any] = {
-        "iterations": 40, "data": {"name": "digits"}, "model": {"name": "resnet", "width": 8}, "backend": "cuda",
-        "clients": {"count": 8, "batch_size": 8}, "server": {"name": "asgd", "lr": 0.01},
+        "iterations": 12, "data": {"name": "digits"}, "model": {"name": "vgg", "widths": [16]}, "backend": "cuda",
+        "clients": {"count": 4, "batch_size": 8}, "server": {"name": "asgd", "lr": 0.01},
     }  # fmt: skip
     (tmp_path / "planned.yaml").write_text(dump_yaml(changes), encoding="utf-8")
     code, said, _ = command("plan", tmp_path / "planned.yaml")

@@ -15,7 +15,7 @@ from fredsim.config.choices import Backend
 from fredsim.runs.processes import forking
 from fredsim.runs.processes.process import Process, Started
 from fredsim.runs.processes.worker import Placed
-from fredsim.runs.single import warming
+from fredsim.runs.single import preloading
 from fredsim.runs.single.opening import open_expansion
 
 if not forking.FORKS:
@@ -65,18 +65,18 @@ def test_one_process_loads_the_data_for_all(jobs: str, small_yaml: Path, own_ser
 def test_nothing_of_the_users_is_imported(small_yaml: Path) -> None:
     experiment = open_expansion(str(small_yaml), ["backend=numpy"]).runs[0].experiment
     server = experiment.server.model_copy(update={"name": "this_module_does_not_exist:Server"})
-    warming.warm_up(experiment.model_copy(update={"server": server}), None)
+    preloading.warm_up(experiment.model_copy(update={"server": server}), None)
     assert experiment.data.load(Path(), 0) is experiment.data.load(Path(), 1)  # it stays loaded
 
 
 COLD = """
 import sys
-from fredsim.runs.single import warming
+from fredsim.runs.single import preloading
 from fredsim.runs.single.opening import open_expansion
 
 try:
-    warming.warm_up(open_expansion(sys.argv[1], ["backend=numba"]).runs[0].experiment, None)
-except warming._CompilingError:
+    preloading.warm_up(open_expansion(sys.argv[1], ["backend=numba"]).runs[0].experiment, None)
+except preloading._CompilingError:
     print("gives up")
 """
 
@@ -98,8 +98,8 @@ def test_a_device_is_looked_for_elsewhere(monkeypatch: pytest.MonkeyPatch) -> No
         return "cuda"
 
     monkeypatch.setitem(sys.modules, "fredsim.cuda", sys)
-    monkeypatch.setattr(warming, "resolve_backend", resolve)
-    find: Callable[[Backend], str] = warming._resolve_backend.__wrapped__
+    monkeypatch.setattr(preloading, "resolve_backend", resolve)
+    find: Callable[[Backend], str] = preloading._resolve_backend.__wrapped__
     assert find("auto") == "cuda"
     assert asked == []
     assert find("numpy") == "numpy"
@@ -194,7 +194,7 @@ class Spoiling(Execution):
 
 if __name__ == "__main__":
     from spoiling import Spoiling
-    from fredsim.runs.processes.apart import do_apart
+    from fredsim.runs.processes.isolation import do_apart
     from fredsim.runs.processes.observer import Observer
     from fredsim.runs.single.opening import open_expansion
 

@@ -93,7 +93,7 @@ class FakeWorkers:
         if self._left < 0:
             raise self.ends
         task = self._tasks.pop(self._rng.choice(sorted(self._tasks)))
-        answer = self._worker.compute(task.client, task.number, task.ticket, task.params, task.rate)
+        answer = self._worker.compute(task.client, task.number, task.task_id, task.params, task.rate)
         assert not isinstance(answer, SimulationError)
         push, losses, finite, size, before, began, done = answer
         push = unpack(push) if push.dtype == np.uint8 else push

@@ -46,9 +46,9 @@ class Actor:
         """Return its time."""
         return Answer(1)
 
-    def compute(self, client: int, number: int, ticket: int, params: object, rate: float) -> Answer:
+    def compute(self, client: int, number: int, task_id: int, params: object, rate: float) -> Answer:
         """Do a task."""
-        self.asked.append(ticket)
+        self.asked.append(task_id)
         answer = self.answers.pop(0) if self.answers else "done"
         if answer == "raises":
             raise RuntimeError("Worker holding Actor was lost.")
@@ -90,7 +90,7 @@ def test_works_of_a_worker_that_is_lost_are_done_by_another(answers: tuple[objec
         for client in range(4):
             pool.begin(ClientTask(client, 0, client, PUSH, 0.0))
         cluster.actors = {"b": second}  # it has another address when it comes again
-        found = sorted(pool.next(20.0).task.ticket for _ in range(4))  # type: ignore[union-attr]
+        found = sorted(pool.next(20.0).task.task_id for _ in range(4))  # type: ignore[union-attr]
         assert pool.next(0.01) is None
     assert found == [0, 1, 2, 3]
     assert len(set(second.asked)) == len(second.asked) == pool.redone >= 4 - answers.count("done")
@@ -133,4 +133,4 @@ def test_a_worker_that_goes_while_it_starts_holds_nothing_up() -> None:
         pool.begin(ClientTask(0, 0, 5, PUSH, 0.0))
         done = pool.next(20.0)
         assert done is not None
-        assert (done.task.ticket, done.worker) == (5, "b")
+        assert (done.task.task_id, done.worker) == (5, "b")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fredsim.config.sweep.expansion import expand, open_source
@@ -52,6 +53,21 @@ def test_what_when_how_far_and_the_best(small_yaml: Path, command: Command) -> N
     assert output.splitlines()[-1] == "to continue one: fredsim run results/stopped --resume"
     assert command("run", "results/stopped", "--resume", "--quiet")[0] == 0
     assert by_name()["stopped"]["state"] == "finished"
+
+
+def test_losses_that_are_not_finite(small_yaml: Path, command: Command) -> None:
+    """Of a regression, which has no error: a run that overflows has a NaN there."""
+    words = ("backend=numpy", "loss=mse", "data.name=npz:r.npz", "data.train=null", "iterations=6")
+    x = np.linspace(-1, 1, 200, dtype=np.float32).reshape(-1, 2)
+    np.savez("r.npz", x_train=x, y_train=x, x_test=x[:9], y_test=x[:9])
+    assert command("run", small_yaml, *words, "sweep={server.lr: [0.01, 1.0e+3]}", *RUN, "results/two")[0] == 0
+    good, bad = Results(Path("results/two"))
+    assert bad.ending == "finished, loss not finite"
+    code, output, _ = command("run", small_yaml, *words, "server.lr=1000", "--out", "results/one")
+    assert (code, "valid. loss" in output, "valid. error" in output) == (0, True, False)
+    found = by_name()
+    assert found["two"]["best"] == good.summary["validation_loss"]
+    assert (found["one"]["state"], found["one"]["best"]) == ("finished, loss not finite", None)
 
 
 def test_runs_that_did_not_end(small_yaml: Path, command: Command) -> None:

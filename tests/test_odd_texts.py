@@ -96,6 +96,14 @@ def commands(rng: random.Random, folder: str, text: str) -> Iterator[list[str]]:
         ["compare", folder, "other", *rng.choice(([], ["--no-replay"]))],
         ["compare", folder, text],
         ["cite", folder],
+        ["ls"],
+        ["ls", folder],
+        ["ls", text],
+        ["new", text[:80]],
+        ["run", "x.yaml", f"loss={text}", "--out", "new"],
+        ["run", "x.yaml", f"evaluation.metrics=['their:{text}']", "--out", "new"],
+        ["run", "x.yaml", f"clients.optimizer={text}", "--out", "new"],
+        ["run", "x.yaml", f"model.initial={text}", "--out", "new"],
         ["show", folder],
         ["show", folder, f"published={json.dumps({'source': text, 'series': []})}"],
         ["show", "x.yaml", f"{text}=1"],
@@ -196,7 +204,7 @@ def test_every_place_of_a_report(here: Path, command: Command) -> None:
         shutil.rmtree("run", ignore_errors=True)
         written("one", Path("run"))
         for place in PLACES:
-            if place != "status":
+            if place not in {"status", "metrics"}:  # which are refused
                 forge(Path("run"), [place], f"{text}, {place}")
         assert command("report", "run", "-o", "r.html") == (0, "r.html\n", "")
         page = Path("r.html").read_text(encoding="utf-8")

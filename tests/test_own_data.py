@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.data import folders, npy, own
+from fredsim.data import npy, npy_datasets, own
 from fredsim.data.datasets import Dataset, data_root, load_dataset
-from fredsim.data.folders import load_folder
+from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import load_own
 from fredsim.errors import DataError
 from fredsim.plugins.modules import look_in
@@ -46,13 +46,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("own_sets", "torch_sets"):
         sys.modules.pop(name, None)
     own._load.cache_clear()
-    folders._load.cache_clear()
+    npy_datasets._load.cache_clear()
 
 
 @pytest.fixture
 def nothing_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all samples be read on demand."""
-    for module in (npy, own, folders):
+    for module in (npy, own, npy_datasets):
         monkeypatch.setattr(module, "MOST_IN_MEMORY", 0)
 
 
@@ -266,7 +266,7 @@ def test_own_classes_have_the_bits_of_arrays(name: str, simulate: Run, monkeypat
     assert inside.config["data"]["sha256"] == hashlib.sha256(Path("shift.npy").read_bytes()).hexdigest()
     assert list(inside.summary["model_files"]) == ["shift.npy"]
     assert list(inside.summary["code"]) == ["own_sets"]
-    for module in (own, folders):
+    for module in (own, npy_datasets):
         monkeypatch.setattr(module, "MOST_IN_MEMORY", 0)
     own._load.cache_clear()
     data = load_own(name, {"file": "shift.npy", "spread": 0.75}, None, None)

@@ -36,7 +36,7 @@ def pipeline(stages: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return an experiment of one pipeline: 64-16-12-10, a stage for each layer unless `stages` says otherwise."""
     return {
         "iterations": 30,
-        "data": {"name": "digits"},
+        "data": {"name": "digits", "train": 200, "validation": 10},
         "model": {"hidden": [16, 12]},
         "clients": {"count": 1, "batch_size": 4, "sampling": "iid"},
         "server": {"name": "asgd", "lr": 0.2},
@@ -223,7 +223,7 @@ def test_gradients_at_two_vectors_have_the_same_bits() -> None:
     from tests.test_graph_kernels import bits
 
     differ = 0
-    for seed in range(12):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng)
         data = dataset(graph, rng)
@@ -237,22 +237,23 @@ def test_gradients_at_two_vectors_have_the_same_bits() -> None:
         assert bits(engine.gradients_at_two(one, one, rows)[0]) == bits(expected.gradients(one, rows)[0])
         differ += bits(expected.gradients(one, rows)[0]) != bits(grads)
         engine.close()
-    assert differ > 6
+    assert differ > 3
 
 
-MODULAR = {"data": {"name": "modular", "p": 7, "train": 32, "validation": 8}, "iterations": 12}
-GPT = {"name": "gpt", "width": 16, "layers": 2, "heads": 2, "dropout": 0.1}
+MODULAR = {"data": {"name": "modular", "p": 7, "train": 32, "validation": 8}, "iterations": 5}
+GPT = {"name": "gpt", "width": 8, "layers": 2, "heads": 2, "dropout": 0.1}
 OTHERS: dict[str, dict[str, Any]] = {
     "a transformer with dropout": pipeline({"cuts": ["layers.1", "norm"], "delay": "pipemare"}, **MODULAR, model=GPT),
     "a residual network": pipeline(
         {"cuts": ["3", "5"], "delay": "pipemare", "correction": 0.2},
-        model={"name": "resnet", "depth": 8, "width": 8}, iterations=3,
-        evaluation={"every": 100}, data={"name": "digits", "validation": 20},
+        model={"name": "resnet", "depth": 8, "width": 8}, iterations=2,
     ),
     "some tensors trained": pipeline(
         {"cuts": ["W3"], "delay": "pipemare"}, model={"hidden": [16, 12], "trainable": ["W*", "b3"]}
     ),
-    "augmented samples": pipeline({"delay": "pipemare"}, data={"name": "digits", "augment": {"flip": True}}),
+    "augmented samples": pipeline(
+        {"delay": "pipemare"}, data={"name": "digits", "train": 200, "validation": 10, "augment": {"flip": True}}
+    ),
     "samples clipped": pipeline(
         {"delay": "pipemare"}, clients={"count": 1, "batch_size": 3, "clip_each_sample": 0.5, "noise": 0.01}
     ),
@@ -269,7 +270,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("of", OTHERS)
 def test_every_backend_and_every_stop_give_the_same_bits(simulate: Simulate, tmp_path: Path, of: str) -> None:
-    data = OTHERS[of]
+    data = OTHERS[of] | {"iterations": min(12, OTHERS[of]["iterations"])}
     digests = [simulate(data | {"backend": backend}).metrics["digest"].tolist() for backend in ("numpy", "numba")]
     assert digests[0] == digests[1]
     experiment = resolve(data)
@@ -517,7 +518,7 @@ def test_a_sweep_of_methods(tmp_path: Path) -> None:
     assert "current" not in plain["clients"]
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(3))
 def test_random_pipelines(number: int) -> None:
     """Any server, dispatcher, gate, compressor: the same bytes on every backend and window, and after any stop."""
     compare(number, FEW_WAYS + 1, of=staged)

@@ -132,7 +132,7 @@ def test_what_the_few_are_of() -> None:
     seen: dict[str, set[str]] = {kind: set() for kind in ("server", "dispatcher", "gate", "compressor", "optimizer")}
     partitions: set[str] = set()
     networks: set[str] = set()
-    for number in range(400):
+    for number in range(600):
         data = experiment(number)
         networks |= {data["model"].get("name", "mlp")}
         seen["server"].add(data["server"]["name"])

@@ -33,7 +33,6 @@ REFERENCE = Path("results/reference")
 BYTES = Options(
     x="bytes",
     by=["dispatcher.fetch", "dispatcher.push"],
-    title="What saves more bytes: fewer fetches or fewer pushes?",
     command="fredsim plot results/fasgd/fig3_fetch results/fasgd/fig3_push --kind ends --x bytes --by dispatcher.fetch "
     "--by dispatcher.push",
 )  # fmt: skip

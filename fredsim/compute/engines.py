@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.storage import Limits, Pool
 from fredsim.networks.network import Numerics
+from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.operations import Operations
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
@@ -79,6 +80,8 @@ class Engine(Protocol):
 
     #: Whether gradients are also of the server's parameters, which `current` then returns; a user's problem's may be.
     takes_current: bool
+    #: The user's own problem that it computes; None if there is a network.
+    problem: OwnProblem | None
     current: Callable[[], Any] | None
 
     #: What clients' tasks leave behind beside gradients, by client (fredsim.native.statistics); None if nothing.
@@ -131,6 +134,10 @@ class Engine(Protocol):
 
         The error rate is also NaN if samples have targets instead of labels, as no answer is right or wrong then.
         """
+        ...
+
+    def measured(self, params: Array) -> dict[str, float]:
+        """Return what a problem says of parameters (P,), by name; nothing without a `problem`."""
         ...
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
@@ -297,6 +304,7 @@ class QueueExecutor(Protocol):
         kept: NDArray[np.int64],
         rows: NDArray[np.int32],
         coefficients: Array,
+        keys: Keys | None = None,
     ) -> tuple[Array, int]:
         """Process n events; return the losses (n, µ) and the first event after which θ is not finite, else n.
 
@@ -304,6 +312,7 @@ class QueueExecutor(Protocol):
         event i is computed from the parameters in place held[i] and the samples rows[i]. The rule is applied to it with
         coefficients[i]; then θ is copied to place kept[i], unless that is −1.
 
-        `held` and `kept` are (n,); `rows` (n, µ) are training samples; `coefficients` (n, C).
+        `held` and `kept` are (n,); `rows` (n, µ) are training samples; `coefficients` (n, C); random numbers depend on
+        `keys` (n,).
         """
         ...

@@ -13,6 +13,7 @@ from fredsim.compute.storage import Limits, Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.graph import Graph
 from fredsim.networks.network import Numerics
+from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.ops.draws import Keys
@@ -45,6 +46,7 @@ class Evaluation:
     packages: Sequence[str] = ()
     statistics: Any = None
     takes_current = False
+    problem: OwnProblem | None = None
     current: Callable[[], Any] | None = None
     #: The most bytes of the gradients of one window, so that they stay in the cache.
     window_bytes = 4 * 2**20
@@ -66,6 +68,10 @@ class Evaluation:
     def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
         """Return `wanted`, or as many as `window_bytes` allow: the number changes no bit."""
         return wanted or max(1, min(clients, self.window_bytes // nbytes))
+
+    def measured(self, params: Any) -> dict[str, float]:
+        """Return nothing: there is no problem that says something of parameters."""
+        return {}
 
     def samples_changed(self) -> None:
         """Note that the samples of the data set have been written anew, in place."""

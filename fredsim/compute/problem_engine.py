@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import BackendOperations, Part
+from fredsim.compute.engines import BackendOperations, Engine, Part
 from fredsim.compute.graph_engine import OnOperations
 from fredsim.networks.own_problem import COLUMNS_OF, OwnProblem
 from fredsim.numerics.arrays import aligned
@@ -30,6 +30,7 @@ class ProblemEngine(OnOperations):
 
     why_whole = "a problem of your own forms whole gradients"
     device_name: str | None = None
+    problem: OwnProblem
 
     def __init__(self, problem: OwnProblem, threads: int, operations: BackendOperations) -> None:
         """Try the class at its initial parameters. Raises SimulationError for what it must not do."""
@@ -105,8 +106,8 @@ class ProblemMetrics:
 
     functions: Sequence[Callable[..., Any]] = ()  # a problem's engine itself sees that its class keeps nothing
 
-    def __init__(self, engine: ProblemEngine) -> None:
-        self._engine, self.columns = engine, engine.problem.columns
+    def __init__(self, problem: OwnProblem, engine: Engine) -> None:
+        self._engine, self.columns = engine, problem.columns
 
     def __call__(self, params: Array) -> dict[str, float]:
         """Return the values at finite parameters (P,), by column."""

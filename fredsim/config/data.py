@@ -22,7 +22,7 @@ from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
 from fredsim.data.augment import Augmentation, find_function
 from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, normalized, read_dataset, unscaled
-from fredsim.data.folders import load_folder
+from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import PREFIXES, digest_of_named, find_own, load_own
 from fredsim.data.problems import least_squares, modular, of_problem, quadratic
 from fredsim.errors import ConfigError, DataError

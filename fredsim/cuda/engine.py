@@ -52,6 +52,7 @@ class CudaEngine(Evaluation, CudaOperations):
     seconds = float("nan")
     why_whole = ""
     queues = True
+    draws = False
     window_bytes = 256 * 2**20
 
     def __init__(self, model: Mlp, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
@@ -81,12 +82,13 @@ class CudaEngine(Evaluation, CudaOperations):
         launches.run()
         return self._grads[:batches, : self._size], np.asarray(self._losses[:batches])
 
-    def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> None:
+    def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any, **drawn: Any) -> None:
         """Add the forward and backward passes of `batches` minibatches, a number for all windows or one for each.
 
         `held`, `rows` and `losses` are addresses: of the parameters' addresses, of the samples int32 (B, µ), and of
-        where the losses (B, µ) go. There must be room: see `allocate`.
+        where the losses (B, µ) go. There must be room: see `allocate`. Nothing is `drawn`.
         """
+        del drawn
         x, labels = self._uploaded(self._dataset.train)
         space, mu, layers = self._space, self.mu, len(self._sizes) - 1
         fields = {"held": held, "rows": rows, "x": x.address}

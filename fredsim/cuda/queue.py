@@ -15,6 +15,7 @@ from fredsim.cuda.machines import machine
 from fredsim.cuda.operations import add_apply
 from fredsim.cuda.rules import unit_of_rule
 from fredsim.errors import ConfigError
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
 __all__ = ["CudaQueueExecutor"]
@@ -28,13 +29,17 @@ class Queueing(Protocol):
 
     mu: int
     stride: int
+    draws: bool  # whether random numbers are drawn
 
     def allocate(self, batches: int) -> None:
         """Have room for so many minibatches."""
         ...
 
-    def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> None:
-        """Add the forward and backward passes of windows of minibatches."""
+    def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any, **drawn: Any) -> None:
+        """Add the forward and backward passes of windows of minibatches.
+
+        An engine that draws is given the addresses of `clients` and `numbers`, int32 (B,), and the `seed`.
+        """
         ...
 
     def add_gradients(self, launches: Launches, batches: Any, rows: Any) -> int:
@@ -83,6 +88,7 @@ class CudaQueueExecutor:
         kept: Integers,
         rows: NDArray[np.int32],
         coefficients: Array,
+        keys: Keys | None = None,
     ) -> tuple[Array, int]:
         """Process n events, window by window: first all gradients of a window, then its updates in one kernel."""
         engine, n, mu = self._engine, len(held), rows.shape[1]
@@ -97,6 +103,10 @@ class CudaQueueExecutor:
         engine.allocate(int(batches.max(initial=1)))
         launches, rows_of = Launches(machine(), len(windows)), samples.address + 4 * mu * begin
         fields = {"held": sources.address + 8 * begin, "rows": rows_of, "losses": losses.address + 4 * mu * begin}
+        if engine.draws and keys is not None:
+            drawn = upload(np.stack([keys.clients, keys.numbers]).astype(np.int32))  # the lower 32 bits of each
+            fields |= {"clients": drawn.address + 4 * begin, "numbers": drawn.address + 4 * (n + begin)}
+            fields |= {"seed": keys.seed}
         engine.add_passes(launches, batches, **fields)
         update = {
             "coefficients": numbers.address + 4 * each * begin, "targets": targets.address + 8 * begin,

@@ -45,8 +45,9 @@ class CudaLeastSquares(CudaEngine):
         found, losses = super().gradients(held, rows)
         return found[:, : self._dataset.inputs], losses
 
-    def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> None:
+    def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any, **drawn: Any) -> None:
         """Add the errors and losses of minibatches; see CudaEngine."""
+        del drawn
         train, errors = self._dataset.train, self._space.errors[-1]
         self._add_errors(launches, train, batches, self.mu, held=held, rows=rows, losses=losses, errors=errors)
 

@@ -384,7 +384,7 @@ def _npz(root: Path, path: str) -> Parts:
 
 
 def _npy(root: Path, path: str) -> Parts:
-    """Return the arrays in a folder of NPY files, as those of an NPZ file; see fredsim.data.folders for large ones."""
+    """Return the arrays in a folder of NPY files, as those of an NPZ file; large ones: fredsim.data.npy_datasets."""
     del root
     return _of_arrays(path, read_arrays_of(open_arrays(path)))
 

@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.data.datasets import MOST_CLASSES, Dataset, divided
-from fredsim.data.folders import of_readers
+from fredsim.data.npy_datasets import of_readers
 from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader
 from fredsim.data.sequences import IGNORED
 from fredsim.errors import ConfigError, DataError, shown
 from fredsim.plugins.failures import is_interrupt, message_of
+from fredsim.plugins.guarded import is_integer
 from fredsim.plugins.modules import check_torch, import_callable
 from fredsim.plugins.seeding import seeded
 from fredsim.plugins.source_lines import line_of
@@ -170,7 +171,7 @@ def _digests(name: str, made: Any, arguments: Mapping[str, Any]) -> dict[str, st
 def _length(name: str, made: Any, part: str) -> int:
     with _failing(name, f"len('{part}') failed", DataError):
         count = made.len(part)
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 0 <= count < 2**31:
+    if isinstance(count, bool) or not is_integer(count) or not 0 <= count < 2**31:
         raise DataError(f"{name}: len('{part}') is {shown(count)}; it must be a whole number from 0 to 2³¹ − 1")
     return int(count)
 
@@ -178,7 +179,7 @@ def _length(name: str, made: Any, part: str) -> int:
 def _classes(name: str, made: Any) -> int | None:
     with _failing(name, "its classes cannot be had", DataError):
         found = getattr(made, "classes", None)
-    if found is None or (isinstance(found, int | np.integer) and 0 < found <= MOST_CLASSES):
+    if found is None or (is_integer(found) and 0 < found <= MOST_CLASSES):
         return None if found is None else int(found)
     raise DataError(f"{name}: its classes are {shown(found)}; give their number, or leave it out")
 

@@ -1,4 +1,4 @@
-"""A vector type for numba, of 16 to 112 float32 lanes, with which a loop over many arrays surely uses vector registers.
+"""A vector type for numba, of 16 to 112 float32 lanes, which guarantees SIMD in a loop over many arrays.
 
 LLVM does not vectorise such a loop by itself (it would have to check every pair of arrays for overlap). The type has
 only the operations that docs/numerics.md allows: + − × ÷ √, comparisons and selection. Each is rounded lane by lane, as

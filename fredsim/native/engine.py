@@ -94,7 +94,7 @@ class TorchEngine(OnOperations):
         self._grads = np.empty((0, model.layout.size), np.float32)
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
-        #: Backward passes read the module's own parameters, but those of bfloat16 copies that the forward pass has cast.
+        #: Backward passes read the module's own parameters, but those of bfloat16 what the forward pass has cast.
         self.two_vectors = model.precision == "float32"
         self._draws = False  # whether the module draws random numbers in training
         self._running: Tensors = {}  # running statistics, while something is computed with them

@@ -20,10 +20,10 @@ from fredsim.networks.layout import Layout
 from fredsim.networks.network import MeasuredBy, Network, Numerics
 from fredsim.numerics.ops.draws import Draws
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.plugins.guarded import REAL, Guarded
+from fredsim.plugins.failures import described, is_interrupt
+from fredsim.plugins.guarded import Guarded, is_real
 from fredsim.plugins.modules import import_callable
 from fredsim.plugins.seeding import generator_states, seeded
-from fredsim.plugins.source_lines import line_of
 from fredsim.system.files import content_digest, files_named
 
 __all__ = ["COLUMNS_OF", "Declared", "Draw", "OwnProblem", "declared", "find_problem"]
@@ -141,11 +141,14 @@ class OwnProblem(Network):
         try:
             with np.errstate(all="ignore"), seeded(self.seed):
                 return found(**arguments)
-        except (ConfigError, KeyboardInterrupt, MemoryError):
+        except (ConfigError, MemoryError):
             raise
         except BaseException as error:  # includes sys.exit
-            what = f"{type(error).__name__}: {error}{line_of(error)}"
-            raise ConfigError(f"problem.name: {self.name}({', '.join(arguments)}) failed: {what}") from error
+            if is_interrupt(error):
+                raise
+            raise ConfigError(
+                f"problem.name: {self.name}({', '.join(arguments)}) failed: {described(error)}"
+            ) from error
 
     def _digests(self, made: Any, arguments: Mapping[str, Any]) -> dict[str, str]:
         """Return the SHA-256 of the files that keys and the object's own `files` name. Raises ConfigError."""
@@ -290,7 +293,7 @@ class OwnProblem(Network):
         def call() -> Any:
             found = inner.evaluate(params.copy())
             if isinstance(found, dict):
-                found = {name: value if isinstance(value, REAL) else np.asarray(value) for name, value in found.items()}
+                found = {name: value if is_real(value) else np.asarray(value) for name, value in found.items()}
             return found
 
         with seeded(self.seed):

@@ -8,7 +8,6 @@ checking the type and the size of every field, and no code of the file's runs.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -25,7 +24,7 @@ from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.registry import LOSSES, OPERATORS
 from fredsim.system.json_files import parse_json
 
-__all__ = ["MOST_BYTES", "graph_digest", "graph_of_text", "text_of_graph"]
+__all__ = ["MOST_BYTES", "graph_of_text", "text_of_graph"]
 
 VERSION = 1
 MOST_BYTES = 2**28  # of a text; constants are part of it
@@ -101,11 +100,6 @@ def text_of_graph(graph: Graph) -> str:
         else:
             lines.append(f'"{key}": {_compact(value)}')
     return "{\n " + ",\n ".join(lines) + "\n}\n"
-
-
-def graph_digest(graph: Graph) -> str:
-    """Return the SHA-256 of a graph's text."""
-    return hashlib.sha256(text_of_graph(graph).encode()).hexdigest()
 
 
 def graph_of_text(content: bytes) -> Graph:

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["cos64", "erf64", "erfc64", "exp32", "exp64", "log32", "log64", "pow64", "tanh64"]
+__all__ = ["cos64", "erfc64", "exp32", "exp64", "log32", "log64", "pow64", "tanh64"]
 
 INVERSE_LN2 = 1.44269504088896338700
 LN2_HIGH = 6.93147180369123816490e-01  # 33 bits of ln 2: k·LN2_HIGH is exact for |k| < 2^20
@@ -188,12 +188,6 @@ def erfc64(x: ArrayLike) -> NDArray[np.float64]:
     outer = t * polynomial * exp64(-(far * far))
     value = np.where(size < 1.0, 1.0 - _erf_series(x), np.where(x < 0.0, 2.0 - outer, outer))
     return np.where(x != x, np.nan, value)
-
-
-def erf64(x: ArrayLike) -> NDArray[np.float64]:
-    """Return erf x = 2/√π·∫₀ˣ exp(−t²) dt in float64, with a relative error below 2e−12; see erfc64."""
-    x = np.asarray(x, np.float64)
-    return np.where(np.abs(x) < 1.0, _erf_series(x), 1.0 - erfc64(x))
 
 
 def _erf_series(x: NDArray[np.float64]) -> NDArray[np.float64]:

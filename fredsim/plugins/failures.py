@@ -1,4 +1,4 @@
-"""What a user's code raises: whether that is an interrupt by whoever runs it, and else what it is, in words.
+"""What a user's code raises and returns, in words; whether it is an interrupt by whoever runs it.
 
 Code may raise anything: what `sys.exit` raises, a KeyboardInterrupt of its own, an exception whose message fails.
 """
@@ -6,10 +6,11 @@ Code may raise anything: what `sys.exit` raises, a KeyboardInterrupt of its own,
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 from fredsim.plugins.source_lines import line_of
 
-__all__ = ["described", "is_interrupt", "message_of"]
+__all__ = ["described", "is_interrupt", "message_of", "said"]
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -31,6 +32,16 @@ def message_of(error: BaseException) -> str:
         return str(error)
     except BaseException:  # of any type: the exception's class may be the user's
         return "(its message fails)"
+
+
+def said(value: Any) -> str:
+    """Return a value of a user's as a message shows it: its `repr`, shortened, or its type if that fails."""
+    try:
+        return repr(value)[:200]
+    except BaseException as error:  # of any type: the value's class may be the user's
+        if is_interrupt(error):
+            raise
+        return f"a {type(value).__name__}"
 
 
 def described(error: BaseException) -> str:

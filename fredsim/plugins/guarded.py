@@ -11,25 +11,35 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
 from fredsim.errors import FredsimError, SimulationError
-from fredsim.plugins.failures import described, is_interrupt
+from fredsim.plugins.failures import described, is_interrupt, said
 from fredsim.plugins.source_lines import where_defined
 from fredsim.plugins.states import State, Stateful, declares_state, note_start, part_of, put_state, take_state
 
-__all__ = ["INTEGER", "REAL", "Guarded"]
+__all__ = ["MOST_COUNTED", "Guarded", "is_integer", "is_real"]
 
 Result = TypeVar("Result")
 
-INTEGER = (int, np.integer)
-REAL = (int, float, np.integer, np.floating)
+#: What the bytes of a push and of a fetch may be at most, so that those of a run can be counted.
+MOST_COUNTED = 2**40
 
 #: Waits, in seconds, before an array counts as kept by the object. A profiler in another thread, such as that of Dask's
 #: workers, may hold a method's frame, and with it the method's arguments, for a moment after its return.
 PAUSES = (0, 0.001, 0.01, 0.1, 1.0, 0)
+
+
+def is_integer(value: Any) -> TypeGuard[int]:
+    """Return whether a value of a user's is an integer, Python's or NumPy's."""
+    return isinstance(value, int | np.integer) and not isinstance(value, np.timedelta64)
+
+
+def is_real(value: Any) -> TypeGuard[float]:
+    """Return whether a value of a user's is a real number, Python's or NumPy's."""
+    return is_integer(value) or isinstance(value, float | np.floating)
 
 
 def _form(array: Any) -> Any:
@@ -157,10 +167,12 @@ class Guarded(Stateful):
 
     def _check_number(self, value: Any, what: str) -> None:
         """Raise SimulationError if the value is not a real number ≥ 0; ∞ is allowed."""
-        if not isinstance(value, REAL) or isinstance(value, bool | np.bool_) or not value >= 0:
-            raise self.error(what, f"is {value!r}; it must be a number, 0 at least")
+        if not is_real(value) or isinstance(value, bool | np.bool_) or not value >= 0:
+            raise self.error(what, f"is {said(value)}; it must be a number, 0 at least")
 
     def check_count(self, value: Any, what: str) -> None:
-        """Raise SimulationError if the value is not an integer ≥ 1."""
-        if not isinstance(value, INTEGER) or isinstance(value, bool) or value <= 0:
-            raise self.error(what, f"is {value!r}; it must be an integer, 1 at least")
+        """Raise SimulationError if the value is not an integer from 1 to 2⁴⁰."""
+        if not is_integer(value) or isinstance(value, bool) or value <= 0:
+            raise self.error(what, f"is {said(value)}; it must be an integer, 1 at least")
+        if value > MOST_COUNTED:
+            raise self.error(what, f"is {said(value)}; it must be an integer, 2⁴⁰ at most")

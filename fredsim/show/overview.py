@@ -98,9 +98,10 @@ def _single(folder: Path) -> dict[str, Any]:
         return {"state": f"unfinished; goes on {from_where}"}
     summary = result.summary
     at = f" at {summary['iterations']:,} iterations" if summary["status"] == "interrupted" else ""
+    state = summary["status"] if summary["validation_loss"] is not None else result.ending
     measure = measure_of(summary)
     best = summary.get(measure, (summary.get("metrics") or {}).get(measure))
-    return {"state": f"{summary['status']}{at}", "best": best if isinstance(best, int | float) else None}
+    return {"state": f"{state}{at}", "best": best if isinstance(best, int | float) else None}
 
 
 def _sweep(folder: Path) -> dict[str, Any]:
@@ -128,7 +129,8 @@ def _sweep(folder: Path) -> dict[str, Any]:
 
 def _measure(folder: Path, rows: Sequence[Mapping[str, str]]) -> tuple[str, int]:
     """Return the column by which a sweep's runs are compared, and -1 if more is better, else 1."""
-    known = next((one for one in ("gap", "validation_error") if any(row.get(one) for row in rows)), "validation_loss")
+    finite = (one for one in ("gap", "validation_error") if any(math.isfinite(_number(row, one)) for row in rows))
+    known = next(finite, "validation_loss")
     names = [row["run"] for row in rows if row["status"] == "finished" and not row.get(known)]
     with suppress(OutputError):
         if names and (summary := result_of(folder, names[0]).summary).get("measured_by"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.operator import Draw, Operator
 from fredsim.numerics.oracle import tree_sum
 
-__all__ = ["FILES", "Definitions", "Kernels", "loss_of", "operator_of"]
+__all__ = ["FILES", "Definitions", "DeviceKernels", "Kernels", "loss_of", "operator_of"]
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
@@ -163,14 +164,15 @@ class Kernels:
         found, loss = Answers(), graph.loss
         assert isinstance(loss, Given)
         names = {name for name, _ in graph.layout.tensors}
-        means = gradient(graph, data, params, np.arange(samples)[None], case.key)[0][0]
-        found["y"] = loss.outputs.pop()
+        means = self.gradient(graph, data, params, np.arange(samples)[None], case.key)[0][0]
+        if loss.outputs:
+            found["y"] = loss.outputs.pop()
         for role, own in graph.layout.split(means).items():
             if role not in ("mean", "variance") and not role.startswith("input"):
                 found[f"grad_{role}"] = own
         # Where samples meet, or their places count, their own errors cannot be told apart.
         meet = kind == "BatchNorm" or case.key is not None
-        single = gradient(graph, data, params, np.arange(samples)[:, None])[0]
+        single = self.gradient(graph, data, params, np.arange(samples)[:, None])[0]
         for i in range(len(case.inputs)):
             if f"input{i}" in names:
                 found[f"mean{i}"] = graph.layout.split(means)[f"input{i}"]
@@ -180,10 +182,26 @@ class Kernels:
 
     keyed = operator
 
+    def engine(self, graph: Graph, data: Split, mu: int) -> Any:
+        """Return the engine of a network for minibatches of µ samples."""
+        return NumbaGraphEngine(graph, Dataset(data, data, data, 2), mu, THREADS)
+
+    def gradient(
+        self, graph: Graph, data: Split, params: Array, rows: Array, key: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Return the gradients and losses of minibatches."""
+        engine = self.engine(graph, data, rows.shape[1])
+        try:
+            keys = None if key is None else Keys(int(key[0]), key[1:2], key[2:3])
+            grads, losses = engine.gradients([params] * len(rows), rows, keys)
+            return np.array(grads), losses.copy()
+        finally:
+            engine.close()
+
     def meeting(self, samples: int, x: Array, weight: Array, d: Array) -> Answers:
         graph, (x, d) = meeting_nodes(), (array.reshape(samples, 9, 3) for array in (x, d))
         params = parameters(graph, {"weight": weight.reshape(3, 3)})
-        grads, _ = gradient(graph, Split(x, d), params, np.arange(samples)[None])
+        grads, _ = self.gradient(graph, Split(x, d), params, np.arange(samples)[None])
         assert isinstance(graph.loss, Given)
         return {"y": graph.loss.outputs[0], "grad": grads}
 
@@ -193,16 +211,49 @@ class Kernels:
         graph = Graph(shape, aim, nodes, loss_of(kind, options), Layout((("input0", shape),)))
         data = Split(output.reshape(-1, *shape), target.reshape(-1, *aim))
         params = parameters(graph, {})
-        single, losses = gradient(graph, data, params, np.arange(len(data))[:, None])
-        means, same = gradient(graph, data, params, np.arange(len(data))[None])
+        single, losses = self.gradient(graph, data, params, np.arange(len(data))[:, None])
+        means, same = self.gradient(graph, data, params, np.arange(len(data))[None])
         assert losses.tobytes() == same.tobytes()
-        engine = NumbaGraphEngine(graph, Dataset(data, data, data, 2), 1, THREADS)
+        engine = self.engine(graph, data, 1)
         try:
             each, wrong = engine.outcomes(params, "test")
         finally:
             engine.close()
         assert each.tobytes() == losses.tobytes()
         return {"losses": each, "errors": single, "mean": means, "wrong": wrong}
+
+
+class DeviceKernels(Kernels):
+    """fredsim.cuda.networks, likewise; without a device, emulated."""
+
+    def engine(self, graph: Graph, data: Split, mu: int) -> Any:
+        from fredsim.cuda.networks import registry
+        from fredsim.cuda.networks.engine import CudaGraphEngine
+        from fredsim.cuda.networks.operator import LossKernels
+        from fredsim.cuda.networks.steps import Given as Known
+        from fredsim.cuda.networks.steps import blocks_for
+
+        class GivenKernels(LossKernels):
+            """Lets the error of the output be the target."""
+
+            def losses(self, plan: Any, output: Any, error: Any) -> None:
+                if error is not None:
+                    plan.step(
+                        "networks/copies", "gather_samples", blocks_for(error.size), x=Known.TARGETS, rows=Known.ROWS,
+                        out=error, mu=plan.mu, size=error.each,
+                    )  # fmt: skip
+
+        with patch.dict(registry.LOSSES, {Given: GivenKernels}):
+            return CudaGraphEngine(graph, Dataset(data, data, data, 2), mu)
+
+    def gradient(
+        self, graph: Graph, data: Split, params: Array, rows: Array, key: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Note the outputs of all samples, too, if nothing is drawn."""
+        if isinstance(graph.loss, Given) and len(rows) == 1 and key is None:
+            outputs = self.engine(graph, data, rows.size).outputs(params, "train")
+            graph.loss.outputs.append(np.concatenate([output for _, output in outputs]))
+        return super().gradient(graph, data, params, rows, key)
 
 
 def network(case: Case) -> tuple[Graph, Array]:
@@ -241,17 +292,6 @@ def parameters(graph: Graph, tensors: dict[str, Array]) -> Array:
         if name in tensors:
             view[...] = tensors[name]
     return params
-
-
-def gradient(graph: Graph, data: Split, params: Array, rows: Array, key: Array | None = None) -> tuple[Array, Array]:
-    """Return what the compiled engine makes of minibatches."""
-    engine = NumbaGraphEngine(graph, Dataset(data, data, data, 2), rows.shape[1], THREADS)
-    try:
-        keys = None if key is None else Keys(int(key[0]), key[1:2], key[2:3])
-        grads, losses = engine.gradients([params] * len(rows), rows, keys)
-        return grads.copy(), losses.copy()
-    finally:
-        engine.close()
 
 
 def mean_of(own: Array) -> Array:

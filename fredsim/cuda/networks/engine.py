@@ -45,6 +45,8 @@ class CudaGraphEngine(Evaluation, CudaOperations):
 
     threads = 1
     seconds = float("nan")
+    why_whole = ""
+    queues = True
     window_bytes = 256 * 2**20
 
     def __init__(self, graph: Graph, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
@@ -58,8 +60,7 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         self._size = graph.layout.size
         #: How far gradients are apart, in elements.
         self.stride = -(-self._size // APART) * APART
-        self.queues = not graph.draws
-        self.why_whole = "random numbers of the network depend on whose gradient it is" if graph.draws else ""
+        self.draws = graph.draws
         self._arena = Arena()
         self._uploaded = lru_cache(maxsize=3)(self._upload)
         self._programs: dict[tuple[int, str], Program] = {}
@@ -89,8 +90,7 @@ class CudaGraphEngine(Evaluation, CudaOperations):
                 clients, numbers = (
                     upload(np.asarray(one[some], np.int64).astype(np.int32)) for one in (keys.clients, keys.numbers)
                 )
-                seed = int(np.int64(keys.seed).astype(np.int32))
-                given |= {Given.CLIENTS: clients.address, Given.NUMBERS: numbers.address, Given.SEED: seed}
+                given |= _of_keys(clients.address, numbers.address, keys.seed)
             self._learning.add(launches, count, room, given)
             launches.run()
         return grads[:, : self._size], np.asarray(losses)
@@ -105,10 +105,10 @@ class CudaGraphEngine(Evaluation, CudaOperations):
             self._batches, self._grads = batches, empty((batches, self.stride))
             self._together = max(self._together, batches)
 
-    def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any) -> None:
+    def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any, **drawn: Any) -> None:
         """Add all that gradients of windows of minibatches take; see CudaEngine. There must be room: `allocate`."""
         given = self._given(self._dataset.train, held, rows, losses) | {Given.GRADS: self._grads.address}
-        self._learning.add(launches, batches, self._batches, given)
+        self._learning.add(launches, batches, self._batches, given | _of_keys(**drawn))
 
     def add_gradients(self, launches: Launches, batches: Any, rows: Any) -> int:
         """Return the address of the gradients, which are formed by then."""
@@ -122,8 +122,8 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         x, y = self._uploaded(split)
         return {
             Given.HELD: held, Given.ROWS: rows, Given.SAMPLES: x.address, Given.TARGETS: y.address,
-            Given.LOSSES: losses, Given.WRONG: 0, Given.CLIENTS: 0, Given.NUMBERS: 0, Given.SEED: 0,
-        }  # fmt: skip
+            Given.LOSSES: losses, Given.WRONG: 0,
+        } | _of_keys()  # fmt: skip
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
         """Return how many minibatches are computed at once: no more than their values have room; see Engine."""
@@ -192,6 +192,11 @@ class CudaGraphEngine(Evaluation, CudaOperations):
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
         """Return an executor that applies the rule in place to the server's arrays; see Engine."""
         return CudaQueueExecutor(self, rule, params, arrays, places)
+
+
+def _of_keys(clients: Any = 0, numbers: Any = 0, seed: int = 0) -> dict[Given, Any]:
+    """Return what is drawn by, of which addresses are 0 if nothing is drawn."""
+    return {Given.CLIENTS: clients, Given.NUMBERS: numbers, Given.SEED: int(np.int64(seed).astype(np.int32))}
 
 
 def _bounds(dataset: Dataset) -> tuple[int, int] | None:

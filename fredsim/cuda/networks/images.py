@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,11 @@ from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 
 __all__ = ["ConvolutionKernels", "PoolingKernels"]
 
-#: The rows of a tile, and its widths, the largest first.
-ROWS, WIDTHS = 64, (64, 32, 16)
+FAMILY = "networks/convolution"
+#: The blocks for positions, and fields.
+Part = tuple[int, dict[str, Any]]
+#: The tiles of a pass, the largest first: rows and columns, by which they are named; and the rows of a gradient's.
+TILES, ROWS = ((64, 64), (64, 32), (64, 16), (32, 16)), 64
 
 
 class ConvolutionKernels(OperatorKernels):
@@ -45,7 +48,9 @@ class ConvolutionKernels(OperatorKernels):
         places = channel * height * width + r * width + c
         return np.stack([r, c, (channel * rows + r) * columns + c, places], axis=1).astype(np.int32)
 
-    def _classes(self, plan: Steps, fields: dict[str, Any]) -> tuple[int, NDArray[np.int32], NDArray[np.int32]]:
+    def _classes(
+        self, plan: Steps, fields: dict[str, Any], tile: int
+    ) -> tuple[int, NDArray[np.int32], NDArray[np.int32]]:
         """Return the blocks for the positions of x, and their classes (n, 5) and terms, as Convolution has them.
 
         x at (stride·y + first row, …) meets the place (r, c) of the kernel at the output (y + (first row + padding −
@@ -63,24 +68,26 @@ class ConvolutionKernels(OperatorKernels):
             terms.append(np.stack([y, x, offset, places], axis=1))
             rows, columns = (fields["rows"] - row - 1) // step + 1, (fields["columns"] - column - 1) // across + 1
             classes.append((blocks, first, len(y), rows, columns))
-            blocks, first = blocks + -(-plan.mu * rows * columns // ROWS), first + len(y)
+            blocks, first = blocks + -(-plan.mu * rows * columns // tile), first + len(y)
         return blocks, np.array(classes, np.int32), np.concatenate(terms).astype(np.int32)
 
-    def _add(self, plan: Steps, name: str, blocks: int, columns: int, /, **fields: Any) -> None:
-        """Add a pass of so many blocks for positions, whose sums have so many columns in each group."""
-        groups, choices = self.operator.groups, []
-        for width in WIDTHS:
-            if width < 2 * columns or width == WIDTHS[-1]:
-                tiles = -(-columns // width)
-                whole = blocks, groups * tiles
-                choices.append(Choice("networks/convolution", f"{name}_{width}", whole, {"tiles": tiles}))
+    def _add(self, plan: Steps, name: str, columns: int, part: Callable[[int], Part], /, **fields: Any) -> None:
+        """Add a pass with so many columns in each group; `part` gives what depends on how many rows a tile has."""
+        choices = []
+        for rows, width in TILES:
+            if width < 2 * columns or width == TILES[-1][1]:
+                tiles, (blocks, own) = -(-columns // width), part(rows)
+                whole = blocks, self.operator.groups * tiles
+                choices.append(Choice(FAMILY, f"{name}_{rows}_{width}", whole, own | {"tiles": tiles}))
         plan.choose(choices, **fields)
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Add the sums over kernels and channels."""
         fields = self._fields() | {"x": inputs[0], "out": out, "mu": plan.mu, "terms": plan.table(self._of_inputs())}
         positions = plan.mu * fields["out_rows"] * fields["out_columns"]
-        self._add(plan, "convolve", -(-positions // ROWS), fields["outputs"] // fields["groups"], **fields)
+        self._add(
+            plan, "convolve", fields["outputs"] // fields["groups"], lambda rows: (-(-positions // rows), {}), **fields
+        )
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
@@ -92,15 +99,18 @@ class ConvolutionKernels(OperatorKernels):
         tiles, tensors, terms = -(-own // width), list(self.tensors.values()), self._of_inputs()
         across = -(-(fields["each"] + len(tensors) - 1) // ROWS)
         plan.sum_samples(
-            "networks/convolution", f"convolution_weights_{width}", across * tiles * groups, tensors,
+            FAMILY, f"convolution_weights_{width}", across * tiles * groups, tensors,
             of=fields | {"x": x, "terms": plan.table(terms[np.argsort(terms[:, 3])]), "tiles": tiles},
         )  # fmt: skip
         if not wanted[0]:
             return [None]
         sent = x.like()
-        blocks, classes, terms = self._classes(plan, fields)
-        fields |= {"out": sent, "terms": plan.table(terms), "classes": plan.table(classes)}
-        self._add(plan, "convolve_back", blocks, fields["channels"] // groups, **fields)
+
+        def part(rows: int) -> Part:
+            blocks, classes, terms = self._classes(plan, fields, rows)
+            return blocks, {"classes": plan.table(classes), "terms": plan.table(terms)}
+
+        self._add(plan, "convolve_back", fields["channels"] // groups, part, **fields, out=sent)
         return [sent]
 
 

@@ -13,6 +13,7 @@ from fredsim.cuda.launches import Launches
 from fredsim.cuda.machines import machine
 from fredsim.cuda.networks.plan import Plan
 from fredsim.cuda.networks.steps import Buffer, Given, Place, Step, Value
+from fredsim.errors import ConfigError
 
 __all__ = ["Arena", "Program"]
 
@@ -33,10 +34,19 @@ class Arena:
         return 0 if self._array is None else self._array.nbytes
 
     def of(self, floats: int) -> DeviceArray:
-        """Return memory for at least so many floats. Launches that are queued already keep what they were given."""
+        """Return memory for at least so many floats. Launches that are queued already keep what they were given.
+
+        Raises ConfigError if the device has too little memory.
+        """
         if self._array is None or self._array.size < floats:
             self._array = None  # freed first
-            self._array = empty(floats)
+            try:
+                self._array = empty(floats)
+            except MemoryError:
+                raise ConfigError(
+                    f"backend is cuda; a minibatch's values and errors take up to {4 * floats:,} bytes, more than the "
+                    "device has room for: choose a smaller batch_size, or backend numba"
+                ) from None
         return self._array
 
 
@@ -60,7 +70,8 @@ class Program:
             for number, choice in enumerate(step.choices):
                 if np.any(chosen == number):
                     kernel = machine().load(unit_of(choice.family))[choice.name]
-                    launches.add(kernel, (*choice.blocks, batches), chosen == number, **fields, **choice.fields)
+                    own = self._fields(choice.fields, room, capacity, given)
+                    launches.add(kernel, (*choice.blocks, batches), chosen == number, **fields, **own)
 
     def output(self, batches: int, capacity: int) -> np.ndarray[Any, Any]:
         """Return a copy of the outputs, (B, µ, …), once the launches are done."""

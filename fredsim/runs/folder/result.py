@@ -87,17 +87,20 @@ def result_of(sweep: Path, name: str, *, as_found: bool = False) -> Result:
     return Result(sweep / name, as_found=as_found)
 
 
-def measure_of(summary: Mapping[str, Any]) -> str:
+def measure_of(summary: Mapping[str, Any], loss: Any = None) -> str:
     """Return the column that tells how good a run is: its gap, else its error, else its loss, if it has no error.
 
-    That of a problem of the user's own is what its class says.
+    That of a problem of the user's own is what its class says. `loss` is the plain loss of its experiment, which tells
+    it where neither is a finite number.
     """
     if own := summary.get("measured_by"):
         return str(own)
     if "gap" in summary:
         return "gap"
-    has_loss_alone = summary.get("validation_error") is None and summary.get("validation_loss") is not None
-    return "validation_loss" if has_loss_alone else "validation_error"
+    if summary.get("validation_error") is None and summary.get("validation_loss") is None:
+        name = str(loss.get("name") if isinstance(loss, Mapping) else loss)
+        return "validation_loss" if name == "mse" or ":" in name else "validation_error"
+    return "validation_loss" if summary.get("validation_error") is None else "validation_error"
 
 
 class Result:
@@ -312,7 +315,7 @@ class Result:
 
         That of a problem of the user's own is what its class says.
         """
-        return measure_of(self.summary)
+        return measure_of(self.summary, self.config.get("loss"))
 
     def larger_is_better(self, column: str) -> bool:
         """Return whether more is better in a column: only where a problem of the user's own says so."""

@@ -84,7 +84,7 @@ class LiveWorker:
         return time.monotonic_ns()
 
     def compute(
-        self, client: int, number: int, ticket: int, params: NDArray[np.float32], rate: float
+        self, client: int, number: int, task_id: int, params: NDArray[np.float32], rate: float
     ) -> Answer | SimulationError:
         """Compute a client's push; return it (P,), its samples' losses (k·µ,), whether it is finite, and four numbers.
 
@@ -93,22 +93,22 @@ class LiveWorker:
         (fredsim.runs.live.wire). An error is returned, because raising it would look like a lost worker.
         """
         try:
-            return self._compute(client, number, ticket, params, rate)
+            return self._compute(client, number, task_id, params, rate)
         except Exception as error:  # of any type: too little memory, an error in a user's model
             return SimulationError(f"client {client}, its task {number}: {type(error).__name__}: {error}")
 
-    def _compute(self, client: int, number: int, ticket: int, params: NDArray[np.float32], rate: float) -> Answer:
+    def _compute(self, client: int, number: int, task_id: int, params: NDArray[np.float32], rate: float) -> Answer:
         began = time.monotonic_ns()
         if self._delay:
             time.sleep(random.expovariate(1 / self._delay))
         self._engine.operations.duplicate(params, self._held)
-        tasks = Tasks.of(self._sampler, self._steps, *(np.array([n], np.int64) for n in (ticket, client, number)))
+        tasks = Tasks.of(self._sampler, self._steps, *(np.array([n], np.int64) for n in (task_id, client, number)))
         with np.errstate(all="ignore"):
             (push,), losses, (finite,) = self._work([self._held], tasks, [rate])
         sent: NDArray[Any] = np.array(push)
         size = before = 0
         if self._compressor is not None:
             before = fingerprint(sent)
-            decoded, size = self._compressor.compress(push, client, ticket)
+            decoded, size = self._compressor.compress(push, client, task_id)
             sent = pack(np.asarray(decoded), list(self._layout.slices.values()))
         return sent, np.array(losses[0]), bool(finite), size, before, began, time.monotonic_ns()

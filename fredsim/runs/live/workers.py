@@ -1,6 +1,6 @@
 """The workers of a live run: assigns clients' tasks to them, and reassigns those of a worker that is lost.
 
-A task is what a client does between two pushes; its ticket is its number among all tasks of the run.
+A task is what a client does between two pushes; its `task_id` is its number among those of all clients.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Connection:
                         return
                     while self.waiting and len(self.sent) < PIPELINED:
                         task = self.waiting[0]  # removed only below, since the call raises if the worker has gone
-                        sent = self._actor.compute(task.client, task.number, task.ticket, task.params, task.rate)
+                        sent = self._actor.compute(task.client, task.number, task.task_id, task.params, task.rate)
                         self.sent.append((self.waiting.popleft(), sent))
                     task, future = self.sent[0]
                 answer = future.result(timeout=CHECK_SECONDS)
@@ -107,7 +107,7 @@ class DaskWorkers:
         self._connections: dict[str, Connection] = {}  # the workers that have started, by address
         self._start_threads: dict[str, threading.Thread] = {}  # that start the present workers, by address
         self._unassigned: deque[ClientTask] = deque()  # tasks that wait for a worker
-        self._current_ticket: dict[int, int] = {}  # the ticket of the task that a client is to push next, by client
+        self._current_task: dict[int, int] = {}  # the task_id of the task that a client is to push next, by client
         self._last_check = -math.inf  # the time of the last check of which workers there are
         #: How many tasks of lost workers were done again; and how many workers ever started.
         self.redone = self.workers = 0
@@ -133,11 +133,11 @@ class DaskWorkers:
     def begin(self, task: ClientTask) -> None:
         """Assign a task to the worker that has the fewest; an earlier task of the same client is given up."""
         with self.changed:
-            before = self._current_ticket.get(task.client)
-            self._current_ticket[task.client] = task.ticket
+            before = self._current_task.get(task.client)
+            self._current_task[task.client] = task.task_id
             if before is not None:
                 for connection in self._connections.values():
-                    connection.waiting = deque(other for other in connection.waiting if other.ticket != before)
+                    connection.waiting = deque(other for other in connection.waiting if other.task_id != before)
             self._assign(task)
 
     def _assign(self, task: ClientTask) -> None:
@@ -171,8 +171,8 @@ class DaskWorkers:
             except queue.Empty:
                 continue
             with self.changed:
-                if self._current_ticket.get(done.task.client) == done.task.ticket:
-                    del self._current_ticket[done.task.client]
+                if self._current_task.get(done.task.client) == done.task.task_id:
+                    del self._current_task[done.task.client]
                     return done
         raise StopRequested
 
@@ -234,7 +234,7 @@ class DaskWorkers:
             self._connections.pop(connection.address, None)
             self._start_threads.pop(connection.address, None)  # if it still exists, it is started again
             tasks = [task for task, _ in connection.sent] + list(connection.waiting)
-            tasks = [task for task in tasks if self._current_ticket.get(task.client) == task.ticket]
+            tasks = [task for task in tasks if self._current_task.get(task.client) == task.task_id]
             self.redone += len(tasks)
             many = "1 task is" if len(tasks) == 1 else f"{len(tasks)} tasks are"
             self._note(f"the worker {connection.address} was lost ({why}); {many} done again elsewhere")

@@ -32,8 +32,8 @@ from fredsim.runs.folder.folders import claim, locked
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import FILES
 from fredsim.runs.many.tasks import OnEnd, Task
-from fredsim.runs.processes.apart import note_code
 from fredsim.runs.processes.callbacks import call, from_text
+from fredsim.runs.processes.isolation import note_code
 from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.system.files import write_atomic, write_errors
 from fredsim.system.version import fredsim_version

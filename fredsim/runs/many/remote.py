@@ -14,8 +14,8 @@ from fredsim.errors import FredsimError
 from fredsim.plugins.modules import look_in
 from fredsim.runs.checkpoint.transfer import CheckpointSender, Chunk, make_queue, write_resume_files
 from fredsim.runs.many.tasks import Task
-from fredsim.runs.processes.apart import keep_apart
 from fredsim.runs.processes.callbacks import as_text
+from fredsim.runs.processes.isolation import keep_apart
 from fredsim.runs.processes.worker import Relay
 
 __all__ = ["run_on_worker"]

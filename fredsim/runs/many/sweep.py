@@ -24,7 +24,7 @@ from fredsim.runs.folder.sweep_tables import SweepTables, failed, outcome_values
 from fredsim.runs.many.cluster import Cluster
 from fredsim.runs.many.resuming import reason_to_run
 from fredsim.runs.many.tasks import Task
-from fredsim.runs.processes.apart import note_code
+from fredsim.runs.processes.isolation import note_code
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.processes.processes import Processes
 from fredsim.runs.single.prepared import check_data

@@ -12,7 +12,7 @@ from fredsim.errors import FredsimError
 from fredsim.runs.checkpoint.checkpoints import NO_CHECKPOINTS, CheckpointPolicy
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.execution import execute
-from fredsim.runs.single.warming import OneRun
+from fredsim.runs.single.preloading import OneRun
 
 __all__ = ["OnEnd", "Task"]
 

@@ -25,7 +25,7 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
 from fredsim.runs.plan.forecast import Milestone, clock_of, forecast_run
-from fredsim.runs.processes.apart import do_apart, own_modules
+from fredsim.runs.processes.isolation import do_apart, own_modules
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Started
 from fredsim.runs.single.execution import Execution, execute
@@ -162,6 +162,7 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
     milestones: list[Milestone] = []
     observer = Measuring()
     apart = _whole_process(prepared) and not own_modules(prepared.experiment.plain())
+    apart = apart and prepared.experiment.backend != "cuda"  # of which the device's memory is said
     while True:
         reset_peak_memory()
         with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """Forks processes from one that has imported fredsim and loaded the data, but never a user's module.
 
-That process, the server, stays at hand between runs. So a process that has done nothing else costs a tenth of a second
+That process, the server, waits between runs. So a process that has done nothing else costs a tenth of a second
 or two, and all of them share the memory of the data. The server starts no thread and touches no device, since these do
 not survive a fork; threads of OpenBLAS and jemalloc do no harm, which provide for forks. On systems where a process
 cannot be forked safely, each is started anew.
@@ -45,7 +45,7 @@ READ_AT_IMPORT = (
 #: The limits of a process that it passes on: on the processor's time, memory, and the size and number of files.
 LIMITS = ("RLIMIT_AS", "RLIMIT_CPU", "RLIMIT_DATA", "RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_STACK")
 
-_servers: list[Server] = []  # the one at hand, if any
+_servers: list[Server] = []  # the one that waits, if any
 _retired: list[Server] = []  # that have not ended yet
 
 
@@ -76,7 +76,7 @@ def _fork() -> int:
 
 
 def _server() -> Server:
-    """Return the server at hand; a new one if it has died, or was started in other surroundings."""
+    """Return the server that waits; a new one if it has died, or was started in another environment."""
     _retired[:] = [server for server in _retired if not server.has_ended()]
     for server in list(_servers):
         if server.is_usable():

@@ -13,7 +13,6 @@ import numpy as np
 from safetensors.numpy import save
 
 from fredsim.compute.engines import Engine
-from fredsim.compute.problem_engine import ProblemEngine
 from fredsim.config.document import Document, dump_yaml, read_document
 from fredsim.config.experiment import Experiment, config_digest
 from fredsim.errors import FredsimError
@@ -23,15 +22,15 @@ from fredsim.runs.folder.folders import claim, locked
 from fredsim.runs.folder.per_client import clients_text
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import FILES, file_digests, summary_text
-from fredsim.runs.processes.apart import do_apart, must_be_apart, note_code, note_run, surroundings_kept
 from fredsim.runs.processes.forking import start_early
+from fredsim.runs.processes.isolation import do_apart, must_be_apart, note_code, note_run, surroundings_kept
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.opening import check
+from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.single.prepared import Prepared, prepare
 from fredsim.runs.single.provenance import provenance
 from fredsim.runs.single.run import Run
-from fredsim.runs.single.warming import OneRun
 from fredsim.simulation.paths.backends import make_engine, resolve_backend
 from fredsim.simulation.paths.loop import Outcome, evaluate
 from fredsim.simulation.record.recorder import Recorder, Row, histogram_text
@@ -53,7 +52,7 @@ def execute(
     hooks: Hooks = SIMULATED_RUN,
     **how: Any,
 ) -> None:
-    """Run one experiment and write its folder, in a process of its own if it has to (fredsim.runs.processes.apart).
+    """Run one experiment and write its folder, in a process of its own if it has to (fredsim.runs.processes.isolation).
 
     `hooks`: what a live run does differently; `how`: further arguments of `execute_here`. Raises ConfigError,
     DataError, OutputError, SimulationError.
@@ -237,7 +236,7 @@ def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str,
 
 def _own_measure(engine: Engine) -> dict[str, Any]:
     """Return what a problem's class says of its numbers: the column that counts, and where more is better."""
-    if not isinstance(engine, ProblemEngine):
+    if engine.problem is None:
         return {}
     return {"measured_by": engine.problem.measure, "larger_is_better": engine.problem.larger_is_better}
 

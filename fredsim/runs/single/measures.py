@@ -5,7 +5,7 @@ from __future__ import annotations
 from fredsim.compute.engines import Engine
 from fredsim.compute.metrics import Metrics
 from fredsim.compute.objectives import Measure, engine_gradient_norm, gap, gradient_norm
-from fredsim.compute.problem_engine import ProblemEngine, ProblemMetrics
+from fredsim.compute.problem_engine import ProblemMetrics
 from fredsim.config.choices import Backend
 from fredsim.config.metrics import is_taken
 from fredsim.errors import ConfigError
@@ -34,19 +34,18 @@ def measures_of(prepared: Prepared, backend: Backend, threads: int) -> dict[str,
 def metrics_of(prepared: Prepared, engine: Engine) -> Metrics | ProblemMetrics | None:
     """Return what measures the outputs at each row of metrics.csv; None if nothing does. Raises ConfigError."""
     evaluation = prepared.experiment.evaluation
-    if isinstance(engine, ProblemEngine):
-        return _of_problem(engine)
+    if engine.problem is not None:
+        return _of_problem(ProblemMetrics(engine.problem, engine), engine.problem.name)
     if not evaluation.metrics:
         return None
     metrics = [one.metric() for one in evaluation.metrics]
     return Metrics(metrics, prepared.dataset, engine, test=evaluation.test)
 
 
-def _of_problem(engine: ProblemEngine) -> ProblemMetrics:
+def _of_problem(found: ProblemMetrics, problem: str) -> ProblemMetrics:
     """Return what a problem's class says of parameters. Raises ConfigError for a name that another column has."""
-    found = ProblemMetrics(engine)
     for name in found.columns:
         if is_taken(name):
             what = f"evaluate returns {name!r}, which is the name of another column; give it another"
-            raise ConfigError(f"problem.name: {engine.problem.name}: {what}, or loss or error")
+            raise ConfigError(f"problem.name: {problem}: {what}, or loss or error")
     return found

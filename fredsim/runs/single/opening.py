@@ -17,7 +17,7 @@ from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.trace import Trace
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.plugins.discovery import is_built_in
-from fredsim.runs.processes.apart import note_opened
+from fredsim.runs.processes.isolation import note_opened
 from fredsim.runs.single.sizes import check_steps
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage

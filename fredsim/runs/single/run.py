@@ -14,7 +14,7 @@ import numpy as np
 
 from fredsim.compute.engines import Engine
 from fredsim.compute.metrics import Metrics
-from fredsim.compute.problem_engine import ProblemEngine, ProblemMetrics
+from fredsim.compute.problem_engine import ProblemMetrics
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
 from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError, nearest
@@ -257,18 +257,16 @@ class Run:
         """Return a new simulation, which has not begun, and its recorder."""
         prepared, experiment = self._prepared, self._prepared.experiment
         streams = Streams(experiment.seed)
-        dispatcher = self._hooks.dispatcher(experiment)
+        dispatcher, size = self._hooks.dispatcher(experiment), experiment.clients.batch_size
         server, protocol = make_server(experiment)
-        size = experiment.clients.batch_size
         params = prepared.model.initial(streams)
         if not np.isfinite(params).all():
             raise ConfigError("model.init gives parameters that are not finite in float32; choose smaller ones")
         self._metrics_of_outputs = metrics_of(prepared, self._engine)
         evaluation, clients = experiment.evaluation, experiment.clients.count
-        problem = self._engine.problem if isinstance(self._engine, ProblemEngine) else None
-        recorder = self._make_recorder(problem)
-        timed, may_give_up = dispatcher.timed, dispatcher.may_give_up
-        log = EventLog(self._events, clients, timed=timed, may_give_up=may_give_up) if experiment.events else None
+        recorder = self._make_recorder(self._engine.problem)
+        how = {"timed": dispatcher.timed, "may_give_up": dispatcher.may_give_up}
+        log = EventLog(self._events, clients, **how) if experiment.events else None
         parts = Parts(
             model=prepared.model,
             params=params,
@@ -278,7 +276,7 @@ class Run:
             protocol=protocol,
             sampler=prepared.dataset.sampler(experiment.clients.sampling, size, streams, prepared.shards),
             streams=streams,
-            clients=experiment.clients.count,
+            clients=clients,
             length=prepared.length,  # of the whole run, even if only a part is done now: the path depends on it
             drawn=self._drawn,
             limits=Limits(experiment.window, self._memory(), self._folder),
@@ -296,7 +294,7 @@ class Run:
             stop_at=self._stop_at,
             probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
             log=log,
-            goal=None if experiment.until is None else _goal(*experiment.until.goal, problem),
+            goal=None if experiment.until is None else _goal(*experiment.until.goal, self._engine.problem),
             outside=self._outside(),
         )
         simulation = self._hooks.simulation(parts, self._extra_files)

@@ -18,7 +18,7 @@ from fredsim.plugins.modules import imported_anew
 from fredsim.plugins.state_arrays import same
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result
-from fredsim.runs.processes.apart import own_modules
+from fredsim.runs.processes.isolation import own_modules
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.hooks import Hooks
 from fredsim.runs.single.prepared import prepare

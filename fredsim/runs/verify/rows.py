@@ -18,7 +18,7 @@ from fredsim.runs.folder.sweep_tables import SweepTables, as_recorded, outcome_v
 from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import with_changes
-from fredsim.runs.single.warming import OneRun
+from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.verify.verify import DifferenceError, on_backend, repeat_all
 
 __all__ = ["has_rows_alone", "missing_rows", "rows_difference", "verify_rows"]

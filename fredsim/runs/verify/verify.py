@@ -34,8 +34,8 @@ from fredsim.runs.processes.process import ProcessTask
 from fredsim.runs.processes.processes import Processes
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_experiment
+from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.single.prepared import made_of_files, prepare
-from fredsim.runs.single.warming import OneRun
 from fredsim.runs.verify.differences import check, difference
 from fredsim.system.files import read_bytes
 

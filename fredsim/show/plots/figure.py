@@ -150,7 +150,9 @@ def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style)
     lines = lines or textwrap.wrap(visible(drawing.question, SHOWN), letters)
     if not lines:
         return
-    answer = textwrap.shorten(visible(drawing.answer, SHOWN), int(1.25 * letters), placeholder=" …").replace("… …", "…")
+    answer, room = visible(drawing.answer, SHOWN), int(1.25 * letters)
+    if len(answer) > room:  # rather the best alone than half of the next
+        answer = textwrap.shorten(answer.partition("; next: ")[0], room, placeholder=" …").replace("… …", "…")
     text = "\n".join([*lines, *([" "] if answer else [])])
     title = figure.suptitle(text, x=place, fontsize=style.title, fontweight="bold", ha="left")
     if not options.title:

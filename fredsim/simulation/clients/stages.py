@@ -21,10 +21,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compute.engines import Engine
 from fredsim.config.stages import Stages
 from fredsim.networks.layout import Layout
 from fredsim.numerics.elementary import pow64
+from fredsim.numerics.operations import Operations
 from fredsim.plugins.states import State, Stateful
 from fredsim.servers.elementwise import PerClient
 
@@ -76,12 +76,12 @@ class StagePlan:
 class PipelineParams(Stateful):
     """Composes the parameters of clients' passes from the versions that they have held."""
 
-    def __init__(self, plan: StagePlan, size: int, engine: Engine, pool: Callable[[], Any]) -> None:
+    def __init__(self, plan: StagePlan, size: int, operations: Operations, pool: Callable[[], Any]) -> None:
         """Prepare for `size` parameters; `pool` returns that of the arrays of single clients."""
-        self.plan, self._engine, self._pool = plan, engine, pool
+        self.plan, self._pool = plan, pool
         self._forward: dict[int, Array] = {}  # by client, what was composed last
         self._backward: dict[int, Array] = {}
-        self._drift = PerClient(engine.operations.zeros(size), pool)  # δ, if there is a correction
+        self._drift = PerClient(operations.zeros(size), pool)  # δ, if there is a correction
         self._gammas = [
             np.float64(pow64(plan.correction, 1.0 / delay)) if plan.correction and delay else np.float64(0)
             for delay in plan.forward

@@ -30,14 +30,14 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class ClientTask:
-    """What a client is to compute: its task number `number`, the `ticket`-th of all clients' tasks, from `params` (P,).
+    """What a client is to compute: its task number `number`, `task_id` among those of all clients, from `params`, (P,).
 
     `rate` is the learning rate of its local steps.
     """
 
     client: int
     number: int
-    ticket: int
+    task_id: int
     params: Array
     rate: float
 
@@ -132,8 +132,8 @@ class LiveDispatcher(Timeline):
         now = max(self.now(), int(stages.max()), self._elapsed)
         self._elapsed = now
         task = done.task
-        client, number, ticket, at = (np.array([n], np.int64) for n in (task.client, task.number, task.ticket, now))
-        return Order(client, number, at, ticket, np.maximum(np.minimum(stages, now), 0))
+        client, number, task_id, at = (np.array([n], np.int64) for n in (task.client, task.number, task.task_id, now))
+        return Order(client, number, at, task_id, np.maximum(np.minimum(stages, now), 0))
 
     def hold(self, client: int) -> None:
         """Do nothing: a client computes nothing until `LivePushes` gives the workers its next task."""
@@ -154,7 +154,7 @@ class LivePushes(Pushes):
         super().__init__(holdings)
         self._dispatcher = dispatcher
         self.numbers = np.zeros(clients, np.int64)  # how many tasks each client has begun
-        self.tickets = 0
+        self.tickets = 0  # how many tasks all clients have begun; checkpoints have this name
         self._started = False
 
     def start(self, clients: Iterable[int]) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import QueueExecutor
+from fredsim.numerics.ops.draws import Keys
 from fredsim.plugins.states import State
 from fredsim.simulation.paths.loop import Parts
 from fredsim.simulation.paths.stretches import Processed, Stretches
@@ -40,8 +41,9 @@ class Queued(Stretches):
         parts, tasks = self.parts, self.parts.clients * self.parts.protocol.tasks_per_client
         room = self.engine.fix_window(parts.limits.window, tasks, parts.params.nbytes)
         windows = list(split_windows(self.schedule.begun[begin:end] - begin, room))
-        rows = self.rows(np.arange(begin, end))
-        return self._executor.advance(windows, self._held[begin:end], self._kept[begin:end], rows, coefficients)
+        rows, some = self.rows(np.arange(begin, end)), slice(begin, end)
+        keys = Keys(parts.streams.seed, self.schedule.client[some], self.schedule.number[some])
+        return self._executor.advance(windows, self._held[some], self._kept[some], rows, coefficients, keys)
 
     def take_held(self) -> State:
         """Return the parameters that clients hold."""

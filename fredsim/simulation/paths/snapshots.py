@@ -60,13 +60,7 @@ class Snapshots(Simulation):
         #: Whether clients take steps of their own, by the learning rate that the server had when they fetched.
         self._own_steps = protocol.replica or protocol.work.takes_steps
         self._work = self._make_work()
-        #: Composes the parameters of clients that are pipelines.
-        self._pipeline: PipelineParams | None = None
-        if parts.stages is not None:
-            assert parts.engine.two_vectors or not parts.stages.two_vectors  # preparing the run has refused others
-            self._pipeline = PipelineParams(parts.stages, parts.params.size, parts.engine, lambda: parts.pool)
-            if parts.stages.reschedule is not None:
-                without_average(self._server.inner).rates_of_parts = parts.stages.rates
+        self._pipeline = self._make_pipeline()
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
             wait=wait, work=self._work, tensors=tensors, pool=self._pool,
@@ -174,6 +168,16 @@ class Snapshots(Simulation):
             parts.engine, parts.params.size, work,
             streams=parts.streams, single=single, pool=lambda: parts.pool, control=self._control,
         )  # fmt: skip
+
+    def _make_pipeline(self) -> PipelineParams | None:
+        """Return what composes the parameters of clients that are pipelines; None if they are none."""
+        stages, engine = self._parts.stages, self._parts.engine
+        if stages is None:
+            return None
+        assert engine.two_vectors or not stages.two_vectors  # preparing the run has refused others
+        if stages.reschedule is not None:
+            without_average(self._server.inner).rates_of_parts = stages.rates
+        return PipelineParams(stages, self._parts.params.size, engine.operations, lambda: self._parts.pool)
 
     def _warm(self) -> None:
         """Compile now, so that compilation is not counted in the run's time."""
@@ -365,9 +369,7 @@ class Snapshots(Simulation):
         if not self._protocol.wait:
             self._begin(client)
         for other in self._who_continues(pushed.released):
-            self._holdings.finish(other)
-            size = self._fetch(other)
-            self._holdings.note_next(other)
+            size = self._go_on(other)
             stays = not size and self._protocol.replica and other == client and not pending.given_up
             if stays and not self._holdings.step(client, pending.push):
                 raise Diverged(self.iteration)
@@ -431,6 +433,13 @@ class Snapshots(Simulation):
                 holdings.give_own(client)
             self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
         self._pushes.begin(client)
+
+    def _go_on(self, client: int) -> int:
+        """Let a client whose task is done fetch for its next one, if the gate allows it; return as `_fetch` does."""
+        self._holdings.finish(client)
+        size = self._fetch(client)
+        self._holdings.note_next(client)
+        return size
 
     def _fetch(self, client: int) -> int:
         """Let a client fetch, if the gate allows it; return how many bytes it fetched, 0 if the fetch was dropped."""

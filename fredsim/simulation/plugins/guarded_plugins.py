@@ -18,7 +18,8 @@ from fredsim.dispatchers.gates.budget import Budget
 from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream
 from fredsim.plugins.discovery import is_built_in
-from fredsim.plugins.guarded import INTEGER, Guarded
+from fredsim.plugins.failures import said
+from fredsim.plugins.guarded import MOST_COUNTED, Guarded, is_integer
 from fredsim.plugins.states import State, Stateful, take_state
 from fredsim.simulation.plugins.guarded_arrays import checked_array
 from fredsim.simulation.plugins.run_context import RunContext
@@ -61,8 +62,8 @@ class GuardedDispatcher(Guarded):
         self._step = step
         self.set_event(None, step)
         client = self.guard("choose", lambda: self._inner.choose(step))
-        if not isinstance(client, INTEGER) or not 0 <= client < self._clients:
-            raise self.error("choose", f"returned {client!r}; ids lie in 0 … {self._clients - 1}")
+        if not is_integer(client) or not 0 <= client < self._clients:
+            raise self.error("choose", f"returned {said(client)}; ids lie in 0 … {self._clients - 1}")
         if client in self._held:
             what = f"returned client {client}, which is held; hold(client) takes it out of the choice until release"
             raise self.error("choose", what)
@@ -158,9 +159,10 @@ class GuardedGate(Guarded):
         passes = self.guard("passes", lambda: self._inner.passes(step, client, given))
         if isinstance(passes, BOOLEAN):
             return bool(passes)
-        mask = list(passes) if isinstance(passes, Sequence | np.ndarray) else []
+        is_list = isinstance(passes, Sequence) or (isinstance(passes, np.ndarray) and passes.ndim == 1)
+        mask = [*passes] if is_list else []
         if len(mask) != self._tensors or not all(isinstance(part, BOOLEAN) for part in mask):
-            what = f"returned {passes!r}; it must return a bool, or a list of {self._tensors}, one per tensor"
+            what = f"returned {said(passes)}; it must return a bool, or a list of {self._tensors}, one per tensor"
             raise self.error("passes", what)
         return [bool(part) for part in mask]
 
@@ -237,8 +239,8 @@ class GuardedCompressor(Guarded):
             raise self.error("compress", f"returned {type(result).__name__}; it must return (array, bytes)")
         decoded, size = result
         decoded = checked_array(self, decoded, self._size, "what compress returns")
-        if not isinstance(size, INTEGER) or size <= 0:
-            raise self.error("compress", f"returned {size!r} bytes; it must be a positive integer")
+        if not is_integer(size) or not 0 < size <= MOST_COUNTED:
+            raise self.error("compress", f"returned {said(size)} bytes; it must be a positive integer, 2⁴⁰ at most")
         if isinstance(decoded, np.ndarray) and not self._built_in:
             decoded = decoded.copy()  # it may be the push itself, or kept, and a server may write into what it gets
         return decoded, int(size)

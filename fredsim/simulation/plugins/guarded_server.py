@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from fredsim.errors import FredsimError, SimulationError
 from fredsim.numerics.given_arrays import check_written
 from fredsim.numerics.rules import Rule
-from fredsim.plugins.guarded import INTEGER, Guarded
+from fredsim.plugins.failures import said
+from fredsim.plugins.guarded import Guarded, is_integer
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.plugins.contract import SIGNATURES, ServerMethods, complete, read_contract, without_average
 from fredsim.simulation.plugins.guarded_arrays import checked_array
@@ -243,14 +244,14 @@ class GuardedServer(Guarded):
     def _check_reply(self, reply: Any, client: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return which clients continue and which start over. Raises SimulationError if the reply is not valid."""
         if reply is not None and not hasattr(reply, "released"):
-            raise self.error("apply_update", f"returned {reply!r}; it must return None or a Reply")
+            raise self.error("apply_update", f"returned {said(reply)}; it must return None or a Reply")
         if reply is None and not self.contract.holds:
             return (client,), ()
         released = (client,) if reply is None else self.guard("reply", lambda: tuple(reply.released))
         restarted = self.guard("reply", lambda: tuple(getattr(reply, "restarted", ())))
         for other in (*released, *restarted):
-            if not isinstance(other, INTEGER) or not 0 <= other < self._clients:
-                raise self.error("reply", f"names client {other!r}; ids lie in 0 … {self._clients - 1}")
+            if not is_integer(other) or not 0 <= other < self._clients:
+                raise self.error("reply", f"names client {said(other)}; ids lie in 0 … {self._clients - 1}")
         what, named = "", {*released, *restarted}
         if len(named) < len(released) + len(restarted):
             what = "names a client twice; it fetches once"
@@ -279,9 +280,9 @@ class GuardedServer(Guarded):
             self.timestamp += pushed
         else:
             now = self.get("timestamp", None)
-            if not isinstance(now, INTEGER) or not before <= now <= before + 1:
-                what = "it must be that, or one more" if isinstance(now, INTEGER) else "it must be an integer"
-                raise self.error("timestamp", f"is {now!r} after {before}; {what}")
+            if not is_integer(now) or not before <= now <= before + 1:
+                what = "it must be that, or one more" if is_integer(now) else "it must be an integer"
+                raise self.error("timestamp", f"is {said(now)} after {before}; {what}")
             self.timestamp = int(now)
         return self.check(checked_array(self, params, self._size, "params"), new=self.timestamp > before)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Set
 from typing import Any, get_args
 
 from fredsim.errors import nearest
-from fredsim.plugins.guarded import INTEGER, REAL, Guarded
+from fredsim.plugins.failures import said
+from fredsim.plugins.guarded import Guarded, is_integer, is_real
 from fredsim.simulation.record.recorder import METRICS, TEST, Kind, Recorder
 
 __all__ = ["add_record_method", "check_metrics", "check_proxies"]
@@ -42,10 +43,10 @@ def add_record_method(guarded: Guarded, server: Any, metrics: Mapping[str, Kind]
         if name not in metrics:
             hint = f"{nearest(str(name), metrics)} (known: {', '.join(metrics)})"
             raise guarded.error("record", f"names {name!r}{hint}")
-        if not isinstance(value, REAL) or (isinstance(value, int) and abs(value) > LARGEST):
-            what = f"{name} is {repr(value)[:40]}; it must be a number, {LARGEST:g} at most"
+        if not is_real(value) or (isinstance(value, int) and abs(value) > LARGEST):
+            what = f"{name} is {said(value)[:40]}; it must be a number, {LARGEST:g} at most"
             raise guarded.error("record", what)
-        target.record_number(name, int(value) if isinstance(value, INTEGER) else float(value))
+        target.record_number(name, int(value) if is_integer(value) else float(value))
 
     guarded.guard("record", lambda: setattr(server, "record", record))
 
@@ -56,9 +57,9 @@ def check_proxies(guarded: Guarded, found: Any, taken: Set[str], before: list[st
     Raises SimulationError if it is no dict of numbers, if a name is in `taken`, or if the names differ from `before`.
     """
     if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(value, REAL) for name, value in found.items()
+        isinstance(name, str) and is_real(value) for name, value in found.items()
     ):
-        raise guarded.error("proxies", f"returned {found!r}; it must return a dict of names to numbers")
+        raise guarded.error("proxies", f"returned {said(found)}; it must return a dict of names to numbers")
     for name in sorted(taken & found.keys()):
         what = f"names {name!r}, which is another column of probe.csv; choose another"
         raise guarded.error("proxies", what)

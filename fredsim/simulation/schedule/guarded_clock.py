@@ -21,7 +21,8 @@ from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import explain
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.guarded import REAL, Guarded
+from fredsim.plugins.failures import said
+from fredsim.plugins.guarded import Guarded, is_real
 from fredsim.plugins.states import State, part_of, put_state, take_state
 from fredsim.simulation.plugins.guarded_plugins import OWN_CHOICES, GuardedDispatcher
 from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
@@ -120,8 +121,10 @@ class OwnDurations(Guarded):
     def _seconds(self, client: int, number: int) -> float:
         self.where = f"client {client}, task {number}"
         seconds = self.guard("seconds", lambda: self._inner.seconds(client, number))
-        if not isinstance(seconds, REAL) or isinstance(seconds, bool) or not 0 < seconds <= math.inf:
-            what = f"returned {seconds!r}; it must be a number of seconds above 0, or math.inf for a task without end"
+        if not is_real(seconds) or isinstance(seconds, bool) or not 0 < seconds <= math.inf:
+            what = (
+                f"returned {said(seconds)}; it must be a number of seconds above 0, or math.inf for a task without end"
+            )
             raise self.error("seconds", what)
         return float(min(seconds, LAST))  # an integer may exceed float64
 

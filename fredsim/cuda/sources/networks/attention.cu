@@ -48,11 +48,13 @@ template <bool ROWS_FIRST, bool COLUMNS_FIRST, bool MASKED> struct Matrices {
   i64 matrix;
   i64 step;
   METHOD Row row(int m) const { return {p.a + matrix * p.a_size + m * p.a_row, m}; }
-  METHOD float left(const Row& at, int k) const { return at.from[k * p.a_term]; }
+  METHOD float left(const Row& at, int k, bool valid) const { return value_at(at.from + k * p.a_term, p.a, valid); }
   METHOD bool exists(const Row& at, int k) const {
     return !p.masked || (p.masked == 1 ? sees(p.mask, at.row, k) : sees(p.mask, k, at.row));
   }
-  METHOD float right(int k, int n) const { return p.b[matrix * p.b_size + k * p.b_term + n * p.b_column]; }
+  METHOD float right(int k, int n, bool valid) const {
+    return value_at(p.b + matrix * p.b_size + k * p.b_term + n * p.b_column, p.b, valid);
+  }
   METHOD float* out(int m) const { return p.out + (matrix * p.rows + m) * p.columns; }
   METHOD float finished(int, float sum) const { return p.scaled ? sum * p.scale : sum; }
 };

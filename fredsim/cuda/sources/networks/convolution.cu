@@ -9,13 +9,19 @@
 #include "networks/products.h"
 #include "networks/samples.h"
 
+struct alignas(16) Term {
+  int r;
+  int c;
+  int meets;   // how far what the weight meets is from where r and c are 0
+  int weight;  // how far the weight is from that of the first term
+};
+
 struct Convolution {
   const float* const* held;  // (B,): each minibatch's parameters
   const float* x;            // (B, µ, channels, rows, columns)
   const float* errors;       // (B, µ, outputs, out_rows, out_columns)
   float* out;                // z, or the errors of x
-  const int* terms;          // (length, 4), in the order of the sum: r, c, how far what w meets is from where r and c are
-                             // 0, and how far w is from that of the first term
+  const Term* terms;         // (length,), in the order of the sum
   i64 weight;                // where the parameters are (outputs, channels ÷ groups, kernel's rows, its columns)
   i64 bias;                  // −1: there is none
   int mu;
@@ -45,7 +51,8 @@ struct Forward {
   static constexpr bool BY_ROW = true, BY_COLUMN = false, SOME = false;
   using Row = Corner;
   const Convolution& p;
-  const float* parameters;
+  const float* weights;  // of the group
+  const float* biases;   // of the group, or null
   int group;
   int area;
   i64 step;
@@ -55,33 +62,34 @@ struct Forward {
     const i64 image = ((i64)blockIdx.z * p.mu + m / area) * p.channels + group * (p.channels / p.groups);
     return {p.x + image * p.rows * p.columns + y * p.columns + x, y, x};
   }
-  METHOD float left(const Row& at, int k) const {
-    const int* const term = p.terms + 4 * k;
-    const bool inside = (u32)(at.y + term[0]) < (u32)p.rows && (u32)(at.x + term[1]) < (u32)p.columns;
-    return inside ? at.from[term[2]] : 0.0f;
+  METHOD float left(const Row& at, int k, bool valid) const {
+    const Term term = p.terms[k];
+    const bool inside = valid & ((u32)(at.y + term.r) < (u32)p.rows) & ((u32)(at.x + term.c) < (u32)p.columns);
+    return value_at(at.from + term.meets, p.x, inside);
   }
   METHOD bool exists(const Row&, int) const { return true; }
-  METHOD int output(int n) const { return group * (p.outputs / p.groups) + n; }
-  METHOD float right(int k, int n) const {
-    return parameters[p.weight + (i64)output(n) * p.each + p.terms[4 * k + 3]];
+  METHOD float right(int k, int n, bool valid) const {
+    return value_at(weights + n * p.each + p.terms[k].weight, weights, valid);
   }
   METHOD float* out(int m) const {
-    return p.out + (((i64)blockIdx.z * p.mu + m / area) * p.outputs + output(0)) * area + m % area;
+    const int first = group * (p.outputs / p.groups);
+    return p.out + (((i64)blockIdx.z * p.mu + m / area) * p.outputs + first) * area + m % area;
   }
-  METHOD float finished(int n, float sum) const { return p.bias < 0 ? sum : sum + parameters[p.bias + output(n)]; }
+  METHOD float finished(int n, float sum) const { return biases ? sum + biases[n] : sum; }
 };
 
 struct Back {
   static constexpr bool BY_ROW = true, BY_COLUMN = true, SOME = true;
   using Row = Corner;  // in the errors
   const Convolution& p;
-  const float* parameters;
+  const float* weights;  // of the group
+  int taps;              // of a channel
   int group;
-  int area;            // of the class's positions in an image
+  int area;              // of the class's positions in an image
   int columns;
   int first_row;
   int first_column;
-  const int* terms;    // (length, 4) of the class, as in Convolution
+  const Term* terms;     // of the class
   i64 step;
   METHOD Row row(int m) const {
     const int y = m % area / columns, x = m % area % columns;
@@ -89,13 +97,16 @@ struct Back {
     return {p.errors + image * p.out_rows * p.out_columns + y * p.out_columns + x, y, x};
   }
   METHOD bool exists(const Row& at, int k) const {
-    const int* const term = terms + 4 * k;
-    return (u32)(at.y + term[0]) < (u32)p.out_rows && (u32)(at.x + term[1]) < (u32)p.out_columns;
+    const Term term = terms[k];
+    return ((u32)(at.y + term.r) < (u32)p.out_rows) & ((u32)(at.x + term.c) < (u32)p.out_columns);
   }
-  METHOD float left(const Row& at, int k) const { return exists(at, k) ? at.from[terms[4 * k + 2]] : 0.0f; }
-  METHOD float right(int k, int n) const {
-    const int first = group * (p.outputs / p.groups), taps = p.each / (p.channels / p.groups);
-    return parameters[p.weight + (i64)first * p.each + terms[4 * k + 3] + n * taps];
+  METHOD float left(const Row& at, int k, bool valid) const {
+    const Term term = terms[k];
+    const bool inside = ((u32)(at.y + term.r) < (u32)p.out_rows) & ((u32)(at.x + term.c) < (u32)p.out_columns);
+    return value_at(at.from + term.meets, p.errors, valid & inside);
+  }
+  METHOD float right(int k, int n, bool valid) const {
+    return value_at(weights + terms[k].weight + n * taps, weights, valid);
   }
   METHOD float* out(int m) const {
     const int y = m % area / columns * p.stride_rows + first_row;
@@ -106,29 +117,35 @@ struct Back {
   METHOD float finished(int, float sum) const { return sum; }
 };
 
-template <int N, int TM> DEVICE void convolve(const Convolution& p) {
+template <int M, int N, int TM> DEVICE void convolve(const Convolution& p) {
   const int group = blockIdx.y / p.tiles, n0 = blockIdx.y % p.tiles * N, area = p.out_rows * p.out_columns;
-  const Forward terms = {p, p.held[blockIdx.z], group, area, area};
-  sum_products<64, N, 16, TM, 4>(terms, blockIdx.x * 64, n0, p.mu * area, p.outputs / p.groups, p.each);
+  const float* const parameters = p.held[blockIdx.z];
+  const int first = group * (p.outputs / p.groups);
+  const float* const biases = p.bias < 0 ? nullptr : parameters + p.bias + first;
+  const Forward terms = {p, parameters + p.weight + (i64)first * p.each, biases, group, area, area};
+  sum_products<M, N, 16, TM, 4>(terms, blockIdx.x * M, n0, p.mu * area, p.outputs / p.groups, p.each);
 }
 
-template <int N, int TM> DEVICE void convolve_back(const Convolution& p) {
+template <int M, int N, int TM> DEVICE void convolve_back(const Convolution& p) {
   const int group = blockIdx.y / p.tiles, n0 = blockIdx.y % p.tiles * N, classes = p.stride_rows * p.stride_columns;
   int number = 0;
   while (number + 1 < classes && (int)blockIdx.x >= p.classes[5 * (number + 1)]) number++;
   const int* const own = p.classes + 5 * number;
   const int area = own[3] * own[4], row = number / p.stride_columns, column = number % p.stride_columns;
-  const Back terms = {p, p.held[blockIdx.z], group, area, own[4], row, column, p.terms + 4 * own[1],
-                      (i64)p.rows * p.columns};
-  sum_products<64, N, 16, TM, 4>(terms, (blockIdx.x - own[0]) * 64, n0, p.mu * area, p.channels / p.groups, own[2]);
+  const float* const weights = p.held[blockIdx.z] + p.weight + (i64)group * (p.outputs / p.groups) * p.each;
+  const int taps = p.each / (p.channels / p.groups);
+  const Back terms = {p, weights, taps, group, area, own[4], row, column, p.terms + own[1], (i64)p.rows * p.columns};
+  sum_products<M, N, 16, TM, 4>(terms, (blockIdx.x - own[0]) * M, n0, p.mu * area, p.channels / p.groups, own[2]);
 }
 
-KERNEL(convolve_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve<16, 4>(p); }
-KERNEL(convolve_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve<32, 8>(p); }
-KERNEL(convolve_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve<64, 8>(p); }
-KERNEL(convolve_back_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve_back<16, 4>(p); }
-KERNEL(convolve_back_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve_back<32, 8>(p); }
-KERNEL(convolve_back_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve_back<64, 8>(p); }
+KERNEL(convolve_32_16, Convolution, 32, 4 * 2 * 16 * (36 + 20)) { convolve<32, 16, 4>(p); }
+KERNEL(convolve_64_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve<64, 16, 4>(p); }
+KERNEL(convolve_64_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve<64, 32, 8>(p); }
+KERNEL(convolve_64_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve<64, 64, 8>(p); }
+KERNEL(convolve_back_32_16, Convolution, 32, 4 * 2 * 16 * (36 + 20)) { convolve_back<32, 16, 4>(p); }
+KERNEL(convolve_back_64_16, Convolution, 64, 4 * 2 * 16 * (68 + 20)) { convolve_back<64, 16, 4>(p); }
+KERNEL(convolve_back_64_32, Convolution, 64, 4 * 2 * 16 * (68 + 36)) { convolve_back<64, 32, 8>(p); }
+KERNEL(convolve_back_64_64, Convolution, 128, 4 * 2 * 16 * (68 + 68)) { convolve_back<64, 64, 8>(p); }
 
 struct ConvolutionWeights {
   Convolution of;  // its `terms` are those of the numbers of a weight, in their order in memory
@@ -150,14 +167,25 @@ struct Weights {
     const i64 errors = (number * p.outputs + group * (p.outputs / p.groups)) * area + position;
     return {{p.x + image * p.rows * p.columns + y * p.columns + x, y, x}, p.errors + errors};
   }
-  METHOD float left(const Position& at, int i) const {
-    if (i >= p.each) return i == p.each ? 1.0f : 0.0f;  // the row behind the last is that of the bias
-    const int* const term = p.terms + 4 * i;
-    const bool inside = (u32)(at.x.y + term[0]) < (u32)p.rows && (u32)(at.x.x + term[1]) < (u32)p.columns;
-    return inside ? at.x.from[term[2]] : 0.0f;
+  struct Factor {
+    int r;
+    int c;
+    int meets;
+    float otherwise;  // if there is no such weight: 1 for the row behind the last, that of the bias
+  };
+  METHOD Factor factor(int i) const {
+    if (i >= p.each) return {-2 * p.rows - p.pad_rows, 0, 0, i == p.each ? 1.0f : 0.0f};  // which is outside
+    const Term term = p.terms[i];
+    return {term.r, term.c, term.meets, 0.0f};
   }
-  METHOD float right(const Position& at, int j) const {
-    return j < p.outputs / p.groups ? at.errors[(i64)j * p.out_rows * p.out_columns] : 0.0f;
+  METHOD float left(const Position& at, const Factor& of, bool valid) const {
+    const bool inside = ((u32)(at.x.y + of.r) < (u32)p.rows) & ((u32)(at.x.x + of.c) < (u32)p.columns);
+    const float value = *(valid & inside ? at.x.from + of.meets : p.x);
+    return !valid ? 0.0f : inside ? value : of.otherwise;
+  }
+  METHOD float right(const Position& at, int j, bool valid) const {
+    const int own = p.outputs / p.groups, area = p.out_rows * p.out_columns;
+    return value_at(at.errors + (i64)smaller(j, own - 1) * area, p.errors, valid & (j < own));
   }
   METHOD int place(int i, int j) const {
     const int own = p.outputs / p.groups, output = group * own + j;

@@ -27,10 +27,11 @@ template <bool TURNED> struct Rows {
   const float* parameters;
   i64 step;
   METHOD Row row(int m) const { return p.x + ((i64)blockIdx.z * p.rows + m) * p.length; }
-  METHOD float left(Row at, int k) const { return at[k]; }
+  METHOD float left(Row at, int k, bool valid) const { return value_at(at + k, p.x, valid); }
   METHOD bool exists(Row, int) const { return true; }
-  METHOD float right(int k, int n) const {
-    return parameters[p.weight + (TURNED ? (i64)n * p.length + k : (i64)k * p.columns + n)];
+  METHOD float right(int k, int n, bool valid) const {
+    const i64 place = TURNED ? (i64)n * p.length + k : (i64)k * p.columns + n;
+    return value_at(parameters + p.weight + place, parameters, valid);
   }
   METHOD float* out(int m) const { return p.out + ((i64)blockIdx.z * p.rows + m) * p.columns; }
   METHOD float finished(int n, float sum) const { return p.bias < 0 ? sum : sum + parameters[p.bias + n]; }
@@ -66,11 +67,15 @@ struct MatrixTerms {
   METHOD Position at(int sample, int position) const {
     return ((i64)blockIdx.z * p.target.mu + sample) * p.positions + position;
   }
-  METHOD float left(Position at, int i) const {
-    if (i >= p.inputs) return i == p.inputs ? 1.0f : 0.0f;  // the row behind the last is that of the bias
-    return p.x[at * p.inputs + i];
+  using Factor = int;  // its number; the row behind the last is that of the bias
+  METHOD Factor factor(int i) const { return i; }
+  METHOD float left(Position at, Factor i, bool valid) const {
+    const float value = *(valid & (i < p.inputs) ? p.x + at * p.inputs + i : p.x);
+    return !valid | (i > p.inputs) ? 0.0f : i < p.inputs ? value : 1.0f;
   }
-  METHOD float right(Position at, int j) const { return j < p.outputs ? p.errors[at * p.outputs + j] : 0.0f; }
+  METHOD float right(Position at, int j, bool valid) const {
+    return value_at(p.errors + at * p.outputs + j, p.errors, valid & (j < p.outputs));
+  }
   METHOD int place(int i, int j) const {
     if (j >= p.outputs || i >= p.inputs + p.biased) return -1;
     if (i == p.inputs) return p.inputs * p.outputs + j;

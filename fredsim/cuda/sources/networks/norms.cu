@@ -34,8 +34,10 @@ struct Norm {
   float eps;
 };
 
-#define SLOTS 2048
+// The threads of a block; and the floats of its shared memory: sums, and terms that are to be summed.
 #define T 128
+#define SLOTS 2048
+#define STAGE 8320
 
 DEVICE int bands_of(int positions, int band) { return (positions + band - 1) / band; }
 
@@ -63,7 +65,29 @@ template <class Term> DEVICE float sum_of_set(const Norm& p, float* slots, i64 b
     return total;
   };
   if (fits) {
-    for (int i = threadIdx.x; i < p.units * bands; i += T) slots[i] = sum_of_band(i / bands, i % bands);
+    // Neighbouring threads read neighbours in memory: a warp the terms of a band. Then a thread adds up those of a band.
+    float* const stage = slots + SLOTS;
+    const int length = smaller(p.band, p.positions), together = STAGE / (length + 1), warp = threadIdx.x / 32;
+    if (p.positions == 1 || together == 0)
+      for (int i = threadIdx.x; i < p.units * bands; i += T) slots[i] = sum_of_band(i / bands, i % bands);
+    else
+      for (int first = 0; first < p.units * bands; first += together) {
+        const int count = smaller(together, p.units * bands - first);
+        for (int i = warp; i < count; i += T / 32) {
+          const int unit = (first + i) / bands, begin = (first + i) % bands * p.band;
+          const i64 at = base + unit * p.unit_stride + begin * p.position_stride;
+          for (int j = threadIdx.x % 32; j < smaller(length, p.positions - begin); j += 32)
+            stage[i * (length + 1) + j] = term(unit, at + j * p.position_stride);
+        }
+        barrier();
+        for (int i = threadIdx.x; i < count; i += T) {
+          const int terms = smaller(length, p.positions - (first + i) % bands * p.band);
+          float total = 0.0f;
+          for (int j = 0; j < terms; j++) total = total + stage[i * (length + 1) + j];
+          slots[first + i] = total;
+        }
+        barrier();
+      }
     for (int apart = 1; apart < bands; apart *= 2) {
       barrier();
       const int pairs = (bands + 2 * apart - 1) / (2 * apart);
@@ -110,7 +134,7 @@ template <class Term> DEVICE float sum_of_set(const Norm& p, float* slots, i64 b
 DEVICE int channel_of(const Norm& p, int set, int unit) { return set % p.every * p.of_set + unit * p.of_unit; }
 
 // A block has a set.
-KERNEL(normalize, Norm, 128, 4 * 2048) {
+KERNEL(normalize, Norm, 128, 4 * (2048 + 8320)) {
   SHARED(float, slots);
   const int set = blockIdx.x;
   const i64 base = blockIdx.z * p.size + set * p.set_stride;
@@ -163,7 +187,7 @@ DEVICE float normal(const Norm& p, const Known& of, i64 at) {
   return (p.kind == WITHOUT_MEAN ? p.x[at] : p.x[at] - of.m) * of.r;
 }
 
-KERNEL(normalize_back, Norm, 128, 4 * 2048) {
+KERNEL(normalize_back, Norm, 128, 4 * (2048 + 8320)) {
   SHARED(float, slots);
   const int set = blockIdx.x;
   const i64 base = blockIdx.z * p.size + set * p.set_stride;

@@ -6,7 +6,7 @@
 //
 // What the factors are, and where a sum goes, says a class `Terms`:
 //   Row row(int m)                what is known of a row of `left`
-//   float left(Row, int k)        float right(int k, int n)
+//   float left(Row, int k, bool valid)      float right(int k, int n, bool valid): 0 unless `valid`, without a branch
 //   BY_ROW, BY_COLUMN             whether neighbouring m of `left`, or n of `right`, are neighbours in memory, else
 //                                 neighbouring k are
 //   SOME                          whether some terms do not exist: then `left` is 0 there, and
@@ -14,6 +14,12 @@
 //   float* out(int m)             where the sums of a row go, `step` apart
 //   float finished(int n, float sum)
 #include "common.h"
+
+// What is at an address if `valid`, else 0; `other` is any address that can be read.
+DEVICE float value_at(const float* at, const float* other, bool valid) {
+  const float value = *(valid ? at : other);
+  return valid ? value : 0.0f;
+}
 
 template <int M, int N, int K, int TM, int TN, class Terms>
 DEVICE void sum_products(const Terms& terms, int m0, int n0, int rows, int columns, int length) {
@@ -34,12 +40,12 @@ DEVICE void sum_products(const Terms& terms, int m0, int n0, int rows, int colum
   auto fetch = [&](int k0) {
     UNROLL for (int i = 0; i < LM; i++) {
       const int k = k0 + (Terms::BY_ROW ? t / M + i * (T / M) : t % K);
-      a[i] = k < length ? terms.left(own[Terms::BY_ROW ? 0 : i], k) : 0.0f;
+      a[i] = terms.left(own[Terms::BY_ROW ? 0 : i], smaller(k, length - 1), k < length);
     }
     UNROLL for (int i = 0; i < LN; i++) {
       const int id = t + i * T, k = k0 + (Terms::BY_COLUMN ? id / N : id % K);
       const int n = n0 + (Terms::BY_COLUMN ? id % N : id / K);
-      c[i] = k < length && n < columns ? terms.right(k, n) : 0.0f;
+      c[i] = terms.right(smaller(k, length - 1), smaller(n, columns - 1), k < length && n < columns);
     }
   };
   // Returns whether a factor on the right is not finite: then 0·factor is no zero, and terms must be left out one by one.

@@ -7,7 +7,8 @@
 //
 // What the factors are says a class `Terms`:
 //   Position at(int sample, int position)    what is known of a position
-//   float left(Position, int i)              float right(Position, int j)
+//   Factor factor(int i)                     what is known of a row of `left`
+//   float left(Position, Factor, bool valid)      float right(Position, int j, bool valid): 0 unless `valid`
 //   int place(int i, int j)                  the number of the weight, or −1: none
 #include "common.h"
 
@@ -67,11 +68,13 @@ DEVICE void sum_bands(const Terms& terms, const Target& target, int i0, int j0, 
   const int last = smaller(target.mu, (group + 1) * target.each);
   int sample = group * target.each, at = 0, end = smaller(band, positions);  // what is fetched next
   float a[LI], c[LJ];
+  typename Terms::Factor factors[LI];
+  UNROLL for (int i = 0; i < LI; i++) factors[i] = terms.factor(i0 + t / K + i * (T / K));
   auto fetch = [&]() {
     const bool valid = at + t % K < end;
     const auto position = terms.at(sample, smaller(at + t % K, positions - 1));
-    UNROLL for (int i = 0; i < LI; i++) a[i] = valid ? terms.left(position, i0 + t / K + i * (T / K)) : 0.0f;
-    UNROLL for (int j = 0; j < LJ; j++) c[j] = valid ? terms.right(position, j0 + t / K + j * (T / K)) : 0.0f;
+    UNROLL for (int i = 0; i < LI; i++) a[i] = terms.left(position, factors[i], valid);
+    UNROLL for (int j = 0; j < LJ; j++) c[j] = terms.right(position, j0 + t / K + j * (T / K), valid);
   };
   auto fill = [&](int half) {
     UNROLL for (int i = 0; i < LI; i++) left[(half * K + t % K) * PI + t / K + i * (T / K)] = a[i];
@@ -152,11 +155,13 @@ DEVICE void sum_leaves(const Terms& terms, const Target& target, int i0, int j0)
   auto fetch = [&]() {
     UNROLL for (int i = 0; i < LI; i++) {
       const int id = t + i * T;
-      a[i] = sample + id / I < last ? terms.left(terms.at(sample + id / I, 0), i0 + id % I) : 0.0f;
+      const bool valid = sample + id / I < last;
+      a[i] = terms.left(terms.at(valid ? sample + id / I : sample, 0), terms.factor(i0 + id % I), valid);
     }
     UNROLL for (int j = 0; j < LJ; j++) {
       const int id = t + j * T;
-      c[j] = sample + id / J < last ? terms.right(terms.at(sample + id / J, 0), j0 + id % J) : 0.0f;
+      const bool valid = sample + id / J < last;
+      c[j] = terms.right(terms.at(valid ? sample + id / J : sample, 0), j0 + id % J, valid);
     }
   };
   auto fill = [&](int half) {

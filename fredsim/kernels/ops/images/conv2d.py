@@ -154,7 +154,7 @@ class ConvKernels(OperatorKernels):
         position: tuple[int, int],
         reach: tuple[Reach, Reach],
     ) -> None:
-        """Add the step for the input's positions that are strides apart from `position`; `reach` is what `_positions` says."""
+        """Add the step for the input's positions strides apart from `position`; `reach` is what `_positions` says."""
         op, (p, q) = self.operator, position
         (first, taps, rows), (first_column, tap_columns, columns) = reach
         reached = spans(-1, 1, first_column, tap_columns, error.shape[2], columns)
