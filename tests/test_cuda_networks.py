@@ -1,5 +1,6 @@
 """Networks on a device, or emulated: every kernel, windows and blocks of any size, whole runs, what is refused."""
 
+import ctypes
 import re
 import weakref
 from collections.abc import Callable
@@ -45,7 +46,7 @@ if not HAS_CUDA:
 
 from fredsim.cuda.kernels import FAMILIES, unit_of
 from fredsim.cuda.launches import Launches
-from fredsim.cuda.machines import EMULATED
+from fredsim.cuda.machines import EMULATED, machine
 from fredsim.cuda.networks import engine as engines
 from fredsim.cuda.networks import program, steps
 from fredsim.cuda.networks.engine import CudaGraphEngine
@@ -179,6 +180,25 @@ def test_every_kernel(make: Callable[[], Graph], mu: int, large: bool, launched:
 def test_every_kernel_was_launched(launched: set[str]) -> None:
     families = [family for family in FAMILIES if family.startswith("networks/")]
     assert launched >= {name for family in families for name in unit_of(family).kernels}
+
+
+@pytest.mark.skipif(not EMULATED, reason="a device has an order of its own")
+@pytest.mark.parametrize(("make", "mu"), [(images, 5), (matrices, 3), (wide, 40), (tokens, 4)])
+def test_threads_of_a_block_may_take_turns_in_any_order(make: Callable[[], Graph], mu: int) -> None:
+    """A barrier that is missing would let one read what another has yet to write."""
+    graph, rng = make(), np.random.default_rng(mu)
+    engine, held = CudaGraphEngine(graph, data(graph), mu), [initial(graph, rng)]
+    rows, libraries = rng.integers(0, ROWS, (1, mu)), getattr(machine(), "_libraries")  # noqa: B009
+    expected = [np.asarray(one) for one in engine.gradients(held, rows)]
+    orders = [ctypes.c_int.in_dll(library, "emulated_reversed") for library in libraries]
+    try:
+        for order in orders:
+            order.value = 1
+        for found, wanted in zip(engine.gradients(held, rows), expected, strict=True):
+            assert same(found, wanted)
+    finally:
+        for order in orders:
+            order.value = 0
 
 
 def test_more_than_fits_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -216,3 +216,13 @@ def test_who_leads() -> None:
     assert leaders(panels, {}) == "Ahead: a in 2 of 3 panels, b in 1"
     assert leaders([{"a": 1.0, "b": 1.0}], {}) == "Ahead: a and b (1 each)"
     assert leaders([{"a": float("inf"), "b": float("nan")}], {}) == ""
+    assert leaders([{"a": 1.0, "b": 1.01, "c": 2.0}], {}) == "About equal: a and b (1 to 1.01)"
+    assert leaders([{"a": 2.0, "b": 1.0}], {"a": "ASGD, α = 1, top_k", "b": "ASGD, α = 2, top_k"}) == (
+        "Ahead: α = 2 (1); next: α = 1 (2)"
+    )
+    long = {name: f"ASGD, a key of many letters {'abc'.index(name) // 2}, another of as many, {name}" for name in "abc"}
+    assert leaders([{"a": 1.0, "b": 2.0, "c": 3.0}], long).startswith("Ahead: ")
+    assert leaders([{"a": 1.0, "b": 2.0, "c": 3.0}], long | {"c": "FASGD"}) == "Ahead: ASGD, a (1); next: ASGD, b (2)"
+    assert leaders([dict.fromkeys("abcd", 1.0)], {name: name * 30 for name in "abcd"}) == (
+        f"Ahead: {'a' * 30} and 3 of the 3 others (1 each)"
+    )

@@ -1,9 +1,9 @@
 // Runs kernels on the processor, block after block and thread after thread, with the bits that a device gives.
 //
 // The threads of a block take turns on fibers: one runs until it is done or at a barrier. As long as none meets a
-// barrier, they share one fiber, and a block is a plain loop. Shared memory is full of NaNs when a block begins. What
-// this cannot show are races between threads: NVIDIA's compute-sanitizer does, on a device. Copies that go on while the
-// threads compute are done when a thread waits for them, no earlier.
+// barrier, they share one fiber, and a block is a plain loop. Shared memory is full of NaNs when a block begins. Copies
+// that go on while the threads compute are done when a thread waits for them, no earlier. Of races between threads this
+// shows those that depend on whose turn is first, which tests reverse; NVIDIA's compute-sanitizer shows all, on a device.
 #include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -34,6 +34,9 @@ struct Fiber {
   bool started, waits;
   int thread;
 };
+extern "C" {
+int emulated_reversed = 0;  // whether the last thread of a block has the first turn: tests set it
+}
 static Fiber fibers[MOST_THREADS];
 static jmp_buf scheduler;
 static Fiber* now;
@@ -58,7 +61,8 @@ static Copies copies[MOST_THREADS];
 static void run_threads() {  // on a fiber: take one thread after the other
   for (;;) {
     while (next_thread < (int)blockDim.x) {
-      threadIdx.x = now->thread = next_thread++;
+      const int turn = next_thread++;
+      threadIdx.x = now->thread = emulated_reversed ? (int)blockDim.x - 1 - turn : turn;
       Copies& own = copies[threadIdx.x];
       own.begun = own.done = own.groups = 0;
       body(arguments);
@@ -100,11 +104,12 @@ static void run_block() {
   while (next_thread < (int)blockDim.x) go_on(&fibers[used++]);
   for (bool going = true; going;) {
     going = false;
-    for (int i = 0; i < used; i++)
-      if (fibers[i].waits) {
-        go_on(&fibers[i]);
-        going = going || fibers[i].waits;
-      }
+    for (int i = 0; i < used; i++) {
+      Fiber* const fiber = &fibers[emulated_reversed ? used - 1 - i : i];
+      if (!fiber->waits) continue;
+      go_on(fiber);
+      going = going || fiber->waits;
+    }
   }
 }
 

@@ -27,7 +27,9 @@ QUANTITIES = {
 #: The labels of runs that differ in nothing.
 UNNAMED = ("", "all runs", "others")
 MOST_LEADERS = 2  # the most lines that an answer names
-LONG = 40  # the most letters of a name in an answer
+ABOUT_EQUAL = 0.02  # the difference from the best, relative to it, up to which lines are called about equal
+LONG = 40  # the most letters of a name in an answer …
+LONGEST = 50  # … and of the names of lines that are about equal
 
 #: Each panel's values by label; less is better, and NaN or infinity are no result.
 Values = Sequence[Mapping[str, float]]
@@ -88,29 +90,57 @@ def leaders(
 ) -> str:
     """Return who is ahead: in one panel the best and the next with their values, in several how many each is best in.
 
-    `names`: what a line is called, by label; `panels`: what panels are called; `largest`: more is better.
+    Lines of about the same value are said to be about equal. `names`: what a line is called, by label, of which the
+    answer has what not all have; `panels`: what panels are called; `largest`: more is better.
     """
     top = max if largest else min
-
-    def name(label: str) -> str:
-        text = names.get(label, label)
-        return text if len(text) <= LONG else f"{text[: LONG - 1]}…"
-
     finite = [{label: value for label, value in found.items() if math.isfinite(value)} for found in values]
     finite = [found for found, every in zip(finite, values, strict=True) if found and len(every) > 1]
     if not finite:
         return ""
+    called = _own_parts({label: names.get(label, label) for found in values for label in found})
     if len(finite) == 1:
-        values_of = finite[0]
-        best = [label for label, value in values_of.items() if value == top(values_of.values())]
-        if len(best) > MOST_LEADERS:
-            return f"Ahead: {len(best)} of {len(values_of)} lines ({number(values_of[best[0]])}{unit} each)"
-        if len(best) == MOST_LEADERS:
-            return f"Ahead: {name(best[0])} and {name(best[1])} ({number(values_of[best[0]])}{unit} each)"
-        order = sorted(values_of.items(), key=lambda one: one[1], reverse=largest)[:MOST_LEADERS]
-        return f"Ahead: {'; next: '.join(f'{name(label)} ({number(value)}{unit})' for label, value in order)}"
+        return _of_one_panel(finite[0], called, unit, largest=largest)
     wins = Counter(label for found in finite for label, value in found.items() if value == top(found.values()))
     leading = wins.most_common(MOST_LEADERS)
-    texts = [f"{name(label)} in {count}" for label, count in leading]
+    texts = [f"{called[label]} in {count}" for label, count in leading]
     texts[0] += f" of {len(finite)} {panels}"
     return f"Ahead: {', '.join(texts)}{', …' if len(wins) > len(leading) else ''}"
+
+
+def _of_one_panel(values: Mapping[str, float], called: Mapping[str, str], unit: str, *, largest: bool) -> str:
+    order = sorted(values, key=lambda label: values[label], reverse=largest)
+    best = values[order[0]]
+    near = [label for label in order if abs(values[label] - best) <= ABOUT_EQUAL * abs(best)]
+    if len(near) > 1:
+        texts = [called[label] for label in near]
+        some = f"{', '.join(texts[:-1])} and {texts[-1]}"
+        if len(some) > LONGEST:
+            some = f"{texts[0]} and {len(near) - 1} of the {len(order) - 1} others"
+        ends = dict.fromkeys(number(values[label]) for label in (near[0], near[-1]))
+        if values[near[-1]] == best:
+            return f"Ahead: {some} ({number(best)}{unit} each)"
+        return f"About equal: {some} ({' to '.join(ends)}{unit})"
+    return "Ahead: " + "; next: ".join(
+        f"{called[label]} ({number(values[label])}{unit})" for label in order[:MOST_LEADERS]
+    )
+
+
+def _own_parts(names: Mapping[str, str]) -> dict[str, str]:
+    """Return names without the parts, between commas, that all of them have; a name that has no other stays whole.
+
+    Of a long name remain the first part and one more that together no other name has.
+    """
+    parts = {label: name.split(", ") for label, name in names.items()}
+    shared = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
+    own = {label: [part for part in found if part not in shared] or found for label, found in parts.items()}
+
+    def short(label: str) -> str:
+        text, first = ", ".join(own[label]), own[label][0]
+        if len(text) <= LONG:
+            return text
+        others = [set(found) for other, found in parts.items() if other != label]
+        alone = (part for part in own[label][1:] if not any({first, part} <= found for found in others))
+        return next((f"{first}, {part}" for part in alone if len(f"{first}, {part}") <= LONG), f"{text[: LONG - 1]}…")
+
+    return {label: short(label) for label in names}
