@@ -262,18 +262,9 @@ class Run:
         params = prepared.model.initial(streams)
         if not np.isfinite(params).all():
             raise ConfigError("model.init gives parameters that are not finite in float32; choose smaller ones")
-        writer = csv.writer(self._metrics, lineterminator="\n")
-
-        def on_row(row: Row) -> None:
-            writer.writerow(row.values())
-            self._observer.row(row)
-
         self._metrics_of_outputs = metrics_of(prepared, self._engine)
         evaluation, clients = experiment.evaluation, experiment.clients.count
-        more = [*(TEST if evaluation.test else ()), *self._measures, *self.metrics]
-        problem = self._engine.problem
-        losses = problem is None or bool(problem.has_losses)
-        recorder = Recorder(on_row, more=more, clients=clients if evaluation.per_client else 0, losses=losses)
+        recorder = self._make_recorder(self._engine.problem)
         how = {"timed": dispatcher.timed, "may_give_up": dispatcher.may_give_up}
         log = EventLog(self._events, clients, **how) if experiment.events else None
         parts = Parts(
@@ -303,7 +294,7 @@ class Run:
             stop_at=self._stop_at,
             probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
             log=log,
-            goal=None if experiment.until is None else _goal(*experiment.until.goal, problem),
+            goal=None if experiment.until is None else _goal(*experiment.until.goal, self._engine.problem),
             outside=self._outside(),
         )
         simulation = self._hooks.simulation(parts, self._extra_files)
@@ -312,6 +303,20 @@ class Run:
         if log is not None:
             self._events.columns = log.columns
         return simulation, recorder
+
+    def _make_recorder(self, problem: OwnProblem | None) -> Recorder:
+        """Return the recorder, which writes rows to metrics.csv; `problem` may have no losses."""
+        evaluation, clients = self._prepared.experiment.evaluation, self._prepared.experiment.clients.count
+        writer = csv.writer(self._metrics, lineterminator="\n")
+
+        def on_row(row: Row) -> None:
+            writer.writerow(row.values())
+            self._observer.row(row)
+
+        more = [*(TEST if evaluation.test else ()), *self._measures, *self.metrics]
+        counted = clients if evaluation.per_client else 0
+        losses = problem is None or bool(problem.has_losses)
+        return Recorder(on_row, more=more, clients=counted, losses=losses)
 
     def _outside(self) -> Outside | None:
         """Return what looks at what users' functions keep; None if there are none."""
