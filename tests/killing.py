@@ -16,12 +16,14 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import fredsim
+from fredsim import FredsimWarning
 from fredsim.compute import storage
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder import event_file
@@ -135,6 +137,7 @@ def start(data: Mapping[str, Any], folder: Path, plan: Plan, shared: SharedState
             run.MOST_CHECKPOINT_SHARE, event_file.FIRST_GROUP_ROWS, storage.FILE_BYTES = 1e9, 64, 2**20
             event_log.MOST = 2**12
             policy = CheckpointPolicy(plan.every)
+            warnings.filterwarnings("ignore", "(?s).*about that of always giving one label", FredsimWarning)
             run_expansion(open_expansion(dict(data)), folder, resume=True, policy=policy, monitor=monitor)
             code = 0
         except BaseException:

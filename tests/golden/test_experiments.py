@@ -42,6 +42,7 @@ OTHER: dict[str, Any] = {
     "server.lr": 0.2,
     "until": {"validation_error": 0.1},
     "loss": {"name": "cross_entropy", "label_smoothing": 0.1},
+    "stages": {"cuts": ["W2"], "delay": "pipedream"},
     "compress": {"name": "ternary"},
     "average": {"name": "window"},
     "evaluation.every": 5,
@@ -69,5 +70,7 @@ def test_all_of_them_are_recorded() -> None:
 def test_the_keys_that_make_another_experiment() -> None:
     digest = resolve(BASE).digest
     assert {key for key, value in (SAME | OTHER).items() if changed(key, value).digest != digest} == {*OTHER}
-    lengths = {"iterations", "updates", "epochs", "seconds"}  # one of them is given
-    assert {key.partition(".")[0] for key in SAME | OTHER} | lengths == {*Experiment.model_fields}
+    others = {"iterations", "updates", "epochs", "seconds"} | {
+        "problem"
+    }  # of the first one is given; no data beside this
+    assert {key.partition(".")[0] for key in SAME | OTHER} | others == {*Experiment.model_fields}
