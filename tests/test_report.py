@@ -222,8 +222,8 @@ def test_hostile_folders_in_a_browser(
         for place in PLACES:
             if place not in {"status", "metrics"}:  # which are refused
                 forge(folder, [place], f"{attack}, {place}")
-    code, _, said = command("report", *folders, "-o", "report.html")
-    assert code == 0, said
+    code, _, messages = command("report", *folders, "-o", "report.html")
+    assert code == 0, messages
     page, said, asked = opened(browser, Path("report.html"))
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     until(page, "document.querySelectorAll('#configuration details:not(:has(pre))').length == 0")
