@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compute.buffers import Buffer
 from fredsim.cuda.networks.operator import OperatorKernels
-from fredsim.cuda.networks.steps import Buffer, Choice, Given, Steps, Value, blocks_for
+from fredsim.cuda.networks.steps import Choice, Given, Steps, Value, blocks_for
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 
 __all__ = ["ConvolutionKernels", "PoolingKernels"]

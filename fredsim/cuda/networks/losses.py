@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 
+from fredsim.compute.buffers import Buffer
 from fredsim.cuda.networks.operator import LossKernels
-from fredsim.cuda.networks.steps import Buffer, Given, Steps, Value
+from fredsim.cuda.networks.steps import Given, Steps, Value
 from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 

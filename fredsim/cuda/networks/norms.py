@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fredsim.compute.buffers import Buffer
 from fredsim.cuda.networks.operator import OperatorKernels
-from fredsim.cuda.networks.steps import Buffer, Given, Steps, Value
+from fredsim.cuda.networks.steps import Given, Steps, Value
 from fredsim.errors import ConfigError
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator, Shape

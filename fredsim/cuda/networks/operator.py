@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fredsim.cuda.networks.steps import Steps, Tensor, Value
+from fredsim.compute.buffers import Tensor
+from fredsim.cuda.networks.steps import Steps, Value
 from fredsim.numerics.ops.operator import Operator, Shape
 
 __all__ = ["LossKernels", "OperatorKernels"]

@@ -6,10 +6,11 @@ to one value are added in that order.
 
 from __future__ import annotations
 
+from fredsim.compute.buffers import Buffer
 from fredsim.cuda.networks.elements import add_values
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.registry import KERNELS, LOSSES
-from fredsim.cuda.networks.steps import Buffer, Given, Steps, Value, blocks_for
+from fredsim.cuda.networks.steps import Given, Steps, Value, blocks_for
 from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 

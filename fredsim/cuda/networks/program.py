@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from fredsim.compute.buffers import Buffer
 from fredsim.cuda.array import DeviceArray, empty
 from fredsim.cuda.kernels import unit_of
 from fredsim.cuda.launches import Launches
 from fredsim.cuda.machines import machine
 from fredsim.cuda.networks.plan import Plan
-from fredsim.cuda.networks.steps import Buffer, Given, Place, Step, Value
+from fredsim.cuda.networks.steps import Given, Place, Step, Value
 from fredsim.errors import ConfigError
 
 __all__ = ["Arena", "Program"]
@@ -76,7 +77,7 @@ class Program:
     def output(self, batches: int, capacity: int) -> np.ndarray[Any, Any]:
         """Return a copy of the outputs, (B, µ, …), once the launches are done."""
         value = self.plan.output
-        begin = value.buffer.place * capacity
+        begin = value.buffer.offset * capacity
         flat = self._arena.of(self.floats * capacity)[begin : begin + batches * value.size]
         return np.asarray(flat).reshape(batches, value.samples, *value.shape)
 
@@ -91,7 +92,7 @@ class Program:
             if isinstance(value, Value):
                 value = value.buffer
             if isinstance(value, Buffer):
-                return room + 4 * value.place * capacity
+                return room + 4 * value.offset * capacity
             if isinstance(value, Place):
                 return found(value.buffer) + 4 * value.floats
             return value

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compute.buffers import Buffer, Tensor, place_buffers, tensors_of
 from fredsim.cuda.array import DeviceArray, upload
 from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 
-__all__ = ["THREADS", "Buffer", "Choice", "Given", "Place", "Step", "Steps", "Tensor", "Value", "blocks_for"]
+__all__ = ["THREADS", "Choice", "Given", "Place", "Step", "Steps", "Value", "blocks_for"]
 
 #: The threads of a block of kernels that have an element a thread.
 THREADS = 128
@@ -45,36 +46,12 @@ class Given(Enum):
     SEED = auto()  # the run's seed, itself
 
 
-@dataclass(eq=False)
-class Buffer:
-    """Memory of so many floats for each minibatch of a window."""
-
-    floats: int
-    first: int = -1  # the first and the last step that names it; −1: none does
-    last: int = -1
-    place: int = -1  # where it begins in the memory of one minibatch
-
-
 @dataclass(frozen=True)
 class Place:
     """A place in a buffer with one minibatch, or in the first of (B, n) of each sample: so many floats behind it."""
 
     buffer: Buffer
     floats: int
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor of the network: its name, its shape, and where it begins in the flat vector."""
-
-    name: str
-    shape: tuple[int, ...]
-    begin: int
-
-    @property
-    def size(self) -> int:
-        """The number of its elements."""
-        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -135,9 +112,7 @@ class Steps:
     def __init__(self, graph: Graph, mu: int, stride: int, *, learn: bool) -> None:
         """`stride`: how far the gradients of a window are apart, in elements."""
         self.mu, self.stride, self.learn = mu, stride, learn
-        self.tensors = {
-            name: Tensor(name, shape, graph.layout.slices[name].start) for name, shape in graph.layout.tensors
-        }
+        self.tensors = tensors_of(graph)
         self.steps: list[Step] = []
         self.buffers: list[Buffer] = []
         self.written: set[str] = set()  # the tensors whose gradients steps write
@@ -170,9 +145,8 @@ class Steps:
                 self._touch({"": one.buffer})
             elif isinstance(one, Buffer):
                 if one.first < 0:
-                    one.first = now
                     self.buffers.append(one)
-                one.last = now
+                one.named_by(now)
 
     def table(self, values: Any) -> DeviceArray:
         """Return integers, or numbers of four bytes, on the device; equal ones are there once."""
@@ -252,23 +226,8 @@ class Steps:
                 )  # fmt: skip
 
     def place_buffers(self) -> int:
-        """Give every buffer its place; return the floats of a minibatch. The largest ones come first.
-
-        Two buffers share a place if no step needs both.
-        """
-        placed: list[Buffer] = []
-        end = 0
-        for buffer in sorted(self.buffers, key=lambda one: (-one.floats, one.first)):
-            size, at = _whole_lines(buffer.floats), 0
-            together = [one for one in placed if one.first <= buffer.last and buffer.first <= one.last]
-            for one in sorted(together, key=lambda one: one.place):
-                if at + size <= one.place:
-                    break
-                at = max(at, one.place + _whole_lines(one.floats))
-            buffer.place = at
-            placed.append(buffer)
-            end = max(end, at + size)
-        return end
+        """Give every buffer its offset; return the floats of a minibatch."""
+        return place_buffers(self.buffers, _whole_lines)
 
 
 def _whole_lines(floats: int) -> int:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fredsim.compute.buffers import Tensor
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.program import Batch, Steps
-from fredsim.kernels.ops.values import Tensor, Value
+from fredsim.kernels.ops.values import Value
 from fredsim.networks.graph import sum_up
 from fredsim.numerics.ops.operator import Array, Leaves
 from fredsim.numerics.ops.views import Cat, Permute, Slice

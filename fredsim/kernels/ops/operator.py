@@ -32,8 +32,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fredsim.compute.buffers import Tensor
 from fredsim.kernels.ops.program import Steps
-from fredsim.kernels.ops.values import Tensor, Value
+from fredsim.kernels.ops.values import Value
 from fredsim.numerics.ops.operator import Operator, Shape
 
 __all__ = ["LossKernels", "OperatorKernels"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fredsim.compute.buffers import Buffer, Tensor
 from fredsim.data.datasets import Split
 from fredsim.kernels.ops.fallback import FallbackKernels, FallbackLoss, finish
 from fredsim.kernels.ops.images.joined import find_joined
@@ -23,7 +24,7 @@ from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.kernels.ops.registry import kernels_of, loss_kernels_of
 from fredsim.kernels.ops.sequences.heads import fuse_heads
 from fredsim.kernels.ops.sums import mean_of_samples
-from fredsim.kernels.ops.values import Buffer, Tensor, Value
+from fredsim.kernels.ops.values import Value
 from fredsim.networks.graph import Graph, Node
 from fredsim.numerics.ops.pointwise import Relu
 

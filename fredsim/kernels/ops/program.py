@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compute.buffers import Buffer, Tensor, place_buffers, tensors_of
 from fredsim.jit.kernel import Kernel, kernel
 from fredsim.jit.pointers import call, int64s, item, put
 from fredsim.jit.team import Team, address, addresses
-from fredsim.kernels.ops.values import Buffer, Tensor, Value
+from fredsim.kernels.ops.values import Value
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import LINE, MARGIN, aligned
 from fredsim.numerics.ops.draws import Draws, Keys
@@ -109,9 +110,7 @@ class Steps:
 
     def __init__(self, graph: Graph, targets: NDArray[Any], mu: int, threads: int, *, learn: bool) -> None:
         self.mu, self.threads, self.targets, self.learn = mu, threads, targets, learn
-        self.tensors = {
-            name: Tensor(name, shape, graph.layout.slices[name].start) for name, shape in graph.layout.tensors
-        }
+        self.tensors = tensors_of(graph)
         self.leaves: dict[str, list[Leaves]] = {}  # of tensors that definitions compute: samples' own gradients
         self.written: set[str] = set()  # the tensors whose gradients steps write
         self.owned: dict[str, Buffer] = {}  # by tensor of several nodes: the samples' own gradients, (µ, size)
@@ -161,24 +160,11 @@ class Steps:
             buffer = one.buffer if isinstance(one, Value) else one
             if isinstance(buffer, Buffer):
                 self.buffers[id(buffer)] = buffer
-                buffer.first = now if buffer.first < 0 else buffer.first
-                buffer.last = now
+                buffer.named_by(now)
 
     def place_buffers(self) -> int:
-        """Give every buffer its offset; return the bytes of the arena. The largest ones come first."""
-        placed: list[Buffer] = []
-        end = 0
-        for buffer in sorted(self.buffers.values(), key=lambda one: (-one.bytes, one.first)):
-            size, at = _whole_lines(buffer.bytes), 0
-            together = [one for one in placed if one.first <= buffer.last and buffer.first <= one.last]
-            for one in sorted(together, key=lambda one: one.offset):
-                if at + size <= one.offset:
-                    break
-                at = max(at, one.offset + _whole_lines(one.bytes))
-            buffer.offset = at
-            placed.append(buffer)
-            end = max(end, at + size)
-        return end
+        """Give every buffer its offset; return the bytes of the arena."""
+        return place_buffers(self.buffers.values(), _whole_lines)
 
 
 def _whole_lines(size: int) -> int:

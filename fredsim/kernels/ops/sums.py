@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from fredsim.compute.buffers import Buffer, Tensor
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import broadcast, load, store, zeros
 from fredsim.kernels.ops.program import BATCH, GRADS, Steps
 from fredsim.kernels.ops.rows import part_of, put_lanes
-from fredsim.kernels.ops.values import Buffer, Tensor, Value
+from fredsim.kernels.ops.values import Value
 
 __all__ = ["BAND", "channel_sums", "mean_of_samples", "tree_of_vectors"]
 

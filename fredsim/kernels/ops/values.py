@@ -9,31 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Buffer", "Tensor", "Value"]
+from fredsim.compute.buffers import Buffer
 
-
-@dataclass(eq=False)
-class Buffer:
-    """Memory of one minibatch's computation; Program gives it an offset in the arena, for the steps that name it."""
-
-    bytes: int
-    first: int = -1  # the first and the last step that names it; −1: none does
-    last: int = -1
-    offset: int = -1  # where it begins in the arena
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor of the network: its name, its shape, and where it begins in the flat vector."""
-
-    name: str
-    shape: tuple[int, ...]
-    begin: int
-
-    @property
-    def size(self) -> int:
-        """The number of its elements."""
-        return math.prod(self.shape)
+__all__ = ["Value"]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fredsim.compute.buffers import Buffer
 from fredsim.kernels.ops.images.conv_weights import (
     BAND_LEVELS,
     gradient_tile,
@@ -20,7 +21,7 @@ from fredsim.kernels.ops.images.correlate import LANES, correlate, padded, spans
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, Steps
 from fredsim.kernels.ops.sums import channel_sums, mean_of_samples
-from fredsim.kernels.ops.values import Buffer, Value
+from fredsim.kernels.ops.values import Value
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.ops.conv2d import Conv2d
 

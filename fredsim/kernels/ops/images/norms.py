@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fredsim.compute.buffers import Buffer
 from fredsim.jit.kernel import Fields, kernel, with_functions
 from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.subroutine import subroutine
@@ -21,7 +22,7 @@ from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, PARAMS, Steps
 from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
 from fredsim.kernels.ops.sums import BAND, mean_of_samples, tree_of_vectors
-from fredsim.kernels.ops.values import Buffer, Value
+from fredsim.kernels.ops.values import Value
 from fredsim.numerics.ops.norms import BatchNorm
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.rules import where

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fredsim.compute.buffers import Buffer
 from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, item, shift
 from fredsim.jit.subroutine import subroutine
@@ -24,7 +25,7 @@ from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.rows import part_of
 from fredsim.kernels.ops.sequences.dense_positions import put_tile
 from fredsim.kernels.ops.sequences.products import PANEL, TILE_ROWS, multiply, pack_columns
-from fredsim.kernels.ops.values import Buffer, Value
+from fredsim.kernels.ops.values import Value
 from fredsim.numerics.rules import where
 
 __all__ = ["AttentionKernels"]

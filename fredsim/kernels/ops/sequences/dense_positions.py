@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fredsim.compute.buffers import Tensor
 from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.subroutine import subroutine
@@ -29,7 +30,7 @@ from fredsim.kernels.ops.sequences.products import (
     sum_positions,
     sum_rows,
 )
-from fredsim.kernels.ops.values import Tensor, Value
+from fredsim.kernels.ops.values import Value
 
 __all__ = ["PositionsKernels", "sum_products"]
 

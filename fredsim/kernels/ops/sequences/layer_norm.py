@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fredsim.compute.buffers import Buffer
 from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.shuffles import transpose16
@@ -18,7 +19,7 @@ from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, PARAMS, Steps
 from fredsim.kernels.ops.rows import part_of
 from fredsim.kernels.ops.sequences.dense_positions import sum_products
-from fredsim.kernels.ops.values import Buffer, Value
+from fredsim.kernels.ops.values import Value
 from fredsim.numerics.ops.norms import RmsNorm
 from fredsim.numerics.rules import sqrt
 
