@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.made_names import made_names
+
 __all__ = ["BENT", "PLACES", "RAISED", "changes"]
 
 Do = Callable[[Any], Any]
@@ -141,18 +143,8 @@ MADE: dict[str, Callable[[Do], Any]] = {
     "augment": _augment, "metric": _metric, "schedule": _schedule,
 }  # fmt: skip
 PLACES = (*MADE,)
-_made: dict[str, Any] = {}
-
-
-def __getattr__(name: str) -> Any:
-    """Return the class or function of this name."""
-    how, _, place = name.partition("__")
-    if how not in DO or place not in MADE:
-        raise AttributeError(name)
-    if name not in _made:
-        made = _made[name] = MADE[place](DO[how])
-        made.__module__, made.__qualname__ = __name__, name
-    return _made[name]
+#: A class or function of a name is made when it is asked for.
+__getattr__ = made_names(__name__, lambda how, place: MADE[place](DO[how]))
 
 
 def changes(how: str, place: str) -> dict[str, Any]:

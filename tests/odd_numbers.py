@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fredsim.servers import ASGD, Reply
+from tests.made_names import made_names
 
 __all__ = ["GIVEN", "PLACES", "SAME", "changes"]
 
@@ -161,18 +162,8 @@ MADE: dict[str, Callable[[Give], Any]] = {
     "reply": _reply, "coefficients": _coefficients,
 }  # fmt: skip
 PLACES = (*MADE,)
-_made: dict[str, Any] = {}
-
-
-def __getattr__(name: str) -> Any:
-    """Return the class of this name."""
-    place, _, what = name.partition("__")
-    if place not in MADE or what not in GIVEN:
-        raise AttributeError(name)
-    if name not in _made:
-        made = _made[name] = MADE[place](GIVEN[what])
-        made.__module__, made.__qualname__ = __name__, name
-    return _made[name]
+#: A class or function of a name is made when it is asked for.
+__getattr__ = made_names(__name__, lambda place, what: MADE[place](GIVEN[what]))
 
 
 def changes(place: str, what: str) -> dict[str, Any]:
