@@ -117,6 +117,13 @@ class Counts(Own):
         return x * self.calls
 
 
+class Unwritten(Own):
+    """Behaves as what reads memory that nothing has written: otherwise where PyTorch fills that with NaN."""
+
+    def change(self, x: Any) -> Any:
+        return x * np.nan if torch.utils.deterministic.fill_uninitialized_memory else x
+
+
 class Decides(Own):
     def change(self, x: Any) -> Any:
         return x if x.sum().item() > 0 else -x

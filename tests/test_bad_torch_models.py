@@ -25,6 +25,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "put": ("Puts", ("operator put_", "not deterministic on cpu")),
     "unpooling": ("Unpools", ("operator max_unpooling2d_forward_out", "not deterministic on cpu")),
     "a memory": ("Counts", ("two gradients for one minibatch",)),
+    "unwritten memory": ("Unwritten", ("two gradients for one minibatch",)),
     "seven classes": ("seven", ("(3, 1, 8, 8) to torch.float32 (3, 7)", "logits, torch.float32 (3, 10)")),
     "a tuple": ("several", ("failed on samples of shape (n, 1, 8, 8)",)),
     "rows": ("rows_only", ("failed on samples of shape (n, 1, 8, 8)", "mat1 and mat2")),

@@ -217,6 +217,8 @@ def test_who_leads() -> None:
     assert leaders([{"a": 1.0, "b": 1.0}], {}) == "Ahead: a and b (1 each)"
     assert leaders([{"a": float("inf"), "b": float("nan")}], {}) == ""
     assert leaders([{"a": 1.0, "b": 1.01, "c": 2.0}], {}) == "About equal: a and b (1 to 1.01)"
+    assert leaders([{"a": 1.0, "b": 1.03}], {}) == "Ahead: a (1); next: b (1.03)"
+    assert leaders([{"a": 1.0, "b": 0.99}], {}, largest=True) == "About equal: a and b (1 to 0.99)"
     assert leaders([{"a": 2.0, "b": 1.0}], {"a": "ASGD, α = 1, top_k", "b": "ASGD, α = 2, top_k"}) == (
         "Ahead: α = 2 (1); next: α = 1 (2)"
     )

@@ -245,6 +245,17 @@ def test_hostile_folders_in_a_browser(
     assert (said, asked) == ([], [page.url])
 
 
+def test_a_metric_that_is_no_name_is_refused(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a").mkdir()
+    for file, content in results()["one"].items():
+        Path("a", file).write_bytes(content)
+    forge(Path("a"), ["metrics"], ATTACKS[0])
+    code, _, messages = command("report", "a", "-o", "report.html")
+    assert (code, messages.count("\n")) == (2, 1)
+    assert f"a/summary.json: is damaged (metrics has '{ATTACKS[0]}" in messages
+
+
 def test_only_the_pages_own_code_runs(sweep: Results, command: Command, browser: Any) -> None:
     """Its Content-Security-Policy stops what would stand in it by a mistake."""
     del sweep

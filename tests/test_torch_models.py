@@ -1,5 +1,6 @@
 """PyTorch modules as models: the same bits in two processes, what is refused, and what stays as it was."""
 
+import contextlib
 import json
 import re
 import subprocess
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from fredsim.compute.graph_engine import GraphEngine
 from fredsim.config.resolution import resolve
 from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.errors import ConfigError
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
@@ -105,6 +107,20 @@ def test_a_gradient_does_not_depend_on_who_is_computed_beside(digits: Dataset, n
 def test_clients_that_vmap_would_tell_apart_are_computed_alone(simulate: Simulate) -> None:
     summary = simulate({"model": own("Placed"), "threads": 1, "iterations": 4, "window": 2}).summary
     assert summary["vmap"] == "one client after the other: under vmap a gradient depends on its place among the others"
+
+
+def test_pytorch_has_its_settings_again(simulate: Simulate) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        for name in ("Trains", "Counts"):  # the second is refused
+            with contextlib.suppress(ConfigError):
+                simulate({"model": own(name), "threads": 1, "iterations": 2})
+            assert torch.get_num_threads() == 3, name
+            assert torch.utils.deterministic.fill_uninitialized_memory, name
+            assert not torch.are_deterministic_algorithms_enabled(), name
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_module_that_evaluates_otherwise_trains_on_as_before(simulate: Simulate) -> None:
