@@ -206,8 +206,8 @@ class Experiment(HyperParameters):
     """The most bytes of memory for the data, what clients hold, and what the server keeps for each client; the rest is
     kept in a file; null: no limit (docs/performance.md)."""
     probe: Annotated[ProbeChoice | None, Affects.TIME, Field(examples=[{"every": 100}])] = None
-    """`{every: n}`: the true B-staleness of every n-th arrival is written to `probe.csv` (docs/staleness.md); changes
-    no digest."""
+    """`{every: n}`: the true B-staleness of every n-th arrival is written to `probe.csv`, with `per_tensor: true` also
+    that of each tensor (docs/staleness.md); changes no digest."""
     events: Annotated[bool, Affects.RECORD | Affects.TIME] = False
     """Whether every event is recorded in `events.parquet` (docs/results.md); changes no digest."""
     published: Annotated[

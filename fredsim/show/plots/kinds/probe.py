@@ -17,6 +17,7 @@ from fredsim.show.plots.drawing import Drawing, Kind, Options, X
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import number
 from fredsim.show.tables import Table
+from fredsim.simulation.paths.probe import OF_TENSORS, of_tensor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +27,7 @@ __all__ = ["KIND", "probes_of", "quartiles", "rank_row"]
 PARTS = {"iteration": 20, "staleness": 10}  # sorted by these columns, probes are split into so many equal parts
 BANDS = 3  # the most bands that are drawn; more would hide each other
 NO_PROXIES = {"iteration", "timestamp", "client", "b_staleness", "gradient_norm"}
+OF_TENSORS_BEGIN = tuple(of_tensor(column, "") for column in OF_TENSORS)
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
@@ -104,7 +106,7 @@ def rank_row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:
         "of the gradient's norm": float((true / probes["gradient_norm"]).median()),
     }
     for proxy in probes.columns:
-        if proxy not in NO_PROXIES:
+        if proxy not in NO_PROXIES and not proxy.startswith(OF_TENSORS_BEGIN):
             varies = probes[proxy].nunique() > 1 and true.nunique() > 1
             row[f"rank by {proxy}"] = float(true.rank().corr(probes[proxy].rank())) if varies else None
     return row
