@@ -302,7 +302,7 @@ class Glyphs(AnyData):
     """The height and the width of an image, in pixels; 7 at least, those of a glyph."""
     clutter: Annotated[int, Field(ge=0, le=100)] = 2
     """The number of other 7×7 patches in an image, of random bits of its own, which the glyph may cover."""
-    noise: Annotated[Finite, Field(ge=0, le=0.5)] = 0.05
+    noise: Annotated[float, Field(ge=0, le=0.5)] = 0.05
     """The probability with which a pixel is inverted."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """The seed of the glyphs and images, which do not depend on the experiment's seed."""
@@ -320,8 +320,8 @@ class Glyphs(AnyData):
             raise ConfigError(f"{sizes}; 2³² images are too many: lower them")
         what = f"data.train is {self.train} and data.size {self.size}; {images:,} images take"
         refuse_beyond_memory(images * (BYTES_PER_LABEL + BYTES_PER_PIXEL * self.size**2), what, "lower one of them")
-        sizes = (self.classes, self.size, self.clutter)
-        return glyphs(*sizes, self.noise, self.seed, self.train, self.validation)
+        of_images = (self.classes, self.size, self.clutter, self.noise, self.seed)
+        return glyphs(*of_images, self.train, self.validation)
 
 
 class LeastSquares(AnyData):

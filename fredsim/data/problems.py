@@ -1,5 +1,4 @@
-"""Data sets that are drawn, not read: sums, images, least squares, and those of what has no rows but gradients that differ.
-"""
+"""Data sets that are drawn, not read: sums, images, least squares, and those of what has gradients but no rows."""
 
 from __future__ import annotations
 
@@ -48,8 +47,8 @@ def glyphs(classes: int, size: int, clutter: int, noise: float, seed: int, train
     drawn = [draw_images(count, part, classes, size, clutter, noise, seed) for part, count in enumerate(counts)]
     labels = np.arange(min(classes, max(counts)))
     unused = tuple(range(len(labels), classes))
-    parts = (split_of_bytes(*images) for images in drawn)
-    return Dataset(*parts, classes, (1, size, size), unused, labels=labels)
+    first, second, third = (split_of_bytes(*images) for images in drawn)
+    return Dataset(first, second, third, classes, (1, size, size), unused, labels=labels)
 
 
 @functools.lru_cache(maxsize=4)
