@@ -361,7 +361,7 @@ def _mnist(root: Path, path: str) -> Parts:
 def split_of_bytes(pixels: NDArray[np.uint8], labels: NDArray[Any]) -> Split:
     """Return images, uint8 (n, …), as a split: float32(byte)/255 in rows, and the labels."""
     levels = np.arange(256, dtype=np.float32) / np.float32(255)
-    return Split(levels[pixels.reshape(len(pixels), -1)], labels.astype(np.int64), divisor=255)
+    return Split(levels[pixels.reshape(len(pixels), math.prod(pixels.shape[1:]))], labels.astype(np.int64), divisor=255)
 
 
 def _torchvision(root: Path, name: str) -> Parts:

@@ -34,7 +34,7 @@ def draw_images(
 
     Image i has the class i mod classes. Its glyph covers part of `clutter` patches of bits of its own; all lie at
     random places of an empty image. Then each pixel is inverted with the probability `noise`, and pixels that are set
-    get the image's bright level, of 128 … 255, the others its dark level, of 0 … 127. An image does not depend on how
+    get the image's bright level, of 192 … 255, the others its dark level, of 0 … 63. An image does not depend on how
     many there are.
     """
     glyphs, labels = draw_glyphs(classes, seed), np.arange(count, dtype=np.int64) % classes
@@ -65,8 +65,8 @@ def _drawn(
         row, column = places[:, 2 * number], places[:, 2 * number + 1]
         drawn[rows, (row[:, None] + inside)[:, :, None], (column[:, None] + inside)[:, None, :]] = patches[:, number]
     drawn ^= (words[:, pixels:] < np.uint64(noise * 2.0**32)).reshape(drawn.shape)
-    bright, dark = (words[:, [which]] >> np.uint32(25) for which in (BRIGHT, DARK))
-    levels = np.where(drawn.reshape(count, -1), bright + np.uint32(128), dark)
+    bright, dark = (words[:, [which]] >> np.uint32(26) for which in (BRIGHT, DARK))
+    levels = np.where(drawn.reshape(count, -1), bright + np.uint32(192), dark)
     return levels.astype(np.uint8).reshape(drawn.shape)
 
 
