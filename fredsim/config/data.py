@@ -298,11 +298,11 @@ class Glyphs(AnyData):
     name: Literal["glyphs"]
     classes: Annotated[int, Field(ge=2, le=1000)] = 10
     """The number of classes, each with a glyph of its own."""
-    size: Annotated[int, Field(ge=GLYPH, le=1024)] = 16
+    size: Annotated[int, Field(ge=GLYPH, le=1024)] = 12
     """The height and the width of an image, in pixels; 7 at least, those of a glyph."""
     clutter: Annotated[int, Field(ge=0, le=100)] = 2
     """The number of other 7×7 patches in an image, of random bits of its own, which the glyph may cover."""
-    noise: Annotated[float, Field(ge=0, le=0.5)] = 0.05
+    noise: Annotated[float, Field(ge=0, le=0.5)] = 0.02
     """The probability with which a pixel is inverted."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """The seed of the glyphs and images, which do not depend on the experiment's seed."""
