@@ -165,8 +165,8 @@ class Experiment(HyperParameters):
     `{validation_loss: …}`, `{gap: …}` of a linear model, or a column of `evaluation.metrics` or of a problem, which may
     say that more is better; it is checked only when a row is due (`evaluation`)."""
     data: Annotated[DataChoice, WrapValidator(_unless_problem), Field(examples=[{"name": "mnist"}])]
-    """A data set that is read (docs/own_data.md), or drawn: `modular`, sums modulo p, for `model: {name: gpt}`; least
-    squares and quadratics, which need `model: {name: linear}` (docs/models.md)."""
+    """A data set that is read (docs/own_data.md), or drawn: `modular`, sums modulo p, for `model: {name: gpt}`;
+    `glyphs`, images; least squares and quadratics, which need `model: {name: linear}` (docs/models.md)."""
     model: Annotated[
         ModelChoice, WrapValidator(_unless_problem), Field(examples=[{"name": "mlp", "hidden": [100]}])
     ] = MlpChoice()
