@@ -243,7 +243,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a loss of a linear model": ({"data": {"name": "mishchenko"}, "model": {"name": "linear"}}, "leave loss out"),
     "targets of a quadratic": ({"data": {"name": "quadratic"}}, "data quadratic has no classes"),
     "an error": ({"until": {"validation_error": 0.1}}, "neither an error nor a gap"),
-    "own with an mlp": ({"loss": "mine:squared"}, "goes with PyTorch modules"),
     "shards by class": (
         {"clients": {"count": 2, "batch_size": 2, "partition": {"name": "shards", "per_client": 1}}},
         "not classes",
@@ -353,8 +352,6 @@ def test_own_losses_that_are_refused(loss: str, says: str, simulate: Simulate) -
 
 
 def test_what_modules_are_refused(simulate: Simulate) -> None:
-    with pytest.raises(ConfigError, match=r"which only PyTorch computes; give model.numerics: native"):
-        simulate(changed("numbers", "mine:squared", model=NET | {"numerics": "portable"}))
     with pytest.raises(ConfigError, match=r"must give outputs of the targets' shape, torch.float32 \(3, 1\)"):
         simulate(changed("numbers", "mse", model={"name": "torch:mine:wide", "numerics": "native"}))
     with pytest.raises(ConfigError, match=r"loss.scal: unknown key; did you mean 'scale'"):

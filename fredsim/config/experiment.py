@@ -174,7 +174,7 @@ class Experiment(HyperParameters):
     `vgg` or `gpt`; or a PyTorch module `{name: "torch:package.module:factory", …}` (docs/models.md)."""
     loss: Annotated[LossChoice | None, Field(examples=[{"name": "cross_entropy", "label_smoothing": 0.1}])] = None
     """What training makes small: `cross_entropy`, `mse` or `bce`, with its options as `{name: cross_entropy,
-    label_smoothing: 0.1, ignore_index: 0}`; or a function of yours for a PyTorch module, `my_module:function`; null:
+    label_smoothing: 0.1, ignore_index: 0}`; or a function of yours, `my_module:function`; null:
     cross_entropy, and of linear models their own (docs/losses.md)."""
     problem: Annotated[ProblemChoice | None, Field(examples=[{"name": "my_problem:Valley"}])] = None
     """In place of data and model: a class of yours with initial parameters, gradients and an evaluation, `{name:

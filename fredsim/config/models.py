@@ -30,6 +30,7 @@ from fredsim.networks.graph import Graph, Node
 from fredsim.networks.linear import Linear
 from fredsim.networks.mlp import Mlp
 from fredsim.networks.network import MeasuredBy, Network, Numerics
+from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.views import Reshape
@@ -89,7 +90,8 @@ def recorded(found: Recorded | None) -> Iterator[None]:
 
 def loss_for(dataset: Dataset, loss: AnyLoss | None) -> Loss:
     """Return the loss that fredsim computes for a data set: the one that is given, or cross-entropy."""
-    assert not isinstance(loss, OwnLoss)
+    if isinstance(loss, OwnLoss):
+        return ArrayLoss.of(loss.name, loss.arguments)
     return CrossEntropy(ignored=dataset.ignored) if loss is None else loss
 
 
@@ -306,7 +308,8 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         shape = dataset.shape or (dataset.inputs,)
         options = TorchOptions(self.initial, self.trainable, self.precision, self.buffers)
         model = TorchModel(self.name, self.hyper, self.device, shape, dataset.outputs, seed, loss, options)
-        if self.device != "cpu" or self._recorded or self._by_pytorch or isinstance(loss, OwnLoss):
+        by_pytorch = self._by_pytorch or (isinstance(loss, OwnLoss) and self.numerics is None)
+        if self.device != "cpu" or self._recorded or by_pytorch:
             return model
         used = loss_for(dataset, loss)
         try:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from fredsim.config.data import DataRead
 from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at
 from fredsim.config.experiment import Experiment, PluginChoice, Published
-from fredsim.config.losses import LOSSES
 from fredsim.config.metrics import columns_of, is_column, metric_problems
 from fredsim.config.partition import Iid, with_file_digest
 from fredsim.config.registry import Kind, required_keys, resolve_hyper
@@ -275,12 +274,6 @@ def _check_loss(experiment: Experiment) -> None:
         return
     if model.measured_by == "gap":
         raise ConfigError(f"loss is {loss.name}; model {model.name} has a loss of its own, model.loss: leave loss out")
-    if not loss.portable and not model.user_code:
-        what = "your own function, which goes with PyTorch modules"
-        raise ConfigError(f"loss.name is {loss.name}, {what}; model {model.name} takes {', '.join(LOSSES)}")
-    if not loss.portable and not model.native:
-        remedy = "give model.numerics: native, or leave it out"
-        raise ConfigError(f"loss.name is {loss.name}, which only PyTorch computes; {remedy}")
 
 
 def check_batch(experiment: Experiment, rows: int | None) -> None:

@@ -11,6 +11,7 @@ from fredsim.errors import ConfigError
 from fredsim.native.model import TorchModel
 from fredsim.networks.captured import CapturedNetwork, lacking_rows
 from fredsim.networks.graph import Graph
+from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 
@@ -51,6 +52,8 @@ def check_fit(network: CapturedNetwork, dataset: Dataset, loss: Loss, refused: R
     """Return the network. Raises ConfigError if it does not fit the data, or needs what a run does not give."""
     graph, target = network.graph, dataset.target
     found, wanted = graph.shapes[-1], loss.output(target, dataset.classes)
+    if isinstance(loss, ArrayLoss):  # it takes what it takes
+        wanted = found or (1,)
     if graph.sample != (shape := dataset.shape or (dataset.inputs,)):
         raise refused(f"takes samples of shape {graph.sample}; those of the data have {shape}")
     if (found or (1,)) != wanted or graph.target != target or graph.loss != loss:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fredsim.networks.graph import Graph
 from fredsim.networks.layout import Layout
+from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.streams import Streams
 
 __all__ = ["MeasuredBy", "Network", "Numerics"]
@@ -71,7 +72,8 @@ class Network(ABC):
     @property
     def functions(self) -> Sequence[Callable[..., Any]]:
         """The user's functions that are called while it is trained."""
-        return ()
+        loss = None if self.graph is None else self.graph.loss
+        return [loss.called] if isinstance(loss, ArrayLoss) else []
 
     def kept(self) -> Mapping[str, Any]:
         """Return what it keeps from call to call besides its tensors, by name: what a user's module may have."""

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBytes, ValidationError,
 
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
+from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.registry import LOSSES, OPERATORS
@@ -32,7 +33,9 @@ MOST_ELEMENTS = 2**31  # of a tensor, and of a sample's value
 MOST_PARAMETERS = 2**36
 LARGEST = 2**31 - 1
 
-NAMES = {kind: name for name, kind in (OPERATORS | LOSSES).items()}
+#: A user's own loss is read without its function, which only an experiment that names it imports.
+KINDS_OF_LOSS: dict[str, type[Loss]] = {**LOSSES, "own": ArrayLoss}
+NAMES = {kind: name for name, kind in (OPERATORS | KINDS_OF_LOSS).items()}
 
 Strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, val_json_bytes="base64")
 Whole = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -117,7 +120,7 @@ def graph_of_text(content: bytes) -> Graph:
     nodes = tuple(_node(node, f"node {number}") for number, node in enumerate(saved.nodes, start=1))
     if not nodes:
         raise ValueError("it has no nodes")
-    loss: Loss = _made(LOSSES, "loss", saved.loss.name, saved.loss.fields, "loss")
+    loss: Loss = _made(KINDS_OF_LOSS, "loss", saved.loss.name, saved.loss.fields, "loss")
     if not any(node.tensors for node in nodes):
         raise ValueError("no node takes a tensor")
     try:
