@@ -140,6 +140,13 @@ def check_numbers(dataset: Dataset, name: str) -> None:
         raise ConfigError(f"model.name is {name}; {what}: give them as floats, or take a PyTorch module")
 
 
+def check_one_label(dataset: Dataset, name: str) -> None:
+    """Raise ConfigError if samples are sequences of tokens, which networks of dense layers alone do not take."""
+    if dataset.sequences:
+        remedy = "give model: {name: gpt}, or a PyTorch module"
+        raise ConfigError(f"model.name is {name}; the data are sequences, with a label a token: {remedy}")
+
+
 class Normal(HyperParameters):
     """Initial weights from N(0, std²)."""
 
@@ -180,9 +187,7 @@ class MlpChoice(NetworkChoice):
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
         """Return it, of the data set's inputs and classes, or as many outputs as the loss compares with a target."""
         check_numbers(dataset, self.name)
-        if dataset.sequences:
-            remedy = "give model: {name: gpt}, or a PyTorch module"
-            raise ConfigError(f"model.name is mlp; the data are sequences, with a label a token: {remedy}")
+        check_one_label(dataset, self.name)
         init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
         usual = loss_for(dataset, loss)
         shape = usual.output(dataset.target, dataset.classes)
@@ -204,21 +209,28 @@ class First(HyperParameters):
 
 
 class LinearChoice(NetworkChoice):
-    """A linear model without a bias, for least squares and quadratics."""
+    """A linear model without a bias, for least squares and quadratics; with the key `loss`, for any data."""
 
     measured_by = "gap"
 
     name: Literal["linear"]
     loss: Literal["squared"] = "squared"
-    """The loss: half the squared error."""
+    """The loss if the experiment's key `loss` names no other: half the squared error."""
     init: Literal["zeros", "normal", "first"] | Normal | First = "zeros"
     """The initial weights: `zeros`, `normal`, `{name: normal, std: 0.1}`, `first` or `{name: first, value: 1.0}`; with
     `first` the first of P weights is √P, or the value, and the others are 0."""
 
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Linear:
-        """Return it, of the data set's inputs."""
+        """Return it, of the data set's inputs and, with a loss, as many outputs as that compares with a target."""
         options = {} if isinstance(self.init, str) else self.init.model_dump()
-        return Linear(dataset.inputs, options.pop("name", self.init), **options)
+        name = options.pop("name", self.init)
+        if loss is None:
+            return Linear(dataset.inputs, name, **options)
+        check_numbers(dataset, self.name)
+        check_one_label(dataset, self.name)
+        used = loss_for(dataset, loss)
+        outputs = used.output(dataset.target, dataset.classes)
+        return Linear(dataset.inputs, name, **options, loss=used, outputs=outputs, target=dataset.target)
 
 
 class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may have keys of any name
