@@ -117,7 +117,7 @@ class NetworkChoice(HyperParameters):
     @property
     def keeps_statistics(self) -> bool:
         """Whether each client has running statistics of its own, by which the server evaluates."""
-        return False
+        return getattr(self, "buffers", None) in {"averaged", "last"}
 
     @property
     def native(self) -> bool:
@@ -291,22 +291,12 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
             raise ValueError(
                 f"precision is {self.precision}; with numerics: portable all is float32: give numerics: native"
             )
-        if self.keeps_statistics and self.numerics == "portable":
-            raise ValueError(
-                f"buffers is {self.buffers}; a portable BatchNorm keeps no running statistics: give local, or "
-                "numerics: native"
-            )
         return self
 
     @property
     def _by_pytorch(self) -> bool:
         """Whether only PyTorch can compute what the keys say."""
-        return self.numerics == "native" or self.precision != "float32" or self.keeps_statistics
-
-    @property
-    def keeps_statistics(self) -> bool:
-        """Whether each client has running statistics of its own, by which the server evaluates."""
-        return self.buffers in {"averaged", "last"}
+        return self.numerics == "native" or self.precision != "float32"
 
     @property
     def native(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
     check_batch(experiment, len(dataset.train))
     model = experiment.network(dataset)
+    _check_statistics(experiment, model)
     if (loss := own_loss(model)) is not None:
         loss.try_out(*first_outputs(model, dataset, experiment.seed))
     batches, steps = len(dataset.train) // experiment.clients.batch_size, 1
@@ -99,6 +101,17 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     if stages is not None and stages.two_vectors:
         _check_two_vectors(experiment)
     return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset), stages)
+
+
+def _check_statistics(experiment: Experiment, network: Network) -> None:
+    """Raise ConfigError if a minibatch has one element a channel, which has no variance to follow."""
+    graph, size = network.graph, experiment.clients.batch_size
+    if graph is None or graph.running is None:
+        return
+    for node in graph.batch_norms:
+        if size * math.prod(graph.shapes[node.inputs[0]][1:]) < 2:
+            what = "a norm has one element a channel, and running variances need two"
+            raise ConfigError(f"clients.batch_size is {size}; {what}: give 2, or leave model.buffers out")
 
 
 def own_loss(network: Network) -> ArrayLoss | None:
