@@ -89,14 +89,15 @@ class ByHand:
         _, inputs = self.values(held, x)
         for number, given in enumerate(inputs):
             v = np.ascontiguousarray(given.transpose(0, 2, 3, 1))
-            count = np.float32(v[..., 0].size)
+            size = v[..., 0].size
+            count = np.float32(size)
             mean = over_axis(over_positions(v), 0) / count
             variance = over_axis(over_positions((v - mean) * (v - mean)), 0) / count
-            unbiased = variance * np.float32(count / (count - 1))
+            unbiased = variance * np.float32(size / (size - 1))
             for place, seen in ((2 * number, mean), (2 * number + 1, unbiased)):
-                before = self.own[client][place]
-                self.own[client][place] = before * np.float32(1 - float(np.float32(0.1))) + seen * np.float32(0.1)
-        self.params = self.params - np.float32(0.1) * grad
+                kept, share = np.float32(1 - float(np.float32(0.1))), np.float32(0.1)
+                self.own[client][place] = np.asarray(self.own[client][place] * kept + seen * share, np.float32)
+        self.params = np.asarray(self.params - np.float32(0.1) * grad, np.float32)
         self.pushed.append(client)
 
     def losses(self) -> list[float]:
