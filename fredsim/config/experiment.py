@@ -284,7 +284,7 @@ class Experiment(HyperParameters):
         if self.loss is not None and self.model.name == "linear":
             del data["model"]["loss"]
         if self.stages is not None:
-            for key in ("correction", "reschedule"):
+            for key in ("correction", "reschedule", "synchronous"):
                 if data["stages"][key] is None:
                     del data["stages"][key]
         if self.clients.partition == Iid():
