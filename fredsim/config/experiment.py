@@ -174,8 +174,8 @@ class Experiment(HyperParameters):
     `vgg` or `gpt`; or a PyTorch module `{name: "torch:package.module:factory", …}` (docs/models.md)."""
     loss: Annotated[LossChoice | None, Field(examples=[{"name": "cross_entropy", "label_smoothing": 0.1}])] = None
     """What training makes small: `cross_entropy`, `mse` or `bce`, with its options as `{name: cross_entropy,
-    label_smoothing: 0.1, ignore_index: 0}`; or a function of yours for a PyTorch module, `my_module:function`; null:
-    cross_entropy, and of linear models their own (docs/losses.md)."""
+    label_smoothing: 0.1, ignore_index: 0}`; or a function of yours, `my_module:function`; null:
+    cross_entropy, and of linear models half the squared error (docs/losses.md)."""
     problem: Annotated[ProblemChoice | None, Field(examples=[{"name": "my_problem:Valley"}])] = None
     """In place of data and model: a class of yours with initial parameters, gradients and an evaluation, `{name:
     "my_module:Class"}` with its arguments, in any framework (docs/problems.md)."""
@@ -244,7 +244,7 @@ class Experiment(HyperParameters):
     def load(self, root: Path) -> Dataset:
         """Return the data set, with targets that are fit for the loss. Raises ConfigError, DataError."""
         found = self.data.load(root, self.seed)
-        if self.model.measured_by in {"gap", "own"}:
+        if self.measured_by in {"gap", "own"}:
             return found
         return fitted(found, Targets() if self.loss is None else self.loss.wanted(), self.data.name)
 
@@ -281,8 +281,10 @@ class Experiment(HyperParameters):
         for key in self.model.added if self.problem is None else ():
             if data["model"][key] == type(self.model).model_fields[key].default:
                 del data["model"][key]
+        if self.loss is not None and self.model.name == "linear":
+            del data["model"]["loss"]
         if self.stages is not None:
-            for key in ("correction", "reschedule"):
+            for key in ("correction", "reschedule", "synchronous"):
                 if data["stages"][key] is None:
                     del data["stages"][key]
         if self.clients.partition == Iid():
