@@ -160,8 +160,8 @@ def test_a_matrix(small_yaml: Path, drawn: list[Figure]) -> None:
         "minibatches of µ = 2", "minibatches of µ = 3",
     ]  # fmt: skip
     assert [label.get_text().split() for label in axes.get_xticklabels()][:2] == [
-        ["seconds", "1"],
-        ["seconds", "power"],
+        ["compute", "time", "1", "s"],
+        ["compute", "time", "power"],
     ]
     assert "simulated seconds" in axes.get_xlabel()
     figure.draw_without_rendering()
@@ -213,11 +213,13 @@ def test_words_instead_of_values() -> None:
     assert noun({"server.name", "server.lr", "clients.count"}, {"server.lr"}) == (
         "server, learning rate α and number of clients λ"
     )
-    assert noun({"clients.prox"}, numbers=True) == "weight of the proximal term"
+    assert noun({"clients.prox"}) == "weight of the proximal term"
     assert noun({"compress.name", "average.name", "model.hidden", "seed"}) == "compressor, average, model and more"
+    assert noun({"clients.optimizer.keep_state"}, switch=True) == "choice of keep state of the clients' optimizer"
     assert noun(set()) == "setting"
     assert field_name("dispatcher.push.bandwidth_aware.c") == "c of the push gate"
     assert spoken("ASGD, push bandwidth_aware, my.top_k, a_top_k") == "ASGD, push bandwidth-aware, my.top_k, a_top_k"
+    assert head("λ = 1, seconds 0.5") == "λ = 1 client, compute time 0.5 s"
     assert head("λ = 32, µ = 1, round_robin") == "λ = 32 clients, minibatches of µ = 1, round-robin"
 
 

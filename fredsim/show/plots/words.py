@@ -70,7 +70,11 @@ NOUNS = {
 GATES = ("push gate", "fetch gate")
 MOST_NOUNS = 3  # the most of them that a question names
 #: How the keys of panels are written in their titles, which have no room for more.
-HEADS = {"λ = ": "λ = {} clients", "µ = ": "minibatches of µ = {}", "α = ": "learning rate α = {}"}
+HEADS = {
+    "λ = ": "λ = {} clients", "µ = ": "minibatches of µ = {}", "α = ": "learning rate α = {}",
+    "seconds ": "compute time {}",
+}  # fmt: skip
+ONE_CLIENT = "λ = 1 client"
 
 
 def value_name(key: str, value: Any) -> str:
@@ -100,13 +104,15 @@ def spoken(text: str) -> str:
     return UNDERSCORED.sub(lambda found: found[0].replace("_", "-"), text)
 
 
-def head(text: str) -> str:
+def head(title: str) -> str:
     """Return the title of a panel, or a part of it, with the field's words beside symbols: λ = 32 clients."""
-    parts = spoken(text).split(", ")
-    for place, part in enumerate(parts):
-        start = next((start for start in HEADS if part.startswith(start)), "")
-        parts[place] = HEADS[start].format(part.removeprefix(start)) if start else part
-    return ", ".join(parts)
+    parts = spoken(title).split(", ")
+    for place, text in enumerate(parts):
+        start = next((start for start in HEADS if text.startswith(start)), "")
+        value = text.removeprefix(start)
+        unit = " s" if start == "seconds " and value.replace(".", "", 1).isdigit() else ""
+        parts[place] = HEADS[start].format(value) + unit if start else text
+    return ", ".join(ONE_CLIENT if text == f"{ONE_CLIENT}s" else text for text in parts)
 
 
 def words(key: str, value: Any) -> str:
@@ -130,12 +136,12 @@ def words(key: str, value: Any) -> str:
     return f"{SYMBOLS[key]} = {given(value)}" if key in SYMBOLS else f"{gate}{name} {given(value)}"
 
 
-def noun(keys: Set[str], within: Set[str] = frozenset(), *, numbers: bool = False) -> str:
+def noun(keys: Set[str], within: Set[str] = frozenset(), *, switch: bool = False) -> str:
     """Return what lines differ in that differ in these keys, such as `server`, for a question that begins with Which.
 
     A server's own hyper-parameters count as part of it where its name differs, too, and a dispatcher's; but the
-    learning rate is named if lines of the same server differ in it, as in all keys of `within`. `numbers`: the values
-    are numbers.
+    learning rate is named if lines of the same server differ in it, as in all keys of `within`. `switch`: the values
+    are true and false.
     """
     if "server.name" in keys:
         keys = {key for key in keys if not key.startswith("server.")} | {"server.name"} | ({"server.lr"} & within)
@@ -145,7 +151,7 @@ def noun(keys: Set[str], within: Set[str] = frozenset(), *, numbers: bool = Fals
     for key in keys:
         parts.setdefault(part(key), set()).add(key)
     if len(parts) == 1 and len(keys) == 1:
-        return _alone(*keys, numbers=numbers)
+        return _alone(*keys, switch=switch)
     found = dict.fromkeys(NOUNS.get(start) or field_name(start) for start in sorted(parts, key=place))
     if set(GATES) <= found.keys():
         found = {("pair of gates" if name == GATES[0] else name): None for name in found if name != GATES[1]}
@@ -165,7 +171,7 @@ def place(key: str) -> int:
     return [*NOUNS].index(part(key)) if part(key) in NOUNS else len(NOUNS)
 
 
-def _alone(key: str, *, numbers: bool) -> str:
+def _alone(key: str, *, switch: bool) -> str:
     """Return the noun of lines that differ in one key alone."""
     start = part(key)
     if key.startswith("server.lr."):
@@ -176,4 +182,4 @@ def _alone(key: str, *, numbers: bool) -> str:
         or start in {"dispatcher.push", "dispatcher.fetch", "data"}
     ):
         return NOUNS.get(start) or field_name(start)
-    return field_name(key) if numbers or key in FIELD else f"choice of {field_name(key)}"
+    return f"choice of {field_name(key)}" if switch else field_name(key)

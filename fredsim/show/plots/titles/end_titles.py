@@ -67,10 +67,8 @@ def titled(
     elif label:
         question = f"At which {x} is the {name}{of} {adjective}?"
         (value, at), *more = (found[label] for found in best if label in found)
-        shown = name_of(options.axis)
-        answer = (
-            f"{adjective.capitalize()} at {shown} = {number(float(at))}: {number(value)}" if not more and at else ""
-        )
+        shown = f"at {name_of(options.axis)} = {number(at)}" if isinstance(at, int | float) else "without (dotted)"
+        answer = "" if more else f"{adjective.capitalize()} {shown}: {number(value)}"
     elif options.axis in GROWING:
         question = f"Which {subject.noun} keeps the {adjective} {name} as the {x} grows?"
         start, colon, rest = answer.partition(":")

@@ -158,7 +158,8 @@ def _reference(found: Mapping[str, float], field: Field, names: Mapping[str, str
     what = "one client" if what == "λ = 1" else what
     if what == "one client" and len(field.references) == 1:
         return f"; {what}: {value}"
-    return f"; {what}: {own_parts({label: names.get(label, label) for label in found})[best]} ({value})"
+    called = {label: names.get(label, label).replace(f"{field.references[best]}, ", "") for label in found}
+    return f"; {what}: {own_parts(called)[best]} ({value})"
 
 
 def shortened(answer: str, room: int) -> str:

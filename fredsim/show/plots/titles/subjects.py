@@ -57,7 +57,8 @@ def _subject(panels: Sequence[Panel]) -> Subject:
     keys = {key for key in keys if not _within(key, flat)} or keys
     title, entries = _shared([*every])
     values = _swept(keys, flat)
-    what = noun(_apart(keys, flat), _of_same_server(flat) & keys, numbers=len(values) > 1)
+    switch = any(isinstance(config.get(key), bool) for key in keys for some in flat.values() for config in some)
+    what = noun(_apart(keys, flat), _of_same_server(flat) & keys, switch=switch)
     shown = ", ".join(filter(None, (title, what)))
     heading = shown if len(every) > 1 and what != "setting" and len(shown) <= LONGEST else title
     if len(values) < 2:
