@@ -25,6 +25,8 @@ API cuDevicePrimaryCtxRetain(void** context, int) { return *context = (void*)1, 
 API cuCtxSetCurrent(void*) { return 0; }
 API cuDeviceGetDefaultMemPool(void** pool, int) { return *pool = (void*)2, 0; }
 API cuMemPoolSetAttribute(void*, int, void* value) { return *(Address*)value == ~0ull ? 0 : 1; }
+static Address streams = 0;
+API cuStreamCreate(Address* stream, unsigned flags) { return *stream = ++streams << 8, flags != 0; }
 API cuMemAllocAsync(Address* at, size_t size, void*) {
   if (size > 1ull << 32) return OUT_OF_MEMORY;
   *at = (Address)aligned_alloc(256, (size + 255) / 256 * 256);
@@ -48,7 +50,7 @@ API cuModuleGetFunction(void** function, void* module, const char* name) {
 API cuFuncSetAttribute(void*, int, int bytes) { return bytes > 48 * 1024 ? 0 : 1; }
 API cuLaunchKernel(Function* f, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned one, unsigned also_one,
                    unsigned shared, void* stream, void** parameters, void** extra) {
-  if (one != 1 || also_one != 1 || stream || extra) return 1;
+  if (one != 1 || also_one != 1 || (Address)stream > streams << 8 || extra) return 1;
   return f->launch(f->kernel, x, y, z, threads, one, also_one, shared, stream, parameters, extra);
 }
 API cuGetProcAddress_v2(const char* name, void** function, int, Address, int* status) {

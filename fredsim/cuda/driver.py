@@ -75,6 +75,7 @@ class Driver:
         self._launcher = int(launcher)
         self._kept = Kept("nvrtc", [nvrtc.version(), *nvrtc.OPTIONS, str(self._capability)])
         self._loaded: dict[Unit, dict[str, Loaded]] = {}
+        self._streams: list[int] = []
 
     def _keep_freed_memory(self) -> None:
         """Let freed memory stay with this process, so that allocating it again takes no time."""
@@ -116,6 +117,13 @@ class Driver:
             kind = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             _check(*cuda.cuFuncSetAttribute(function, kind, kernel.shared))
         return Loaded(name, kernel.arguments, kernel.threads, kernel.shared, self._launcher, int(function))
+
+    def streams(self, count: int) -> list[int]:
+        """Return so many streams; see Machine. The default stream waits for what is queued on them, and they for it."""
+        self.use()
+        while len(self._streams) < count:
+            self._streams.append(int(_value(cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_DEFAULT))))
+        return self._streams[:count]
 
     def allocate(self, size: int) -> Memory:
         """Return memory of the device."""

@@ -53,6 +53,13 @@ class Machine(Protocol):
         """Return a unit's kernels, compiled now if they are not in the cache."""
         ...
 
+    def streams(self, count: int) -> list[int]:
+        """Return so many streams: launches on one may run at the same time as launches on another.
+
+        All else is in order with them: what was queued before is done first, and what is queued behind them waits.
+        """
+        ...
+
     def allocate(self, size: int) -> Memory:
         """Return `size` bytes with arbitrary contents. Raises MemoryError if there is no room."""
         ...
