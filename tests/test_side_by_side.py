@@ -2,8 +2,9 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,11 @@ import pytest
 
 import fredsim
 from fredsim.cuda import queue, together
-from fredsim.cuda.array import DeviceArray
+from fredsim.cuda.array import DeviceArray, empty
 from fredsim.cuda.engine import CudaEngine
 from fredsim.cuda.launches import Launches
 from fredsim.errors import SimulationError
 from fredsim.runs.folder.results import Result, Results
-from fredsim.runs.many.side_by_side import SideBySide
 from fredsim.system.turns import Turns
 from tests.conftest import needs_cuda
 
@@ -141,8 +141,13 @@ def test_samples_are_on_the_device_once(sweep: Sweep, monkeypatch: pytest.Monkey
         found.append({engine._uploaded(engine._dataset.train)[0].address for engine in engines})
         return process(stretches)
 
-    made = CudaEngine.__init__
-    monkeypatch.setattr(CudaEngine, "__init__", lambda self, *given: (made(self, *given), engines.append(self))[0])
+    make = CudaEngine.__init__
+
+    def made(self: CudaEngine, *given: Any) -> None:
+        make(self, *given)
+        engines.append(self)
+
+    monkeypatch.setattr(CudaEngine, "__init__", made)
     monkeypatch.setattr(together, "process_together", noted)
     sweep({"sweep": {"seed": [0, 1, 2]}}, "device")
     assert len(engines) == 3
@@ -152,21 +157,22 @@ def test_samples_are_on_the_device_once(sweep: Sweep, monkeypatch: pytest.Monkey
 @needs_cuda
 def test_more_runs_than_are_side_by_side(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"sweep": {"seed": [0, 1, 2, 3, 4]}, "iterations": 30}
-    one, together_at_once = sweep(changes), []
-    process = together.process_together
-    monkeypatch.setattr(
-        together, "process_together", lambda some: (together_at_once.append(len(some)), process(some))[1]
-    )
-    begun = SideBySide.__init__
-    monkeypatch.setattr(SideBySide, "__init__", lambda *given: begun(*given, most=2))
+    one, process, found = sweep(changes), together.process_together, set()
+
+    def noted(stretches: Any) -> Any:
+        found.add(len(stretches))
+        return process(stretches)
+
+    monkeypatch.setattr(together, "process_together", noted)
+    monkeypatch.setattr("fredsim.runs.many.side_by_side.MOST_RUNS", 2)
     assert_same(one, sweep(changes, "device"))
-    assert set(together_at_once) == {1, 2}
+    assert found == {1, 2}
 
 
 @needs_cuda
 def test_runs_for_which_the_device_has_no_room_wait_for_others(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"sweep": {"seed": [0, 1, 2]}, "iterations": 30}
-    one, allocate, made = sweep(changes), queue.empty, 0
+    one, made = sweep(changes), 0
     full: list[int] = []
 
     def limited(shape: Any, *kind: Any) -> DeviceArray:
@@ -176,7 +182,7 @@ def test_runs_for_which_the_device_has_no_room_wait_for_others(sweep: Sweep, mon
             if made == 2:
                 full.append(made)
                 raise MemoryError
-        return allocate(shape, *kind)
+        return empty(shape, *kind)
 
     monkeypatch.setattr(queue, "empty", limited)
     assert_same(one, sweep(changes, "device"))
@@ -185,12 +191,10 @@ def test_runs_for_which_the_device_has_no_room_wait_for_others(sweep: Sweep, mon
 
 @needs_cuda
 def test_a_run_for_which_the_device_has_no_room_at_all(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    allocate = queue.empty
-
     def limited(shape: Any, *kind: Any) -> DeviceArray:
         if isinstance(shape, tuple) and shape[0] > 1 and shape[1] == 1216:
             raise MemoryError
-        return allocate(shape, *kind)
+        return empty(shape, *kind)
 
     monkeypatch.setattr(queue, "empty", limited)
     results = sweep({"sweep": {"seed": [0, 1]}}, "device")
@@ -359,22 +363,21 @@ def test_a_call_that_is_given_up_while_it_has_its_turn() -> None:
     """As an interrupt does that comes while the leader waits for it."""
     goes_on, done = threading.Event(), []
 
-    def call(ask: Callable[[int], int]) -> Iterator[int] | None:
+    def call(ask: Callable[[int], int]) -> None:
         goes_on.wait(10)
         try:
             ask(1)
             done.append("answered")
         finally:
             done.append("finally")
-        return None
+
+    class Interrupted(SimpleQueue[Any]):
+        def get(self, *_: Any) -> Any:
+            goes_on.set()
+            raise KeyboardInterrupt
 
     turns = Turns(call)
-
-    def interrupted() -> Any:
-        goes_on.set()
-        raise KeyboardInterrupt
-
-    turns._next_question = interrupted  # type: ignore[method-assign]
+    turns._questions = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         turns.go_on()
     turns.give_up()

@@ -120,6 +120,7 @@ class Lane:
             losses=self._losses.address + 4 * mu * begin, **of_keys,
         )  # fmt: skip
         size, stride = stretches[0].executor.arrays[0].size, engine.stride
+        fields: dict[str, Any]
         if (found := engine.strips(rows)) is not None:
             name, blocks, fields = "apply_thin_runs", found[0], {"minibatches": found[1]}
         else:

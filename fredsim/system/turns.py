@@ -28,41 +28,37 @@ class Turns:
         #: What the call returned, once it has ended.
         self.result: Any = None
         self._call, self._answers, self._questions = call, SimpleQueue[Any](), SimpleQueue[Any]()
-        self._began, self._error, self._abandoned = False, None, False
-        self._waits = True  # whether the thread waits for an answer, or has not begun
+        self._thread: threading.Thread | None = None  # None until it begins
+        self._error: BaseException | None = None  # that the call has raised
+        self._abandoned = False
 
     def go_on(self, answer: Any = None, error: Exception | None = None) -> Any:
         """Let the call go on with an answer; return its next question, or None if it has ended.
 
         An `error` is raised where the call has asked. Raises what the call has raised.
         """
-        self._waits = False
-        if self._began:
-            self._answers.put((answer, error))
-        else:
-            self._began = True
+        if self._thread is None:
             context = copy_context()  # what the call sets in it is its own
-            threading.Thread(target=context.run, args=(self._run,), daemon=True).start()
-        return self._next_question()
+            self._thread = threading.Thread(target=context.run, args=(self._run,), daemon=True)
+            self._thread.start()
+        else:
+            self._answers.put((answer, error))
+        question = self._questions.get()
+        if self.ended:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return question
 
     def give_up(self) -> None:
-        """Let the call end without an answer: it raises AbandonedError where it has asked, or where it asks next."""
-        self._abandoned = True
-        if self.ended or not self._began:
-            return
-        if not self._waits:
-            self._questions.get()  # it has the turn: an interrupt came while this thread waited for it
-        if not self.ended:
-            self._answers.put((None, None))
-            self._questions.get()
+        """Let the call end without an answer: it raises AbandonedError where it has asked, or where it asks next.
 
-    def _next_question(self) -> Any:
-        question = self._questions.get()
-        self._waits = True
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
-        return question
+        It may have the turn if an interrupt came while this thread waited for it.
+        """
+        self._abandoned = True
+        if self._thread is not None:
+            self._answers.put((None, None))
+            self._thread.join()
 
     def _ask(self, question: Any) -> Any:
         """Ask, in the call's thread, and wait for the answer."""

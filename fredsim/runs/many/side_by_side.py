@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from fredsim.errors import ConfigError, FredsimError
@@ -35,10 +36,8 @@ class AloneError(Exception):
 class SideBySide:
     """Does tasks side by side, then one by one those for which that is not possible."""
 
-    def __init__(
-        self, tasks: Sequence[Task], monitor: Monitor, stop: Callable[[], bool], on_end: OnEnd, most: int = MOST_RUNS
-    ) -> None:
-        self._monitor, self._stop, self._on_end, self._most = monitor, stop, on_end, most
+    def __init__(self, tasks: Sequence[Task], monitor: Monitor, stop: Callable[[], bool], on_end: OnEnd) -> None:
+        self._monitor, self._stop, self._on_end, self._most = monitor, stop, on_end, MOST_RUNS
         self._left: deque[Task] = deque()
         self._alone: list[tuple[Task, str]] = []  # with the reason
         for task in tasks:
@@ -71,7 +70,7 @@ class SideBySide:
         """Begin as many runs as there may be side by side, up to their first stretch."""
         while self._left and len(self._under_way) < self._most and not self._stop():
             task = self._left.popleft()
-            turns = Turns(lambda ask, task=task: self._do(task, ask))
+            turns = Turns(partial(self._do, task))
             self._under_way[turns] = task
             self._go_on(turns)
 
