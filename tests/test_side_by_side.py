@@ -15,8 +15,10 @@ from fredsim.cuda import queue, together
 from fredsim.cuda.array import DeviceArray, empty
 from fredsim.cuda.engine import CudaEngine
 from fredsim.cuda.launches import Launches
+from fredsim.cuda.machines import EMULATED
 from fredsim.errors import SimulationError
 from fredsim.runs.folder.results import Result, Results
+from fredsim.runs.many.side_by_side import SideBySide
 from fredsim.system.turns import Turns
 from tests.conftest import needs_cuda
 
@@ -298,6 +300,31 @@ def test_a_launch_that_the_device_refuses(sweep: Sweep, monkeypatch: pytest.Monk
     monkeypatch.setattr(together, "run_all", refused)
     results = sweep({"sweep": {"seed": [0, 1]}}, "device")
     assert list(results.runs["error"]) == ["the device refuses"] * 2
+
+
+@needs_cuda
+@pytest.mark.parametrize(("changes", "jobs", "expected"), [
+    ({"sweep": {"seed": [0, 1]}}, None, True),
+    ({"sweep": {"seed": [0, 1]}}, 1, False),
+    ({"sweep": {"seed": [0]}}, None, False),
+    ({"cases": [{"backend": "numba"}, {}]}, None, False),
+])  # fmt: skip
+def test_by_default_on_a_device(
+    changes: dict[str, Any], jobs: Any, expected: bool, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, run = [], SideBySide.run
+
+    def noted(self: SideBySide) -> None:
+        begun.append(self)
+        run(self)
+
+    monkeypatch.setattr(SideBySide, "run", noted)
+    sweep({"iterations": 5, **changes}, jobs)
+    assert bool(begun) == (expected and not EMULATED)  # an emulated device gains nothing
+    begun.clear()
+    monkeypatch.setattr("fredsim.cuda.machines.EMULATED", False)
+    sweep({"iterations": 5, **changes}, jobs)
+    assert bool(begun) == expected
 
 
 @needs_cuda

@@ -106,4 +106,4 @@ def _set(structures: NDArray[Any], fields: dict[str, Any]) -> None:
 
 
 def _address(array: NDArray[Any]) -> int:
-    return int(array.__array_interface__["data"][0])
+    return int(array.ctypes.data)  # of a structured array, its interface would describe all fields

@@ -43,7 +43,7 @@ def run_expansion(
     *,
     root: str | os.PathLike[str] | None = None,
     resume: bool = False,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
     dask: str | None = None,
     policy: CheckpointPolicy = EVERY_MINUTE,
     monitor: Monitor | None = None,
@@ -56,9 +56,9 @@ def run_expansion(
     `stop` says whether an interrupt has come, if the caller looks out for one; `remarks`: warn of what was perhaps not
     meant (fredsim.runs.many.remarks).
     """
-    if jobs != "device":
-        check_jobs(jobs)
-    if dask is not None and jobs != 1:
+    processes = jobs if isinstance(jobs, int) else 1
+    check_jobs(processes)
+    if dask is not None and jobs not in (None, 1):
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers do the runs; keep one")
     if dask is not None and not expansion.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
@@ -71,8 +71,7 @@ def run_expansion(
     with nullcontext(stop) if stop is not None else stop_on_interrupt() as stop, monitor or Monitor() as monitor:
         loaded: Result | Results
         if dask is None and not resume:
-            processes = 1 if jobs == "device" else min(jobs, len(expansion.runs))
-            load_early(expansion.runs[0].experiment, root, jobs=processes)
+            load_early(expansion.runs[0].experiment, root, jobs=min(processes, len(expansion.runs)))
         if remarks:
             remark_before(expansion.runs, root)
         if expansion.is_sweep:

@@ -18,7 +18,8 @@ from fredsim.runs.single.preloading import OneRun
 
 __all__ = ["Jobs", "OnEnd", "Task"]
 
-Jobs = int | Literal["device"]  # how many processes do runs in parallel, or that one process does them side by side
+#: How many processes do runs in parallel, or that one process does them side by side; None: that where it pays, else 1.
+Jobs = int | Literal["device"] | None
 
 
 @dataclass(frozen=True)
