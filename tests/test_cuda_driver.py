@@ -52,6 +52,13 @@ changes = {"backend": "cuda", "cases": [{"clients.batch_size": int(sys.argv[3])}
 for jobs in (1, "device"):
     results = fredsim.sweep(json.loads(sys.argv[1]) | changes, out=f"{sys.argv[2]}/{jobs}", jobs=jobs)
     found[f"jobs {jobs}"] = [result.summary["digest"] for result in results]
+sizes, allocate = [], Driver.allocate_on_host
+Driver.allocate_on_host = lambda self, size: (sizes.append(size), allocate(self, size))[1]
+for backend in ("cuda", "numba"):  # of the stub's room, 4.5 MiB are for what clients hold
+    large = json.loads(sys.argv[1]) | {"backend": backend, "model": {"hidden": [2000]}}
+    result = fredsim.run(large, out=f"{sys.argv[2]}/large-{backend}")
+    found[f"large {backend}"] = result.summary["digest"]
+found["on the host"] = sizes
 found["streams"] = machine().streams(2)
 print(json.dumps(found))
 """
@@ -75,6 +82,10 @@ def test_a_run(mu: int, tmp_path: Path, digits_experiment: dict[str, Any]) -> No
     assert found["sums"] == [[1, 2, 3], [7, 8, 9]]
     assert found["no room"] == f"the device has no room for {2**33:,} bytes more"
     assert found["streams"] == [256, 512]
+    assert found["large cuda"] == found["large numba"]
+    stride = -(-(65 * 2000 + 2001 * 10) // 32) * 32
+    live, on_device = 9, 4_718_592 // (4 * stride)
+    assert found["on the host"] == [4 * stride * (live - on_device)]
     assert found["jobs 1"] == found["jobs device"]
     assert found["jobs 1"][0] == found["cuda"][0]
     assert found["cuda"] == [found["numba"][0], "queued", "Stub"]

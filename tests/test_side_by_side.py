@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 import fredsim
-from fredsim.cuda import queue, together
-from fredsim.cuda.array import DeviceArray, empty
+from fredsim.cuda import together
 from fredsim.cuda.engine import CudaEngine
 from fredsim.cuda.launches import Launches
-from fredsim.cuda.machines import EMULATED
+from fredsim.cuda.machines import EMULATED, machine
 from fredsim.errors import SimulationError
 from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.many.side_by_side import SideBySide
@@ -171,37 +170,42 @@ def test_more_runs_than_are_side_by_side(sweep: Sweep, monkeypatch: pytest.Monke
     assert found == {1, 2}
 
 
+@pytest.fixture
+def rooms(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Let the device have room for so many bytes, one number each time it is asked, and for any number after that."""
+
+    def give(*bytes_: int) -> list[int]:
+        left = list(bytes_)
+        monkeypatch.setattr(type(machine()), "room", lambda _: left.pop(0) if left else 2**40)
+        return left
+
+    return give
+
+
 @needs_cuda
-def test_runs_for_which_the_device_has_no_room_wait_for_others(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_for_which_the_device_has_no_room_waits_for_others(sweep: Sweep, rooms: Callable[..., list[int]]) -> None:
     changes = {"sweep": {"seed": [0, 1, 2]}, "iterations": 30}
-    one, made = sweep(changes), 0
-    full: list[int] = []
-
-    def limited(shape: Any, *kind: Any) -> DeviceArray:
-        nonlocal made
-        if isinstance(shape, tuple) and shape[0] > 1 and shape[1] == 1216:  # places
-            made += 1
-            if made == 2:
-                full.append(made)
-                raise MemoryError
-        return empty(shape, *kind)
-
-    monkeypatch.setattr(queue, "empty", limited)
-    assert_same(one, sweep(changes, "device"))
-    assert full
+    one, enough = sweep(changes), 2**40
+    left = rooms(enough, enough, enough, 10_000)  # of the second run, the places of its clients
+    other = sweep(changes, "device")
+    assert_same(one, other)
+    assert not left
 
 
 @needs_cuda
-def test_a_run_for_which_the_device_has_no_room_at_all(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    def limited(shape: Any, *kind: Any) -> DeviceArray:
-        if isinstance(shape, tuple) and shape[0] > 1 and shape[1] == 1216:
-            raise MemoryError
-        return empty(shape, *kind)
-
-    monkeypatch.setattr(queue, "empty", limited)
-    results = sweep({"sweep": {"seed": [0, 1]}}, "device")
-    assert [row["status"] for row in results.runs.to_dict("records")] == ["failed", "failed"]
-    assert "more than the device has room for" in results.runs["error"][0]
+def test_a_run_for_which_the_device_has_no_room_at_all(
+    small_yaml: Path, command: Command, rooms: Callable[..., list[int]]
+) -> None:
+    """It is done by itself, and what its clients hold is in the host's memory."""
+    path, enough = yaml(small_yaml, "cases: [{seed: 1}]"), 2**40
+    assert command("run", path, "--out", "alone")[0] == 0
+    left = rooms(enough, 10_000, enough, 10_000)
+    code, _, messages = command("run", path, "--jobs", "device", "--out", "out")
+    assert code == 0
+    assert not left
+    assert "seed=1: not side by side with other runs; the device has no room for all that its clients hold" in messages
+    assert "of 8 versions of the parameters that clients hold, 7 are in the host's memory" in messages
+    assert_same(Results(Path("alone")), Results(Path("out")))
 
 
 def yaml(path: Path, more: str) -> Path:

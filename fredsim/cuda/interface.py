@@ -64,6 +64,17 @@ class Machine(Protocol):
         """Return `size` bytes with arbitrary contents. Raises MemoryError if there is no room."""
         ...
 
+    def room(self) -> int:
+        """Return how many bytes can be allocated now, about."""
+        ...
+
+    def allocate_on_host(self, size: int) -> Memory:
+        """Return `size` bytes of the host's memory that kernels use as the device's, but more slowly.
+
+        Raises MemoryError if there is no room.
+        """
+        ...
+
     def upload(self, values: NDArray[Any], address: int) -> None:
         """Copy a contiguous array of the host to an address."""
         ...

@@ -15,12 +15,12 @@ from fredsim.cuda.launches import Launches
 from fredsim.cuda.layers import ROUNDED
 from fredsim.cuda.machines import machine
 from fredsim.cuda.operations import add_apply
+from fredsim.cuda.places import Places
 from fredsim.cuda.rules import unit_of_rule
-from fredsim.errors import ConfigError
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
-__all__ = ["PROCESS", "CudaQueueExecutor", "NoRoomError", "Processed", "Queueing", "Stretch", "process"]
+__all__ = ["PROCESS", "CudaQueueExecutor", "Processed", "Queueing", "Stretch", "process"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -82,45 +82,38 @@ Processed = tuple[Array, int]  # what QueueExecutor.advance returns
 PROCESS: ContextVar[Callable[[Stretch], Processed] | None] = ContextVar("process", default=None)
 
 
-class NoRoomError(ConfigError):
-    """The device has no room for what clients hold."""
-
-
 class CudaQueueExecutor:
     """Processes events: fredsim.compute.engines.QueueExecutor. In `advance` the host waits only once, at the end."""
 
     def __init__(self, engine: Queueing, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
-        """Allocate places, and copy θ to the first of them. Raises NoRoomError if the device has too little memory."""
+        """Allocate places, and copy θ to the first of them.
+
+        Raises NoRoomError if they do not fit on the device beside other runs, ConfigError if they fit nowhere.
+        """
         self.engine, self.rule = engine, rule
         #: Whether the rule's kernel forms the gradients itself.
         self.thin = engine.strips(0) is not None
         self.kernels = machine().load(unit_of_rule(rule, ROUNDED[engine.mu]) if self.thin else unit_of_rule(rule))
         #: θ and the state of the server.
         self.arrays: list[DeviceArray] = [params, *arrays]
-        try:
-            self._places = empty((places, engine.stride))
-        except MemoryError:
-            raise NoRoomError(
-                f"backend is cuda; {places:,} versions of {4 * params.size:,} bytes are live at once, more than the "
-                "device has room for: choose fewer clients, or backend numba"
-            ) from None
-        self._held = self._places[:, : params.size]
-        self._held[0] = params
+        #: Beside other runs, one whose clients hold too much for the device waits instead.
+        self._places = Places(places, params.size, engine.stride, spill=PROCESS.get() is None)
+        self._places.begin(params)
 
     def warm_up(self) -> None:
         """Do nothing: the rule's kernel is compiled, or loaded from the cache, when the executor is made."""
 
     def take_places(self) -> Array:
         """Return what clients hold, a copy (places, P)."""
-        return np.asarray(self._held)
+        return self._places.take()
 
     def put_places(self, values: Array) -> None:
         """Overwrite what clients hold, (places, P)."""
-        self._held[...] = values
+        self._places.put(values)
 
     def addresses(self, places: Integers) -> Integers:
         """Return the addresses of places; 0 for a negative one."""
-        return np.where(places >= 0, self._places.address + places * 4 * self.engine.stride, 0)
+        return self._places.addresses(places)
 
     def advance(
         self,

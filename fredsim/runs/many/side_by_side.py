@@ -108,9 +108,12 @@ class SideBySide:
             self._questions[turns] = question
             return
         del self._under_way[turns]
-        if self._under_way and _lacks_room(turns.result):  # there is room when another run has ended
-            self._most = len(self._under_way)
-            self._left.appendleft(task)
+        if _lacks_room(turns.result):
+            if self._under_way:  # there may be room when one of these has ended
+                self._most = len(self._under_way)
+                self._left.appendleft(task)
+            else:
+                self._alone.append((task, "the device has no room for all that its clients hold"))
         else:
             self._on_end(task, turns.result)
 
@@ -162,6 +165,6 @@ _HOOKS = replace(SIMULATED_RUN, simulation=_queued)
 
 
 def _lacks_room(error: FredsimError | None) -> bool:
-    from fredsim.cuda.queue import NoRoomError
+    from fredsim.cuda.places import NoRoomError
 
     return isinstance(error, NoRoomError)
