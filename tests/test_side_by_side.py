@@ -125,6 +125,28 @@ def test_runs_have_launches_in_common(mu: int, kernel: str, sweep: Sweep, launch
 
 
 @needs_cuda
+def test_runs_process_the_same_number_of_events_at_once(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that begins when others have come far, and whatever a run itself takes."""
+    process, rounds = together.process_together, []
+    last: dict[Any, int] = {}  # the last round of each run
+
+    def noted(stretches: Any) -> Any:
+        last.update({stretch.executor: len(rounds) for stretch in stretches})
+        rounds.append({stretch.executor: len(stretch.held) for stretch in stretches})
+        return process(stretches)
+
+    monkeypatch.setattr(together, "process_together", noted)
+    monkeypatch.setattr("fredsim.runs.many.side_by_side.MOST_RUNS", 2)
+    changes = {"iterations": 2000, "evaluation": {"every": 2000}, "cases": [{}, {"iterations": 500}, {"seed": 1}]}
+    sweep(changes, "device")
+    assert len(last) == 3
+    for number, sizes in enumerate(rounds):
+        assert len({size for run, size in sizes.items() if last[run] > number}) <= 1
+    assert list(rounds[0].values()) == [64, 64]
+    assert next(sizes[list(last)[2]] for sizes in rounds if list(last)[2] in sizes) > 64
+
+
+@needs_cuda
 def test_windows_that_are_too_large_for_one_launch(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"sweep": {"seed": [0, 1, 2]}, "clients": {"count": 4, "batch_size": 12}}
     one = sweep(changes)

@@ -7,6 +7,7 @@ device processes all of them together (fredsim.cuda.together), and each run goes
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.hooks import SIMULATED_RUN
 from fredsim.simulation.paths.backends import resolve_backend
 from fredsim.simulation.paths.loop import Parts, Simulation
+from fredsim.simulation.paths.pace import SharedPace
 from fredsim.simulation.paths.start import make_simulation
 from fredsim.system.turns import Turns
 
@@ -45,17 +47,19 @@ class SideBySide:
                 self._alone.append((task, why))
             else:
                 self._left.append(task)
+        self._pace = SharedPace()  # so that a round has about as many events of each run
         self._under_way: dict[Turns, Task] = {}
         self._questions: dict[Turns, Any] = {}  # the stretches that runs wait for
 
     def run(self) -> None:
         """Do all tasks, or stop early if asked to."""
         try:
-            while True:
-                self._begin()
-                if not self._questions:
-                    break
+            self._begin()
+            while self._questions:
+                began = time.perf_counter()
                 self._process()
+                self._pace.all_took(time.perf_counter() - began)
+                self._begin()
         finally:  # after an interrupt, or an error in this process, runs are still under way
             for turns in self._under_way:
                 turns.give_up()
@@ -79,7 +83,16 @@ class SideBySide:
         from fredsim.cuda.queue import PROCESS
 
         PROCESS.set(ask)
-        return task.do(self._monitor.observer(), self._stop, hooks=_HOOKS)
+        hooks = replace(SIMULATED_RUN, simulation=self._simulation)
+        return task.do(self._monitor.observer(), self._stop, hooks=hooks)
+
+    def _simulation(self, parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
+        """Make the simulation of a run that the device processes in stretches. Raises AloneError if it does not."""
+        del files
+        simulation = make_simulation(replace(parts, pace=self._pace))
+        if simulation.choice.path != "queued":
+            raise AloneError(f"path is {simulation.choice.path}, since {simulation.choice.why}")
+        return simulation
 
     def _process(self) -> None:
         """Process the stretches of all runs, and let each go on to its next one."""
@@ -150,18 +163,6 @@ def _why_alone(task: Task) -> str:
     except ConfigError:  # the run itself will say so
         return ""
     return "" if backend == "cuda" else f"the backend is {backend}"
-
-
-def _queued(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
-    """Make the simulation of a run that the device processes in stretches. Raises AloneError if it does not."""
-    del files
-    simulation = make_simulation(parts)
-    if simulation.choice.path != "queued":
-        raise AloneError(f"path is {simulation.choice.path}, since {simulation.choice.why}")
-    return simulation
-
-
-_HOOKS = replace(SIMULATED_RUN, simulation=_queued)
 
 
 def _lacks_room(error: FredsimError | None) -> bool:
