@@ -127,8 +127,8 @@ def test_runs_have_launches_in_common(mu: int, kernel: str, sweep: Sweep, launch
 @needs_cuda
 def test_runs_process_the_same_number_of_events_at_once(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that begins when others have come far, and whatever a run itself takes."""
-    process, rounds = together.process_together, []
-    last: dict[Any, int] = {}  # the last round of each run
+    process, last = together.process_together, dict[Any, int]()  # the last round of each run
+    rounds: list[dict[Any, int]] = []
 
     def noted(stretches: Any) -> Any:
         last.update({stretch.executor: len(rounds) for stretch in stretches})

@@ -48,6 +48,7 @@ class SideBySide:
             else:
                 self._left.append(task)
         self._pace = SharedPace()  # so that a round has about as many events of each run
+        self._processed = time.perf_counter()  # when the last round was processed
         self._under_way: dict[Turns, Task] = {}
         self._questions: dict[Turns, Any] = {}  # the stretches that runs wait for
 
@@ -56,9 +57,7 @@ class SideBySide:
         try:
             self._begin()
             while self._questions:
-                began = time.perf_counter()
                 self._process()
-                self._pace.all_took(time.perf_counter() - began)
                 self._begin()
         finally:  # after an interrupt, or an error in this process, runs are still under way
             for turns in self._under_way:
@@ -105,6 +104,9 @@ class SideBySide:
             answers = process_together(list(asked.values()))
         except (MemoryError, FredsimError) as failure:  # as each run would have met it by itself
             error = failure
+        now = time.perf_counter()
+        self._pace.all_took(now - self._processed)
+        self._processed = now
         for turns, answer in zip(asked, answers, strict=True):
             self._go_on(turns, answer, error)
 
