@@ -251,7 +251,8 @@ OTHERS |= {
     },
     "vgg": FEW | {"model": {"name": "vgg", "widths": [8, 12]}, "server": SERVERS["fasgd, std"]},
     "lenet": FEW | {"data": {"name": f"npz:{IMAGES}", "validation": 9}, "model": {"name": "lenet"}},
-    "resnet, drawn images": FEW | {
+    "resnet, drawn images": FEW
+    | {
         "data": {"name": "glyphs", "size": 9, "train": 20, "validation": 5},
         "model": {"name": "resnet", "width": 8},
     },
