@@ -326,7 +326,8 @@ def test_stopped_while_a_users_class_is_asked_who_comes(
     whole, _, _ = left_behind(data, {})
     monkeypatch.setattr("fredsim.simulation.plugins.guarded_plugins.OWN_CHOICES", 7)
     monkeypatch.setattr("fredsim.simulation.schedule.guarded_clock.OWN_CHOICES", 7)
-    monkeypatch.setattr("fredsim.simulation.paths.scheduled.SLICE", -1)
+    for module in ("pace", "scheduled"):
+        monkeypatch.setattr(f"fredsim.simulation.paths.{module}.SLICE", -1)
     reached = []
     for stops in (4, 12, 10**9):
         stopped(data, tmp_path / "run", stops)

@@ -2,8 +2,8 @@
 
     python -m tests.try_bad_inputs FOLDER --count 500 --seed 0 --kind npz,trace
 
-makes that many cases of each kind in FOLDER, and prints those that fail, one JSON object per line. A case passes if the
-command succeeds, or exits with code 2 and one message that names the place, within two minutes and 3 GB of memory; if
+makes that many cases of each kind in FOLDER, and prints those that fail, one JSON object a line. A case passes if the
+command succeeds, or exits with code 2 and one message that names the place, within 120 seconds and 3 GB of memory; if
 it writes nothing outside `--out`, starts no program, opens no socket and imports no module of the folder; and if the
 case's own check passes. `--only i` tries only case i, and keeps its files.
 """

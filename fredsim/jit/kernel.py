@@ -153,16 +153,17 @@ def specialise(names: Sequence[str], **constants: object) -> ModuleType:
     that a module has computed from others keep their values.
     """
     copies: dict[int, object] = {}  # copies of functions, by the id of the original
+    module = ModuleType("")
     for name in names:
         general = {key: value for key, value in vars(import_module(name)).items() if not key.startswith("__")}
         copied = "_".join([name, *map(str, constants.values())])
-        module = sys.modules.get(copied)
-        if module is None:
+        if copied in sys.modules:
+            module = sys.modules[copied]
+            copies |= {id(value): getattr(module, key) for key, value in general.items() if _is_of(value, name)}
+        else:
             module = ModuleType(copied)
             _fill(vars(module), name, general, copies, constants)
             sys.modules[copied] = module
-        else:
-            copies |= {id(value): getattr(module, key) for key, value in general.items() if _is_of(value, name)}
     return module
 
 
