@@ -48,8 +48,8 @@ class StagePlan:
     @classmethod
     def of(cls, stages: Stages, layout: Layout) -> Self:
         """Return the stages of a network with this layout. Raises ConfigError if it cannot be cut so."""
-        more = stages.correction, stages.reschedule, stages.synchronous or 0
-        return cls(stages.parts(layout), *stages.delays(), *more)
+        parts, (forward, backward) = stages.parts(layout), stages.delays()
+        return cls(parts, forward, backward, stages.correction, stages.reschedule, stages.synchronous or 0)
 
     @property
     def depth(self) -> int:
