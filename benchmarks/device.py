@@ -2,8 +2,9 @@
 
     python -m benchmarks.device [--minutes N] [--servers NAME,...] [-o FILE]
 
-from the root of the repository, at most ten minutes by default; this needs `pip install .[cuda]` and a device. Beside
-it are fredsim on all cores of the CPU, and, where they are installed with support of the device, JAX and PyTorch
+from the root of the repository, at most ten minutes by default; this needs `pip install .[cuda]` and a device. Then
+comes Figure 1 of FASGD's paper, eight runs of 100,000 iterations, side by side and one after the other. Beside each
+cell are fredsim on all cores of the CPU, and, where they are installed with support of the device, JAX and PyTorch
 (benchmarks.device_peers). Cells are dense networks on MNIST, then LeNet and ResNet-8 on drawn images, each with 32
 clients and minibatches of 32. What there was no time for is left out and said to be. The results are also written to
 FILE.
@@ -11,6 +12,7 @@ FILE.
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -50,6 +52,8 @@ IMAGES, SAMPLES = {"lenet": (1, 28, 28), "resnet": (3, 32, 32)}, 512
 #: Iterations of the runs whose bits are compared, and how long a timed run takes, in seconds.
 COMPARED: dict[Model, int] = {SMALL: 400, LARGE: 40, "lenet": 64, "resnet": 40}
 TIMED = 4.0
+#: The sweep whose runs are side by side, where its digests are, and the seconds that it is to take.
+SWEEP, RECORDED, SWEEP_GOAL = "fasgd/fig1", Path("results", "reference", "fasgd", "fig1", "runs.csv"), 12.0
 #: How often a kernel is repeated where its time is measured alone.
 REPEATED = 20
 
@@ -84,12 +88,13 @@ def run(
     cells = CELLS[:2] if EMULATED else CELLS
     names = servers.split(",")
     tables.append(bits(cells, names, clock))
+    tables.append(sweeps(clock, ["iterations=300"] if EMULATED else []))
     tables.append(speeds(name, cells, names, clock))
     tables.append(kernels(cells, clock))
     for table in tables:
         show(table)
     output.write_text(markdown([f"# On {name}"], tables), encoding="utf-8")
-    if any(row[-1] == "different" for row in tables[0].rows):
+    if any(row[-1] == "different" for table in tables[:2] for row in table.rows):
         raise SystemExit("bits differ")
 
 
@@ -107,6 +112,34 @@ def bits(cells: tuple[Any, ...], servers: list[str], clock: Clock) -> Table:
     return Table(
         "Bits", "The digests of fredsim's runs on the device and on the CPU.", (*HEAD, "iterations", "bits"), rows
     )
+
+
+def sweeps(clock: Clock, shorter: list[str]) -> Table:
+    """Measure Figure 1 side by side, then one run after the other; compare the digests with those recorded on a CPU."""
+    rows = []
+    recorded = None if shorter else column(RECORDED, "digest")
+    fredsim_sweep: Callable[..., Any] = fredsim.sweep
+    for name, jobs in (("side by side", "device"), ("one after the other", 1)):
+        if not clock.left(60):
+            break
+        with tempfile.TemporaryDirectory() as folder:
+            begin = time.perf_counter()
+            results = fredsim_sweep(SWEEP, ["backend=cuda", *shorter], out=Path(folder, "sweep"), jobs=jobs)
+            took = time.perf_counter() - begin
+            digests, iterations = column(results.folder / "runs.csv", "digest"), sum(results.runs["iterations"])
+        recorded = recorded or digests
+        same = "equal" if sorted(digests) == sorted(recorded) else "different"
+        goal = f"{SWEEP_GOAL:.0f}" if jobs == "device" and not shorter else ""
+        rows.append((name, f"{iterations:,}", f"{took:.1f}", f"{iterations / took:,.0f}", goal, same))
+        say(f"Figure 1, {name}: {took:.1f} s, bits {same}")
+    note = "Seconds of all eight runs of Figure 1 of FASGD's paper, with evaluations and files, on MNIST."
+    return Table("A sweep", note, ("runs", "iterations", "seconds", "iterations/s", "goal, seconds", "bits"), rows)
+
+
+def column(path: Path, name: str) -> list[str]:
+    """Return a column of a CSV file."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return [row[name] for row in csv.DictReader(file)]
 
 
 HEAD = ("server", "λ", "µ", "model")

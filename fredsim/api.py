@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from fredsim.config.sweep.expansion import Expansion, Source
 from fredsim.errors import ConfigError, OutputError, brief
@@ -162,7 +162,7 @@ def run(
     *,
     data_root: Folder | None = None,
     resume: bool = False,
-    jobs: int = 1,
+    jobs: int | Literal["device"] | None = None,
     dask: str | None = None,
     checkpoint: float = 60.0,
     keep_checkpoints: bool = False,
@@ -215,7 +215,7 @@ def sweep(
     *,
     data_root: Folder | None = None,
     resume: bool = False,
-    jobs: int = 1,
+    jobs: int | Literal["device"] | None = None,
     dask: str | None = None,
     checkpoint: float = 60.0,
     keep_checkpoints: bool = False,
@@ -233,7 +233,8 @@ def sweep(
         out: as in `run`.
         data_root: as in `run`.
         resume: skip runs that have finished.
-        jobs: how many runs are done in parallel, each in a process of its own.
+        jobs: how many runs are done in parallel, each in a process of its own; "device": runs with backend cuda are
+            done side by side in this process, in the same launches. None: that if there is a device, else 1.
         dask: the address of a Dask scheduler whose workers do the runs. No bit depends on `jobs` or `dask`.
         checkpoint: as in `run`.
         keep_checkpoints: as in `run`.

@@ -39,7 +39,7 @@ def run(
     file: option.File,
     overrides: option.Overrides = None,
     out: option.Out = None,
-    jobs: Annotated[int, option.Count("--jobs", help="Runs of a sweep done in parallel, each in a process.")] = 1,
+    jobs: option.Jobs = None,
     dask: option.Dask = None,
     resume: option.Resume = False,
     checkpoint: option.CheckpointSeconds = 60.0,

@@ -48,6 +48,18 @@ except MemoryError as error:
 for backend in ("cuda", "numba"):
     result = fredsim.run(json.loads(sys.argv[1]) | {"backend": backend}, out=f"{sys.argv[2]}/{backend}")
     found[backend] = result.summary["digest"], result.summary["path"], result.summary["device"]
+changes = {"backend": "cuda", "cases": [{"clients.batch_size": int(sys.argv[3])}, {"clients.batch_size": 1}]}
+for jobs in (1, "device"):
+    results = fredsim.sweep(json.loads(sys.argv[1]) | changes, out=f"{sys.argv[2]}/{jobs}", jobs=jobs)
+    found[f"jobs {jobs}"] = [result.summary["digest"] for result in results]
+sizes, allocate = [], Driver.allocate_on_host
+Driver.allocate_on_host = lambda self, size: (sizes.append(size), allocate(self, size))[1]
+for backend in ("cuda", "numba"):  # of the stub's room, 4.5 MiB are for what clients hold
+    large = json.loads(sys.argv[1]) | {"backend": backend, "model": {"hidden": [2000]}}
+    result = fredsim.run(large, out=f"{sys.argv[2]}/large-{backend}")
+    found[f"large {backend}"] = result.summary["digest"]
+found["on the host"] = sizes
+found["streams"] = machine().streams(2)
 print(json.dumps(found))
 """
 
@@ -62,11 +74,18 @@ def test_a_run(mu: int, tmp_path: Path, digits_experiment: dict[str, Any]) -> No
     experiment = digits_experiment | {"clients": {"count": 8, "batch_size": mu}}
     paths = str(tmp_path), os.environ.get("LD_LIBRARY_PATH", "")
     environment = os.environ | {"FREDSIM_EMULATE": "0", "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, "-c", PROGRAM, json.dumps(experiment), str(tmp_path)]
+    command = [sys.executable, "-c", PROGRAM, json.dumps(experiment), str(tmp_path), str(mu)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["name"], found["auto"]) == ("Stub", "cuda")
     assert found["sums"] == [[1, 2, 3], [7, 8, 9]]
     assert found["no room"] == f"the device has no room for {2**33:,} bytes more"
+    assert found["streams"] == [256, 512]
+    assert found["large cuda"] == found["large numba"]
+    stride = -(-(65 * 2000 + 2001 * 10) // 32) * 32
+    live, on_device = 9, 4_718_592 // (4 * stride)
+    assert found["on the host"] == [4 * stride * (live - on_device)]
+    assert found["jobs 1"] == found["jobs device"]
+    assert found["jobs 1"][0] == found["cuda"][0]
     assert found["cuda"] == [found["numba"][0], "queued", "Stub"]

@@ -225,7 +225,7 @@ def test_killed_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             time.sleep(rng.random() * 0.4)
             killed += process.poll() is None
             process.kill()
-        process.wait(60)
+        process.wait(300)
     assert process.returncode == 0
     assert killed > 0
     assert files_of(Path("run")) == left_behind(data, {})[0]
@@ -326,7 +326,8 @@ def test_stopped_while_a_users_class_is_asked_who_comes(
     whole, _, _ = left_behind(data, {})
     monkeypatch.setattr("fredsim.simulation.plugins.guarded_plugins.OWN_CHOICES", 7)
     monkeypatch.setattr("fredsim.simulation.schedule.guarded_clock.OWN_CHOICES", 7)
-    monkeypatch.setattr("fredsim.simulation.paths.scheduled.SLICE", -1)
+    for module in ("pace", "scheduled"):
+        monkeypatch.setattr(f"fredsim.simulation.paths.{module}.SLICE", -1)
     reached = []
     for stops in (4, 12, 10**9):
         stopped(data, tmp_path / "run", stops)

@@ -105,7 +105,7 @@ def test_a_path_that_looks_ahead(ahead: int, tmp_path: Path, monkeypatch: pytest
 def test_what_took_its_time_pauses_at_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the path `hand` the time that stretches of events take says where the next ends."""
     with monkeypatch.context() as patch:
-        patch.setattr("fredsim.simulation.paths.scheduled.SLICE", 0.0)
+        patch.setattr("fredsim.simulation.paths.pace.SLICE", 0.0)
         result = kept(DATA | {"path": "hand", "iterations": 130, "evaluation": {"every": 130}}, tmp_path / "run")
     found = proved(result)
     assert list(found)[:5] == [None, 64, 96, 112, 120]

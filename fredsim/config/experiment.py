@@ -165,8 +165,8 @@ class Experiment(HyperParameters):
     `{validation_loss: …}`, `{gap: …}` of a linear model, or a column of `evaluation.metrics` or of a problem, which may
     say that more is better; it is checked only when a row is due (`evaluation`)."""
     data: Annotated[DataChoice, WrapValidator(_unless_problem), Field(examples=[{"name": "mnist"}])]
-    """A data set that is read (docs/own_data.md), or drawn: `modular`, sums modulo p, for `model: {name: gpt}`; least
-    squares and quadratics, which need `model: {name: linear}` (docs/models.md)."""
+    """A data set that is read (docs/own_data.md), or drawn: `modular`, sums modulo p, for `model: {name: gpt}`;
+    `glyphs`, images; least squares and quadratics, which need `model: {name: linear}` (docs/models.md)."""
     model: Annotated[
         ModelChoice, WrapValidator(_unless_problem), Field(examples=[{"name": "mlp", "hidden": [100]}])
     ] = MlpChoice()
@@ -206,8 +206,8 @@ class Experiment(HyperParameters):
     """The most bytes of memory for the data, what clients hold, and what the server keeps for each client; the rest is
     kept in a file; null: no limit (docs/performance.md)."""
     probe: Annotated[ProbeChoice | None, Affects.TIME, Field(examples=[{"every": 100}])] = None
-    """`{every: n}`: the true B-staleness of every n-th arrival is written to `probe.csv` (docs/staleness.md); changes
-    no digest."""
+    """`{every: n}`: the true B-staleness of every n-th arrival is written to `probe.csv`, with `per_tensor: true` also
+    that of each tensor (docs/staleness.md); changes no digest."""
     events: Annotated[bool, Affects.RECORD | Affects.TIME] = False
     """Whether every event is recorded in `events.parquet` (docs/results.md); changes no digest."""
     published: Annotated[

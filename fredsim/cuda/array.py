@@ -152,11 +152,15 @@ class DeviceArray(NDArrayOperatorsMixin):
         return function(*_hosts(arguments), **{key: _hosts(value) for key, value in options.items()})
 
 
-def empty(shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> DeviceArray:
-    """Return an array with arbitrary contents on the device; it begins at a multiple of 128 bytes."""
+def empty(shape: int | Sequence[int], dtype: DTypeLike = np.float32, *, on_host: bool = False) -> DeviceArray:
+    """Return an array with arbitrary contents; it begins at a multiple of 128 bytes.
+
+    It is on the device, or `on_host`: in memory of the host that kernels use as the device's, but more slowly. Raises
+    MemoryError if there is no room.
+    """
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    size = math.prod(shape)
-    memory = machine().allocate(size * np.dtype(dtype).itemsize)
+    size, here = math.prod(shape), machine()
+    memory = (here.allocate_on_host if on_host else here.allocate)(size * np.dtype(dtype).itemsize)
     return DeviceArray(memory, memory.shadow[: size * np.dtype(dtype).itemsize].view(dtype).reshape(shape))
 
 

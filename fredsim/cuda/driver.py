@@ -45,6 +45,25 @@ class DeviceMemory:
                 cuda.cuMemFreeAsync(self.address, STREAM)
 
 
+class PinnedMemory:
+    """Memory of the host, locked in place, at whose address kernels find it, too."""
+
+    def __init__(self, size: int) -> None:
+        flags = cuda.CU_MEMHOSTALLOC_PORTABLE | cuda.CU_MEMHOSTALLOC_DEVICEMAP
+        code, pointer = cuda.cuMemHostAlloc(size, flags)
+        if code == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise MemoryError(f"the host has no room for {size:,} bytes more that the device can use")
+        _check(code)
+        self.address = int(pointer)
+        self.shadow: NDArray[np.uint8] = np.empty(size, np.uint8)  # never touched, so it takes addresses alone
+
+    def __del__(self) -> None:
+        if hasattr(self, "address"):
+            with suppress(Exception):  # at the end of the process the driver may be gone
+                cuda.cuStreamSynchronize(STREAM)  # kernels that were queued may still use it
+                cuda.cuMemFreeHost(self.address)
+
+
 class Driver:
     """The first CUDA device that the driver shows; see Machine."""
 
@@ -75,12 +94,13 @@ class Driver:
         self._launcher = int(launcher)
         self._kept = Kept("nvrtc", [nvrtc.version(), *nvrtc.OPTIONS, str(self._capability)])
         self._loaded: dict[Unit, dict[str, Loaded]] = {}
+        self._streams: list[int] = []
 
     def _keep_freed_memory(self) -> None:
         """Let freed memory stay with this process, so that allocating it again takes no time."""
-        pool = _value(cuda.cuDeviceGetDefaultMemPool(self._device))
+        self._pool = _value(cuda.cuDeviceGetDefaultMemPool(self._device))
         kind = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-        _check(*cuda.cuMemPoolSetAttribute(pool, kind, cuda.cuuint64_t(2**64 - 1)))
+        _check(*cuda.cuMemPoolSetAttribute(self._pool, kind, cuda.cuuint64_t(2**64 - 1)))
 
     def use(self) -> None:
         """Make the device's context this thread's."""
@@ -117,10 +137,34 @@ class Driver:
             _check(*cuda.cuFuncSetAttribute(function, kind, kernel.shared))
         return Loaded(name, kernel.arguments, kernel.threads, kernel.shared, self._launcher, int(function))
 
+    def streams(self, count: int) -> list[int]:
+        """Return so many streams; see Machine. The default stream waits for what is queued on them, and they for it."""
+        self.use()
+        while len(self._streams) < count:
+            self._streams.append(int(_value(cuda.cuStreamCreate(cuda.CUstream_flags.CU_STREAM_DEFAULT))))
+        return self._streams[:count]
+
     def allocate(self, size: int) -> Memory:
         """Return memory of the device."""
         self.use()
         return DeviceMemory(max(1, size))
+
+    def room(self) -> int:
+        """Return how many bytes can be allocated now: what nobody has, and what this process has freed and kept."""
+        self.use()
+        code, free, _ = cuda.cuMemGetInfo()
+        _check(code)
+        kinds = cuda.CUmemPool_attribute
+        kept, used = (
+            int(_value(cuda.cuMemPoolGetAttribute(self._pool, kind)))
+            for kind in (kinds.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, kinds.CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+        )
+        return int(free) + kept - used
+
+    def allocate_on_host(self, size: int) -> Memory:
+        """Return memory of the host, locked in place."""
+        self.use()
+        return PinnedMemory(max(1, size))
 
     def upload(self, values: NDArray[Any], address: int) -> None:
         """Copy an array to the device."""

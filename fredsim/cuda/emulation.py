@@ -93,7 +93,19 @@ class Emulation:
                 raise ConfigError(f"{self._compiler} does not compile the kernels of {unit.purpose}: {said}; {REMEDY}")
             return library.read_bytes()
 
+    def streams(self, count: int) -> list[int]:
+        """Return so many streams, which are none: launches are calls."""
+        return [0] * count
+
     def allocate(self, size: int) -> Memory:
+        """Return memory of this process."""
+        return HostMemory(size)
+
+    def room(self) -> int:
+        """Return more bytes than anything takes."""
+        return 2**60
+
+    def allocate_on_host(self, size: int) -> Memory:
         """Return memory of this process."""
         return HostMemory(size)
 

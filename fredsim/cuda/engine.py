@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from fredsim.cuda.layers import (
 from fredsim.cuda.machines import EMULATED, machine
 from fredsim.cuda.operations import CudaOperations
 from fredsim.cuda.queue import CudaQueueExecutor
+from fredsim.cuda.samples import Uploads
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics import distributions
@@ -41,6 +41,8 @@ Array = NDArray[np.float32]
 EVALUATED = 2**16
 #: The most minibatches of one launch, which are along the third axis of the grid.
 MOST_MINIBATCHES = 65_535
+#: The most bytes of the gradients of a window of several runs.
+MOST_GRADIENTS = 2**31
 #: Gradients and what clients hold are a multiple of this many floats apart: a cache line of a device.
 APART = 32
 
@@ -62,7 +64,7 @@ class CudaEngine(Evaluation, CudaOperations):
         self._size = model.layout.size
         #: How far gradients are apart, in elements.
         self.stride = -(-self._size // APART) * APART
-        self._uploaded = lru_cache(maxsize=3)(self._upload)
+        self._uploads = Uploads()
         self.allocate(1)
         if not EMULATED:  # compile now, so that this is not counted in the run's time
             start = self.zeros(self._size)
@@ -113,6 +115,17 @@ class CudaEngine(Evaluation, CudaOperations):
         """Return what the kernel of a rule needs to form these gradients itself; None if it cannot."""
         return strips(self._space, self.mu, self._uploaded(self._dataset.train)[0].address, rows)
 
+    @property
+    def alike(self) -> object:
+        """The network, the size of minibatches and the data; see Queueing."""
+        x, labels = self._uploaded(self._dataset.train)
+        return type(self), self._sizes, self.mu, x.address, labels.address
+
+    @property
+    def most(self) -> int:
+        """The most minibatches of a window of several runs."""
+        return min(MOST_MINIBATCHES, max(1, MOST_GRADIENTS // (4 * self.stride)))
+
     def allocate(self, batches: int) -> None:
         """Have room for at least `batches` minibatches: z, errors, losses, gradients, and sums over parts."""
         if batches <= getattr(self, "_batches", 0):
@@ -130,11 +143,11 @@ class CudaEngine(Evaluation, CudaOperations):
 
     def samples_changed(self) -> None:
         """Upload samples again when they are needed."""
-        self._uploaded.cache_clear()
+        self._uploads.forget()
 
-    def _upload(self, split: Split) -> tuple[DeviceArray, DeviceArray]:
+    def _uploaded(self, split: Split) -> tuple[DeviceArray, ...]:
         """Return a split's inputs and labels on the device."""
-        return upload(split.x, np.float32), upload(split.y, np.int32)
+        return self._uploads.of(split, np.float32, np.int32)
 
     def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
         """Return each sample's loss, and whether its answer is wrong; see Engine."""

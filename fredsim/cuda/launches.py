@@ -15,11 +15,11 @@ from fredsim.cuda.interface import Loaded, Machine
 from fredsim.errors import SimulationError
 from fredsim.jit.calls import WORDS, call_all
 
-__all__ = ["Launches", "launch"]
+__all__ = ["Launches", "launch", "run_all"]
 
 #: Where the words of a row are: the function that launches and the kernel; the extents of the grid and of a block; the
-#: bytes of shared memory; the address of the kernel's parameters' addresses, which are one, the last word.
-LAUNCHER, KERNEL, GRID, BLOCK, SHARED, PARAMETERS, STRUCTURE = 0, 1, 2, 5, 8, 10, 12
+#: bytes of shared memory; the stream; the address of the kernel's parameters' addresses, which are one, the last word.
+LAUNCHER, KERNEL, GRID, BLOCK, SHARED, STREAM, PARAMETERS, STRUCTURE = 0, 1, 2, 5, 8, 9, 10, 12
 
 
 class Launches:
@@ -52,16 +52,41 @@ class Launches:
 
     def run(self) -> None:
         """Queue all launches. Raises SimulationError if the device refuses one."""
-        if not self._tables:
-            return
-        table = np.stack(self._tables, axis=1).reshape(-1, WORDS)
-        first = _address(table)
-        table[:, PARAMETERS] = first + table.itemsize * (STRUCTURE + WORDS * np.arange(len(table)))
-        self._machine.use()
-        failed = call_all.call(first, len(table))
-        if failed:
-            name = self._kernels[(failed - 1) % len(self._kernels)]
-            raise SimulationError(f"the device {self._machine.name} refuses to launch the kernel {name}")
+        run_all(self._machine, [self])
+
+    def table(self) -> NDArray[np.int64]:
+        """Return the rows of all launches, a new array; where there is no launch, their function is 0."""
+        return np.stack(self._tables, axis=1).reshape(-1, WORDS) if self._tables else np.zeros((0, WORDS), np.int64)
+
+    def name(self, row: int) -> str:
+        """Return the name of a row's kernel."""
+        return self._kernels[row % len(self._kernels)]
+
+
+def run_all(machine: Machine, several: Sequence[Launches], streams: Sequence[int] = (0,)) -> None:
+    """Queue all launches of several, each on a stream of its own: those of one in turn, of others at the same time.
+
+    They are queued by turns, each by as much of it at a time as of the others, so that none waits for another to be
+    queued. Raises SimulationError if the device refuses one.
+    """
+    tables = [launches.table() for launches in several]
+    for table, stream in zip(tables, streams, strict=True):
+        table[:, STREAM] = stream
+    table = np.concatenate(tables)
+    if not len(table):
+        return
+    of = np.repeat(np.arange(len(tables)), [len(one) for one in tables])
+    rows = np.concatenate([np.arange(len(one)) for one in tables])
+    if len(tables) > 1:
+        order = np.argsort(np.concatenate([(np.arange(len(one)) + 0.5) / len(one) for one in tables]), kind="stable")
+        table, of, rows = table[order], of[order], rows[order]
+    first = _address(table)
+    table[:, PARAMETERS] = first + table.itemsize * (STRUCTURE + WORDS * np.arange(len(table)))
+    machine.use()
+    failed = call_all.call(first, len(table))
+    if failed:
+        name = several[of[failed - 1]].name(rows[failed - 1])
+        raise SimulationError(f"the device {machine.name} refuses to launch the kernel {name}")
 
 
 def launch(machine: Machine, kernel: Loaded, grid: Sequence[int], **fields: Any) -> None:
@@ -81,4 +106,4 @@ def _set(structures: NDArray[Any], fields: dict[str, Any]) -> None:
 
 
 def _address(array: NDArray[Any]) -> int:
-    return int(array.__array_interface__["data"][0])
+    return int(array.ctypes.data)  # of a structured array, its interface would describe all fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from fredsim.cuda.interface import Loaded
 from fredsim.cuda.kernels import unit_of
 from fredsim.cuda.launches import Launches, launch
 from fredsim.cuda.machines import machine
+from fredsim.cuda.places import place
 from fredsim.cuda.rules import unit_of_rule
 from fredsim.errors import ConfigError
 from fredsim.numerics import distributions, ternary
@@ -109,7 +110,7 @@ class CudaOperations:
         """Return a pool of arrays (size,) for what clients hold. Raises ConfigError if a limit on memory is given."""
         if limits.memory is not None:
             raise ConfigError("memory is a limit of the host's; with backend cuda clients hold arrays on the device")
-        return Pool(size, 0, limits, self.zeros)
+        return Pool(size, 0, limits, cast(Any, place))
 
     def close(self) -> None:
         """Do nothing: the device's memory is freed with the engine."""

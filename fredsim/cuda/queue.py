@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,12 +15,12 @@ from fredsim.cuda.launches import Launches
 from fredsim.cuda.layers import ROUNDED
 from fredsim.cuda.machines import machine
 from fredsim.cuda.operations import add_apply
+from fredsim.cuda.places import Places
 from fredsim.cuda.rules import unit_of_rule
-from fredsim.errors import ConfigError
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
-__all__ = ["CudaQueueExecutor"]
+__all__ = ["PROCESS", "CudaQueueExecutor", "Processed", "Queueing", "Stretch", "process"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -30,6 +32,16 @@ class Queueing(Protocol):
     mu: int
     stride: int
     draws: bool  # whether random numbers are drawn
+
+    @property
+    def alike(self) -> object:
+        """What is equal for engines of which each can compute the other's minibatches together with its own."""
+        ...
+
+    @property
+    def most(self) -> int:
+        """The most minibatches of a window of several runs."""
+        ...
 
     def allocate(self, batches: int) -> None:
         """Have room for so many minibatches."""
@@ -51,35 +63,57 @@ class Queueing(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Events to process: the arguments of QueueExecutor.advance, of an executor."""
+
+    executor: CudaQueueExecutor
+    windows: Sequence[tuple[int, int]]
+    held: Integers
+    kept: Integers
+    rows: NDArray[np.int32]
+    coefficients: Array
+    keys: Keys | None = None
+
+
+Processed = tuple[Array, int]  # what QueueExecutor.advance returns
+
+#: What processes stretches of this thread's run: the run may go side by side with others.
+PROCESS: ContextVar[Callable[[Stretch], Processed] | None] = ContextVar("process", default=None)
+
+
 class CudaQueueExecutor:
     """Processes events: fredsim.compute.engines.QueueExecutor. In `advance` the host waits only once, at the end."""
 
     def __init__(self, engine: Queueing, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
-        """Allocate places, and copy θ to the first of them. Raises ConfigError if the device has too little memory."""
-        self._engine, self._strips = engine, engine.strips(0) is not None
-        unit = unit_of_rule(rule, ROUNDED[engine.mu]) if self._strips else unit_of_rule(rule)
-        self._kernel = machine().load(unit)["apply_thin" if self._strips else "apply"]
-        self._arrays: list[DeviceArray] = [params, *arrays]
-        try:
-            self._places = empty((places, engine.stride))
-        except MemoryError:
-            raise ConfigError(
-                f"backend is cuda; {places:,} versions of {4 * params.size:,} bytes are live at once, more than the "
-                "device has room for: choose fewer clients, or backend numba"
-            ) from None
-        self._held = self._places[:, : params.size]
-        self._held[0] = params
+        """Allocate places, and copy θ to the first of them.
+
+        Raises NoRoomError if they do not fit on the device beside other runs, ConfigError if they fit nowhere.
+        """
+        self.engine, self.rule = engine, rule
+        #: Whether the rule's kernel forms the gradients itself.
+        self.thin = engine.strips(0) is not None
+        self.kernels = machine().load(unit_of_rule(rule, ROUNDED[engine.mu]) if self.thin else unit_of_rule(rule))
+        #: θ and the state of the server.
+        self.arrays: list[DeviceArray] = [params, *arrays]
+        #: Beside other runs, one whose clients hold too much for the device waits instead.
+        self._places = Places(places, params.size, engine.stride, spill=PROCESS.get() is None)
+        self._places.begin(params)
 
     def warm_up(self) -> None:
         """Do nothing: the rule's kernel is compiled, or loaded from the cache, when the executor is made."""
 
     def take_places(self) -> Array:
         """Return what clients hold, a copy (places, P)."""
-        return np.asarray(self._held)
+        return self._places.take()
 
     def put_places(self, values: Array) -> None:
         """Overwrite what clients hold, (places, P)."""
-        self._held[...] = values
+        self._places.put(values)
+
+    def addresses(self, places: Integers) -> Integers:
+        """Return the addresses of places; 0 for a negative one."""
+        return self._places.addresses(places)
 
     def advance(
         self,
@@ -89,35 +123,58 @@ class CudaQueueExecutor:
         rows: NDArray[np.int32],
         coefficients: Array,
         keys: Keys | None = None,
-    ) -> tuple[Array, int]:
+    ) -> Processed:
         """Process n events, window by window: first all gradients of a window, then its updates in one kernel."""
-        engine, n, mu = self._engine, len(held), rows.shape[1]
-        start, apart = self._places.address, 4 * engine.stride
-        sources = upload(start + held * apart, np.int64)
-        targets = upload(np.where(kept >= 0, start + kept * apart, 0), np.int64)
-        samples, losses = upload(rows, np.int32), empty(rows.shape)
-        numbers = upload(coefficients if coefficients.size else np.zeros((n, 1)), np.float32)
-        diverged_at = upload([n], np.int32)
-        begin, end = np.array(windows, np.int64).reshape(-1, 2).T
-        batches, each = end - begin, numbers.shape[1] if coefficients.size else 0
-        engine.allocate(int(batches.max(initial=1)))
-        launches, rows_of = Launches(machine(), len(windows)), samples.address + 4 * mu * begin
-        fields = {"held": sources.address + 8 * begin, "rows": rows_of, "losses": losses.address + 4 * mu * begin}
-        if engine.draws and keys is not None:
-            drawn = upload(np.stack([keys.clients, keys.numbers]).astype(np.int32))  # the lower 32 bits of each
-            fields |= {"clients": drawn.address + 4 * begin, "numbers": drawn.address + 4 * (n + begin)}
-            fields |= {"seed": keys.seed}
-        engine.add_passes(launches, batches, **fields)
-        update = {
-            "coefficients": numbers.address + 4 * each * begin, "targets": targets.address + 8 * begin,
-            "diverged_at": diverged_at.address, "first": begin, "events": batches,
-        }  # fmt: skip
-        arrays = [array.address for array in self._arrays]
-        if (found := engine.strips(rows_of)) is not None:
-            blocks, minibatches = found
-            launches.add(self._kernel, (blocks, 1, 1), arrays=arrays, minibatches=minibatches, **update)
-        else:
-            update |= {"gradients": engine.add_gradients(launches, batches, rows_of), "stride": engine.stride}
-            add_apply(launches, self._kernel, arrays, self._arrays[0].size, **update)
-        launches.run()
-        return np.asarray(losses), int(np.asarray(diverged_at)[0])
+        stretch = Stretch(self, windows, held, kept, rows, coefficients, keys)
+        return (PROCESS.get() or process)(stretch)
+
+
+def process(stretch: Stretch) -> Processed:
+    """Process a stretch by itself."""
+    executor, rows, keys = stretch.executor, stretch.rows, stretch.keys
+    engine, n, mu = executor.engine, len(stretch.held), rows.shape[1]
+    sources = upload(executor.addresses(stretch.held), np.int64)
+    targets = upload(executor.addresses(stretch.kept), np.int64)
+    samples, losses = upload(rows, np.int32), empty(rows.shape)
+    numbers = upload_coefficients(stretch.coefficients, n)
+    diverged_at = upload([n], np.int32)
+    begin, end = np.array(stretch.windows, np.int64).reshape(-1, 2).T
+    batches, each = end - begin, numbers.shape[1]
+    engine.allocate(int(batches.max(initial=1)))
+    launches, rows_of = Launches(machine(), len(batches)), samples.address + 4 * mu * begin
+    drawn, of_keys = upload_keys(engine, keys, begin)
+    engine.add_passes(
+        launches, batches, held=sources.address + 8 * begin, rows=rows_of, losses=losses.address + 4 * mu * begin,
+        **of_keys,
+    )  # fmt: skip
+    update = {
+        "coefficients": numbers.address + 4 * each * begin, "targets": targets.address + 8 * begin,
+        "diverged_at": diverged_at.address, "first": begin, "events": batches,
+    }  # fmt: skip
+    arrays = [array.address for array in executor.arrays]
+    if (found := engine.strips(rows_of)) is not None:
+        blocks, minibatches = found
+        kernel = executor.kernels["apply_thin"]
+        launches.add(kernel, (blocks, 1, 1), arrays=arrays, minibatches=minibatches, **update)
+    else:
+        update |= {"gradients": engine.add_gradients(launches, batches, rows_of), "stride": engine.stride}
+        add_apply(launches, executor.kernels["apply"], arrays, executor.arrays[0].size, **update)
+    launches.run()
+    del drawn
+    return np.asarray(losses), int(np.asarray(diverged_at)[0])
+
+
+def upload_coefficients(coefficients: Array, n: int) -> DeviceArray:
+    """Return the coefficients of n pushes, (n, C), on the device; C is 0 if there are none, of which one is there."""
+    numbers = upload(coefficients if coefficients.size else np.zeros((n, 1)), np.float32)
+    return numbers if coefficients.size else numbers[:, :0]
+
+
+def upload_keys(engine: Queueing, keys: Keys | None, begin: Integers) -> tuple[DeviceArray | None, dict[str, Any]]:
+    """Return what random numbers depend on, on the device, and the fields of windows that begin at `begin`."""
+    if keys is None or not engine.draws:
+        return None, {}
+    clients, numbers = keys.clients, keys.numbers
+    drawn = upload(np.stack([clients, numbers]).astype(np.int32))  # the lower 32 bits of each
+    at = drawn.address + 4 * begin
+    return drawn, {"clients": at, "numbers": at + 4 * len(clients), "seed": keys.seed}

@@ -60,9 +60,9 @@ class CudaLeastSquares(CudaEngine):
         blocks = (-(-mu // kernel.threads), 1, batches)
         launches.add(kernel, blocks, x=x.address, y=y.address, mu=mu, inputs=self._dataset.inputs, **fields)
 
-    def _upload(self, split: Split) -> tuple[DeviceArray, DeviceArray]:
+    def _uploaded(self, split: Split) -> tuple[DeviceArray, ...]:
         """Return a split's inputs and targets on the device."""
-        return upload(split.x, np.float32), upload(split.y, np.float32)
+        return self._uploads.of(split, np.float32, np.float32)
 
     def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
         """Return the losses (n,), computed as one minibatch, and NaN (n,): no answer is right or wrong; see Engine."""

@@ -37,7 +37,7 @@ class Linear(Network):
     init: str = "zeros"
     std: float = 1.0
     value: float | None = None
-    loss: Loss = MeanSquaredError(half=True)
+    loss: Loss = MeanSquaredError(half=True)  # noqa: RUF009  it never changes
     outputs: Shape = (1,)
     target: Shape = ()
 

@@ -31,6 +31,7 @@ __all__ = [
     "Folders",
     "Here",
     "InPanel",
+    "Jobs",
     "KeepCheckpoints",
     "Latex",
     "Listed",
@@ -117,6 +118,28 @@ def _parsed(kind: type[int] | type[float], what: str) -> Callable[..., Any]:
 
 
 Count, Number = _parsed(int, "whole number"), _parsed(float, "number")
+
+
+def _jobs(text: str) -> int | str:
+    """Return how runs of a sweep are done in parallel: a number of processes, or `device`."""
+    if text == "device":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is neither a whole number nor `device`") from None
+
+
+Jobs = Annotated[
+    Any,  # fredsim.runs.many.tasks.Jobs
+    typer.Option(
+        "--jobs",
+        parser=_jobs,
+        metavar="INTEGER|device",
+        help="Runs of a sweep done in parallel, each in a process; device: side by side on a CUDA device (default: "
+        "device where there is one, else 1).",
+    ),
+]
 Root = Annotated[
     Path | None,
     typer.Option(
@@ -181,7 +204,7 @@ FigureFile = Annotated[
 FigureKind = Annotated[
     str,
     typer.Option(
-        help="curves, ends, matrix, staleness, copies, probe, shards, timeline, waits.",
+        help="curves, ends, matrix, staleness, copies, probe, tensors, shards, timeline, waits.",
         autocompletion=completion.kinds,
     ),
 ]

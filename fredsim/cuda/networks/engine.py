@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Part
 from fredsim.compute.graph_engine import BLOCK, Evaluation
 from fredsim.cuda.array import DeviceArray, empty, upload
-from fredsim.cuda.engine import APART, MOST_MINIBATCHES
+from fredsim.cuda.engine import APART, MOST_GRADIENTS, MOST_MINIBATCHES
 from fredsim.cuda.launches import Launches
 from fredsim.cuda.machines import machine
 from fredsim.cuda.networks.plan import Plan
@@ -21,6 +20,7 @@ from fredsim.cuda.networks.registry import why_refused
 from fredsim.cuda.networks.steps import Given
 from fredsim.cuda.operations import CudaOperations
 from fredsim.cuda.queue import CudaQueueExecutor
+from fredsim.cuda.samples import Uploads
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
@@ -62,7 +62,7 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         self.stride = -(-self._size // APART) * APART
         self.draws = graph.draws
         self._arena = Arena()
-        self._uploaded = lru_cache(maxsize=3)(self._upload)
+        self._uploads = Uploads()
         self._programs: dict[tuple[int, str], Program] = {}
         self._bounds = _bounds(dataset)
         self._learning = self._program(mu, "learn")
@@ -99,6 +99,17 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         """Return how many minibatches are computed together, `batches` at most."""
         return max(1, min(batches, MOST_FLOATS // max(1, self._learning.floats), MOST_MINIBATCHES))
 
+    @property
+    def alike(self) -> object:
+        """The network, the size of minibatches and the data; see Queueing."""
+        x, y = self._uploaded(self._dataset.train)
+        return self._graph, self.mu, x.address, y.address
+
+    @property
+    def most(self) -> int:
+        """The most minibatches of a window of several runs."""
+        return min(self._room(MOST_MINIBATCHES), max(1, MOST_GRADIENTS // (4 * self.stride)))
+
     def allocate(self, batches: int) -> None:
         """Have room for at least `batches` minibatches, as many as `fix_window` says at most."""
         if batches > self._batches:
@@ -131,11 +142,11 @@ class CudaGraphEngine(Evaluation, CudaOperations):
 
     def samples_changed(self) -> None:
         """Upload samples again when they are needed."""
-        self._uploaded.cache_clear()
+        self._uploads.forget()
 
-    def _upload(self, split: Split) -> tuple[DeviceArray, DeviceArray]:
+    def _uploaded(self, split: Split) -> tuple[DeviceArray, ...]:
         """Return a split's samples and targets on the device, in numbers of four bytes."""
-        return upload(split.x, _kind(split.x)), upload(split.y, _kind(split.y))
+        return self._uploads.of(split, _kind(split.x), _kind(split.y))
 
     def _program(self, count: int, kind: str) -> Program:
         """Return the program of `count` samples: it learns, gives outcomes, or outputs alone."""

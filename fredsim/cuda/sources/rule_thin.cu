@@ -14,21 +14,22 @@ struct ApplyThin {
   int events;
 };
 
-KERNEL(apply_thin, ApplyThin, 128, 0) {
+// The pushes are of minibatches first − window and those behind it.
+DEVICE void apply_thin_pushes(float* const* arrays, const ApplyThin& p, const Gradients& minibatches, int window) {
   constexpr int AHEAD = SAMPLES <= 2 ? 4 : SAMPLES <= 4 ? 2 : 1;  // events whose inputs and errors are read together
-  const Strip strip = strip_of(p.minibatches);
+  const Strip strip = strip_of(minibatches);
   if (strip.count <= 0) return;
   float values[ROWS][ARRAYS];
   int worst = p.events;
   UNROLL for (int i = 0; i < ROWS; i++)
     UNROLL for (int a = 0; a < ARRAYS; a++)
-      values[i][a] = i < strip.count ? p.arrays[a][strip.place + (i64)i * strip.width] : 0.0f;
+      values[i][a] = i < strip.count ? arrays[a][strip.place + (i64)i * strip.width] : 0.0f;
 #pragma unroll AHEAD
   for (int e = 0; e < p.events; e++) {
     float* const target = read(p.targets + e);
     float means[ROWS], coefficients[COEFFICIENTS + 1];
     UNROLL for (int c = 0; c < COEFFICIENTS; c++) coefficients[c] = read(p.coefficients + e * COEFFICIENTS + c);
-    strip_gradient<SAMPLES>(p.minibatches, strip, e, means);
+    strip_gradient<SAMPLES>(minibatches, strip, p.first - window + e, means);
     UNROLL for (int i = 0; i < ROWS; i++) {
       if (i >= strip.count) continue;
       rule(values[i], means[i], coefficients);
@@ -39,6 +40,30 @@ KERNEL(apply_thin, ApplyThin, 128, 0) {
   }
   UNROLL for (int i = 0; i < ROWS; i++)
     UNROLL for (int a = 0; a < ARRAYS; a++)
-      if (i < strip.count) p.arrays[a][strip.place + (i64)i * strip.width] = values[i][a];
+      if (i < strip.count) arrays[a][strip.place + (i64)i * strip.width] = values[i][a];
   if (worst < p.events) lower(p.diverged_at, p.first + worst);
+}
+
+KERNEL(apply_thin, ApplyThin, 128, 0) { apply_thin_pushes(p.arrays, p, p.minibatches, p.first); }
+
+// The same for R runs side by side: see ApplyRuns in rule.cu.
+struct ApplyThinRuns {
+  Gradients minibatches;      // of the window's pushes
+  float* const* arrays;       // (R, ARRAYS): θ and the state of each run
+  const float* coefficients;  // (n, COEFFICIENTS)
+  float* const* targets;      // (n,)
+  const int* begins;          // (R + 1,): where each run's pushes of this window begin, and where the last one's end
+  int* diverged_at;           // (R,)
+  int window;                 // where the pushes of the window begin, of which the first has the first minibatch
+};
+
+KERNEL(apply_thin_runs, ApplyThinRuns, 128, 0) {
+  const int r = blockIdx.y, first = read(p.begins + r), events = read(p.begins + r + 1) - first;
+  ApplyThin own;
+  own.coefficients = p.coefficients + (i64)first * COEFFICIENTS;
+  own.targets = p.targets + first;
+  own.diverged_at = p.diverged_at + r;
+  own.first = first;
+  own.events = events;
+  if (events > 0) apply_thin_pushes(p.arrays + r * ARRAYS, own, p.minibatches, p.window);
 }

@@ -227,8 +227,8 @@ def local_cluster(workers: int) -> Iterator[Cluster]:
             )
     except Exception as error:  # for instance, a worker died while it started
         raise ClusterError(
-            f"{workers} workers on this machine do not start: {error}; see whether it has memory and processes for "
-            "them, or give fewer --workers"
+            f"{workers} workers on this machine do not start: {str(error).rstrip('.')}; see whether it has memory and "
+            "processes for them, or give fewer --workers"
         ) from error
     with processes, Cluster(processes.scheduler_address, security, direct=True) as cluster:
         yield cluster

@@ -20,6 +20,7 @@ from fredsim.runs.many.cluster import Cluster
 from fredsim.runs.many.remarks import remark_after, remark_before
 from fredsim.runs.many.resuming import reason_to_run
 from fredsim.runs.many.sweep import run_sweep
+from fredsim.runs.many.tasks import Jobs
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.execution import execute, load_early
 from fredsim.system.processors import default_threads
@@ -42,7 +43,7 @@ def run_expansion(
     *,
     root: str | os.PathLike[str] | None = None,
     resume: bool = False,
-    jobs: int = 1,
+    jobs: Jobs = None,
     dask: str | None = None,
     policy: CheckpointPolicy = EVERY_MINUTE,
     monitor: Monitor | None = None,
@@ -55,8 +56,9 @@ def run_expansion(
     `stop` says whether an interrupt has come, if the caller looks out for one; `remarks`: warn of what was perhaps not
     meant (fredsim.runs.many.remarks).
     """
-    check_jobs(jobs)
-    if dask is not None and jobs > 1:
+    processes = jobs if isinstance(jobs, int) else 1
+    check_jobs(processes)
+    if dask is not None and jobs not in (None, 1):
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers do the runs; keep one")
     if dask is not None and not expansion.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
@@ -69,7 +71,7 @@ def run_expansion(
     with nullcontext(stop) if stop is not None else stop_on_interrupt() as stop, monitor or Monitor() as monitor:
         loaded: Result | Results
         if dask is None and not resume:
-            load_early(expansion.runs[0].experiment, root, jobs=min(jobs, len(expansion.runs)))
+            load_early(expansion.runs[0].experiment, root, jobs=min(processes, len(expansion.runs)))
         if remarks:
             remark_before(expansion.runs, root)
         if expansion.is_sweep:

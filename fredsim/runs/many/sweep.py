@@ -23,7 +23,8 @@ from fredsim.runs.folder.result import Result, check_inside
 from fredsim.runs.folder.sweep_tables import SweepTables, failed, outcome_values
 from fredsim.runs.many.cluster import Cluster
 from fredsim.runs.many.resuming import reason_to_run
-from fredsim.runs.many.tasks import Task
+from fredsim.runs.many.side_by_side import SideBySide, side_by_side_pays
+from fredsim.runs.many.tasks import Jobs, Task
 from fredsim.runs.processes.isolation import note_code
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.processes.processes import Processes
@@ -41,7 +42,7 @@ def run_sweep(
     stop: Callable[[], bool],
     *,
     resume: bool,
-    jobs: int,
+    jobs: Jobs,
     cluster: Cluster | None,
     policy: CheckpointPolicy,
 ) -> None:
@@ -72,7 +73,9 @@ def run_sweep(
             monitor.note(note)
         if cluster is not None:
             cluster.run(tasks, monitor, stop, tables.ended)
-        elif min(jobs, len(tasks)) > 1:
+        elif jobs == "device" or (jobs is None and side_by_side_pays(tasks)):
+            SideBySide(tasks, monitor, stop, tables.ended).run()
+        elif jobs is not None and min(jobs, len(tasks)) > 1:
             Processes(tasks, jobs, monitor, stop, tables.ended).run()
         else:
             for task in tasks:

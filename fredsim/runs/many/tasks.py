@@ -6,15 +6,20 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError
 from fredsim.runs.checkpoint.checkpoints import NO_CHECKPOINTS, CheckpointPolicy
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.execution import execute
+from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.preloading import OneRun
 
-__all__ = ["OnEnd", "Task"]
+__all__ = ["Jobs", "OnEnd", "Task"]
+
+#: How many processes do runs in parallel, or that one process does them side by side; None: that where it pays, else 1.
+Jobs = int | Literal["device"] | None
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,18 @@ class Task(OneRun):
     code: Mapping[str, str]
     policy: CheckpointPolicy = NO_CHECKPOINTS
 
-    def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
+    def do(
+        self,
+        observer: Observer,
+        stop: Callable[[], bool],
+        threads: int | None = None,
+        hooks: Hooks = SIMULATED_RUN,
+    ) -> FredsimError | None:
         """Do the run, on `threads` threads if its experiment gives no number; return why it failed, or None."""
         try:
             execute(
                 self.experiment, self.folder, root=self.root, observer=observer, stop=stop, label=self.label,
-                default_threads=threads, code=self.code, policy=self.policy,
+                default_threads=threads, code=self.code, policy=self.policy, hooks=hooks,
             )  # fmt: skip
         except FredsimError as error:
             return error

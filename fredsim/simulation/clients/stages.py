@@ -48,8 +48,9 @@ class StagePlan:
     @classmethod
     def of(cls, stages: Stages, layout: Layout) -> Self:
         """Return the stages of a network with this layout. Raises ConfigError if it cannot be cut so."""
-        parts, (forward, backward) = stages.parts(layout), stages.delays()
-        return cls(parts, forward, backward, stages.correction, stages.reschedule, stages.synchronous or 0)
+        forward, backward = stages.delays()
+        synchronous = stages.synchronous or 0
+        return cls(stages.parts(layout), forward, backward, stages.correction, stages.reschedule, synchronous)
 
     @property
     def depth(self) -> int:

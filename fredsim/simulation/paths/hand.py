@@ -20,7 +20,8 @@ from fredsim.compute.storage import Limits
 from fredsim.plugins.references import as_state
 from fredsim.plugins.states import State
 from fredsim.simulation.paths.loop import Diverged, Parts
-from fredsim.simulation.paths.stretches import SLICE, Processed, Stretches
+from fredsim.simulation.paths.pace import SLICE
+from fredsim.simulation.paths.stretches import Processed, Stretches
 from fredsim.simulation.schedule.schedule import assign_slots, next_arrivals
 from fredsim.system.memory import refuse_what_clients_hold
 

@@ -33,6 +33,7 @@ from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.pushes import EventObserver, Pushes
 from fredsim.simulation.clients.stages import StagePlan
 from fredsim.simulation.paths.choice import Choice
+from fredsim.simulation.paths.pace import Pace
 from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import GuardedServer
@@ -115,6 +116,7 @@ class Parts:
     outside: Outside | None = None  # what users' functions keep, which the state lacks
     pushes: Callable[[Holdings], Pushes] = Pushes  # where pushes come from
     stages: StagePlan | None = None  # of clients that are pipelines
+    pace: Pace = field(default_factory=Pace)  # how many events are processed at once where all is known ahead
     observer: EventObserver | None = None  # is told of each event; only on the path `snapshots`, or live
 
     @property

@@ -13,7 +13,8 @@ from fredsim.errors import ConfigError
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.loop import Parts, Simulation
-from fredsim.simulation.paths.stretches import SLICE, Stretches
+from fredsim.simulation.paths.pace import SLICE
+from fredsim.simulation.paths.stretches import Stretches
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import LONGEST_SCHEDULE, Length
 from fredsim.simulation.schedule.schedule import Schedule, whole_schedule
@@ -27,7 +28,6 @@ class Scheduled(Simulation):
     def __init__(self, parts: Parts, choice: Choice, stretches: Callable[[Parts], Stretches]) -> None:
         super().__init__(parts, choice)
         self._stretches = stretches(parts)
-        self._at_once = 64  # how many events to process at once; adapted so that they take a fraction of a second
         self._schedule: Schedule | None = None  # None until it is drawn, when it is first needed
         self._orders: list[Order] = []  # the pieces of the order of arrivals that are drawn so far
         self._orders_left = parts.dispatcher.orders(parts.drawn.events, parts.drawn.until)
@@ -107,11 +107,7 @@ class Scheduled(Simulation):
         if schedule.time is not None:
             self.time = int(schedule.time[begin + n - 1])
         self.iteration = begin + n
-        took = time.perf_counter() - started
-        if took < SLICE / 2:
-            self._at_once *= 2
-        elif took > SLICE and self._at_once > 1:
-            self._at_once //= 2
+        self._parts.pace.took(time.perf_counter() - started)
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
 
@@ -119,7 +115,7 @@ class Scheduled(Simulation):
         """Return how many events to process at once, none of them beyond the next row; 0 at the run's end."""
         begin, stop_at, timestamp = self.iteration, self._parts.stop_at, self._server.timestamp
         left, row = length.events_left(begin, timestamp), self._interval.events_until_due(begin, timestamp)
-        limits = [self._at_once, left, row, len(schedule) - begin]
+        limits = [self._parts.pace.events, left, row, len(schedule) - begin]
         if stop_at is not None:  # the iteration at which an earlier run of the same experiment happened to pause
             limits.append(stop_at - begin)
         if schedule.time is not None and begin < len(schedule):

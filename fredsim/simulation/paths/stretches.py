@@ -12,15 +12,12 @@ from fredsim.plugins.states import State
 from fredsim.simulation.paths.loop import Diverged, Parts
 from fredsim.simulation.schedule.schedule import Schedule
 
-__all__ = ["SLICE", "Processed", "Stretches"]
+__all__ = ["Processed", "Stretches"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
 #: Of n events: the timestamp before each (n,), the staleness (n,), and the samples' losses (n, µ).
 Processed = tuple[Integers, Integers, Array]
-
-#: Seconds of computation between two checks of whether to stop.
-SLICE = 0.2
 
 
 class Stretches(ABC):
