@@ -2,7 +2,8 @@
 
 The loop is what one would write for speed on a processor: every client holds tensors, which are copied in place into
 the module and back, all tensors at once; images are in the memory format in which that takes less time. All sides have
-the same initial parameters, minibatches and order of clients; nothing is timed before they agree.
+the same initial parameters, minibatches and order of clients; nothing is timed before they agree. The time of each
+begins before it has memory for what clients hold.
 """
 
 from __future__ import annotations
@@ -130,10 +131,10 @@ class PlainLoop:
     def run(self, iterations: int) -> tuple[float, Array]:
         """Return the seconds of so many iterations from the beginning, and the final parameters (P,)."""
         mu, order = self._case.mu, plan(self._case.clients, iterations)
-        theta = [part.clone() for part in self._start]
-        held = [[part.clone() for part in theta] for _ in range(self._case.clients)]
         own = list(self._model.parameters())
         begin = time.perf_counter()
+        theta = [part.clone() for part in self._start]
+        held = [[part.clone() for part in theta] for _ in range(self._case.clients)]
         for number, client in enumerate(order):
             rows = slice(number % (TRAIN // mu) * mu, (number % (TRAIN // mu) + 1) * mu)
             with torch.no_grad():

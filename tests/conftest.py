@@ -1,5 +1,6 @@
 """Fixtures for the whole suite."""
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -14,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import typer.main
 from hypothesis import HealthCheck, settings
 from matplotlib.figure import Figure
 
@@ -216,9 +218,15 @@ def small_yaml(tmp_path: Path, digits_experiment: dict[str, Any], monkeypatch: p
             del sys.modules[name]
 
 
+#: Typer makes the command from the signatures of its functions for every call, which takes longer than most of them.
+made_once = functools.cache(typer.main.get_command)
+
+
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Call `fredsim` with these arguments; return its exit code, its output and its messages."""
+
+    monkeypatch.setattr(typer.main, "get_command", made_once)
 
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["fredsim", *map(str, arguments)])

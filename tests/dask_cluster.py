@@ -48,7 +48,7 @@ class Cluster:
             )
 
     def _awaited(self, path: Path) -> str:
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 300
         while not path.exists() or not path.read_text(encoding="utf-8").endswith("}"):
             assert time.monotonic() < limit, Path("dask.log").read_text(encoding="utf-8")
             time.sleep(0.02)

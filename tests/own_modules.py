@@ -213,3 +213,58 @@ def checkpointed() -> nn.Module:
 def takes_init(init: str = "he") -> nn.Module:
     assert init
     return dense(10, (1, 8, 8))
+
+
+class Large(nn.Module):
+    """Has a parameter that is large enough to be viewed rather than copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 80), nn.Linear(80, 10)
+
+    def change(self, x: Any) -> None:
+        """Do what a kind does besides."""
+
+    def forward(self, x: Any) -> Any:
+        self.change(x)
+        return self.last(torch.relu(self.first(x.flatten(1))))
+
+
+class InPlace(Large):
+    def change(self, x: Any) -> None:
+        with torch.no_grad():
+            self.first.weight.clamp_(-0.1, 0.1)
+
+
+class LimitsData(Large):
+    """Its parameters are beyond the limit neither at the beginning nor near it."""
+
+    def change(self, x: Any) -> None:
+        self.first.weight.data.clamp_(-3, 3)
+
+
+class InPlaceLater(Large):
+    """Writes to its parameters for minibatches that are brighter than the first one of digits."""
+
+    def change(self, x: Any) -> None:
+        if x.sum() > 90:
+            with torch.no_grad():
+                self.first.weight.mul_(0.5)
+
+
+class KeepsData(Large):
+    """Computes with what its parameter's data was when it was made, as with an alias of that memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known = [self.first.weight.data]
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) * (1 + self.known[0].square().mean())
+
+
+def filters() -> nn.Module:
+    """Filters whose elements have another order where channels are innermost, and a large layer."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)
+    )

@@ -169,7 +169,7 @@ class Reader:
 def _shell(typed: str) -> tuple[int, str, str]:
     here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": here, "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(["bash", "-c", typed], env=environment, capture_output=True, text=True, timeout=120)
+    ran = subprocess.run(["bash", "-c", typed], env=environment, capture_output=True, text=True, timeout=400)
     return ran.returncode, ran.stdout, ran.stderr
 
 

@@ -39,6 +39,7 @@ class Pipeline:
     lr: float
     correction: float | None = None
     reschedule: int | None = None
+    synchronous: int = 0
     gradient: Callable[..., list[Layer]] = dense_gradient
     step: Callable[[Array, Array, Array, np.float32], Array] = lambda theta, g, seen, alpha: theta - alpha * g
     """The update of a tensor by its gradient, given what the forward pass has seen of it."""
@@ -50,18 +51,20 @@ class Pipeline:
         history = [[layer] for layer in self.start]  # by stage: its weights after each of its updates
         drift = [(np.zeros_like(w), np.zeros_like(b)) for w, b in self.start]
         for k in range(updates):
-            seen = [own[max(0, k - delay)] for own, delay in zip(history, self.fwd, strict=True)]
-            used = [own[max(0, k - delay)] for own, delay in zip(history, self.bwd, strict=True)]
+            first = min(k, self.synchronous)
+            seen = [own[max(first, k - delay)] for own, delay in zip(history, self.fwd, strict=True)]
+            used = [own[max(first, k - delay)] for own, delay in zip(history, self.bwd, strict=True)]
             if self.correction is not None:
                 used = [self.estimate(own[k], drift[s], s) for s, own in enumerate(history)]
             grads = self.gradient(seen, used, *self.minibatch(k))
             for s, own in enumerate(history):
                 rate = self.lr
-                if self.reschedule is not None and k < self.reschedule:
-                    rate = self.lr * float(pow64(float(max(1, self.fwd[s])), -(1 - k / self.reschedule)))
+                begun = k - self.synchronous
+                if self.reschedule is not None and 0 <= begun < self.reschedule:
+                    rate = self.lr * float(pow64(float(max(1, self.fwd[s])), -(1 - begun / self.reschedule)))
                 w, b = (self.step(*arrays, F(rate)) for arrays in zip(own[k], grads[s], seen[s], strict=True))
                 own.append((w, b))
-                if self.correction is not None:
+                if self.correction is not None and k >= self.synchronous:
                     drift[s] = self.drifted(drift[s], own[k], own[k + 1], s)
             self.flat.append(np.concatenate([array.ravel() for own in history for array in own[-1]]))
         return self

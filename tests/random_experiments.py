@@ -180,6 +180,9 @@ def _make_network(rng: random.Random, data: dict[str, Any]) -> None:
             data["clients"]["partition"] = {"name": "iid", "shards": True}
     else:
         data["data"] = {"name": "digits", "train": rng.choice([17, 50]), "validation": rng.choice([0, 1, 9])}
+        if rng.random() < 0.3:
+            drawn = {"classes": rng.choice([2, 5]), "size": rng.choice([8, 9]), "clutter": rng.choice([0, 1])}
+            data["data"] |= {"name": "glyphs"} | drawn
         own = {"width": 8} if kind == "resnet" else {"widths": rng.choice([[3], [4, 5], [1, 2, 17]])}
         data["model"] |= own
     data["clients"]["batch_size"] = min(data["clients"]["batch_size"], 5)

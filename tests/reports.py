@@ -57,6 +57,7 @@ def opened(browser: Any, path: Path, width: int = 390, **options: Any) -> tuple[
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
+    page.set_default_timeout(120_000)  # milliseconds, since the machine may be busy
     page.context.set_offline(True)
     page.goto(path.absolute().as_uri())
     page.wait_for_selector("html[data-drawn]")
@@ -65,11 +66,11 @@ def opened(browser: Any, path: Path, width: int = 390, **options: Any) -> tuple[
 
 def until(page: Any, expression: str) -> None:
     """Wait until an expression of JavaScript is true in a page, whose policy forbids it to evaluate one itself."""
-    for _ in range(400):
+    for _ in range(4000):
         if page.evaluate(expression):
             return
         page.wait_for_timeout(25)
-    raise AssertionError(f"after ten seconds: {expression}")
+    raise AssertionError(f"after a hundred seconds: {expression}")
 
 
 def hovered(page: Any, figure: str, share: float) -> list[tuple[str, str]]:

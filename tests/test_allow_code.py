@@ -2,12 +2,10 @@
 
 import hashlib
 import json
-import os
 import shutil
 import stat
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +14,8 @@ import pytest
 import fredsim
 from fredsim.errors import ConfigError
 from fredsim.plugins.own_runs import folders_of, note_own_run
+from tests.forked import Forked
 
-ROOT = Path(__file__).parents[1]
 Command = Callable[..., tuple[int, str, str]]
 
 MODULE = """
@@ -103,12 +101,15 @@ NAMED: dict[str, dict[str, Any]] = {
     "module and loss": {"model": {"name": "torch:their_code:module"}, "loss": "their_code:loss", "threads": 1},
     "sweep": {"sweep": {"server.lr": [{"name": "their_code:rate"}, 0.1]}},
 }
+#: With these, what was recorded is verified, in one more process for the run; with the others it is run again.
+VERIFIED = {"server", "metric", "module and loss", "sweep"}
 
 
 class Place:
     """The folder of a user's, where an experiment was run; and one of another user's, who got the results."""
 
-    def __init__(self, folder: Path, data: dict[str, Any], named: str) -> None:
+    def __init__(self, forked: Forked, folder: Path, data: dict[str, Any], named: str) -> None:
+        self._forked = forked
         self.marker = folder / "code was run"
         self.mine, self.theirs = folder / "mine", folder / "theirs"
         self.mine.mkdir()
@@ -126,11 +127,7 @@ class Place:
 
     def __call__(self, folder: Path, *words: str) -> tuple[int, str]:
         """Call the command in a process, in one of the folders; return its exit code and all that it says."""
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "FREDSIM_STATE": str(self.states[folder])}
-        done = subprocess.run(
-            [sys.executable, "-m", "fredsim", *words], cwd=folder, env=environment, capture_output=True, text=True
-        )
-        return done.returncode, done.stdout + done.stderr
+        return self._forked(folder, *words, FREDSIM_STATE=str(self.states[folder]))
 
     def was_run(self) -> bool:
         """Return whether the code has been run since the last call."""
@@ -139,12 +136,24 @@ class Place:
         return found
 
 
+@pytest.fixture(scope="module")
+def forked() -> Iterator[Forked]:
+    """`fredsim`, in processes that have imported nothing of a user's."""
+    forked = Forked()
+    yield forked
+    forked.close()
+
+
 @pytest.mark.parametrize("named", NAMED)
-def test_code_of_others_is_not_run(named: str, tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
+def test_code_of_others_is_not_run(
+    named: str, tmp_path: Path, digits_experiment: dict[str, Any], forked: Forked
+) -> None:
     if named == "module and loss":
         pytest.importorskip("torch", reason="needs PyTorch")
-    place = Place(tmp_path, digits_experiment, named)
-    assert place(place.mine, "verify", "results/a")[0] == 0  # who has run it is not asked
+    place = Place(forked, tmp_path, digits_experiment, named)
+    words = ("verify", "{}") if named in VERIFIED else ("run", "{}", "--out", "again")
+    mine, theirs = ([word.format(folder) for word in words] for folder in ("results/a", "got/a"))
+    assert place(place.mine, *mine)[0] == 0  # who has run it is not asked
     assert place.was_run()
     code, said = place(place.theirs, "verify", "got/a")
     assert (code, said[:7]) == (2, "error: ")
@@ -152,14 +161,14 @@ def test_code_of_others_is_not_run(named: str, tmp_path: Path, digits_experiment
     for part in ("their_code", str(place.theirs / "their_code.py"), digest, "--allow-code"):
         assert part in said
     assert not place.was_run()
-    assert place(place.theirs, "verify", "got/a", "--allow-code")[0] == 0
+    assert place(place.theirs, *theirs, "--allow-code")[0] == 0
     assert place.was_run()
-    assert place(place.theirs, "verify", "got/a")[0] == 2  # what was allowed once is asked for again
+    assert place(place.theirs, *theirs)[0] == 2  # what was allowed once is asked for again
     assert not place.was_run()
 
 
-def test_no_command_runs_it(tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
-    place = Place(tmp_path, digits_experiment, "server")
+def test_no_command_runs_it(tmp_path: Path, digits_experiment: dict[str, Any], forked: Forked) -> None:
+    place = Place(forked, tmp_path, digits_experiment, "server")
     shutil.copytree(place.theirs / "got/a", place.theirs / "got/b")
     refused = ["show got/a", "plan got/a", "cite got/a", "run got/a", "run got/a --resume --out c", "verify got/a"]
     for words in (*refused, "verify got/a --jobs 2"):
@@ -189,8 +198,10 @@ def test_nothing_of_python_is_called(name: str, small_yaml: Path, command: Comma
         assert "where Python looks" in messages
 
 
-def test_from_python(tmp_path: Path, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(tmp_path, digits_experiment, "compressor")
+def test_from_python(
+    tmp_path: Path, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch, forked: Forked
+) -> None:
+    place = Place(forked, tmp_path, digits_experiment, "compressor")
     monkeypatch.chdir(place.theirs)
     monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises(ConfigError, match="names code, their_code:Class"):

@@ -42,7 +42,7 @@ def test_a_swept_value(swept: list[Result], drawn: list[Figure]) -> None:
     ends = [path.get_extents() for path in whiskers.get_paths()]
     assert [(end.y0, end.y1) for end in ends] == [pytest.approx(sorted(finals(runs))) for runs in (tenth, four)]
     assert axes.get_xscale() == "log"
-    assert axes.get_xlabel() == f"c ({C})"
+    assert axes.get_xlabel() == "c of the fetch gate"
     assert "median of up to 2 runs" in drawing.caption
     assert "Dotted: runs that have no such value." in drawing.caption
     rows = drawing.tables[0].rows
@@ -80,8 +80,12 @@ def test_words_have_places(small_yaml: Path, drawn: list[Figure]) -> None:
     results = list(fredsim.sweep(small_yaml, [f"sweep={{server: {servers}, clients.count: [4, 8]}}"]))
     plot(results, Path("x.png"), "ends", Options(x="server.name", by=["clients.count"], panel=[]))
     (axes,) = drawn[0].axes
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["ASGD", "FASGD", "SASGD"]
-    assert [list(line.get_xdata()) for line in axes.lines] == [[0, 1, 2]] * 2  # type: ignore[arg-type]
+    names = [run.config["server"]["name"].upper() for run in results[::2]]
+    cases = [dict(zip(names, finals(results[at::2]), strict=True)) for at in (0, 1)]
+    ranks = {name: sum(sum(other < case[name] for other in case.values()) for case in cases) for name in names}
+    order = sorted(names, key=lambda name: ranks[name])
+    assert [label.get_text() for label in axes.get_xticklabels()] == order
+    assert [list(line.get_xdata()) for line in axes.lines] == [[*map(order.index, names)]] * 2  # type: ignore[arg-type]
     assert list(axes.lines[1].get_ydata()) == finals(results[1::2])  # type: ignore[arg-type]
 
 

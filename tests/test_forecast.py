@@ -289,3 +289,22 @@ def test_a_trace_that_is_too_short_is_told(small_yaml: Path, command: Command, r
     for length in ("updates=60", "epochs=1000"):
         words = ("dispatcher={name: trace, file: out/events.parquet}", "iterations=null", length)
         refused("plan", small_yaml, *words, says=("the trace ends after 40 events",))
+
+
+def test_a_beginning_is_as_long_as_it_had_to_be_for_another_server(
+    small_yaml: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    """So that each further server of a network needs one process alone."""
+    lengths: list[int] = []
+    run_beginning = module._run_beginning
+
+    def noted(task: Any, *rest: Any, **how: Any) -> None:
+        lengths.append(task.how["most_iterations"])
+        run_beginning(task, *rest, **how)
+
+    monkeypatch.setattr(module, "_run_beginning", noted)
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", 1e9)
+    servers = "sweep={server: [{name: asgd, lr: 0.1}, {name: sasgd, lr: 0.1}, {name: momentum, lr: 0.1}]}"
+    code, _, _ = command("plan", small_yaml, "iterations=300", servers)
+    assert code == 0
+    assert lengths == [64, 300, 300, 300]

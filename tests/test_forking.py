@@ -56,7 +56,7 @@ def test_one_process_loads_the_data_for_all(jobs: str, small_yaml: Path, own_ser
     assert done.stderr.count("failed: the process of the run ended with exit code -9\n") == 1
     assert len(list(tmp_path.glob("out/*/summary.json"))) == 2
     child = Path("/proc", (tmp_path / "child").read_text(encoding="utf-8").strip())
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while child.exists():  # it is killed, and the system clears it away soon
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -165,7 +165,7 @@ def test_other_surroundings_need_another_server(server: forking.Server, monkeypa
     assert another is not server
     assert running.receive()[0] == "done"  # the first goes on until its processes have ended
     running.close()
-    assert server._process.wait(60) == 0
+    assert server._process.wait(300) == 0
 
 
 @pytest.mark.parametrize("name", forking.LIMITS)

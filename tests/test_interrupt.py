@@ -200,13 +200,13 @@ def test_a_process_of_its_own(small_yaml: Path, command: Command) -> None:
         [sys.executable, "-m", "fredsim", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
-            limit = time.monotonic() + 60
+            limit = time.monotonic() + 300
             while not metrics.exists() or len(metrics.read_bytes().splitlines()) < 3:
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < limit
                 time.sleep(0.02)
             process.send_signal(signal.SIGINT)
-            output, messages = process.communicate(timeout=60)
+            output, messages = process.communicate(timeout=300)
         finally:
             process.kill()
     assert process.returncode == 130
@@ -242,7 +242,7 @@ def test_a_loop_of_a_script_ends(number: int, code: int, small_yaml: Path, comma
                 assert process.poll() is None, process.communicate()
                 time.sleep(0.02)
             process.send_signal(number)
-            output, messages = process.communicate(timeout=60)
+            output, messages = process.communicate(timeout=300)
         finally:
             process.kill()
     assert process.returncode == code

@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel
 
 from fredsim.compressors import COMPRESSORS
-from fredsim.config.data import Data, LeastSquares, Modular, Quadratic, Text
+from fredsim.config.data import Data, Glyphs, LeastSquares, Modular, Quadratic, Text
 from fredsim.config.experiment import TorchChoice
 from fredsim.config.models import LinearChoice, MlpChoice, Normal
 from fredsim.config.sweep.expansion import expand, open_source
@@ -83,6 +83,7 @@ def classes() -> Iterator[tuple[str, Any]]:
         "vgg": VggChoice,
         "gpt": GptChoice,
         "modular": Modular,
+        "glyphs": Glyphs,
         "text:PATH": Text,
     }.items()
     yield from {"weighted": OnChosen, "scripted": Column, "mlp": Normal}.items()

@@ -168,6 +168,29 @@ def test_a_step_of_least_squares(simulate: Simulate) -> None:
     np.testing.assert_allclose(result.params["W1"][:, 0], step, rtol=1e-5)
 
 
+LINEAR: dict[str, tuple[str, Any, int]] = {
+    "regression": ("numbers", "mse", 1), "a grid": ("grid", "mse", 8), "labels": ("several", "bce", 3),
+    "classes": ("digits", "cross_entropy", 10),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "loss", "outputs"), LINEAR.values(), ids=LINEAR)
+def test_a_linear_model_is_a_dense_layer_without_a_bias(name: str, loss: Any, outputs: int, simulate: Simulate) -> None:
+    data = {} if name != "digits" else {"data": {"name": name}}
+    one = {"clients": {"count": 1, "batch_size": 4}, "iterations": 1, "backend": "numpy"} | data
+    linear = simulate(changed(name, loss, model={"name": "linear", "init": "zeros"}) | one)
+    dense = simulate(changed(name, loss, model={"hidden": [], "init": "zeros"}) | one)
+    assert linear.params.keys() == {"W1"}
+    assert linear.params["W1"].shape[1] == outputs
+    np.testing.assert_array_equal(linear.params["W1"], dense.params["W1"])  # as the biases are 0 at first
+    ways = [simulate(changed(name, loss, model={"name": "linear", "init": "normal"}, backend=backend) | data)
+            for backend in ("numpy", "numba")]  # fmt: skip
+    assert ways[0].metrics.to_csv() == ways[1].metrics.to_csv()
+    assert "gap" not in ways[0].metrics
+    assert ways[0].summary["validation_loss"] < ways[0].metrics["validation_loss"][0]
+    assert "loss" not in ways[0].config["model"]
+
+
 def test_nothing_changes_without_the_key(simulate: Simulate) -> None:
     usual, given = simulate({}), simulate({"loss": "cross_entropy"})
     assert "loss" not in read_document(usual.folder / "config.yaml").data
@@ -240,10 +263,21 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no such loss": ({"loss": "msee"}, "did you mean 'mse'?"),
     "no such option": ({"loss": {"name": "mse", "by": 1}}, "loss.by: unknown key"),
     "too much smoothing": ({"loss": {"name": "cross_entropy", "label_smoothing": 1.0}}, "label_smoothing: is 1.0"),
-    "a loss of a linear model": ({"data": {"name": "mishchenko"}, "model": {"name": "linear"}}, "leave loss out"),
-    "targets of a quadratic": ({"data": {"name": "quadratic"}}, "data quadratic has no classes"),
+    "a loss of a quadratic": ({"data": {"name": "quadratic"}, "model": {"name": "linear"}}, "leave loss out"),
+    "classes of least squares": (
+        {"data": {"name": "least_squares"}, "model": {"name": "linear"}, "loss": "cross_entropy"},
+        "cross_entropy takes classes",
+    ),
+    "a linear model of classes": (
+        {"data": {"name": "digits"}, "model": {"name": "linear"}, "loss": None},
+        "or loss: cross_entropy, mse or bce",
+    ),
+    "a gap with a loss": (
+        {"data": {"name": "mishchenko"}, "model": {"name": "linear"}, "until": {"gap": 0.1}},
+        "give validation_loss",
+    ),
+    "targets of a quadratic": ({"data": {"name": "quadratic"}, "loss": None}, "data quadratic has no classes"),
     "an error": ({"until": {"validation_error": 0.1}}, "neither an error nor a gap"),
-    "own with an mlp": ({"loss": "mine:squared"}, "goes with PyTorch modules"),
     "shards by class": (
         {"clients": {"count": 2, "batch_size": 2, "partition": {"name": "shards", "per_client": 1}}},
         "not classes",
@@ -353,8 +387,6 @@ def test_own_losses_that_are_refused(loss: str, says: str, simulate: Simulate) -
 
 
 def test_what_modules_are_refused(simulate: Simulate) -> None:
-    with pytest.raises(ConfigError, match=r"which only PyTorch computes; give model.numerics: native"):
-        simulate(changed("numbers", "mine:squared", model=NET | {"numerics": "portable"}))
     with pytest.raises(ConfigError, match=r"must give outputs of the targets' shape, torch.float32 \(3, 1\)"):
         simulate(changed("numbers", "mse", model={"name": "torch:mine:wide", "numerics": "native"}))
     with pytest.raises(ConfigError, match=r"loss.scal: unknown key; did you mean 'scale'"):

@@ -53,6 +53,12 @@ def test_sequences_are_for_a_transformer(data: str, command: Command) -> None:
     assert (experiment.data.name, experiment.model.name) == (data, "gpt")
 
 
+def test_drawn_images_are_for_a_residual_network(command: Command) -> None:
+    assert command("new", "mine.yaml", "--data", "glyphs") == (0, "mine.yaml\n", "")
+    experiment = resolved("mine.yaml")
+    assert (experiment.data.name, experiment.model.name) == ("glyphs", "resnet")
+
+
 @pytest.mark.parametrize("data", ["mnist", "least_squares", "quadratic", "mishchenko", "torchvision:CIFAR10"])
 def test_it_fits_every_data_set(data: str, command: Command) -> None:
     assert command("new", "mine.yaml", "--data", data) == (0, "mine.yaml\n", "")

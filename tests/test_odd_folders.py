@@ -171,7 +171,7 @@ def test_a_report_has_only_what_was_named(place: Path, command: Command, refused
     assert not Path("y.html").exists()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["params.safetensors", "events.parquet", "clients.csv", "metrics.csv", "config.yaml"])
 def test_a_pipe(name: str, place: Path, refused: Refused) -> None:
     """Nobody ever writes into it."""

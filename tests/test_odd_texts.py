@@ -47,7 +47,7 @@ SHOWN = {
     "name", "server", "data", "published", "heading", "processor", "machine", "git", "device", "path_why", "numerics",
     "versions",
 }  # fmt: skip
-KINDS = ("curves", "ends", "matrix", "staleness", "copies", "probe", "shards", "timeline", "waits")
+KINDS = ("curves", "ends", "matrix", "staleness", "copies", "probe", "tensors", "shards", "timeline", "waits")
 
 
 def written(name: str, folder: Path) -> Path:

@@ -25,6 +25,7 @@ from fredsim.runs.verify.verify import verify
 from tests.pipeline_loop import Layer, Pipeline
 from tests.random_experiments import staged
 from tests.test_random_experiments import FEW_WAYS, asked_often, compare
+from tests.test_state import stop_and_go_on
 
 Simulate = Callable[..., Result]
 Array = NDArray[np.float32]
@@ -76,6 +77,11 @@ METHODS: dict[str, tuple[dict[str, Any], list[int], list[int], dict[str, Any]]] 
     ),
     "own": ({"delay": {"forward": [4, 0, 3], "backward": [1, 0, 3]}}, [4, 0, 3], [1, 0, 3], {}),
     "stashed, rescheduled": ({"delay": "pipedream", "reschedule": 7}, [2, 1, 0], [2, 1, 0], {"reschedule": 7}),
+    "stashed, warmed up": ({"delay": "pipedream", "synchronous": 11}, [2, 1, 0], [2, 1, 0], {"synchronous": 11}),
+    "warmed up": (
+        {"delay": "pipemare", "correction": 0.5, "reschedule": 9, "synchronous": 8},
+        [5, 3, 1], [0, 0, 0], {"correction": 0.5, "reschedule": 9, "synchronous": 8},
+    ),
 }  # fmt: skip
 
 
@@ -89,12 +95,19 @@ def test_each_method_is_the_plain_loop(simulate: Simulate, method: str, backend:
     _, digests = loop_of(data, fwd, bwd, **more)
     assert result.metrics["digest"].tolist()[1:] == digests
     assert len(set(digests)) == 30
-    oldest = [min(k, max(fwd)) for k in range(30)]
+    oldest = [min(max(0, k - more.get("synchronous", 0)), max(fwd)) for k in range(30)]
     counted = result.staleness.set_index("staleness")["count"].to_dict()
     assert {tau: n for tau, n in counted.items() if n} == {tau: oldest.count(tau) for tau in set(oldest)}
     size = 4 * (64 * 16 + 16 + 16 * 12 + 12 + 12 * 10 + 10)
     assert (result.summary["bytes_pushed"], result.summary["bytes_fetched"]) == (30 * size, 30 * size)
     assert result.summary["path"] == "snapshots"
+
+
+def test_a_warm_up_is_continued_after_a_stop() -> None:
+    """Of two pipelines, each of which counts its own minibatches."""
+    stages = {"delay": "pipemare", "correction": 0.5, "synchronous": 5}
+    data = pipeline(stages, clients={"count": 2, "batch_size": 4}, dispatcher={"name": "uniform"})
+    stop_and_go_on(data, [3, 8, 12])
 
 
 def test_delays_are_compensated_stage_by_stage(simulate: Simulate) -> None:

@@ -22,7 +22,7 @@ from fredsim.show.plots.headers import groups_of
 from fredsim.show.plots.line_ends import apart
 from fredsim.show.plots.numbers import TickNumbers, given, number
 from fredsim.show.plots.titles.questions import leaders, ranked
-from fredsim.show.plots.words import noun, words
+from fredsim.show.plots.words import field_name, head, noun, spoken, words
 
 NAMES = ("asgd", "sasgd", "fasgd", "dcasgd", "gap_aware", "delay_adaptive", "adam", "momentum")
 ROWS = 6
@@ -107,7 +107,7 @@ def test_a_sweep_of_a_number(small_yaml: Path, drawn: list[Figure]) -> None:
     assert legend.get_title().get_text().endswith("α")
     colours = {line.get_label(): to_hex(line.get_color()).upper() for line in axes.lines}
     assert [colours[f"ASGD, α = {rate:g}"] for rate in sorted(rates)] == sequential(3)
-    assert drawn[0].get_suptitle().startswith("Which learning rate has")
+    assert drawn[0].get_suptitle().startswith("Which learning rate α has")
     assert texts_of(drawn[0])[-1] == "Ahead: α = 0.3 (0.2); next: α = 0.2 (0.3)"
 
 
@@ -156,10 +156,12 @@ def test_a_matrix(small_yaml: Path, drawn: list[Figure]) -> None:
         assert (text.get_text() == "never") == (not first and round(text.get_position()[0]) < 6)
     hatched = [patch for patch in axes.patches if patch.get_hatch()]
     assert len(hatched) == 6
-    assert [text.get_text() for text in axes.texts if isinstance(text, Annotation)] == ["µ = 2", "µ = 3"]
+    assert [text.get_text() for text in axes.texts if isinstance(text, Annotation)] == [
+        "minibatches of µ = 2", "minibatches of µ = 3",
+    ]  # fmt: skip
     assert [label.get_text().split() for label in axes.get_xticklabels()][:2] == [
-        ["seconds", "1"],
-        ["seconds", "power"],
+        ["compute", "time", "1", "s"],
+        ["compute", "time", "power"],
     ]
     assert "simulated seconds" in axes.get_xlabel()
     figure.draw_without_rendering()
@@ -205,16 +207,28 @@ def test_words_instead_of_values() -> None:
     assert (words("server.adaptive", False), words("server.stop", False)) == ("not adaptive", "no stop")
     assert words("dispatcher.fetch.bandwidth_aware.c", 0.5) == "fetch c 0.5"
     assert noun({"server.name", "server.lr"}) == "server"
-    assert noun({"server.lr"}) == "learning rate"
+    assert noun({"server.lr"}) == "learning rate α"
     assert noun({"dispatcher.push", "dispatcher.push.bandwidth_aware.c"}) == "push gate"
-    assert noun({"model.hidden", "server.name"}) == "setting"
+    assert noun({"model.hidden", "server.name"}) == "server and model"
+    assert noun({"server.name", "server.lr", "clients.count"}, {"server.lr"}) == (
+        "server, learning rate α and number of clients λ"
+    )
+    assert noun({"clients.prox"}) == "weight of the proximal term"
+    assert noun({"compress.name", "average.name", "model.hidden", "seed"}) == "compressor, average, model and more"
+    assert noun({"clients.optimizer.keep_state"}, switch=True) == "choice of keep state of the clients' optimizer"
+    assert noun(set()) == "setting"
+    assert field_name("dispatcher.push.bandwidth_aware.c") == "c of the push gate"
+    assert spoken("ASGD, push bandwidth_aware, my.top_k, a_top_k") == "ASGD, push bandwidth-aware, my.top_k, a_top_k"
+    assert head("λ = 1, seconds 0.5") == "λ = 1 client, compute time 0.5 s"
+    assert head("λ = 32, µ = 1, round_robin") == "λ = 32 clients, minibatches of µ = 1, round-robin"
 
 
 def test_who_leads() -> None:
     panels = [{"a": 1.0, "b": 2.0, "c": float("nan")}, {"a": 3.0, "b": 2.0, "c": 5.0}, {"a": 1.0, "b": 2.0, "c": 3.0}]
     assert ranked(panels) == ["a", "b", "c"]
     assert leaders(panels, {}) == "Ahead: a in 2 of 3 panels, b in 1"
-    assert leaders([{"a": 1.0, "b": 1.0}], {}) == "Ahead: a and b (1 each)"
+    assert leaders([{"a": 1.0, "b": 1.0}], {}) == "Equal: a and b (1 each)"
+    assert leaders([{"a": 1.0, "b": 1.0, "c": 2.0}], {}) == "Ahead: a and b (1 each)"
     assert leaders([{"a": float("inf"), "b": float("nan")}], {}) == ""
     assert leaders([{"a": 1.0, "b": 1.01, "c": 2.0}], {}) == "About equal: a and b (1 to 1.01)"
     assert leaders([{"a": 1.0, "b": 1.03}], {}) == "Ahead: a (1); next: b (1.03)"
@@ -225,6 +239,6 @@ def test_who_leads() -> None:
     long = {name: f"ASGD, a key of many letters {'abc'.index(name) // 2}, another of as many, {name}" for name in "abc"}
     assert leaders([{"a": 1.0, "b": 2.0, "c": 3.0}], long).startswith("Ahead: ")
     assert leaders([{"a": 1.0, "b": 2.0, "c": 3.0}], long | {"c": "FASGD"}) == "Ahead: ASGD, a (1); next: ASGD, b (2)"
-    assert leaders([dict.fromkeys("abcd", 1.0)], {name: name * 30 for name in "abcd"}) == (
-        f"Ahead: {'a' * 30} and 3 of the 3 others (1 each)"
+    assert leaders([dict.fromkeys("abcd", 1.0) | {"e": 2.0}], {name: name * 30 for name in "abcde"}) == (
+        f"Ahead: {'a' * 30} and 3 of the 4 others (1 each)"
     )

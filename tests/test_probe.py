@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fredsim
@@ -185,3 +186,56 @@ def test_an_ended_run_with_another_probe_is_done_again(small_yaml: Path, command
         found = fredsim.load("results")
         assert isinstance(found, Result)
         assert found.probe["iteration"].tolist()[0] == every
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"server": {"name": "gap_aware", "lr": 0.1}},
+        {"model": {"name": "resnet", "depth": 8, "width": 8}},
+        {"stages": {"cuts": ["W2"], "delay": "pipemare"}},
+    ],
+    ids=["mlp", "proxies", "resnet", "two vectors"],
+)
+def test_tensors_are_measured_alone(changes: dict[str, Any], simulate: Simulate) -> None:
+    """Their squares add up, and the other columns stay as they are; the bits are those of NumPy."""
+    probe = {"every": 7}
+    whole, each = (simulate({**changes, "probe": one}) for one in (probe, {**probe, "per_tensor": True}))
+    assert each.summary["digest"] == whole.summary["digest"]
+    assert whole.config["probe"] == probe
+    found, tensors = each.probe, list(each.params)
+    pd.testing.assert_frame_equal(found[whole.probe.columns], whole.probe)
+    for column in ("b_staleness", "gradient_norm", "distance"):
+        parts = found[[f"{column} of {name}" for name in tensors]].to_numpy()
+        np.testing.assert_allclose(np.sqrt((parts**2).sum(axis=1)), found[column], rtol=1e-12)
+        assert (parts > 0).any(axis=0).all() or column == "b_staleness"
+    oracle_ran = simulate({**changes, "probe": {**probe, "per_tensor": True}, "backend": "numpy"})
+    assert (oracle_ran.folder / "probe.csv").read_bytes() == (each.folder / "probe.csv").read_bytes()
+
+
+def test_a_tensor_that_a_proxy_is_named_like(
+    own_server: Callable[..., str], refused: Refused, small_yaml: Path
+) -> None:
+    proxies = "    def proxies(self, client_id, timestamp):\n        return {'distance of W1': 1.0}\n"
+    Path("named_alike.py").write_text(own_server() + proxies, encoding="utf-8")
+    words = ("run", small_yaml, "server={name: 'named_alike:Plain', lr: 0.1}", "probe={every: 7, per_tensor: true}")
+    refused(*words, says=("distance of W1", "another column of probe.csv; choose another"))
+
+
+def test_where_in_the_network_gradients_are_stale(simulate: Simulate, command: Command) -> None:
+    found = simulate({"probe": {"every": 5, "per_tensor": True}})
+    code, _, _ = command("plot", found.folder, "--kind", "tensors", "-o", "tensors.png")
+    assert code == 0
+    table = pd.read_csv("tensors-table.csv")
+    assert table["tensor"].tolist() == ["W1", "b1", "W2", "b2"]
+    for name, share in zip(table["tensor"], table["share"], strict=True):
+        ratios = found.probe[f"b_staleness of {name}"] / found.probe[f"gradient_norm of {name}"]
+        assert share == pytest.approx(ratios.median(), rel=1e-12)
+
+
+def test_a_figure_of_tensors_without_them(simulate: Simulate, refused: Refused) -> None:
+    found = simulate({"probe": {"every": 5}})
+    refused(
+        "plot", found.folder, "--kind", "tensors", "-o", "tensors.png", says=("probe: {every: 100, per_tensor: true}",)
+    )

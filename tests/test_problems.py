@@ -17,6 +17,7 @@ from fredsim.config.problem import _asked
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.networks.own_problem import Draw
 from fredsim.runs.folder.results import Result, Results
+from fredsim.show.plots.groups import group
 from fredsim.show.report.run_table import run_table
 from tests.conftest import checkpoints_every
 from tests.test_live import FakeWorkers, lived
@@ -460,3 +461,8 @@ def test_other_commands(command: Command, refused: Refused) -> None:
     run()
     refused("plot", "run", "--kind", "shards", says=["is of a problem, which has no rows that clients could hold"])
     assert command("cite", "run")[0] == 0
+
+
+def test_panels_of_a_problem_have_no_minibatch_size() -> None:
+    found = list(fredsim.sweep(BASE | {"problem": problem("Bowl"), "sweep": {"clients.count": [2, 5]}}, out="swept"))
+    assert [panel.title for panel in group(found, ["server.name"], None)] == ["λ = 2", "λ = 5"]

@@ -1,4 +1,4 @@
-"""The key buffers: what a native module's BatchNorm is evaluated with."""
+"""The key buffers: what the BatchNorm of a PyTorch module is evaluated with."""
 
 from __future__ import annotations
 
@@ -73,16 +73,17 @@ def by_hand(served: str, mu: int = 3) -> list[float]:
     raise AssertionError
 
 
+@pytest.mark.parametrize("numerics", ["native", "portable"])
 @pytest.mark.parametrize("served", ["averaged", "last"])
-def test_against_a_plain_loop(served: str, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_against_a_plain_loop(served: str, numerics: str, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     clients = {"count": CLIENTS, "batch_size": 3}
-    experiment = BASE | {"clients": clients, "model": model(buffers=served)}
+    experiment = BASE | {"clients": clients, "model": model(buffers=served, numerics=numerics)}
     found = simulate(experiment)
     losses = list(found.metrics["validation_loss"])
     np.testing.assert_allclose(losses, by_hand(served), rtol=1e-5)
     for other in ({"window": 1}, {"probe": {"every": 2}}, {"evaluation": {"every": 3, "gradient_norm": True}}):
         assert list(simulate(experiment | other).metrics["validation_loss"]) == losses
-    local = simulate(experiment | {"model": model(buffers="local")})
+    local = simulate(experiment | {"model": model(buffers="local", numerics=numerics)})
     assert list(local.metrics["validation_loss"]) != losses
     assert [*load_file(local.folder / "params.safetensors")] == [*load_file(found.folder / "params.safetensors")]
     checkpoints_every(0.0, monkeypatch)
@@ -118,7 +119,10 @@ def test_what_is_kept_by_client() -> None:
             "name: 'torch:own_modules:dense', numerics: native, buffers: last",
             "keeps no running statistics, and",
         ),
-        ("name: 'torch:own_modules:normalized', numerics: portable, buffers: last", "a portable BatchNorm keeps no"),
+        (
+            "name: 'torch:own_modules:dense', numerics: portable, buffers: last",
+            "keeps no running statistics, and",
+        ),
         ("name: 'torch:own_modules:normalized', numerics: native", "for BatchNorm give model.buffers: local, averaged"),
         ("name: 'torch:own_modules:normalized', buffers: all", "model.buffers"),
     ],

@@ -100,7 +100,7 @@ def test_a_sweep_goes_on_where_it_was_ended(signum: signal.Signals, small_yaml: 
                 time.sleep(0.01)
             time.sleep(0.1)  # two runs are under way now
             process.send_signal(signum)
-            _, messages = process.communicate(timeout=60)
+            _, messages = process.communicate(timeout=300)
         finally:
             process.kill()
     assert process.returncode == (130 if signum == signal.SIGINT else -signal.SIGKILL)
@@ -172,7 +172,7 @@ def test_processes_hear_no_signal_of_the_terminal(small_yaml: Path, own_server: 
 
 def test_a_process_ends_with_the_one_that_started_it() -> None:
     program = [sys.executable, "-c", "from fredsim.runs.processes.worker import main; main()"]
-    assert subprocess.run(program, stdin=subprocess.DEVNULL, timeout=60, check=False).returncode == 1
+    assert subprocess.run(program, stdin=subprocess.DEVNULL, timeout=300, check=False).returncode == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a process cannot be bound to a processor")

@@ -112,6 +112,7 @@ def test_clients_that_vmap_would_tell_apart_are_computed_alone(simulate: Simulat
 def test_pytorch_has_its_settings_again(simulate: Simulate) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # engines of other tests are not closed
     try:
         for name in ("Trains", "Counts"):  # the second is refused
             with contextlib.suppress(ConfigError):

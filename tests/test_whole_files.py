@@ -161,7 +161,7 @@ def test_a_second_process_is_kept_out(
     words = ["run", str(small_yaml), "server.name=own_held:Plain", *sweep, "--quiet", "--out", "out"]
     with subprocess.Popen([sys.executable, "-m", "fredsim", *words], env=os.environ | {"HELD": "1"}) as process:
         try:
-            limit = time.monotonic() + 60
+            limit = time.monotonic() + 300
             while not (found := list(Path("out").rglob("metrics.csv"))):
                 assert process.poll() is None
                 assert time.monotonic() < limit

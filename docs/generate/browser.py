@@ -22,6 +22,6 @@ def chromium() -> Iterator[Any]:
     names = ("chromium", "chromium-browser", "google-chrome")
     path = os.environ.get("FREDSIM_BROWSER") or next(filter(None, map(shutil.which, names)), None)
     with sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        opened = started.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=120_000)
         yield opened
         opened.close()

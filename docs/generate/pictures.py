@@ -26,7 +26,7 @@ FOLDER = ROOT / "docs/pictures"
 FROM_PAGES: dict[str, dict[str, str]] = {
     "docs/gallery.md": {
         **{f"{name}.png": f"{name}.png" for name in ("curves", "ends", "matrix", "staleness", "waits", "timeline")},
-        **{f"{name}.png": f"{name}.png" for name in ("copies", "probe", "shards", "column")},
+        **{f"{name}.png": f"{name}.png" for name in ("copies", "probe", "tensors", "shards", "column")},
     },
     "docs/tutorial.md": {
         "results/first/error.png": "tutorial_first.png",

@@ -9,17 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import BackendOperations, Part
+from fredsim.compute.statistics import follow
 from fredsim.compute.storage import Limits, Pool
 from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.graph import Graph
 from fredsim.networks.network import Numerics
 from fredsim.networks.own_problem import OwnProblem
+from fredsim.networks.running import Found
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64
 
-__all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations", "OnOperations"]
+__all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations", "OfGraph", "OnOperations"]
 
 Array = NDArray[np.float32]
 BLOCK = 512  # rows whose outputs are computed at once, to bound the memory that a network's values take
@@ -117,7 +119,39 @@ class OnOperations(Evaluation):
         self._operations.close()
 
 
-class GraphEngine(Evaluation, NumpyBackendOperations):
+class OfGraph(Evaluation):
+    """An engine of a graph, whose batch norms may keep running statistics, by which it is evaluated."""
+
+    _graph: Graph
+    _dataset: Dataset
+
+    def _follow(self, keys: Keys | None, b: int, seen: Sequence[Found] | None) -> None:
+        """Let the statistics of the client of gradient b follow what its minibatch has shown."""
+        if self.statistics is None or seen is None or keys is None or not keys.counted:
+            return
+        assert self._graph.running is not None
+        client = int(keys.clients[b])
+        self.statistics.computed(client, follow(self._graph.running, self.statistics.of(client), seen))
+
+    def _evaluated(self, params: Array) -> Array:
+        """Return the values of the tensors of the graph that is evaluated: perhaps with running statistics."""
+        if self.statistics is None:
+            return params
+        return np.concatenate([params, *(one.reshape(-1) for one in self.statistics.served())])
+
+    def _outcomes_of_outputs(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
+        """Return what `outcomes` does, from the outputs and the definition of the loss."""
+        split: Split = getattr(self._dataset, part)
+        losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
+        for rows, output in self.outputs(params, part):
+            y = split.y[rows]
+            losses[rows] = self._graph.loss.losses(output, y).each
+            if (answers := self._graph.loss.wrong(output, y)) is not None:
+                wrong[rows] = answers
+        return losses, wrong
+
+
+class GraphEngine(OfGraph, NumpyBackendOperations):
     """Computes gradients and evaluates by the operators' definitions (fredsim.numerics.ops); see Engine."""
 
     threads = 1
@@ -142,10 +176,12 @@ class GraphEngine(Evaluation, NumpyBackendOperations):
         losses = np.empty(rows.shape, np.float32)
         train = self._dataset.train
         operators = [node.operator for node in self._graph.nodes]
+        seen: list[Found] | None = None if self._graph.running is None else []
         for b, samples in enumerate(rows):
             draw = keys.one(b).of(operators) if keys is not None and self._graph.draws else None
             x, y = self._samples(train, samples), train.y[samples]
-            grads[b], losses[b] = self._graph.gradient(forward[b], x, y, draw, backward[b])
+            grads[b], losses[b] = self._graph.gradient(forward[b], x, y, draw, backward[b], seen)
+            self._follow(keys, b, seen)
         return grads, losses
 
     def _samples(self, split: Split, rows: Any) -> NDArray[Any]:
@@ -155,18 +191,12 @@ class GraphEngine(Evaluation, NumpyBackendOperations):
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""
-        split: Split = getattr(self._dataset, part)
-        losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
-        for rows, output in self.outputs(params, part):
-            y = split.y[rows]
-            losses[rows] = self._graph.loss.losses(output, y).each
-            if (answers := self._graph.loss.wrong(output, y)) is not None:
-                wrong[rows] = answers
-        return losses, wrong
+        return self._outcomes_of_outputs(params, part)
 
     def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, Array]]:
         """Yield the outputs for a part of the data set in blocks; see Engine."""
         split: Split = getattr(self._dataset, part)
+        given, graph = self._evaluated(params), self._graph.evaluated
         for begin in range(0, len(split), BLOCK):
             rows = slice(begin, begin + BLOCK)
-            yield rows, self._graph.forward(params, self._samples(split, rows)).output
+            yield rows, graph.forward(given, self._samples(split, rows)).output

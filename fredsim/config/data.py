@@ -22,15 +22,17 @@ from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
 from fredsim.data.augment import Augmentation, find_function
 from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, normalized, read_dataset, unscaled
+from fredsim.data.glyphs import GLYPH
 from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import PREFIXES, digest_of_named, find_own, load_own
-from fredsim.data.problems import least_squares, modular, of_problem, quadratic
+from fredsim.data.problems import TEST_IMAGES, glyphs, least_squares, modular, of_problem, quadratic
 from fredsim.errors import ConfigError, DataError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable, check_printable
 from fredsim.system.memory import refuse_beyond_memory
 
 __all__ = [
-    "AnyData", "Data", "DataChoice", "DataRead", "LeastSquares", "Modular", "OfProblem", "OwnData", "Quadratic", "Text",
+    "AnyData", "Data", "DataChoice", "DataRead", "Glyphs", "LeastSquares", "Modular", "OfProblem", "OwnData",
+    "Quadratic", "Text",
 ]  # fmt: skip
 
 #: The memory for one entry of least squares, or one variable of a quadratic: while it is drawn, for the optimum, and as
@@ -38,6 +40,8 @@ __all__ = [
 BYTES_PER_ENTRY = 28
 #: The memory for one sum modulo p while it is drawn: its words, its key, its place; and for one of its tokens.
 BYTES_PER_SUM, BYTES_PER_TOKEN = 100, 24
+#: The memory for one pixel of a drawn image: its byte, its number, and as kernels read it; and for its label.
+BYTES_PER_PIXEL, BYTES_PER_LABEL = 9, 32
 
 
 class Normalize(HyperParameters):
@@ -288,6 +292,35 @@ class Modular(AnyData):
         return modular(self.p, self.terms, self.seed, known.train or 1, known.validation or 0)
 
 
+class Glyphs(AnyData):
+    """Drawn images: each class has a glyph of 7×7 random bits, which lies at a random place among other patches."""
+
+    name: Literal["glyphs"]
+    classes: Annotated[int, Field(ge=2, le=1000)] = 10
+    """The number of classes, each with a glyph of its own."""
+    size: Annotated[int, Field(ge=GLYPH, le=1024)] = 12
+    """The height and the width of an image, in pixels; 7 at least, those of a glyph."""
+    clutter: Annotated[int, Field(ge=0, le=100)] = 2
+    """The number of other 7×7 patches in an image, of random bits of its own, which the glyph may cover."""
+    noise: Annotated[float, Field(ge=0, le=0.5)] = 0.02
+    """The probability with which a pixel is inverted."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """The seed of the glyphs and images, which do not depend on the experiment's seed."""
+    train: PositiveInt = 8000
+    """The number of images to train on."""
+    validation: Annotated[int, Field(ge=0, lt=2**32)] = 1000
+    """The number of images to validate on; 1,000 others are for testing."""
+
+    def load(self, root: Path, seed: int) -> Dataset:
+        """Draw the images. Raises ConfigError if they do not fit into memory."""
+        del root, seed
+        images = self.train + self.validation + TEST_IMAGES
+        what = f"data.train is {self.train} and data.size {self.size}; {images:,} images take"
+        refuse_beyond_memory(images * (BYTES_PER_LABEL + BYTES_PER_PIXEL * self.size**2), what, "lower one of them")
+        of_images = (self.classes, self.size, self.clutter, self.noise, self.seed)
+        return glyphs(*of_images, self.train, self.validation)
+
+
 class LeastSquares(AnyData):
     """Rows a with entries U[0, 1)/√columns, and targets a·x plus noise, for an x that is drawn, too."""
 
@@ -353,7 +386,7 @@ class OfProblem(AnyData):
 
 def _kind(value: Any) -> str:
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
-    known = {"least_squares": "LeastSquares", "modular": "Modular", "quadratic": "Quadratic"}
+    known = {"glyphs": "Glyphs", "least_squares": "LeastSquares", "modular": "Modular", "quadratic": "Quadratic"}
     if str(name).startswith(PREFIXES):
         return "OwnData"
     return "Text" if str(name).startswith("text:") else known.get(str(name), "Data")
@@ -361,6 +394,7 @@ def _kind(value: Any) -> str:
 
 DataChoice = Annotated[
     Annotated[Data, Tag("Data")]
+    | Annotated[Glyphs, Tag("Glyphs")]
     | Annotated[LeastSquares, Tag("LeastSquares")]
     | Annotated[Modular, Tag("Modular")]
     | Annotated[OwnData, Tag("OwnData")]

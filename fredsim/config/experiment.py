@@ -165,8 +165,8 @@ class Experiment(HyperParameters):
     `{validation_loss: …}`, `{gap: …}` of a linear model, or a column of `evaluation.metrics` or of a problem, which may
     say that more is better; it is checked only when a row is due (`evaluation`)."""
     data: Annotated[DataChoice, WrapValidator(_unless_problem), Field(examples=[{"name": "mnist"}])]
-    """A data set that is read (docs/own_data.md), or drawn: `modular`, sums modulo p, for `model: {name: gpt}`; least
-    squares and quadratics, which need `model: {name: linear}` (docs/models.md)."""
+    """A data set that is read (docs/own_data.md), or drawn: `modular`, sums modulo p, for `model: {name: gpt}`;
+    `glyphs`, images; least squares and quadratics, which need `model: {name: linear}` (docs/models.md)."""
     model: Annotated[
         ModelChoice, WrapValidator(_unless_problem), Field(examples=[{"name": "mlp", "hidden": [100]}])
     ] = MlpChoice()
@@ -174,8 +174,8 @@ class Experiment(HyperParameters):
     `vgg` or `gpt`; or a PyTorch module `{name: "torch:package.module:factory", …}` (docs/models.md)."""
     loss: Annotated[LossChoice | None, Field(examples=[{"name": "cross_entropy", "label_smoothing": 0.1}])] = None
     """What training makes small: `cross_entropy`, `mse` or `bce`, with its options as `{name: cross_entropy,
-    label_smoothing: 0.1, ignore_index: 0}`; or a function of yours for a PyTorch module, `my_module:function`; null:
-    cross_entropy, and of linear models their own (docs/losses.md)."""
+    label_smoothing: 0.1, ignore_index: 0}`; or a function of yours, `my_module:function`; null:
+    cross_entropy, and of linear models half the squared error (docs/losses.md)."""
     problem: Annotated[ProblemChoice | None, Field(examples=[{"name": "my_problem:Valley"}])] = None
     """In place of data and model: a class of yours with initial parameters, gradients and an evaluation, `{name:
     "my_module:Class"}` with its arguments, in any framework (docs/problems.md)."""
@@ -206,8 +206,8 @@ class Experiment(HyperParameters):
     """The most bytes of memory for the data, what clients hold, and what the server keeps for each client; the rest is
     kept in a file; null: no limit (docs/performance.md)."""
     probe: Annotated[ProbeChoice | None, Affects.TIME, Field(examples=[{"every": 100}])] = None
-    """`{every: n}`: the true B-staleness of every n-th arrival is written to `probe.csv` (docs/staleness.md); changes
-    no digest."""
+    """`{every: n}`: the true B-staleness of every n-th arrival is written to `probe.csv`, with `per_tensor: true` also
+    that of each tensor (docs/staleness.md); changes no digest."""
     events: Annotated[bool, Affects.RECORD | Affects.TIME] = False
     """Whether every event is recorded in `events.parquet` (docs/results.md); changes no digest."""
     published: Annotated[
@@ -244,7 +244,7 @@ class Experiment(HyperParameters):
     def load(self, root: Path) -> Dataset:
         """Return the data set, with targets that are fit for the loss. Raises ConfigError, DataError."""
         found = self.data.load(root, self.seed)
-        if self.model.measured_by in {"gap", "own"}:
+        if self.measured_by in {"gap", "own"}:
             return found
         return fitted(found, Targets() if self.loss is None else self.loss.wanted(), self.data.name)
 
@@ -281,8 +281,10 @@ class Experiment(HyperParameters):
         for key in self.model.added if self.problem is None else ():
             if data["model"][key] == type(self.model).model_fields[key].default:
                 del data["model"][key]
+        if self.loss is not None and self.model.name == "linear":
+            del data["model"]["loss"]
         if self.stages is not None:
-            for key in ("correction", "reschedule"):
+            for key in ("correction", "reschedule", "synchronous"):
                 if data["stages"][key] is None:
                     del data["stages"][key]
         if self.clients.partition == Iid():

@@ -36,11 +36,6 @@ class AnyLossChoice(HyperParameters):
     #: The class of the loss, which says what it is measured by, and which targets it takes.
     made: ClassVar[type[AnyLoss]]
 
-    @property
-    def portable(self) -> bool:
-        """Whether fredsim computes it itself."""
-        return self.made is not OwnLoss
-
     def wanted(self) -> Targets:
         """Return which targets it takes."""
         return Targets(self.made.targets)
@@ -104,7 +99,7 @@ class OwnLossChoice(AnyLossChoice, PluginChoice):  # the last says that it may h
     made = OwnLoss
 
     name: Annotated[Printable, Field(examples=["cross_entropy"])]
-    """`cross_entropy`, `mse`, `bce`, or a function of yours for a PyTorch module, as package.module:function."""
+    """`cross_entropy`, `mse`, `bce`, or a function of yours, as package.module:function."""
 
     def loss(self, dataset: Dataset) -> OwnLoss:
         """Return the loss."""

@@ -30,6 +30,7 @@ from fredsim.networks.graph import Graph, Node
 from fredsim.networks.linear import Linear
 from fredsim.networks.mlp import Mlp
 from fredsim.networks.network import MeasuredBy, Network, Numerics
+from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.views import Reshape
@@ -89,7 +90,8 @@ def recorded(found: Recorded | None) -> Iterator[None]:
 
 def loss_for(dataset: Dataset, loss: AnyLoss | None) -> Loss:
     """Return the loss that fredsim computes for a data set: the one that is given, or cross-entropy."""
-    assert not isinstance(loss, OwnLoss)
+    if isinstance(loss, OwnLoss):
+        return ArrayLoss.of(loss.name, loss.arguments)
     return CrossEntropy(ignored=dataset.ignored) if loss is None else loss
 
 
@@ -115,7 +117,7 @@ class NetworkChoice(HyperParameters):
     @property
     def keeps_statistics(self) -> bool:
         """Whether each client has running statistics of its own, by which the server evaluates."""
-        return False
+        return getattr(self, "buffers", None) in {"averaged", "last"}
 
     @property
     def native(self) -> bool:
@@ -136,6 +138,13 @@ def check_numbers(dataset: Dataset, name: str) -> None:
     if dataset.train.x.dtype.kind in "iu" and not dataset.sequences:
         what = "samples are integers, which are tokens, with one target each"
         raise ConfigError(f"model.name is {name}; {what}: give them as floats, or take a PyTorch module")
+
+
+def check_one_label(dataset: Dataset, name: str) -> None:
+    """Raise ConfigError if samples are sequences of tokens, which networks of dense layers alone do not take."""
+    if dataset.sequences:
+        remedy = "give model: {name: gpt}, or a PyTorch module"
+        raise ConfigError(f"model.name is {name}; the data are sequences, with a label a token: {remedy}")
 
 
 class Normal(HyperParameters):
@@ -178,9 +187,7 @@ class MlpChoice(NetworkChoice):
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
         """Return it, of the data set's inputs and classes, or as many outputs as the loss compares with a target."""
         check_numbers(dataset, self.name)
-        if dataset.sequences:
-            remedy = "give model: {name: gpt}, or a PyTorch module"
-            raise ConfigError(f"model.name is mlp; the data are sequences, with a label a token: {remedy}")
+        check_one_label(dataset, self.name)
         init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
         usual = loss_for(dataset, loss)
         shape = usual.output(dataset.target, dataset.classes)
@@ -202,21 +209,28 @@ class First(HyperParameters):
 
 
 class LinearChoice(NetworkChoice):
-    """A linear model without a bias, for least squares and quadratics."""
+    """A linear model without a bias, for least squares and quadratics; with the key `loss`, for any data."""
 
     measured_by = "gap"
 
     name: Literal["linear"]
     loss: Literal["squared"] = "squared"
-    """The loss: half the squared error."""
+    """The loss if the experiment's key `loss` names no other: half the squared error."""
     init: Literal["zeros", "normal", "first"] | Normal | First = "zeros"
     """The initial weights: `zeros`, `normal`, `{name: normal, std: 0.1}`, `first` or `{name: first, value: 1.0}`; with
     `first` the first of P weights is √P, or the value, and the others are 0."""
 
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Linear:
-        """Return it, of the data set's inputs."""
+        """Return it, of the data set's inputs and, with a loss, as many outputs as that compares with a target."""
         options = {} if isinstance(self.init, str) else self.init.model_dump()
-        return Linear(dataset.inputs, options.pop("name", self.init), **options)
+        name = options.pop("name", self.init)
+        if loss is None:
+            return Linear(dataset.inputs, name, **options)
+        check_numbers(dataset, self.name)
+        check_one_label(dataset, self.name)
+        used = loss_for(dataset, loss)
+        outputs = used.output(dataset.target, dataset.classes)
+        return Linear(dataset.inputs, name, **options, loss=used, outputs=outputs, target=dataset.target)
 
 
 class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may have keys of any name
@@ -277,22 +291,12 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
             raise ValueError(
                 f"precision is {self.precision}; with numerics: portable all is float32: give numerics: native"
             )
-        if self.keeps_statistics and self.numerics == "portable":
-            raise ValueError(
-                f"buffers is {self.buffers}; a portable BatchNorm keeps no running statistics: give local, or "
-                "numerics: native"
-            )
         return self
 
     @property
     def _by_pytorch(self) -> bool:
         """Whether only PyTorch can compute what the keys say."""
-        return self.numerics == "native" or self.precision != "float32" or self.keeps_statistics
-
-    @property
-    def keeps_statistics(self) -> bool:
-        """Whether each client has running statistics of its own, by which the server evaluates."""
-        return self.buffers in {"averaged", "last"}
+        return self.numerics == "native" or self.precision != "float32"
 
     @property
     def native(self) -> bool:
@@ -306,7 +310,8 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         shape = dataset.shape or (dataset.inputs,)
         options = TorchOptions(self.initial, self.trainable, self.precision, self.buffers)
         model = TorchModel(self.name, self.hyper, self.device, shape, dataset.outputs, seed, loss, options)
-        if self.device != "cpu" or self._recorded or self._by_pytorch or isinstance(loss, OwnLoss):
+        by_pytorch = self._by_pytorch or (isinstance(loss, OwnLoss) and self.numerics is None)
+        if self.device != "cpu" or self._recorded or by_pytorch:
             return model
         used = loss_for(dataset, loss)
         try:

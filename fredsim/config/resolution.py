@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from fredsim.config.data import DataRead
 from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at
 from fredsim.config.experiment import Experiment, PluginChoice, Published
-from fredsim.config.losses import LOSSES
 from fredsim.config.metrics import columns_of, is_column, metric_problems
 from fredsim.config.partition import Iid, with_file_digest
 from fredsim.config.registry import Kind, required_keys, resolve_hyper
@@ -209,9 +208,9 @@ def check_model(experiment: Experiment) -> None:
     if data in DATA_WITH_TARGETS and model != "linear" and not (takes_numbers and experiment.data.has_rows):
         remedy = "give model: {name: linear}" + (", or loss: mse" if experiment.data.has_rows else "")
         raise ConfigError(f"model.name is {model}; data {data} has no classes: {remedy}")
-    if data not in DATA_WITH_TARGETS and model == "linear":
-        known = ", ".join(DATA_WITH_TARGETS)
-        raise ConfigError(f"model.name is linear; data {data} has classes: give mlp, or data that has none ({known})")
+    if data not in DATA_WITH_TARGETS and experiment.measured_by == "gap":
+        known = f"data that has none ({', '.join(DATA_WITH_TARGETS)}), or loss: cross_entropy, mse or bce"
+        raise ConfigError(f"model.name is linear; data {data} has classes: give mlp, {known}")
     _check_metrics(experiment)
     goal, measured_by = experiment.until.goal[0] if experiment.until else "", experiment.measured_by
     if goal in {"validation_error", "gap"} and goal.removeprefix("validation_") != measured_by:
@@ -270,17 +269,9 @@ def _check_metrics(experiment: Experiment) -> None:
 
 def _check_loss(experiment: Experiment) -> None:
     """Raise ConfigError if a loss is given that does not go with the model."""
-    model, loss = experiment.model, experiment.loss
-    if loss is None:
-        return
-    if model.measured_by == "gap":
-        raise ConfigError(f"loss is {loss.name}; model {model.name} has a loss of its own, model.loss: leave loss out")
-    if not loss.portable and not model.user_code:
-        what = "your own function, which goes with PyTorch modules"
-        raise ConfigError(f"loss.name is {loss.name}, {what}; model {model.name} takes {', '.join(LOSSES)}")
-    if not loss.portable and not model.native:
-        remedy = "give model.numerics: native, or leave it out"
-        raise ConfigError(f"loss.name is {loss.name}, which only PyTorch computes; {remedy}")
+    loss = experiment.loss
+    if loss is not None and not experiment.data.has_rows:
+        raise ConfigError(f"loss is {loss.name}; data {experiment.data.name} is a function of its own: leave loss out")
 
 
 def check_batch(experiment: Experiment, rows: int | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Flag, auto
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from fredsim.config.choices import DroppedPush
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt, Printable
@@ -106,6 +106,14 @@ class ProbeChoice(HyperParameters):
 
     every: Annotated[PositiveInt, Field(examples=[100])]
     """n: every n-th arrival is measured."""
+    per_tensor: bool = False
+    """Whether B-staleness, gradient and distance are measured for each tensor of the parameters, too."""
+
+    @model_serializer(mode="wrap")
+    def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out a later key if it has its default, so that earlier configurations keep their digests."""
+        data: dict[str, Any] = handler(self)
+        return data if self.per_tensor else {"every": data["every"]}
 
 
 class Affects(Flag):

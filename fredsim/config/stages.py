@@ -82,6 +82,10 @@ class Stages(HyperParameters):
     """PipeMare's K, of its learning-rate rescheduling: in the first K minibatches a stage's learning rate is divided by
     a power of its forward delay, which falls from 1 to 0; null: never."""
 
+    synchronous: Annotated[PositiveInt | None, Field(examples=[500])] = None
+    """PipeMare's warm-up: the first so many minibatches of a pipeline have no delay; then the pipeline is filled anew,
+    and `correction` and `reschedule` begin; null: none."""
+
     @model_validator(mode="after")
     def check(self) -> Stages:
         """Refuse what does not fit together, whatever the network."""

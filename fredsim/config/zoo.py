@@ -113,7 +113,7 @@ class VggChoice(ZooChoice):
 
     citation = "Simonyan and Zisserman 2015, arXiv:1409.1556; Ioffe and Szegedy 2015, arXiv:1502.03167"
     sized_by = "widths"
-    added = ("initial", "trainable", "dropout")
+    added = ("initial", "trainable", "dropout", "buffers")
 
     name: Literal["vgg"]
     widths: Annotated[list[PositiveInt], Field(min_length=1, examples=[[32, 64]])] = Field(
@@ -122,10 +122,15 @@ class VggChoice(ZooChoice):
     """The channels of each stage, after which the image is halved."""
     dropout: Annotated[Fraction, Field(examples=[0.5])] = 0.0
     """The share of the dense layer's inputs that is dropped in training."""
+    buffers: Literal["local", "averaged", "last"] | None = None
+    """What evaluation does with batch norm's running statistics, of which each client has its own: `averaged`: their
+    mean over the clients that have pushed; `last`: those of the last push; `local`, as null: none, it goes by the
+    statistics of the rows that are evaluated at once."""
 
     def of(self, classes: int, shape: tuple[int, ...], loss: Loss) -> Graph:
         """Return the graph."""
-        return vgg(classes, shape, self.widths, loss, self.dropout)
+        served = None if self.buffers == "local" else self.buffers
+        return vgg(classes, shape, self.widths, loss, self.dropout, served)
 
 
 class GptChoice(ZooChoice):

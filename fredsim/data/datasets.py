@@ -47,6 +47,7 @@ __all__ = [
     "load_dataset",
     "normalized",
     "read_dataset",
+    "split_of_bytes",
     "unscaled",
     "why_no_labels",
 ]
@@ -353,14 +354,14 @@ def _mnist(root: Path, path: str) -> Parts:
     """MNIST of LeCun, Cortes and Burges: 60,000 + 10,000 images of 28×28 bytes; x = float32(byte)/255, not centred."""
     del path
     arrays = read_mnist(root)
-    train, test = (_split_of_bytes(arrays[f"{part}_x"], arrays[f"{part}_y"]) for part in ("train", "test"))
+    train, test = (split_of_bytes(arrays[f"{part}_x"], arrays[f"{part}_y"]) for part in ("train", "test"))
     return train, test, (1, 28, 28)
 
 
-def _split_of_bytes(pixels: NDArray[np.uint8], labels: NDArray[Any]) -> Split:
+def split_of_bytes(pixels: NDArray[np.uint8], labels: NDArray[Any]) -> Split:
     """Return images, uint8 (n, …), as a split: float32(byte)/255 in rows, and the labels."""
     levels = np.arange(256, dtype=np.float32) / np.float32(255)
-    return Split(levels[pixels.reshape(len(pixels), -1)], labels.astype(np.int64), divisor=255)
+    return Split(levels[pixels.reshape(len(pixels), math.prod(pixels.shape[1:]))], labels.astype(np.int64), divisor=255)
 
 
 def _torchvision(root: Path, name: str) -> Parts:
@@ -368,7 +369,7 @@ def _torchvision(root: Path, name: str) -> Parts:
     from fredsim.data.vision import read_images
 
     (pixels, labels), (test_pixels, test_labels) = read_images(name, root)
-    return _split_of_bytes(pixels, labels), _split_of_bytes(test_pixels, test_labels), pixels.shape[1:]
+    return split_of_bytes(pixels, labels), split_of_bytes(test_pixels, test_labels), pixels.shape[1:]
 
 
 MOST_CLASSES = 2**20  # a greater label is damage, or not a class number; the output layer would be that wide
@@ -486,7 +487,7 @@ DATASETS: dict[str, Callable[..., Parts]] = {
     "mishchenko": _mishchenko,
 }
 
-DRAWN = ("modular", "least_squares", "quadratic")  # fredsim.data.problems
+DRAWN = ("modular", "glyphs", "least_squares", "quadratic")  # fredsim.data.problems
 
 #: The default numbers of training and validation rows; for other data sets, the last sixth is for validation.
 DEFAULT_ROWS = {"digits": (1200, 297), "mnist": (50000, 10000), "mishchenko": (10000, 1000)}

@@ -1,4 +1,4 @@
-"""Data sets that are drawn, not read: sums, least squares, and those of what has no rows but gradients that differ."""
+"""Data sets that are drawn, not read: sums, images, least squares, and those of what has gradients but no rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from fredsim.data.datasets import Dataset, Split
+from fredsim.data.datasets import Dataset, Split, split_of_bytes
+from fredsim.data.glyphs import draw_images
 from fredsim.data.partitions.shards import Shards
 from fredsim.data.sampling import Sampler, TaskSampler
 from fredsim.data.sequences import IGNORED, draw_sums
@@ -16,7 +17,9 @@ from fredsim.data.squares import draw_rows
 from fredsim.errors import ConfigError
 from fredsim.numerics.streams import Streams
 
-__all__ = ["OfProblem", "Quadratic", "least_squares", "modular", "of_problem", "quadratic"]
+__all__ = ["TEST_IMAGES", "OfProblem", "Quadratic", "glyphs", "least_squares", "modular", "of_problem", "quadratic"]
+
+TEST_IMAGES = 1000  # of glyphs, to test on
 
 
 @functools.lru_cache(maxsize=4)
@@ -32,6 +35,20 @@ def modular(p: int, terms: int, seed: int, train: int, validation: int) -> Datas
     ends = (0, train, train + validation, len(x))
     first, second, rest = (Split(x[begin:end], y[begin:end]) for begin, end in pairwise(ends))
     return Dataset(first, second, rest, p + 1, (terms + 1,), ignored=IGNORED)
+
+
+@functools.lru_cache(maxsize=4)
+def glyphs(classes: int, size: int, clutter: int, noise: float, seed: int, train: int, validation: int) -> Dataset:
+    """Return drawn images: `train` to train on, `validation` to validate on, and TEST_IMAGES to test on.
+
+    Each part has draws of its own: how many images one has changes no image of another.
+    """
+    counts = (train, validation, TEST_IMAGES)
+    drawn = [draw_images(count, part, classes, size, clutter, noise, seed) for part, count in enumerate(counts)]
+    labels = np.arange(min(classes, max(counts)))
+    unused = tuple(range(len(labels), classes))
+    first, second, third = (split_of_bytes(*images) for images in drawn)
+    return Dataset(first, second, third, classes, (1, size, size), unused, labels=labels)
 
 
 @functools.lru_cache(maxsize=4)

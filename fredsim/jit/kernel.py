@@ -147,25 +147,43 @@ def kernel(given=None, /, **fields):
 def specialise(names: Sequence[str], **constants: object) -> ModuleType:
     """Return a copy of the last of these modules whose functions are compiled with other values of module constants.
 
-    All named modules are copied. Each may import from those before it, and then uses the functions of their copies.
-    `constants` replace the module-level names of each module that has them. Constants that a module has computed from
-    others keep their values.
+    All named modules are copied. Each may import from those before it, and then uses the functions of their copies. A
+    copy is made once, so that several last modules share the subroutines of those before them: a module must be named
+    after the same others each time. `constants` replace the module-level names of each module that has them. Constants
+    that a module has computed from others keep their values.
     """
     copies: dict[int, object] = {}  # copies of functions, by the id of the original
+    module = ModuleType("")
     for name in names:
         general = {key: value for key, value in vars(import_module(name)).items() if not key.startswith("__")}
-        module = ModuleType("_".join([name, *map(str, constants.values())]))
-        namespace = vars(module)
-        for key, value in general.items():
-            if isinstance(value, Kernel) and value.function.__module__ == name:
+        copied = "_".join([name, *map(str, constants.values())])
+        if copied in sys.modules:
+            module = sys.modules[copied]
+            copies |= {id(value): getattr(module, key) for key, value in general.items() if _is_of(value, name)}
+        else:
+            module = ModuleType(copied)
+            _fill(vars(module), name, general, copies, constants)
+            sys.modules[copied] = module
+    return module
+
+
+def _fill(namespace, name, general, copies, constants):
+    """Make copies of what `general`, the content of a module, defines; add them to the namespace and to `copies`."""
+    for key, value in general.items():
+        if _is_of(value, name):
+            if isinstance(value, Kernel):
                 copies[id(value)] = Kernel(_with_globals(value.function, namespace), value.fields)
-            elif isinstance(value, Dispatcher) and value.py_func.__module__ == name:
+            else:
                 inline = value.targetoptions["forceinline"]
                 copies[id(value)] = subroutine(_with_globals(value.py_func, namespace), forceinline=inline)
-            namespace[key] = copies.get(id(value), value)
-        namespace.update({key: value for key, value in constants.items() if key in general})
-        sys.modules[module.__name__] = module
-    return module
+        namespace[key] = copies.get(id(value), value)
+    namespace.update({key: value for key, value in constants.items() if key in general})
+
+
+def _is_of(value, name):
+    """Return whether a value is a kernel or a subroutine that the module of this name defines."""
+    function = getattr(value, "function" if isinstance(value, Kernel) else "py_func", None)
+    return isinstance(value, Kernel | Dispatcher) and function.__module__ == name
 
 
 def with_functions(template: Any, **functions: Any) -> Any:

@@ -1,7 +1,5 @@
 """The engine of PyTorch modules: gradients by autograd, or of several clients at once by torch.func's vmap.
 
-A client's parameters are copied into the module's own, which have PyTorch's alignment: the bits may depend on it.
-
 The number of minibatches that are computed at once changes the bits. So it is fixed for a whole run, and a call with
 fewer minibatches is padded. Thus a client's gradient depends only on its parameters and its minibatch.
 """
@@ -31,8 +29,9 @@ from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks, nothing_again
 from fredsim.native.losses import check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
+from fredsim.native.params import OwnParams, channels_last
 from fredsim.native.randomness import keyed, random_states, seeded
-from fredsim.native.settings import deterministic
+from fredsim.native.settings import deterministic, filling
 from fredsim.native.statistics import Statistics, forget, norms_alone
 from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
@@ -83,6 +82,7 @@ class TorchEngine(OnOperations):
         self._model, self._module, self._device = model, model.module, model.device
         self._dataset, self._mu = dataset, mu
         self.threads, self._threads_before = threads or default_threads(), torch.get_num_threads()
+        self._filling_before = torch.utils.deterministic.fill_uninitialized_memory
         self.seconds = 0.0  # spent in PyTorch, not counting the operations
         self.device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else None
         if self._device.type == "cuda":  # cuBLAS reads this when it starts, and is not deterministic without it
@@ -90,7 +90,6 @@ class TorchEngine(OnOperations):
         self._its_loss = CrossEntropy(ignored=dataset.ignored) if model.loss is None else model.loss
         self._losses_of, self._answers = losses_of(self._its_loss), wrong_answers(self._its_loss)
         self._x, self._y = self._samples(dataset.train)
-        self._sizes = model.layout.sizes
         self._grads = np.empty((0, model.layout.size), np.float32)
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
@@ -100,12 +99,13 @@ class TorchEngine(OnOperations):
         self._running: Tensors = {}  # running statistics, while something is computed with them
         self.statistics = self._tracked()
         self._channels_last = False  # whether images and filters are stored that way
-        self._own = [value for name, value in self._module.named_parameters() if name not in model.frozen]
+        self._own = OwnParams(model)
+        self._shares = torch.full((mu,), 1 / mu, device=self._device)  # of samples in the mean loss
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         try:
             self._try_out()
         except BaseException:
-            torch.set_num_threads(self._threads_before)
+            self._put_settings_back()
             raise
 
     def _tracked(self) -> Statistics | None:
@@ -216,7 +216,7 @@ class TorchEngine(OnOperations):
     def samples_changed(self) -> None:
         """Take the training samples from the data set again."""
         self._x, self._y = self._samples(self._dataset.train)
-        self._x = self._stored(self._x)
+        self._x = channels_last(self._x) if self._channels_last else self._x
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[np.float64]]:
         """Evaluate in the module's evaluation mode."""
@@ -283,9 +283,14 @@ class TorchEngine(OnOperations):
         return [slice(begin, end) for begin, end in pairwise([*begins, len(x)])]
 
     def close(self) -> None:
-        """End the threads of the operations; give PyTorch the number of threads that it had."""
-        torch.set_num_threads(self._threads_before)
+        """End the threads of the operations; give PyTorch the settings that it had."""
+        self._put_settings_back()
+        self._own.leave()
         self._operations.close()
+
+    def _put_settings_back(self) -> None:
+        torch.set_num_threads(self._threads_before)
+        torch.utils.deterministic.fill_uninitialized_memory = self._filling_before
 
     def _samples(self, split: Split) -> tuple[torch.Tensor, torch.Tensor]:
         x, y = torch.from_numpy(split.x).reshape(len(split), *self._model.shape), torch.from_numpy(split.y)
@@ -326,47 +331,48 @@ class TorchEngine(OnOperations):
         the bits, by alignment.
         """
         flat = torch.stack([torch.from_numpy(np.ascontiguousarray(params)) for params in held]).to(self._device)
-        parts = torch.split(flat, self._sizes, dim=1)
+        parts = torch.split(flat, self._model.layout.sizes, dim=1)
         several = (len(held),) if len(held) > 1 else ()
         return {
             name: part.reshape(*several, *shape).clone(memory_format=torch.contiguous_format)
             for (name, shape), part in zip(self._model.layout.tensors, parts, strict=True)
         }
 
-    def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """Return views of a vector (P,), one for each parameter."""
-        parts = zip(torch.split(flat, self._sizes), self._model.layout.tensors, strict=True)
-        return [part.view(shape) for part, (_, shape) in parts]
-
     def _compute_one(self, params: Array, rows: NDArray[np.int64], grad: Array, backward: Array | None = None) -> Array:
         """Write the mean gradient of a minibatch to `grad`, (P,); return the samples' losses (µ,).
 
-        The module's own parameters, which have PyTorch's alignment for every client, become `params`, and `backward`
-        before the backward pass, if that has other ones.
+        The module's own parameters become `params`, and `backward` before the backward pass, if that has other ones.
         """
         samples = torch.from_numpy(rows).to(self._device)
-        x, y = self._stored(self._x[samples]), self._y[samples]
-        with torch.no_grad():
-            torch._foreach_copy_(self._own, self._parts(torch.from_numpy(params).to(self._device)))
+        x, y = self._minibatch(samples), self._y.index_select(0, samples)
+        version = self._own.version
+        if backward is None:
+            self._own.become(params)
+        else:
+            self._own.copy(params)
         losses = self._losses_of(self._logits({}, x), y)
-        mean = losses.mean()
         checked: AbstractContextManager[None] = nullcontext()
-        if backward is not None:  # by `data`, since autograd would refuse weights that have changed meanwhile
-            torch._foreach_copy_(
-                [value.data for value in self._own], self._parts(torch.from_numpy(backward).to(self._device))
-            )
+        if backward is not None:
+            self._own.copy(backward)
             checked = nothing_again(self._model.refused)
         with checked:
-            found = torch.autograd.grad(mean, self._own, allow_unused=True, materialize_grads=True)
-        torch._foreach_copy_(self._parts(torch.from_numpy(grad)), found)
+            if losses.dtype == torch.float32:  # as of losses.mean(), without its two passes
+                found = self._own.gradients(losses, self._shares)
+            else:
+                found = self._own.gradients(losses.mean())
+        if self._own.by_views and self._own.version != version:
+            raise self._model.refused(
+                "changes its parameters in place in some forward passes, but did not in the first ones; change copies"
+            )
+        self._own.write(found, grad)
         return np.asarray(losses.detach().cpu())
 
-    def _stored(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return images or filters in the memory format in which they are computed; others as they are."""
-        if not self._channels_last or tensor.dim() != 4:
-            return tensor
-        room = torch.empty_like(tensor, memory_format=torch.channels_last)  # `contiguous` keeps strides of one channel
-        return tensor if room.stride() == tensor.stride() else room.copy_(tensor)
+    def _minibatch(self, samples: torch.Tensor) -> torch.Tensor:
+        """Return samples in the memory format in which they are computed."""
+        if not self._channels_last:
+            return self._x.index_select(0, samples)
+        rows = self._x.permute(0, 2, 3, 1)
+        return rows.reshape(len(rows), -1).index_select(0, samples).view(-1, *rows.shape[1:]).permute(0, 3, 1, 2)
 
     def _choose_format(self, rows: NDArray[np.int64]) -> None:
         """Store images with the channels innermost if the module computes these, and its filters; its `view`s may not.
@@ -376,19 +382,37 @@ class TorchEngine(OnOperations):
         images = self._x.dim() == 4 and any(isinstance(part, torch.nn.Conv2d) for part in self._module.modules())
         if self._device.type != "cpu" or not images:
             return
-        given = [value.data for value in self._own]
-        self._channels_last = True
-        for value in self._own:
-            value.data = self._stored(value.data)
+        before, self._x, self._channels_last = self._x, channels_last(self._x), True
+        self._own.store(innermost=True)
         try:
             self._try_gradient(rows)
         except BaseException as error:  # of any type: the module is the user's
             if is_interrupt(error):
                 raise
-            self._channels_last = False
-            for value, before in zip(self._own, given, strict=True):
-                value.data = before
-        self._x = self._stored(self._x)
+            self._x, self._channels_last = before, False
+            self._own.store(innermost=False)
+
+    def _choose_views(self, rows: NDArray[np.int64]) -> None:
+        """Let parameters be views of what clients hold if gradients have the bits of copies, and nothing is written."""
+        if self._device.type != "cpu":
+            return
+        held = aligned(self._model.layout.size)
+        try:
+            for scale, shift in ((1 + 1 / 64, 0), (64, 1)):  # others than at the beginning; some that a limit changes
+                held[...] = self._model.initial_params * np.float32(scale) + np.float32(shift)
+                before, version = held.copy(), self._own.version
+                self._own.by_views = True  # first: what else reads the memory of the copies finds other values there
+                viewed = self._try_gradient(rows, held)
+                written = held.tobytes() != before.tobytes() or self._own.version != version
+                self._own.by_views = False
+                self._own.by_views = not written and viewed.tobytes() == self._try_gradient(rows, before).tobytes()
+                if not self._own.by_views:
+                    break
+        except BaseException as error:  # of any type: the module is the user's
+            if is_interrupt(error):
+                raise
+            self._own.by_views = False
+        self._own.copy(self._model.initial_params)
 
     def _compute(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Return the mean gradients (B, P) and the losses (B, µ) of minibatches, computed at once."""
@@ -397,24 +421,27 @@ class TorchEngine(OnOperations):
         flat = torch.cat([part.reshape(len(held), -1) for part in found.values()], dim=1)
         return flat.cpu().numpy(), losses.reshape(len(held), -1).cpu().numpy()
 
-    def _try_gradient(self, rows: NDArray[np.int64]) -> Array:
-        """Return the gradient (P,) of a minibatch at the initial parameters."""
+    def _try_gradient(self, rows: NDArray[np.int64], params: Array | None = None) -> Array:
+        """Return the gradient (P,) of a minibatch at these parameters (P,), or at the initial ones."""
         found = np.empty(self._model.layout.size, np.float32)
         with self._drawing(FIRST), self._tracking(None, 0):
-            self._compute_one(self._model.initial_params, rows[0], found)
+            self._compute_one(self._model.initial_params if params is None else params, rows[0], found)
         return found
 
     @contextmanager
     def _computing(self, kind: type[FredsimError]) -> Iterator[None]:
         """Run a `with` block under deterministic settings, and time it; exceptions of the module become `kind`.
 
-        PyTorch keeps the engine's number of threads until `close`: setting it makes what comes then slower.
+        PyTorch keeps the engine's number of threads, and what it does with new memory, until `close`: setting them
+        takes time.
         """
         begin = time.perf_counter()
         if torch.get_num_threads() != self.threads:
             torch.set_num_threads(self.threads)
+        if torch.utils.deterministic.fill_uninitialized_memory:
+            torch.utils.deterministic.fill_uninitialized_memory = False
         try:
-            with deterministic(self.threads):
+            with deterministic(self.threads, self._device.type):
                 yield
         except FredsimError:
             raise
@@ -440,7 +467,7 @@ class TorchEngine(OnOperations):
             check_hooks(module, model.refused)
             self._choose_format(rows)
             found = self._try_gradient(rows)
-            with deterministic(self.threads, filling=True):  # the second is another one if memory is read unwritten
+            with filling(True):  # the second is another one if memory is read unwritten
                 again = self._try_gradient(rows)
             if found.tobytes() != again.tobytes():
                 raise model.refused(
@@ -449,6 +476,7 @@ class TorchEngine(OnOperations):
                 )
             with self._drawing(FIRST):
                 check_gradient(module, self._whole_loss, found, model.refused, self._tolerance)
+            self._choose_views(rows)
 
     def _whole_loss(self) -> torch.Tensor:
         """Return the mean loss of the first minibatch at the module's own parameters."""
@@ -501,7 +529,7 @@ class TorchEngine(OnOperations):
         held = [start * np.float32(1 + i / 64) for i in range(width)]
         rows = np.arange(width * self._mu).reshape(width, -1) % len(self._dataset.train)
         try:
-            with deterministic(self.threads), warnings.catch_warnings():
+            with deterministic(self.threads, self._device.type), warnings.catch_warnings():
                 # PyTorch warns if vmap computes the minibatches one after the other.
                 warnings.filterwarnings("error", "There is a performance drop")
                 grads, _ = self._compute(held, rows)

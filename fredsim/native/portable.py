@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.native.model import TorchModel
 from fredsim.networks.captured import CapturedNetwork, lacking_rows
-from fredsim.networks.graph import Graph
+from fredsim.networks.own_loss import ArrayLoss
+from fredsim.networks.running import Running
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
+
+if TYPE_CHECKING:  # it imports PyTorch
+    from fredsim.networks.capture.module import Captured
 
 __all__ = ["captured", "check_fit"]
 
@@ -21,7 +25,7 @@ TRIED = 4  # samples on which a graph and its module are compared
 KEPT = 16  # graphs
 
 #: By module and data: the runs of a sweep, and the checks before them, share what takes seconds to capture.
-_known: dict[tuple[Any, ...], tuple[Graph, tuple[str, ...]]] = {}
+_known: dict[tuple[Any, ...], Captured] = {}
 
 
 def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -> CapturedNetwork:
@@ -38,19 +42,29 @@ def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -
         found = capture(model.module, x, y.shape[1:], model.refused, loss)
         if len(_known) >= KEPT:
             _known.pop(next(iter(_known)))
-        _known[key] = replace(found.graph, frozen=model.frozen), found.remarks
-    graph, about = _known[key]
+        _known[key] = found
+    known = _known[key]
+    graph, about, statistics = replace(known.graph, frozen=model.frozen), known.remarks, []
+    if model.buffers in {"averaged", "last"}:
+        running = Running(known.running, model.buffers)
+        if not known.running or not all(running.names):
+            what = "keeps no running statistics" if not any(running.names) else "has a norm without running statistics"
+            raise model.refused(f"{what}, and buffers is {model.buffers}; leave buffers out")
+        graph, about = replace(graph, running=running), ()
+        statistics = [model.running[name].cpu().numpy() for name in running.names]
     remarks = [f"model.name: {model.name} {text}" for text in (*model.built_remarks, *about)]
     if not chosen:
         what = "is computed by fredsim, with the same bits on every machine (numerics: portable)"
         remarks.append(f"model.name: {model.name} {what}; with numerics: native PyTorch computes it")
-    return CapturedNetwork(graph, model.values, model.files, remarks)
+    return CapturedNetwork(graph, model.values, model.files, remarks, statistics=statistics)
 
 
 def check_fit(network: CapturedNetwork, dataset: Dataset, loss: Loss, refused: Refusal) -> CapturedNetwork:
     """Return the network. Raises ConfigError if it does not fit the data, or needs what a run does not give."""
     graph, target = network.graph, dataset.target
     found, wanted = graph.shapes[-1], loss.output(target, dataset.classes)
+    if isinstance(loss, ArrayLoss):  # it takes what it takes
+        wanted = found or (1,)
     if graph.sample != (shape := dataset.shape or (dataset.inputs,)):
         raise refused(f"takes samples of shape {graph.sample}; those of the data have {shape}")
     if (found or (1,)) != wanted or graph.target != target or graph.loss != loss:

@@ -8,35 +8,46 @@ from contextlib import contextmanager
 import torch
 import torch.utils.deterministic
 
-__all__ = ["deterministic"]
+__all__ = ["deterministic", "filling"]
 
 
 @contextmanager
-def deterministic(threads: int, *, filling: bool = False) -> Iterator[None]:
-    """Let PyTorch use only deterministic algorithms, this many threads and no TF32 inside a `with` block.
-
-    `filling`: memory that nothing has written is NaN. It takes a twentieth of a small network's time.
-    """
+def deterministic(threads: int, device: str = "cpu") -> Iterator[None]:
+    """Let PyTorch use only deterministic algorithms, this many threads and no TF32 inside a `with` block."""
     strict, warn_only = (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
-    filled = torch.utils.deterministic.fill_uninitialized_memory
     before, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = filling
     if threads != before:  # setting them again makes what comes then slower
         torch.set_num_threads(threads)
     if precision != "highest":  # a user's module may have lowered it, for the whole process
         torch.set_float32_matmul_precision("highest")
     try:
-        # With its benchmark cuDNN would choose the algorithm that is fastest at the moment.
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        if device == "cpu":
             yield
+        else:
+            # With its benchmark cuDNN would choose the algorithm that is fastest at the moment.
+            with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+                yield
     finally:
         if torch.get_float32_matmul_precision() != precision:
             torch.set_float32_matmul_precision(precision)
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)
-        torch.utils.deterministic.fill_uninitialized_memory = filled
         torch.use_deterministic_algorithms(strict, warn_only=warn_only)
+
+
+@contextmanager
+def filling(whether: bool) -> Iterator[None]:
+    """Let memory that nothing has written be NaN inside a `with` block, or not, where algorithms are deterministic.
+
+    It takes a twentieth of a small network's time.
+    """
+    before = torch.utils.deterministic.fill_uninitialized_memory
+    torch.utils.deterministic.fill_uninitialized_memory = whether
+    try:
+        yield
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = before

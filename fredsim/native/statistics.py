@@ -1,23 +1,14 @@
-"""Running statistics of norms, such as BatchNorm's: each client's own, and what the server evaluates with.
-
-In training a norm goes by its minibatch; running statistics only follow, and matter in evaluation. A client continues
-from its own ones, which travel with its pushes; they are not counted among the bytes of these.
-"""
+"""Running statistics of a module's norms, such as BatchNorm's: which buffers they are, and how to do without them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch.nn.modules.batchnorm import _NormBase
 
-from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.compute.statistics import Statistics
 
 __all__ = ["Statistics", "forget", "norms_alone", "running_names"]
-
-Arrays = Sequence[NDArray[Any]]
 
 
 def running_names(module: Any) -> tuple[str, ...]:
@@ -43,68 +34,3 @@ def forget(module: Any) -> None:
         if isinstance(part, _NormBase):
             part.track_running_stats = False
             part.running_mean = part.running_var = part.num_batches_tracked = None
-
-
-class Statistics(Stateful):
-    """By client: its own statistics, those that the server has of it, and those of its task under way.
-
-    `initial` are those that all begin with; the server evaluates with the mean over the clients that have pushed, or
-    with those of the last one.
-    """
-
-    def __init__(self, initial: Arrays, served: Literal["averaged", "last"]) -> None:
-        self.initial = initial
-        self._served = served
-        self._by_client: dict[str, dict[int, Arrays]] = {"own": {}, "server": {}, "under_way": {}}
-        self._last = -1
-
-    def of(self, client: int) -> Arrays:
-        """Return the statistics from which a client's next gradient continues."""
-        for name in ("under_way", "own"):
-            if client in self._by_client[name]:
-                return self._by_client[name][client]
-        return self.initial
-
-    def computed(self, client: int, arrays: Arrays) -> None:
-        """Note the statistics after a client's gradient."""
-        self._by_client["under_way"][client] = arrays
-
-    def arrived(self, client: int, *, reached: bool) -> None:
-        """Note that a client arrives, and whether its push reaches the server."""
-        found = self._by_client["under_way"].pop(client, None)
-        if found is None:
-            return
-        self._by_client["own"][client] = found
-        if reached:
-            self._by_client["server"][client], self._last = found, client
-
-    def cancelled(self, client: int) -> None:
-        """Forget what a client has computed since it arrived: its task is given up."""
-        self._by_client["under_way"].pop(client, None)
-
-    def served(self) -> Arrays:
-        """Return the statistics that the server evaluates with; the means are taken in float64, in order of clients."""
-        known = self._by_client["server"]
-        if not known:
-            return self.initial
-        if self._served == "last":
-            return known[self._last]
-        columns = zip(*(known[client] for client in sorted(known)), strict=True)
-        return [np.asarray(np.sum(each, axis=0, dtype=np.float64) / len(each), each[0].dtype) for each in columns]
-
-    def take_state(self) -> State:
-        """Return all statistics."""
-        state: State = {"last": self._last}
-        for name, by_client in self._by_client.items():
-            for client, arrays in by_client.items():
-                state |= {f"{name}.{client}.{number}": array.copy() for number, array in enumerate(arrays)}
-        return state
-
-    def put_state(self, state: State) -> None:
-        """Restore all statistics."""
-        self._last = int(state["last"])
-        for name, by_client in self._by_client.items():
-            found = part_of(state, name)
-            by_client.clear()
-            for client in sorted({int(key.partition(".")[0]) for key in found}):
-                by_client[client] = [found[f"{client}.{number}"] for number in range(len(self.initial))]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fredsim.networks.given import GivenNetwork
 from fredsim.networks.graph import Graph
 from fredsim.networks.initial import initial_parameters
+from fredsim.networks.layout import Layout
 from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.views import Permute, Reshape, Slice
 from fredsim.numerics.streams import Streams
@@ -29,6 +30,7 @@ class CapturedNetwork(GivenNetwork):
 
     `files` has the SHA-256 of the files that the module's factory has read; `remarks` what was perhaps not meant;
     `code`, of a network that was read from a run's folder, the SHA-256 of the modules that it was captured from.
+    `statistics` are the running statistics that clients begin with, in the order of the graph's.
     """
 
     def __init__(
@@ -38,9 +40,10 @@ class CapturedNetwork(GivenNetwork):
         files: Mapping[str, str] | None = None,
         remarks: Sequence[str] = (),
         code: Mapping[str, str] | None = None,
+        statistics: Sequence[NDArray[np.float32]] = (),
     ) -> None:
         super().__init__(graph, initial, files)
-        self._remarks, self._code = remarks, dict(code or {})
+        self._remarks, self._code, self._statistics = remarks, dict(code or {}), list(statistics)
 
     @classmethod
     def of_files(
@@ -58,19 +61,26 @@ class CapturedNetwork(GivenNetwork):
         except ValueError as error:
             raise ValueError(f"{INITIAL_FILE}: {error}") from None
         params = np.empty(found.layout.size, np.float32)
-        if tensors.keys() != dict(found.layout.tensors).keys():
+        statistics = Layout(()) if found.running is None else found.statistics
+        running = np.empty(statistics.size, np.float32)
+        views = found.layout.split(params) | statistics.split(running)
+        if tensors.keys() != views.keys():
             raise ValueError(f"{INITIAL_FILE}: its tensors are not those of {GRAPH_FILE}")
-        for name, view in found.layout.split(params).items():
+        for name, view in views.items():
             given = tensors[name]
             if given.dtype != np.float32 or given.shape != view.shape:
                 raise ValueError(f"{INITIAL_FILE}: {name} is {given.dtype} {given.shape}, not float32 {view.shape}")
             view[...] = given
-        return cls(found, params, files, code=code)
+        return cls(found, params, files, code=code, statistics=[*statistics.split(running).values()])
 
     def drawn(self, streams: Streams, init: str, std: float) -> CapturedNetwork:
         """Return the network with initial values that fredsim draws: `initial_parameters`."""
         values = initial_parameters(self._graph, streams, init, std)
-        return CapturedNetwork(self._graph, values, self._files, self._remarks, self._code)
+        return CapturedNetwork(self._graph, values, self._files, self._remarks, self._code, self._statistics)
+
+    def statistics(self) -> list[NDArray[np.float32]]:
+        """Return the running statistics that clients begin with: those of the module."""
+        return self._statistics
 
     def saved(self) -> dict[str, bytes]:
         """Return the contents of the files that a run's folder keeps of it, by name."""
@@ -78,10 +88,10 @@ class CapturedNetwork(GivenNetwork):
 
         from fredsim.networks.saved import text_of_graph
 
-        return {
-            GRAPH_FILE: text_of_graph(self._graph).encode(),
-            INITIAL_FILE: save(self._graph.layout.split(self._initial)),
-        }
+        tensors = self._graph.layout.split(self._initial)
+        if self._graph.running is not None:
+            tensors |= dict(zip(self._graph.running.names, self._statistics, strict=True))
+        return {GRAPH_FILE: text_of_graph(self._graph).encode(), INITIAL_FILE: save(tensors)}
 
     @property
     def code(self) -> Mapping[str, str]:

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.networks.layout import Layout
+from fredsim.networks.running import Found, Running, found_in
 from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm
 from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
 from fredsim.numerics.oracle import tree_sum
 
@@ -45,8 +47,8 @@ class Graph:
     """Nodes in an order in which each takes only values before its own; the last one's is the output.
 
     `sample` and `target` are the shapes of a sample and of what the output is compared with; `layout` names all tensors
-    in the order of the flat vector; those in `frozen` stay as they are. Raises ValueError, which names the node, if
-    something does not fit.
+    in the order of the flat vector; those in `frozen` stay as they are. If its batch norms keep `running` statistics,
+    it is evaluated by these. Raises ValueError, which names the node, if something does not fit.
     """
 
     sample: Shape
@@ -55,6 +57,7 @@ class Graph:
     loss: Loss
     layout: Layout
     frozen: tuple[str, ...] = ()
+    running: Running | None = None
 
     def __post_init__(self) -> None:
         self.loss.check(self.shapes[-1], self.target)
@@ -62,6 +65,56 @@ class Graph:
             raise ValueError(f"the tensor {unknown[0]!r}, which is not trained, is not among its tensors")
         if self.frozen and not self.trained.tensors:
             raise ValueError("no tensor is trained")
+        if self.running is not None:
+            self._check_running(self.running)
+
+    def _check_running(self, running: Running) -> None:
+        """Raise ValueError unless each batch norm has statistics, which are no tensors of the layout."""
+        if len(running.norms) != len(self.batch_norms):
+            raise ValueError(f"it has {len(self.batch_norms)} batch norms, and statistics of {len(running.norms)}")
+        if taken := [name for name in running.names if name in self.layout.slices]:
+            raise ValueError(f"the statistics {taken[0]!r} are also among its tensors")
+        if {norm.mean for norm in running.norms} & {norm.variance for norm in running.norms}:
+            raise ValueError("means and variances have the same names")
+        self.statistics  # noqa: B018  it checks the shapes
+
+    @cached_property
+    def batch_norms(self) -> list[Node]:
+        """The nodes that are batch norms, which keep running statistics if any do."""
+        return [node for node in self.nodes if isinstance(node.operator, BatchNorm)]
+
+    @cached_property
+    def statistics(self) -> Layout:
+        """The running means and variances, in the order of running.names. Raises ValueError if shapes differ."""
+        running, shapes = self.running, dict[str, Shape]()
+        assert running is not None
+        for node, norm in zip(self.batch_norms, running.norms, strict=True):
+            shape = self.shapes[node.inputs[0]][:1]
+            for name in (norm.mean, norm.variance):
+                if shapes.setdefault(name, shape) != shape:
+                    raise ValueError(f"the statistics {name!r} are of {shapes[name]} and {shape} channels")
+        return Layout(tuple((name, shapes[name]) for name in running.names))
+
+    @cached_property
+    def evaluated(self) -> Graph:
+        """The graph that is evaluated: one whose batch norms go by running statistics has these behind its tensors."""
+        if self.running is None:
+            return self
+        norms, nodes = iter(self.running.norms), list[Node]()
+        for node in self.nodes:
+            operator = node.operator
+            if isinstance(operator, BatchNorm):
+                norm = next(norms)
+                given = (("mean", norm.mean), ("variance", norm.variance))
+                node = Node(FrozenBatchNorm(operator.eps, operator.affine), node.inputs, (*node.tensors, *given))
+            nodes.append(node)
+        layout = Layout((*self.layout.tensors, *self.statistics.tensors))
+        return Graph(self.sample, self.target, tuple(nodes), self.loss, layout)
+
+    def found(self, passed: Passed) -> list[Found]:
+        """Return the means and variances that the batch norms have found in a minibatch."""
+        both = zip(self.nodes, passed.kept, strict=True)
+        return [found_in(kept) for node, kept in both if isinstance(node.operator, BatchNorm)]
 
     @cached_property
     def trained(self) -> Layout:
@@ -135,16 +188,20 @@ class Graph:
         y: Array,
         draw: Sequence[Draw | None] | None = None,
         backward: Array | None = None,
+        seen: list[Found] | None = None,
     ) -> tuple[Array, NDArray[np.float32]]:
         """Return the minibatch-mean gradient (P,) and the losses (µ,) of samples x (µ, …) with targets y (µ, …).
 
         `backward`: the parameters (P,) of the backward pass, if they are not those of the forward pass. Operators then
-        take them in the place of their tensors, and what the forward pass has kept as it is.
+        take them in the place of their tensors, and what the forward pass has kept as it is. `seen` becomes what batch
+        norms have found.
 
         The errors that nodes send to one value are added, the last node's first, and so are a sample's own gradients of
         a tensor of several nodes; the tree over samples comes after.
         """
         passed = self.forward(params, x, draw)
+        if seen is not None:
+            seen[:] = self.found(passed)
         losses, error = self.loss.losses(passed.output, y)
         views = self.layout.split(params if backward is None else backward)
         errors = {len(self.nodes): error}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fredsim.networks.graph import Graph
 from fredsim.networks.layout import Layout
+from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.streams import Streams
 
 __all__ = ["MeasuredBy", "Network", "Numerics"]
@@ -58,6 +59,14 @@ class Network(ABC):
         """What tells how good its parameters are: the rate of wrong answers; f − f*; nothing but the loss; its own."""
         return "error" if self.graph is None else self.graph.loss.measured_by
 
+    def statistics(self) -> list[NDArray[np.float32]]:
+        """Return the running statistics that clients begin with, in the order of the graph's: means 0, variances 1."""
+        graph = self.graph
+        if graph is None or graph.running is None:
+            return []
+        means = {norm.mean for norm in graph.running.norms}
+        return [np.full(shape, name not in means, np.float32) for name, shape in graph.statistics.tensors]
+
     @property
     def files(self) -> Mapping[str, str]:
         """The SHA-256 of the files that it was made from, by name."""
@@ -71,7 +80,8 @@ class Network(ABC):
     @property
     def functions(self) -> Sequence[Callable[..., Any]]:
         """The user's functions that are called while it is trained."""
-        return ()
+        loss = None if self.graph is None else self.graph.loss
+        return [loss.called] if isinstance(loss, ArrayLoss) else []
 
     def kept(self) -> Mapping[str, Any]:
         """Return what it keeps from call to call besides its tensors, by name: what a user's module may have."""

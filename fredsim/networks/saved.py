@@ -13,12 +13,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBytes, ValidationError, create_model
 
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
+from fredsim.networks.own_loss import ArrayLoss
+from fredsim.networks.running import Running, RunningNorm
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.registry import LOSSES, OPERATORS
@@ -32,7 +34,9 @@ MOST_ELEMENTS = 2**31  # of a tensor, and of a sample's value
 MOST_PARAMETERS = 2**36
 LARGEST = 2**31 - 1
 
-NAMES = {kind: name for name, kind in (OPERATORS | LOSSES).items()}
+#: A user's own loss is read without its function, which only an experiment that names it imports.
+KINDS_OF_LOSS: dict[str, type[Loss]] = {**LOSSES, "own": ArrayLoss}
+NAMES = {kind: name for name, kind in (OPERATORS | KINDS_OF_LOSS).items()}
 
 Strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, val_json_bytes="base64")
 Whole = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -60,6 +64,15 @@ class SavedLoss(BaseModel):
     fields: dict[str, Any] = {}
 
 
+class SavedRunning(BaseModel):
+    """Running statistics: of each batch norm the names of its mean and its variance, and its momentum."""
+
+    model_config = Strict
+
+    served: Literal["averaged", "last"]
+    norms: Annotated[tuple[tuple[Name, Name, Annotated[float, Field(ge=0, le=1)]], ...], Field(min_length=1)]
+
+
 class SavedGraph(BaseModel):
     """A file."""
 
@@ -73,6 +86,7 @@ class SavedGraph(BaseModel):
     nodes: tuple[SavedNode, ...]
     loss: SavedLoss
     frozen: tuple[Name, ...] = ()
+    running: SavedRunning | None = None
 
 
 def text_of_graph(graph: Graph) -> str:
@@ -92,6 +106,8 @@ def text_of_graph(graph: Graph) -> str:
     }  # fmt: skip
     if graph.frozen:
         document["frozen"] = graph.frozen
+    if graph.running is not None:
+        document["running"] = {"served": graph.running.served, "norms": graph.running.norms}
     lines = []
     for key, value in document.items():
         if key in {"tensors", "nodes"}:
@@ -117,17 +133,21 @@ def graph_of_text(content: bytes) -> Graph:
     nodes = tuple(_node(node, f"node {number}") for number, node in enumerate(saved.nodes, start=1))
     if not nodes:
         raise ValueError("it has no nodes")
-    loss: Loss = _made(LOSSES, "loss", saved.loss.name, saved.loss.fields, "loss")
+    loss: Loss = _made(KINDS_OF_LOSS, "loss", saved.loss.name, saved.loss.fields, "loss")
     if not any(node.tensors for node in nodes):
         raise ValueError("no node takes a tensor")
     try:
-        graph = Graph(saved.sample, saved.target, nodes, loss, layout, saved.frozen)
+        graph = Graph(saved.sample, saved.target, nodes, loss, layout, saved.frozen, _running(saved.running))
     except (ValueError, IndexError, TypeError, ZeroDivisionError, OverflowError) as error:
         raise ValueError(f"its parts do not fit: {error}") from None
     for number, shape in enumerate(graph.shapes):
         if math.prod(shape) > MOST_ELEMENTS or any(size < 1 for size in shape):
             raise ValueError(f"value {number} has the shape {shape}; {MOST_ELEMENTS:,} elements are the most")
     return graph
+
+
+def _running(saved: SavedRunning | None) -> Running | None:
+    return None if saved is None else Running(tuple(RunningNorm(*norm) for norm in saved.norms), saved.served)
 
 
 def _compact(value: Any) -> str:

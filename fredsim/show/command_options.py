@@ -203,7 +203,7 @@ FigureFile = Annotated[
 FigureKind = Annotated[
     str,
     typer.Option(
-        help="curves, ends, matrix, staleness, copies, probe, shards, timeline, waits.",
+        help="curves, ends, matrix, staleness, copies, probe, tensors, shards, timeline, waits.",
         autocompletion=completion.kinds,
     ),
 ]

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from fredsim.config.clients import Clients
-from fredsim.config.data import Data, LeastSquares, Modular, Quadratic, Text
+from fredsim.config.data import Data, Glyphs, LeastSquares, Modular, Quadratic, Text
 from fredsim.config.document import Document, dump_yaml
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.models import LinearChoice, MlpChoice
@@ -21,7 +21,7 @@ from fredsim.config.registry import find_class
 from fredsim.config.sections import DispatcherChoice
 from fredsim.config.sweep.expansion import expand
 from fredsim.config.yaml_reader import parse_yaml
-from fredsim.config.zoo import GptChoice
+from fredsim.config.zoo import GptChoice, ResnetChoice
 from fredsim.errors import ConfigError, OutputError, visible
 from fredsim.hyper import Configurable
 from fredsim.plugins.attribute_docs import meanings
@@ -40,7 +40,9 @@ RATES = {
 USUAL_RATE = 0.1
 #: Values of the other hyper-parameters that have no default.
 VALUES: dict[str, Any] = {"kappa": 0.2, "staleness": 8.0, "batch": 4, "threshold": 8, "n": 4, "q": 1.5}
-OTHER_DATA: dict[str, type[BaseModel]] = {"least_squares": LeastSquares, "modular": Modular, "quadratic": Quadratic}
+OTHER_DATA: dict[str, type[BaseModel]] = {
+    "glyphs": Glyphs, "least_squares": LeastSquares, "modular": Modular, "quadratic": Quadratic
+}  # fmt: skip
 COMMANDS = {
     "fredsim run {file}": "runs it, into results/{name}",
     "fredsim run {file} server.lr={twice} seed=1": "runs it with other values",
@@ -100,6 +102,8 @@ def _sections(server: str, data: str, rate: float) -> Iterator[str]:
         model = _keys(LinearChoice, {"name": "linear"}, {"name": "The model."}, indent=2)
     elif source in {Modular, Text}:
         model = _keys(GptChoice, {"name": "gpt", "width": 32, "layers": 1}, said, indent=2)
+    elif source is Glyphs:
+        model = _keys(ResnetChoice, {"name": "resnet", "width": 8}, said, indent=2)
     else:
         model = _keys(MlpChoice, {"name": "mlp", "hidden": [32]}, said, indent=2)
     yield _section("model", "The model that is trained.", model)

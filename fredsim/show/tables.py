@@ -20,6 +20,7 @@ from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["PUBLISHED", "Table", "short", "write_files"]
 
+WHOLE = 1000.0  # the size from which on a number is printed without decimals
 PUBLISHED = "Published and here"  # title of the tables that compare with a paper
 
 
@@ -41,8 +42,8 @@ class Table:
         for number, name in enumerate(self.columns):
             text = any(isinstance(row.get(name), str) for row in self.rows)
             table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=number > 1)
-        for number, row in enumerate(self.rows):
-            cells = [short(row.get(name)) for name in self.columns]
+        texts = [_column([row.get(name) for row in self.rows]) for name in self.columns]
+        for number, cells in enumerate(zip(*texts, strict=True)):
             shown = [
                 status_text(cell) if name == "status" else cell for name, cell in zip(self.columns, cells, strict=True)
             ]
@@ -110,6 +111,21 @@ def _set(value: Any) -> str:
     return f"${number}{times}$" if times or not number[:1].isdigit() else number.replace("{,}", ",")
 
 
+def _column(values: Sequence[Any]) -> list[str]:
+    """Return the values of a column with a few digits: with four each if some of them would have no decimals."""
+    sizes = [abs(value) for value in values if isinstance(value, float) and math.isfinite(value)]
+    if not any(size >= WHOLE for size in sizes) or all(size >= WHOLE for size in sizes):
+        return [short(value) for value in values]
+    return [
+        _four(value) if isinstance(value, float) and 0.001 <= abs(value) < WHOLE else short(value) for value in values
+    ]
+
+
+def _four(value: float) -> str:
+    places = max(0, 3 - math.floor(math.log10(abs(value))))
+    return f"{value:.{places}f}"
+
+
 def short(value: Any) -> str:
     """Return a value as text with a few digits; – for None."""
     if value is None:
@@ -117,5 +133,5 @@ def short(value: Any) -> str:
     if isinstance(value, float):
         if not 0.001 <= abs(value) < 1e15:
             return f"{value:.4g}"
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4f}"
+        return f"{value:,.0f}" if abs(value) >= WHOLE else f"{value:.4f}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -251,6 +251,11 @@ OTHERS |= {
     },
     "vgg": FEW | {"model": {"name": "vgg", "widths": [8, 12]}, "server": SERVERS["fasgd, std"]},
     "lenet": FEW | {"data": {"name": f"npz:{IMAGES}", "validation": 9}, "model": {"name": "lenet"}},
+    "resnet, drawn images": FEW
+    | {
+        "data": {"name": "glyphs", "size": 9, "train": 20, "validation": 5},
+        "model": {"name": "resnet", "width": 8},
+    },
     "gpt": SUMS | {"server": SERVERS["adam"]},
     "gpt, sync, clock": SUMS | {"server": SERVERS["sync"], "dispatcher": DISPATCHERS["clock"]},
     "gpt, dropout": SUMS | {"model": SUMS["model"] | {"dropout": 0.2}, "server": SERVERS["adam"]},

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +15,7 @@ from fredsim.config.partition import PARTITIONS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
 from fredsim.servers import SERVERS
-from tests.conftest import needs_cuda
+from tests.conftest import EMULATED, needs_cuda
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,8 +50,23 @@ def test_whatever_there_is_has_a_digest() -> None:
     assert {experiment["compress"]["name"] for experiment in found if "compress" in experiment} == set(COMPRESSORS)
 
 
-@pytest.mark.parametrize("backend", ["numba", "numpy", pytest.param("cuda", marks=needs_cuda)])
-@pytest.mark.parametrize("name", make.experiments())
+def cases() -> Iterator[object]:
+    """Yield each experiment with each backend.
+
+    The pairs of a server and a dispatcher are dealt to NumPy and an emulated device like the squares of a chessboard:
+    so each server and each dispatcher is tried on both, half of the pairs on either. The other half takes --slow.
+    """
+    servers, dispatchers = [*make.SERVERS], [*make.DISPATCHERS]
+    for name in make.experiments():
+        server, _, dispatcher = name.partition(" × ")
+        dealt = bool(dispatcher) and (servers.index(server) + dispatchers.index(dispatcher)) % 2
+        for backend in ("numba", "numpy", "cuda"):
+            left = dispatcher and ((backend == "numpy" and dealt) or (backend == "cuda" and EMULATED and not dealt))
+            marks = [pytest.mark.slow] * bool(left) + [needs_cuda] * (backend == "cuda")
+            yield pytest.param(name, backend, marks=marks, id=f"{name}-{backend}")
+
+
+@pytest.mark.parametrize(("name", "backend"), [*cases()])
 def test_digest(name: str, backend: str, tmp_path: Path) -> None:
     """Kernels run on one to three threads in turn; golden/matrix.py has each experiment with each number."""
     experiment, threads = make.experiments()[name], 1 + list(RECORDED).index(name) % 3

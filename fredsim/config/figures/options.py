@@ -76,6 +76,7 @@ KINDS: dict[str, FigureKind] = {
     "staleness": FigureKind({"log"}),
     "copies": FigureKind(fixed={"panel": OWN_PANELS.format("copies")}),
     "probe": FigureKind({"log"}, fixed={"panel": OWN_PANELS.format("probe")}),
+    "tensors": FigureKind(),
     "shards": FigureKind(fixed={"by": "a figure of the kind shards has a panel a partition, use panel"}),
     "timeline": FigureKind(PART, fixed={"by": EACH_RUN, "panel": EACH_RUN}),
     "waits": FigureKind(PART),

@@ -70,11 +70,13 @@ LOSSES: dict[type[Loss], type[LossKernels]] = {
 
 def why_refused(graph: Graph) -> str:
     """Return which operator or loss of a network has no kernels on a device; "" if all have."""
+    if graph.running is not None:
+        return "running statistics (model.buffers)"
     for node in graph.nodes:
         why = _why_not(node.operator, [graph.shapes[i] for i in node.inputs])
         if why:
             return why
-    return "" if type(graph.loss) in LOSSES else f"the loss {type(graph.loss).__name__}"
+    return "" if type(graph.loss) in LOSSES else "your own loss, a function of NumPy arrays"
 
 
 def _why_not(operator: Operator, shapes: Sequence[Shape]) -> str:

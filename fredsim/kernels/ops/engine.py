@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Part
-from fredsim.compute.graph_engine import Evaluation
+from fredsim.compute.graph_engine import OfGraph
 from fredsim.data.datasets import Dataset, Split
 from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.kernels.ops.at_two import GradientsAtTwo
@@ -27,7 +27,7 @@ Array = NDArray[np.float32]
 MOST_BYTES = 2**26  # of the buffers of all threads, if each computes minibatches of its own
 
 
-class NumbaGraphEngine(Evaluation, NumbaOperations):
+class NumbaGraphEngine(OfGraph, NumbaOperations):
     """Computes gradients of minibatches of µ samples, and evaluates, by kernels: fredsim.compute.engines.Engine.
 
     The bits are those of fredsim.compute.graph_engine.GraphEngine. `threads` None means one thread per processor.
@@ -42,11 +42,12 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         self._graph, self._dataset, self._mu = graph, dataset, mu
         self._work = mu * graph.layout.size
         self._block = samples_at_once(graph)
-        learning = Plan(graph, dataset.train, mu, self.threads, learn=True)
+        self._plan = learning = Plan(graph, dataset.train, mu, self.threads, learn=True)
         evaluating = {
             (id(split), count): self._evaluation_plan(split, count)
             for split in (dataset.validation, dataset.test)
             for count in {min(len(split), self._block), len(split) % self._block} - {0}
+            if graph.running is None
         }
         # What the engine computes at the moment has the whole arena.
         most = max(plan.place_buffers() for plan in (learning, *evaluating.values()))
@@ -90,6 +91,7 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
             own = None if draws is None else draws.one(b)
             batch = Batch(held[b], samples[b], self._grads[b], self._losses[b], None, arena, own)
             self._program.run(self._team, batch, self._work)
+            self._follow(keys, b, self._plan.seen)
         return self._grads[:batches], self._losses[:batches]
 
     @cached_property
@@ -100,10 +102,12 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
         self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
     ) -> tuple[Array, Array]:
         """Compute gradients whose forward and backward passes have different parameters; see Engine."""
-        return self._at_two(forward, backward, rows, keys)
+        return self._at_two(forward, backward, rows, keys, partial(self._follow, keys))
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return each sample's loss, and whether its answer is wrong: NaN if no answer is right or wrong."""
+        if self._graph.running is not None:
+            return self._outcomes_of_outputs(params, part)
         split: Split = getattr(self._dataset, part)
         losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
         given = aligned(len(params) + MARGIN)
@@ -118,11 +122,11 @@ class NumbaGraphEngine(Evaluation, NumbaOperations):
 
     @cached_property
     def _outputs(self) -> Outputs:
-        return Outputs(self._graph, self._team, self.threads)
+        return Outputs(self._graph.evaluated, self._team, self.threads)
 
     def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, Array]]:
         """Yield the outputs for a part of the data set in blocks; see Engine."""
-        yield from self._outputs.of(params, getattr(self._dataset, part))
+        yield from self._outputs.of(self._evaluated(params), getattr(self._dataset, part))
 
     def _evaluation(self, split: Split, count: int) -> Program:
         """Return the program that evaluates `count` rows of a split."""

@@ -12,6 +12,7 @@ from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.kernels.ops.values import Value
 from fredsim.networks.graph import sum_up
+from fredsim.networks.running import Found, found_in
 from fredsim.numerics.ops.operator import Array, Leaves
 from fredsim.numerics.ops.views import Cat, Permute, Slice
 
@@ -42,6 +43,11 @@ class FallbackKernels(OperatorKernels):
 
         plan.call(compute, *inputs, out)
         return out
+
+    def found(self, batch: Batch) -> Found:
+        """Return what a batch norm has found in the minibatch that is under way."""
+        del batch
+        return found_in(self._kept)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Collect the samples' own gradients of the tensors; sum them up if no other node has one."""

@@ -16,6 +16,7 @@ from fredsim.kernels.ops.plan import Plan
 from fredsim.kernels.ops.program import Batch, Program, Steps
 from fredsim.kernels.ops.values import Value
 from fredsim.networks.graph import Graph
+from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.ops.norms import BatchNorm
 
@@ -26,8 +27,12 @@ AT_ONCE = 64  # samples that are evaluated together, if samples do not meet
 
 
 def samples_at_once(graph: Graph) -> int:
-    """Return how many samples are evaluated together: as many as GraphEngine takes where they meet, in a batch norm."""
-    return BLOCK if any(isinstance(node.operator, BatchNorm) for node in graph.nodes) else AT_ONCE
+    """Return how many samples are evaluated together: as many as GraphEngine takes where they may meet.
+
+    They meet in a batch norm, and in a user's own loss, whose bits may depend on their number.
+    """
+    meet = isinstance(graph.loss, ArrayLoss) or any(isinstance(node.operator, BatchNorm) for node in graph.nodes)
+    return BLOCK if meet else AT_ONCE
 
 
 class KeptOutput(LossKernels):

@@ -26,6 +26,7 @@ from fredsim.kernels.ops.sequences.heads import fuse_heads
 from fredsim.kernels.ops.sums import mean_of_samples
 from fredsim.kernels.ops.values import Value
 from fredsim.networks.graph import Graph, Node
+from fredsim.networks.running import Found
 from fredsim.numerics.ops.pointwise import Relu
 
 __all__ = ["Plan"]
@@ -44,6 +45,9 @@ class PlannedNode:
 
 class Plan(Steps):
     """The steps of one minibatch of µ samples of a split: its gradient and losses, or its losses and answers only."""
+
+    #: What batch norms have found in the last minibatch, if they keep running statistics.
+    seen: list[Found] | None = None
 
     def __init__(
         self,
@@ -66,6 +70,8 @@ class Plan(Steps):
         self.graph, self.samples, self._bounds = graph, np.ascontiguousarray(split.x), split.bounds
         self._lay_out()
         values = self._forward()
+        if learn and graph.running is not None:
+            self._keep_found()
         last = self._planned[-1].number if self._planned else 0
         loss = loss or make_loss(graph)
         error = values[last].error() if learn and self._learns[last] else None
@@ -180,6 +186,16 @@ class Plan(Steps):
                 value = copy_value(self, value, out)
             values.append(replace(value, error_halo=out.error_halo))
         return values
+
+    def _keep_found(self) -> None:
+        """Let `seen` be what the batch norms have found, in the order of the graph's nodes."""
+        by_operator = {id(node.kernels.operator): node.kernels for node in self._planned}
+        norms: list[Any] = [by_operator[id(node.operator)] for node in self.graph.batch_norms]
+
+        def keep(batch: Batch) -> None:
+            self.seen = [kernels.found(batch) for kernels in norms]
+
+        self.call(keep, *(kernels.statistics for kernels in norms if isinstance(kernels, NormKernels)))
 
     def _backward(self, values: list[Value], last: int, error: Value | None) -> None:
         errors = {last: error}

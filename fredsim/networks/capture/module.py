@@ -19,6 +19,7 @@ from fredsim.networks.capture.values import UnsupportedError
 from fredsim.networks.captured import lacking_rows
 from fredsim.networks.graph import Graph
 from fredsim.networks.layout import Layout
+from fredsim.networks.running import RunningNorm
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.norms import BatchNorm
@@ -39,6 +40,7 @@ class Captured:
 
     graph: Graph
     remarks: tuple[str, ...] = ()
+    running: tuple[RunningNorm, ...] = ()
 
 
 def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss | None = None) -> Captured:
@@ -56,7 +58,8 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
     with _kept(module):
         exported = _exported(module.train(), samples, refused)
         try:
-            nodes = Program(exported, module).nodes(x.shape[1:], dict(layout.tensors))
+            program = Program(exported, module)
+            nodes = program.nodes(x.shape[1:], dict(layout.tensors))
             graph = Graph(x.shape[1:], target, nodes, loss or CrossEntropy(), layout)
         except UnsupportedError as error:
             near = f"; the nearest that it does is {error.instead}" if error.instead else ""
@@ -67,7 +70,7 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
             raise refused(lacks)
         _compare(module, exported, graph, samples, refused)
     remarks = [_about_statistics(module, graph)]
-    return Captured(graph, tuple(filter(None, remarks)))
+    return Captured(graph, tuple(filter(None, remarks)), tuple(RunningNorm(*norm) for norm in program.running))
 
 
 def _check_parameters(module: Any, refused: Refusal) -> None:

@@ -83,9 +83,12 @@ def batch_norm(
     running_mean: Tensor | None,
     running_var: Tensor | None,
     training: bool,
+    momentum: float,
     eps: float,
 ) -> Traced:
     if training:
+        mean, variance = (getattr(one, "name", "") for one in (running_mean, running_var))
+        to.running.append((mean, variance, momentum))
         return _normalized(to, x, BatchNorm(eps), weight, bias)
     if not isinstance(running_mean, Fixed) or not isinstance(running_var, Fixed):
         raise UnsupportedError("normalizes by statistics that are no buffers")

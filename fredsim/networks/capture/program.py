@@ -6,6 +6,7 @@ import difflib
 import inspect
 import operator
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,11 @@ class Program:
             raise UnsupportedError("returns the sample itself")
         return nodes
 
+    @property
+    def running(self) -> list[tuple[str, str, float]]:
+        """Of each batch norm, in the order of the nodes, the names of its running mean and variance, its momentum."""
+        return self._to.running
+
     def _outputs(self) -> list[Any]:
         """Return the node of the output. Raises UnsupportedError if there are several, or another than a tensor."""
         (found,) = self._nodes[-1].args
@@ -141,8 +147,9 @@ class Program:
             self._symbol = node.meta["val"].shape[0].node.expr
             return self._to.traced(0)
         buffers = dict(self._module.named_buffers())
-        value = buffers[target] if target in buffers else self._exported.constants[target]
-        return self._fixed(value)
+        if target in buffers:
+            return replace(self._fixed(buffers[target]), name=target)
+        return self._fixed(self._exported.constants[target])
 
     @staticmethod
     def _fixed(value: Any) -> Fixed:

@@ -36,10 +36,14 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """Numbers that are part of the network; `batch` is the dimension, of one element, that has the samples, if any."""
+    """Numbers that are part of the network; `batch` is the dimension, of one element, that has the samples, if any.
+
+    `name` is that of the module's buffer that has them, if one has.
+    """
 
     values: Array
     batch: int | None = None
+    name: str = ""
 
 
 Tensor = Traced | Given | Fixed

@@ -93,6 +93,8 @@ class Builder:
         self.nodes: list[Node] = []
         self._tensors = tensors
         self._known: dict[Node, int] = {}
+        #: Of each batch norm the names of its running statistics, "" if it keeps none, and its momentum.
+        self.running: list[tuple[str, str, float]] = []
 
     def add(self, operator: Operator, *inputs: int, tensors: dict[str, str] | None = None) -> int:
         """Return the value of an operator; without inputs it takes the sample. An equal node is not added again.

@@ -24,11 +24,12 @@ ONE = np.float32(1)
 
 
 class Kept(NamedTuple):
-    """x̂ and r, as they broadcast over (µ, rows, columns, channels), and the shape of x."""
+    """x̂ and r, as they broadcast over (µ, rows, columns, channels), the shape of x, and the mean and the variance."""
 
     normal: Array
     r: Array
     shape: Shape
+    moments: tuple[Array, ...] = ()
 
 
 class _Norm(Operator):
@@ -74,12 +75,14 @@ class _Norm(Operator):
             y = y.transpose(0, 3, 1, 2)
         return np.ascontiguousarray(y).reshape(shape)
 
-    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
-        """Return x̂ and r."""
+    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, ...]:
+        """Return x̂ and r, and the mean and the variance if both are those of the elements."""
         del tensors
         count = np.float32(self._count(x.shape))
-        apart = x - self._sum(x) / count
-        return self._over_deviation(apart, self._sum(apart * apart) / count)
+        mean = self._sum(x) / count
+        apart = x - mean
+        variance = self._sum(apart * apart) / count
+        return *self._over_deviation(apart, variance), mean, variance
 
     def _over_deviation(self, apart: Array, variance: Array) -> tuple[Array, Array]:
         r = ONE / np.sqrt(variance + np.float32(self.eps))
@@ -91,10 +94,10 @@ class _Norm(Operator):
         """Keep x̂ and r."""
         (x,) = inputs
         with quiet():
-            normal, r = self._normal(self._last(x), tensors)
+            normal, r, *moments = self._normal(self._last(x), tensors)
             y = normal * tensors["weight"] if "weight" in tensors else normal
             y = y + tensors["bias"] if "bias" in tensors else y
-        return self._back(y, x.shape), Kept(normal, r, x.shape)
+        return self._back(y, x.shape), Kept(normal, r, x.shape, tuple(moments))
 
     def backward(self, error: Array, kept: Kept, tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return the input error."""
@@ -174,7 +177,7 @@ class RmsNorm(LayerNorm):
         """Return weight γ (channels,) if it is affine."""
         return {"weight": (self._channels(*shapes),)} if self.affine else {}
 
-    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
+    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, ...]:
         return self._over_deviation(x, self._sum(x * x) / np.float32(self._count(x.shape)))
 
     def _input_error(self, d: Array, kept: Kept) -> Array:
@@ -211,7 +214,7 @@ class FrozenBatchNorm(_Norm):
         each = (self._channels(*shapes),)
         return super().tensors(*shapes) | {"mean": each, "variance": each}
 
-    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, Array]:
+    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, ...]:
         return self._over_deviation(x - tensors["mean"], tensors["variance"])
 
     def _input_error(self, d: Array, kept: Kept) -> Array:

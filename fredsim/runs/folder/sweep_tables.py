@@ -147,7 +147,7 @@ def _is_larger(experiment: Experiment, column: str) -> bool:
 def _outcomes(runs: Sequence[Mapping[str, Any]], selection: Selection | None) -> list[str]:
     """Return the columns of runs.csv that say how the runs of this plain data ended."""
     seconds = [SECONDS_TO] if selection is not None and selection.error is not None else []
-    gap = any(_inside(run, "model", "name") == "linear" for run in runs)
+    gap = any(_inside(run, "model", "name") == "linear" and run.get("loss") is None for run in runs)
     norm = any(_inside(run, "evaluation", "gradient_norm") is True for run in runs)
     measured = [key for key, some in zip(MEASURED, (gap, norm), strict=True) if some]
     metrics = dict.fromkeys(name for run in runs for name in columns_of(run.get("evaluation")))

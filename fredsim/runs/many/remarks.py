@@ -19,6 +19,7 @@ import numpy as np
 from fredsim.config.data import AnyData, Data
 from fredsim.config.document import flatten
 from fredsim.config.experiment import Experiment
+from fredsim.config.losses import OwnLossChoice
 from fredsim.config.sweep.expansion import Expansion, ResolvedRun
 from fredsim.data.datasets import data_root
 from fredsim.data.remarks import about_channels, about_labels, about_samples
@@ -26,7 +27,7 @@ from fredsim.dispatchers.trace_file import COLUMNS, recorded_staleness, survey
 from fredsim.errors import FredsimError, nearest, shown
 from fredsim.runs.folder.result import Result
 from fredsim.runs.folder.results import Results
-from fredsim.runs.single.prepared import prepare
+from fredsim.runs.single.prepared import Prepared, first_outputs, own_loss, prepare
 from fredsim.simulation.schedule.event_log import CLOCK, DONE, EVENTS
 from fredsim.system.notices import warn
 
@@ -55,14 +56,21 @@ def remark_before(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | No
             with suppress(FredsimError, MemoryError):  # the run itself says what is wrong
                 for text in _about_data(run.experiment, data, root):
                     warn(text)
-        model = run.experiment.model
-        key = json.dumps([model.model_dump(), data.model_dump(), run.experiment.clients.batch_size], sort_keys=True)
-        if model.user_code and key not in seen:
+        model, loss = run.experiment.model, run.experiment.plain().get("loss")
+        parts = [model.model_dump(), data.model_dump(), run.experiment.clients.batch_size, loss]
+        key = json.dumps(parts, sort_keys=True)
+        if (model.user_code or isinstance(run.experiment.loss, OwnLossChoice)) and key not in seen:
             seen.add(key)
             with suppress(FredsimError, MemoryError):
-                prepared = prepare(run.experiment, root)
-                for text in prepared.model.remarks(prepared.dataset.train.x[: run.experiment.clients.batch_size]):
+                for text in _about_own(run.experiment, prepare(run.experiment, root)):
                     warn(text)
+
+
+def _about_own(experiment: Experiment, prepared: Prepared) -> Iterator[str]:
+    """Yield remarks on a model and a loss, of which one at least is the user's own."""
+    yield from prepared.model.remarks(prepared.dataset.train.x[: experiment.clients.batch_size])
+    if (loss := own_loss(prepared.model)) is not None:
+        yield from loss.remarks(*first_outputs(prepared.model, prepared.dataset, experiment.seed))
 
 
 def _about_numbers(plain: Mapping[str, Any]) -> Iterator[str]:

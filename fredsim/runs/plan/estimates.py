@@ -124,7 +124,11 @@ def _estimate_of(
     prepared = prepare(experiment, root)
     kind = _measurement_key(prepared, threads)
     if kind not in measured:
-        measured[kind] = _measure(prepared, root, threads)
+        plain = prepared.experiment.plain()
+        network = json.dumps([threads, *(plain[key] for key in ("data", "model", "loss", "backend") if key in plain)])
+        alike = [one["iterations"] for one in measured.values() if one["network"] == network]
+        first = min(alike, default=FIRST_LENGTH)  # long enough for another server: so that it is not started again
+        measured[kind] = {**_measure(prepared, root, threads, first), "network": network}
     return _estimate(label, prepared, measured[kind])
 
 
@@ -146,8 +150,10 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
     return json.dumps([threads, kept], sort_keys=True)
 
 
-def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None) -> dict[str, Any]:
-    """Run the beginning, longer and longer, until it takes long enough; return its summary.
+def _measure(
+    prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None, first: int
+) -> dict[str, Any]:
+    """Run the beginning, longer and longer from `first` iterations on, until it takes long enough; return its summary.
 
     Added to the summary are the number of `rows`; `peak`, the most memory that the process had, and `buffers`, the
     engine's part of it; `ended`, whether the whole run ended within the beginning; and two `milestones` of its clock,
@@ -155,7 +161,7 @@ def _measure(prepared: Prepared, root: str | os.PathLike[str] | None, threads: i
     """
     length, clients = prepared.length, prepared.experiment.clients.count
     total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
-    iterations = min(FIRST_LENGTH, total)
+    iterations = min(first, total)
     run_clock = clock_of(prepared)
     reacts = run_clock is not None and run_clock.reacts
     least = min(total, PER_CLIENT_ON_CLOCK * clients, MOST_ON_CLOCK) if reacts else 0

@@ -13,7 +13,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from fredsim.compute.engines import Engine
-from fredsim.config.document import Document, dump_yaml, read_document
+from fredsim.config.document import Document, dump_yaml
 from fredsim.config.experiment import Experiment, config_digest
 from fredsim.errors import FredsimError
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
@@ -142,7 +142,7 @@ def execute_here(
             "status": outcome.status if most_iterations is None else "interrupted",
             **_results(run, engine, outcome, recorder.rows[-1]),
             "experiment": experiment.digest,
-            "config": config_digest(read_document(folder / "config.yaml").data),
+            "config": config_digest(prepared.experiment.plain()),  # as _claim has written it
             "code": found,
             **provenance(backend, engine, outcome.choice, prepared.dataset),
             **({"model_files": files} if (files := prepared.model_files) else {}),

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fredsim.config.data import DataRead
 from fredsim.config.experiment import Evaluation, Experiment
@@ -18,6 +23,8 @@ from fredsim.data.partitions.shards import Shards
 from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError
 from fredsim.networks.network import Network
+from fredsim.networks.own_loss import ArrayLoss
+from fredsim.numerics.streams import Streams
 from fredsim.runs.single.opening import make_server
 from fredsim.runs.single.sizes import check_sizes
 from fredsim.simulation.clients.stages import StagePlan
@@ -25,7 +32,18 @@ from fredsim.simulation.paths.backends import resolve_backend
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors
 
-__all__ = ["Prepared", "assign_shards", "check_data", "made_of_files", "model_files", "prepare"]
+__all__ = [
+    "Prepared",
+    "assign_shards",
+    "check_data",
+    "first_outputs",
+    "made_of_files",
+    "model_files",
+    "own_loss",
+    "prepare",
+]
+
+TRIED = 4  # samples on which a user's own loss is tried
 
 
 @dataclass(frozen=True)
@@ -65,6 +83,9 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
     check_batch(experiment, len(dataset.train))
     model = experiment.network(dataset)
+    _check_statistics(experiment, model)
+    if (loss := own_loss(model)) is not None:
+        loss.try_out(*first_outputs(model, dataset, experiment.seed))
     batches, steps = len(dataset.train) // experiment.clients.batch_size, 1
     if experiment.epochs or experiment.evaluation.unit == "epochs":
         steps = local_steps or _steps_of_epochs(experiment)
@@ -80,6 +101,32 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     if stages is not None and stages.two_vectors:
         _check_two_vectors(experiment)
     return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset), stages)
+
+
+def _check_statistics(experiment: Experiment, network: Network) -> None:
+    """Raise ConfigError if a minibatch has one element a channel, which has no variance to follow."""
+    graph, size = network.graph, experiment.clients.batch_size
+    if graph is None or graph.running is None:
+        return
+    for node in graph.batch_norms:
+        if size * math.prod(graph.shapes[node.inputs[0]][1:]) < 2:
+            what = "a norm has one element a channel, and running variances need two"
+            raise ConfigError(f"clients.batch_size is {size}; {what}: give 2, or leave model.buffers out")
+
+
+def own_loss(network: Network) -> ArrayLoss | None:
+    """Return the user's own loss of a network that fredsim computes; None if it has another one."""
+    loss = None if network.graph is None else network.graph.loss
+    return loss if isinstance(loss, ArrayLoss) else None
+
+
+def first_outputs(network: Network, dataset: Dataset, seed: int) -> tuple[NDArray[np.float32], NDArray[Any]]:
+    """Return the initial outputs of a network with a graph for the first training samples, and their targets."""
+    graph = network.graph
+    assert graph is not None
+    params = network.values if graph.frozen else network.initial(Streams(seed))
+    x = np.asarray(dataset.train.x[:TRIED])
+    return graph.forward(params, x.reshape(len(x), *graph.sample)).output, np.asarray(dataset.train.y[: len(x)])
 
 
 def _check_two_vectors(experiment: Experiment) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -45,6 +46,7 @@ def changed_provenance(summary: Mapping[str, Any]) -> list[str]:
     return [f"{what} was {before} and is {here}" for what, before, here in pairs if before != here]
 
 
+@functools.cache
 def _version(package: str) -> str:
     """Return an installed package's version; PyTorch's names its build, too, as in 2.13.0+cu130."""
     if package == "torch":

@@ -292,7 +292,7 @@ class Run:
             progress=self._progress,
             stop=self._stop,
             stop_at=self._stop_at,
-            probe=Probe(experiment.probe.every, self._probe) if experiment.probe else None,
+            probe=self._make_probe(),
             log=log,
             goal=None if experiment.until is None else _goal(*experiment.until.goal, self._engine.problem),
             outside=self._outside(),
@@ -303,6 +303,13 @@ class Run:
         if log is not None:
             self._events.columns = log.columns
         return simulation, recorder
+
+    def _make_probe(self) -> Probe | None:
+        """Return the probe, which writes rows to probe.csv, if the experiment has one."""
+        choice = self._prepared.experiment.probe
+        if choice is None:
+            return None
+        return Probe(choice.every, self._probe, self._prepared.model.layout.slices if choice.per_tensor else None)
 
     def _make_recorder(self, problem: OwnProblem | None) -> Recorder:
         """Return the recorder, which writes rows to metrics.csv; `problem` may have no losses."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from fredsim.compressors import COMPRESSORS
-from fredsim.config.data import Data, LeastSquares, Modular, Quadratic, Text
+from fredsim.config.data import Data, Glyphs, LeastSquares, Modular, Quadratic, Text
 from fredsim.config.document import heading_of
 from fredsim.config.experiment import LinearChoice, MlpChoice, TorchChoice
 from fredsim.config.partition import PARTITIONS
@@ -150,6 +150,9 @@ OTHER_DATA = {
         "sums modulo p that are drawn, as sequences: a, b, =, and the answer is predicted",
         Modular,
         "Power et al. 2022, Grokking, arXiv:2201.02177",
+    ),
+    "glyphs": Entry(
+        "images that are drawn: a glyph of each class at a random place among other patches, with noise", Glyphs
     ),
     "least_squares": Entry("rows and targets that are drawn: U[0, 1)/√columns, a·x and noise", LeastSquares),
     "mishchenko": Entry(

@@ -17,6 +17,8 @@ LOG_FROM = 5.0  # the largest value over the smallest from which on an axis is l
 FEW_DECADES = 2.2  # a logarithmic axis of so many decades or fewer also has labels at 2 and 5
 LINEAR_DECADES = 0.3  # the height, in decades, of the linear part from 0 to the smallest positive value
 MOST_DECADES = 7  # a logarithmic axis of more decades has labels at some of them only
+BESIDE, BESIDE_LONG = 4, 2  # those of panels side by side, and for numbers from LONG_NUMBER on
+LONG_NUMBER = 50_000
 TICKS = 6  # the most intervals between the labels of a linear axis
 
 
@@ -92,9 +94,15 @@ def logarithmic(grid: Sequence[Axes]) -> str:
 
 
 def plain_numbers(axes: Axes, which: str, *, whole: bool = False) -> None:
-    """Give a linear axis, `x` or `y`, numbers in the style of figures, at a few of its values; `whole`: integers."""
+    """Give a linear axis, `x` or `y`, numbers in the style of figures, at a few of its values; `whole`: integers.
+
+    Panels that stand side by side have fewer numbers on their x axes, the fewer the longer these are.
+    """
     axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_locator(MaxNLocator(TICKS, steps=[1, 2, 2.5, 5, 10], integer=whole, min_n_ticks=1))
+    spec, ticks = axes.get_subplotspec(), TICKS
+    if which == "x" and spec is not None and spec.get_gridspec().ncols > 1:
+        ticks = BESIDE_LONG if max(map(abs, axes.get_xlim())) >= LONG_NUMBER else BESIDE
+    axis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10], integer=whole, min_n_ticks=1))
     axis.set_major_formatter(TickNumbers())
 
 

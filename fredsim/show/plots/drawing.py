@@ -53,6 +53,7 @@ class Drawing:
     the order of the legend, such as the best first. `merged`: what the legend calls a line with which others
     coincide, by label. `heading`: the legend's title, by default what all lines have in common; `first`: which lines
     are first in the legend. `named`: whether the lines are named where they end, so that no legend is needed.
+    `better`: which way is better, "" if none is, or nobody knows.
     """
 
     caption: str
@@ -65,6 +66,7 @@ class Drawing:
     heading: str = ""
     first: str = "best first"
     named: bool = False
+    better: str = ""
 
 
 @dataclass(frozen=True)

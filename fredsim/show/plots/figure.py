@@ -19,12 +19,15 @@ from fredsim.config.figures.options import KINDS, Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
+from fredsim.show.plots.direction import add_direction
 from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, check_clocks, default_y, in_nats
 from fredsim.show.plots.groups import Panel, by_run, group, single_panel
 from fredsim.show.plots.kinds.timeline import trace
 from fredsim.show.plots.legends import Words, add_legend, avoid_overlap
 from fredsim.show.plots.styles import SHOWN, Style, style_of, take_literally
+from fredsim.show.plots.titles.questions import shortened
 from fredsim.show.plots.titles.subjects import Subject, coloured, subject_of
+from fredsim.show.plots.words import head
 from fredsim.system.files import replacing, write_errors
 
 __all__ = ["Options", "draw", "plot"]
@@ -117,7 +120,7 @@ def draw(
             empty.set_visible(False)
         for number, axes in enumerate(grid.flat[:count]):
             if not found.axes:
-                axes.set_title(panels[number].title)
+                axes.set_title(head(panels[number].title))
             if found.shared:
                 _share_labels(axes, below=number < count - columns, beside=bool(number % columns))
         take_literally(figure)
@@ -134,6 +137,8 @@ def draw(
             _add_caption(figure, drawing.caption, options.command)
         _add_title(figure, options, drawing, style)
         avoid_overlap(figure, shown, drawing.published, style, words)
+        if drawing.better and not options.style:
+            add_direction(shown[0], drawing.better)
     return figure, drawing
 
 
@@ -147,12 +152,11 @@ def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style)
         return
     letters, place = int(TITLE_LETTERS * figure.get_figwidth()), EDGE / figure.get_figwidth()
     lines = visible(options.title, "\n").split("\n") if options.title else []
-    lines = lines or textwrap.wrap(visible(drawing.question, SHOWN), letters)
+    lines = lines or balanced(visible(drawing.question, SHOWN), letters)
     if not lines:
         return
     answer, room = visible(drawing.answer, SHOWN), int(1.25 * letters)
-    if len(answer) > room:  # rather the best alone than half of the next
-        answer = textwrap.shorten(answer.partition("; next: ")[0], room, placeholder=" …").replace("… …", "…")
+    answer = shortened(answer, room)
     text = "\n".join([*lines, *([" "] if answer else [])])
     title = figure.suptitle(text, x=place, fontsize=style.title, fontweight="bold", ha="left")
     if not options.title:
@@ -164,6 +168,15 @@ def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style)
         line = figure.text(place, height, answer, va="top", ha="left", fontsize=size, color="0.25")
         line.set_in_layout(False)
         take_literally(line)
+
+
+def balanced(text: str, letters: int) -> list[str]:
+    """Return a text in as few lines of up to so many letters as possible, of about the same length."""
+    lines = textwrap.wrap(text, letters)
+    width = letters
+    while width > 1 and len(shorter := textwrap.wrap(text, width - 1)) == len(lines) > 1:
+        lines, width = shorter, width - 1
+    return lines
 
 
 def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing) -> Words:

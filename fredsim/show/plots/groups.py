@@ -115,6 +115,8 @@ def group(
         keys = [key for key in _keys(flat) if key != along and _is_among(key, default_panels)]
         if default_panels != PANEL_KEYS:
             keys = [key for key in keys if key in _differing(flat, present=True)]
+        if all("problem" in result.config for result in results):  # it has no minibatches
+            keys = [key for key in keys if key != "clients.batch_size"]
         panel = [key for key in keys if key not in (by or ())] if differing & {*keys} else []
     if by is None:
         elsewhere = {*panel, "seed", along} - {"server.name"}  # kept: it says whose the hyper-parameters are

@@ -13,11 +13,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, take_literally
 from fredsim.show.plots.titles.questions import UNNAMED
 
-__all__ = ["Words", "add_legend", "avoid_overlap"]
+__all__ = ["Words", "add_legend", "avoid_overlap", "is_over"]
 
 MOST_INSIDE = 6  # the most lines whose legend fits inside the axes
 MOST_NAMED = 32  # the most lines that differ in colour or dash
@@ -26,6 +28,7 @@ PANELS = 0.82  # the least width of the panels beside a legend, as a share of th
 MOST_INSIDE_FIXED = 3  # the most lines whose legend fits inside the axes, if the figure's width is given
 HANDLE = 0.45  # the width, in inches, of a line's sample before its name
 LONGEST = 32  # the most letters in a line of a legend beside the panels
+AROUND = 0.02  # inches around a legend inside a panel that are free of lines
 MOST_COLUMNS = 4
 Place = Literal["best", "upper right", "upper left", "lower left", "lower right", "center right", "upper center"]
 PLACES: tuple[Place, ...] = get_args(Place)  # inside a panel
@@ -81,7 +84,7 @@ def avoid_overlap(
     for place in PLACES:
         legend.set_loc(place)
         figure.draw_without_rendering()
-        if not _hides(legend, grid[0]):
+        if not _crosses(legend.get_window_extent().padded(AROUND * figure.dpi), grid[0]):
             return
     legend.remove()
     handles = _handles(grid, published, words)
@@ -104,9 +107,15 @@ def _handles(grid: Sequence[Axes], published: bool, words: Words) -> dict[str, A
     return handles
 
 
-def _hides(legend: Legend, axes: Axes) -> bool:
-    """Return whether a legend lies over a line or a band of its panel."""
-    box = legend.get_window_extent()
+def is_over(text: Text, axes: Axes) -> bool:
+    """Return whether a text of a drawn panel lies over a line, a band, the legend or another text."""
+    legend, box = axes.get_legend(), text.get_window_extent()
+    others = [*([legend] if legend is not None else []), *(one for one in axes.texts if one is not text)]
+    return _crosses(box, axes) or any(box.overlaps(other.get_window_extent()) for other in others)
+
+
+def _crosses(box: Bbox, axes: Axes) -> bool:
+    """Return whether a box lies over a line, a band or a marker of a panel."""
     lines = [(line.get_transform(), line.get_path(), False) for line in axes.lines if len(np.asarray(line.get_xdata()))]
     lines += [(patch.get_transform(), patch.get_path(), patch.get_fill()) for patch in axes.patches]
     bands = [(band.get_transform(), path, True) for band in axes.collections for path in band.get_paths()]

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Set
 from typing import Any
 
 from fredsim.config.registry import KNOWN
 from fredsim.show.plots.numbers import given
 
-__all__ = ["NO_NOISE", "SYMBOLS", "name_of", "noun", "value_name", "words"]
+__all__ = [
+    "MOST_NOUNS",
+    "NO_NOISE",
+    "SYMBOLS",
+    "field_name",
+    "head",
+    "name_of",
+    "noun",
+    "part",
+    "place",
+    "spoken",
+    "value_name",
+    "words",
+]
 
 SYMBOLS = {"clients.count": "λ", "clients.batch_size": "µ", "server.lr": "α"}
+#: Names of fredsim's own parts that are two words.
+TWO_WORDS = {name for names in KNOWN.values() for name in names if "_" in name} | {
+    "two_class", "half_normal", "shifted_exponential", "inverse_power",
+}  # fmt: skip
+UNDERSCORED = re.compile(rf"(?<![\w.:])(?:{'|'.join(map(re.escape, sorted(TWO_WORDS)))})(?![\w.:])")
 #: The noise of a clock whose tasks do not vary.
 NO_NOISE = ("dispatcher.compute.noise", "none")
 #: What values are that would otherwise be True, False or None.
@@ -22,13 +42,39 @@ WORDS: dict[tuple[str, Any], str] = {
     ("server.aware", True): "staleness-aware",
     ("server.aware", False): "not staleness-aware",
 }
-#: What lines differ in, by the beginnings of keys; the first that fits all of them counts.
-NOUNS = {
-    "server.name": "server", "server.lr": "learning rate", "clients.count": "number of clients",
-    "clients.batch_size": "minibatch size", "clients.partition": "partition", "dispatcher.compute": "compute time",
-    "dispatcher": "dispatcher", "average": "average", "data": "data set", "model": "model",
-    "compressor": "compressor", "seed": "seed",
+#: The field's words for keys, where these are not the key's last part.
+FIELD = {
+    "clients.count": "number of clients λ", "clients.batch_size": "minibatch size µ", "server.lr": "learning rate α",
+    "server.inner.lr": "learning rate α", "clients.local_steps": "number of local steps",
+    "clients.fraction": "share of clients in a round", "clients.prox": "weight of the proximal term",
+    "clients.clip": "clipping norm", "model.hidden": "hidden layers", "dispatcher.dropped_push": "dropped push",
+    "dispatcher.name": "order of clients", "stages.delay": "delay of the pipeline",
 }  # fmt: skip
+#: Whose the other keys are, by their beginnings; the first that fits counts.
+OWNERS = {
+    "server": "server", "clients.partition": "partition", "clients.optimizer": "clients' optimizer",
+    "clients": "clients", "dispatcher.push": "push gate", "dispatcher.fetch": "fetch gate",
+    "dispatcher.compute": "compute time", "dispatcher": "dispatcher", "compress": "compressor", "average": "average",
+    "stages": "pipeline", "model": "model", "data": "data", "loss": "loss", "problem": "problem",
+}  # fmt: skip
+#: What lines differ in, by the beginnings of keys, in the order of a sentence.
+NOUNS = {
+    "server.name": "server", "server.lr": "learning rate α", "server": "setting of the server",
+    "clients.count": "number of clients λ", "clients.batch_size": "minibatch size µ",
+    "clients.partition": "partition", "clients.optimizer": "clients' optimizer", "clients": "setting of the clients",
+    "dispatcher.dropped_push": "handling of dropped pushes", "dispatcher.push": "push gate",
+    "dispatcher.fetch": "fetch gate", "dispatcher.compute": "compute time", "dispatcher.name": "order of clients",
+    "dispatcher": "dispatcher", "compress": "compressor", "average": "average", "stages.delay": "delay of the pipeline",
+    "stages": "setting of the pipeline", "model": "model", "data": "data set", "seed": "seed",
+}  # fmt: skip
+GATES = ("push gate", "fetch gate")
+MOST_NOUNS = 3  # the most of them that a question names
+#: How the keys of panels are written in their titles, which have no room for more.
+HEADS = {
+    "λ = ": "λ = {} clients", "µ = ": "minibatches of µ = {}", "α = ": "learning rate α = {}",
+    "seconds ": "compute time {}",
+}  # fmt: skip
+ONE_CLIENT = "λ = 1 client"
 
 
 def value_name(key: str, value: Any) -> str:
@@ -40,6 +86,33 @@ def value_name(key: str, value: Any) -> str:
 def name_of(key: str) -> str:
     """Return the symbol of a key, or its last part in words."""
     return SYMBOLS.get(key, key.rpartition(".")[2].replace("_", " "))
+
+
+def field_name(key: str) -> str:
+    """Return what a key is called in the field, with its symbol; of others the last part, and whose it is."""
+    if key in FIELD:
+        return FIELD[key]
+    above, _, last = key.rpartition(".")
+    owner = next((of for start, of in OWNERS.items() if f"{above}.".startswith(f"{start}.")), "")
+    if last == "name":
+        return owner or name_of(above)
+    return " of the ".join(filter(None, (last.replace("_", " "), owner)))
+
+
+def spoken(text: str) -> str:
+    """Return a name with hyphens in place of the underscores that the names of fredsim's own classes have."""
+    return UNDERSCORED.sub(lambda found: found[0].replace("_", "-"), text)
+
+
+def head(title: str) -> str:
+    """Return the title of a panel, or a part of it, with the field's words beside symbols: λ = 32 clients."""
+    parts = spoken(title).split(", ")
+    for place, text in enumerate(parts):
+        start = next((start for start in HEADS if text.startswith(start)), "")
+        value = text.removeprefix(start)
+        unit = " s" if start == "seconds " and value.replace(".", "", 1).isdigit() else ""
+        parts[place] = HEADS[start].format(value) + unit if start else text
+    return ", ".join(ONE_CLIENT if text == f"{ONE_CLIENT}s" else text for text in parts)
 
 
 def words(key: str, value: Any) -> str:
@@ -63,19 +136,50 @@ def words(key: str, value: Any) -> str:
     return f"{SYMBOLS[key]} = {given(value)}" if key in SYMBOLS else f"{gate}{name} {given(value)}"
 
 
-def noun(keys: set[str]) -> str:
+def noun(keys: Set[str], within: Set[str] = frozenset(), *, switch: bool = False) -> str:
     """Return what lines differ in that differ in these keys, such as `server`, for a question that begins with Which.
 
-    A server's own hyper-parameters count as part of it where its name differs, too.
+    A server's own hyper-parameters count as part of it where its name differs, too, and a dispatcher's; but the
+    learning rate is named if lines of the same server differ in it, as in all keys of `within`. `switch`: the values
+    are true and false.
     """
-    if "server.name" in keys and all(key.startswith("server.") for key in keys):
-        return "server"
-    if keys and all(key.startswith(("dispatcher.push", "dispatcher.fetch")) for key in keys):
-        pushes, fetches = (any(key.startswith(f"dispatcher.{one}") for key in keys) for one in ("push", "fetch"))
-        return "pair of gates" if pushes and fetches else "push gate" if pushes else "fetch gate"
-    if len(keys) == 1 and not (keys & NOUNS.keys()) and not next(iter(keys)).endswith(".name"):
-        return f"choice of {name_of(*keys)}"
-    if keys and all(key.startswith("server.") for key in keys) and keys != {"server.lr"}:
-        return "setting of the server"
-    fitting = (found for start, found in NOUNS.items() if all(f"{key}.".startswith(f"{start}.") for key in keys))
-    return next(fitting, "setting") if keys else "setting"
+    if "server.name" in keys:
+        keys = {key for key in keys if not key.startswith("server.")} | {"server.name"} | ({"server.lr"} & within)
+    if "dispatcher.name" in keys:
+        keys = {key for key in keys if part(key) != "dispatcher"}
+    parts: dict[str, set[str]] = {}
+    for key in keys:
+        parts.setdefault(part(key), set()).add(key)
+    if len(parts) == 1 and len(keys) == 1:
+        return _alone(*keys, switch=switch)
+    found = dict.fromkeys(NOUNS.get(start) or field_name(start) for start in sorted(parts, key=place))
+    if set(GATES) <= found.keys():
+        found = {("pair of gates" if name == GATES[0] else name): None for name in found if name != GATES[1]}
+    some, more = [*found][:MOST_NOUNS], len(found) > MOST_NOUNS
+    if len(some) < 2:
+        return some[0] if some else "setting"
+    return f"{', '.join(some)} and more" if more else f"{', '.join(some[:-1])} and {some[-1]}"
+
+
+def part(key: str) -> str:
+    """Return the part of an experiment that a key belongs to, by which a question names it."""
+    return next((start for start in NOUNS if f"{key}.".startswith(f"{start}.")), key)
+
+
+def place(key: str) -> int:
+    """Return the place of a key's part in a sentence."""
+    return [*NOUNS].index(part(key)) if part(key) in NOUNS else len(NOUNS)
+
+
+def _alone(key: str, *, switch: bool) -> str:
+    """Return the noun of lines that differ in one key alone."""
+    start = part(key)
+    if key.startswith("server.lr."):
+        return "learning-rate schedule"
+    if (
+        (key == start and start in NOUNS)
+        or key.endswith(".name")
+        or start in {"dispatcher.push", "dispatcher.fetch", "data"}
+    ):
+        return NOUNS.get(start) or field_name(start)
+    return f"choice of {field_name(key)}" if switch else field_name(key)

@@ -138,7 +138,7 @@ class Holdings(Stateful):
 
     def finish(self, client: int) -> None:
         """Note that a client's task is done, and that another one follows; it may fetch before that."""
-        if not self._past:
+        if not self._past or self._pipeline is None or not self._pipeline.finished(client):
             return
         self._drop(self._past[-1][client])
         for held, later in zip(self._past[:0:-1], self._past[-2::-1], strict=True):
@@ -148,7 +148,7 @@ class Holdings(Stateful):
 
     def note_next(self, client: int) -> None:
         """Note that a client goes on with what it holds now."""
-        if self._pipeline is not None and self._past:
+        if self._pipeline is not None and self._past and self._past[0][client] is not NOTHING:
             self._pipeline.began(client, self._under_way[client].params, self._past[0][client].params)
 
     def _fresh_copy(self, params: Array) -> Array:

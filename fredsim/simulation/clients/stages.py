@@ -7,9 +7,10 @@ replaces the backward passes' parameters, which have no delay, by an estimate of
     δ ← γ δ + (1 − γ)(w_k − w_{k−1}),   u = w_k − f_s δ,   γ = D^(1/f_s)
 
 and its learning-rate rescheduling multiplies a stage's learning rate by f_s^−p, p = 1 − min(t/K, 1), at the server's
-update t, from 0; f_s is taken as 1 at least.
+update t, from 0; f_s is taken as 1 at least. With a synchronous warm-up of W minibatches, minibatch k has the versions
+max(min(k, W), k − f_s) and max(min(k, W), k − b_s); δ follows from w_W on, and t counts from W.
 
-Yang et al. 2021, "PipeMare: asynchronous pipeline parallel DNN training", arXiv:1910.05124, sections 3.1 and 3.2.
+Yang et al. 2021, "PipeMare: asynchronous pipeline parallel DNN training", arXiv:1910.05124, sections 3.1 to 3.3.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fredsim.config.stages import Stages
 from fredsim.networks.layout import Layout
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.operations import Operations
-from fredsim.plugins.states import State, Stateful
+from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.servers.elementwise import PerClient
 
 __all__ = ["PipelineParams", "StagePlan"]
@@ -42,11 +43,14 @@ class StagePlan:
     backward: Sequence[int]
     correction: float | None = None
     reschedule: int | None = None
+    synchronous: int = 0
 
     @classmethod
     def of(cls, stages: Stages, layout: Layout) -> Self:
         """Return the stages of a network with this layout. Raises ConfigError if it cannot be cut so."""
-        return cls(stages.parts(layout), *stages.delays(), stages.correction, stages.reschedule)
+        forward, backward = stages.delays()
+        synchronous = stages.synchronous or 0
+        return cls(stages.parts(layout), forward, backward, stages.correction, stages.reschedule, synchronous)
 
     @property
     def depth(self) -> int:
@@ -66,9 +70,10 @@ class StagePlan:
 
     def rates(self, t: int) -> list[tuple[slice, float]]:
         """Return what the server's learning rate is multiplied by at update t + 1, for each part of the parameters."""
-        if self.reschedule is None or t >= self.reschedule:
+        begun = t - self.synchronous
+        if self.reschedule is None or not 0 <= begun < self.reschedule:
             return [(slice(0, self.parts[-1].stop), 1.0)]
-        power = 1.0 - t / self.reschedule
+        power = 1.0 - begun / self.reschedule
         factors = [float(pow64(float(max(1, delay)), -power)) for delay in self.forward]
         return list(zip(self.parts, factors, strict=True))
 
@@ -82,10 +87,19 @@ class PipelineParams(Stateful):
         self._forward: dict[int, Array] = {}  # by client, what was composed last
         self._backward: dict[int, Array] = {}
         self._drift = PerClient(operations.zeros(size), pool)  # δ, if there is a correction
+        self._finished: dict[int, int] = {}  # by client, how many minibatches of a synchronous warm-up are done
         self._gammas = [
             np.float64(pow64(plan.correction, 1.0 / delay)) if plan.correction and delay else np.float64(0)
             for delay in plan.forward
         ]
+
+    def finished(self, client: int) -> bool:
+        """Note that a client's minibatch is done; return whether later ones may have what it was computed with."""
+        done = self._finished.get(client, 0)
+        if done >= self.plan.synchronous:
+            return True
+        self._finished[client] = done + 1
+        return False
 
     def forward(self, client: int, versions: Sequence[Array]) -> Array:
         """Return the parameters (P,) of a client's forward pass.
@@ -136,9 +150,12 @@ class PipelineParams(Stateful):
         return rooms[client]
 
     def take_state(self) -> State:
-        """Return δ by client."""
-        return self._drift.take_state()
+        """Return δ by client, and how many minibatches of its warm-up are done."""
+        done = {f"finished.{client}": count for client, count in self._finished.items()}
+        return self._drift.take_state() | done
 
     def put_state(self, state: State) -> None:
-        """Restore δ."""
-        self._drift.put_state(state)
+        """Restore what `take_state` returned."""
+        done = part_of(state, "finished")
+        self._finished = {int(client): int(count) for client, count in done.items()}
+        self._drift.put_state({key: value for key, value in state.items() if not key.startswith("finished.")})

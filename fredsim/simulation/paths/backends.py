@@ -17,9 +17,11 @@ from fredsim.compute.engines import BackendOperations, Engine
 from fredsim.compute.graph_engine import NumpyBackendOperations
 from fredsim.compute.partly_trained import PartlyTrained
 from fredsim.compute.staged import Staged
+from fredsim.compute.statistics import Statistics
 from fredsim.config.choices import Backend
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
+from fredsim.networks.graph import Graph
 from fredsim.networks.network import Network
 from fredsim.numerics.distributions import Draw
 from fredsim.system.processors import default_threads
@@ -82,15 +84,22 @@ def _make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, 
         from fredsim.native.engine import make_engine as native
 
         return native(network, dataset, mu, threads, operations)
+    engine = _of_graph(backend, network.graph, dataset, mu, threads)
+    if (running := network.graph.running) is not None:
+        engine.statistics = Statistics(network.statistics(), running.served)
+    return engine
+
+
+def _of_graph(backend: Backend, graph: Graph, dataset: Dataset, mu: int, threads: int | None) -> Engine:
     if backend == "numpy":
-        return numpy_engine(network.graph, dataset)
+        return numpy_engine(graph, dataset)
     if backend == "cuda":
         from fredsim.cuda.backend import make_engine as cuda
 
-        return cuda(network.graph, dataset, mu, HostDraws())
+        return cuda(graph, dataset, mu, HostDraws())
     from fredsim.kernels.backend import make_engine as numba
 
-    return numba(network.graph, dataset, mu, threads)
+    return numba(graph, dataset, mu, threads)
 
 
 def make_operations(backend: Backend, threads: int | None) -> BackendOperations:

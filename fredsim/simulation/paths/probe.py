@@ -4,14 +4,15 @@
 
 (Odena 2016, arXiv:1601.04033, eq 3), beside the quantities that algorithms use in its place: the staleness τ, the
 distance between the parameters, v̄ of servers that keep v, and whatever a server's own `proxies(client_id, timestamp)`
-returns. Norms are of float64 values, summed by a balanced tree, so probe.csv has the same bits on every backend.
-Nothing in this module changes the run.
+returns. The three norms can be those of each tensor of the parameters, too. Norms are of float64 values, summed by a
+balanced tree, so probe.csv has the same bits on every backend. Nothing in this module changes the run.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +29,7 @@ from fredsim.simulation.plugins.guarded_server import GuardedServer
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["COLUMNS", "Probe"]
+__all__ = ["COLUMNS", "OF_TENSORS", "Probe", "of_tensor"]
 
 Array = NDArray[np.float32]
 
@@ -36,18 +37,29 @@ Array = NDArray[np.float32]
 COLUMNS = ("iteration", "timestamp", "client", "staleness", "b_staleness", "gradient_norm", "distance")
 
 
+#: Those that are measured for each tensor, too, if the experiment says so.
+OF_TENSORS = COLUMNS[4:]
+
+
+def of_tensor(column: str, tensor: str) -> str:
+    """Return the name of a column of OF_TENSORS for one tensor."""
+    return f"{column} of {tensor}"
+
+
 class Probe(Stateful):
     """Writes a row of probe.csv at every `every`-th arrival.
 
     Columns: `iteration`, the number of arrivals so far, this one included; `timestamp`, the server's before it;
     `client`; `staleness` τ; `b_staleness` ‖g(θ_client) − g(θ_server)‖; `gradient_norm` ‖g(θ_client)‖; `distance`
-    ‖θ_client − θ_server‖; `v_mean` v̄, if the server keeps v; and the server's own proxies.
+    ‖θ_client − θ_server‖; `v_mean` v̄, if the server keeps v; the three norms of each tensor, such as `distance of W1`,
+    if tensors are measured; and the server's own proxies.
     """
 
     state_names = ("_begun",)
 
-    def __init__(self, every: int, file: SupportsWrite[str]) -> None:
-        self.every = every
+    def __init__(self, every: int, file: SupportsWrite[str], tensors: Mapping[str, slice] | None = None) -> None:
+        """Measure every so many arrivals; also these `tensors`, given as parts of the parameters."""
+        self.every, self._tensors = every, tensors or {}
         self.seconds = 0.0
         self._writer = csv.writer(file, lineterminator="\n")
         self._begun = False
@@ -86,12 +98,14 @@ class Probe(Stateful):
             else:
                 grads, _ = engine.gradients_at_two([held, own], [backward, own], both, keys.twice())
             stale, fresh = (grads[i].astype(np.float64) for i in range(2))
-            b_staleness, norm = _norm(stale - fresh), _norm(stale)
-            distance = _norm(held.astype(np.float64) - own.astype(np.float64))
-            values = iteration + 1, server.timestamp, client, server.timestamp - timestamp, b_staleness, norm, distance
+            vectors = stale - fresh, stale, held.astype(np.float64) - own.astype(np.float64)
+            values = iteration + 1, server.timestamp, client, server.timestamp - timestamp, *map(_norm, vectors)
             row: dict[str, object] = dict(zip(COLUMNS, values, strict=True))
             if server.contract.v:
                 row["v_mean"] = server.mean()
+            for tensor, part in self._tensors.items():
+                of_part = zip(OF_TENSORS, vectors, strict=True)
+                row |= {of_tensor(column, tensor): _norm(vector[part]) for column, vector in of_part}
             row |= server.proxies(client, timestamp, iteration, set(row))
         if not self._begun:
             self._writer.writerow(row)

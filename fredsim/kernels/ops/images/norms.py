@@ -19,10 +19,11 @@ from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait
 from fredsim.jit.vector import broadcast, load, store, zeros
 from fredsim.kernels.ops.operator import OperatorKernels
-from fredsim.kernels.ops.program import BATCH, PARAMS, Steps
+from fredsim.kernels.ops.program import BATCH, PARAMS, Batch, Steps
 from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
 from fredsim.kernels.ops.sums import BAND, mean_of_samples, tree_of_vectors
 from fredsim.kernels.ops.values import Value
+from fredsim.networks.running import Found
 from fredsim.numerics.ops.norms import BatchNorm
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.rules import where
@@ -32,7 +33,8 @@ __all__ = ["NormKernels"]
 ONE = np.float32(1)
 
 #: Of forward and backward steps. `statistics` has, for each sample (of a batch norm only once), the means and then the
-#: r = 1/√(v + ε) of `lanes` channels; `count` is N. `leaves` has `kinds` sums of each sample and channel.
+#: r = 1/√(v + ε) of `lanes` channels, of a batch norm also the variances v; `count` is N. `leaves` has `kinds` sums of
+#: each sample and channel.
 COMMON = {
     "batch": int64s, "x": floats, "x_sample": int, "x_row": int, "channels": int, "lanes": int, "samples": int,
     "rows": int, "columns": int, "groups": int, "affine": int, "gamma": int, "beta": int, "eps": floats,
@@ -197,6 +199,9 @@ def batch_forward(rank, size, barrier, a):
     mean_over_samples(a, rank, size, a.leaves, a.lanes, r)
     barrier_wait(size, barrier)
     if rank == 0:
+        variance = shift(r, a.lanes)
+        for c0 in range(0, a.lanes, 16):
+            store(variance, c0, load(zeros(16), r, c0))
         over_deviation(a, r)
     barrier_wait(size, barrier)
     for t in range(begin, end):
@@ -343,14 +348,21 @@ class NormKernels(OperatorKernels):
         """Keep means and deviations, and the output, which says where a ReLU passes errors."""
         x, other = inputs[0], inputs[-1]
         self.out, lanes = out, -(-x.shape[0] // 16) * 16
-        self.statistics = plan.buffer(x.samples * 2 * lanes)
         batch = isinstance(self.operator, BatchNorm)
+        self.statistics = plan.buffer(3 * lanes if batch else x.samples * 2 * lanes)
         plan.step(
             batch_forward if batch else group_forward, **self._common(plan, plan.buffer(x.samples * lanes)),
             other=other, other_sample=other.sample, other_row=other.row, sample=out.sample, row=out.row,
             gap=out.halo * out.shape[0], out=out,
         )  # fmt: skip
         return out
+
+    def found(self, batch: Batch) -> Found:
+        """Return what a batch norm has found in the minibatch that is under way."""
+        channels, rows, columns = self.inputs[0].shape
+        lanes, begin = -(-channels // 16) * 16, self.statistics.offset
+        flat = batch.arena[begin : begin + 4 * 3 * lanes].view(np.float32).reshape(3, lanes)[:, :channels]
+        return Found(flat[0].copy(), flat[2].copy(), len(batch.rows) * rows * columns)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Return the errors of the norm's input, and of what was added to its output."""

@@ -23,8 +23,8 @@ class Loss(ABC):
 
     #: What tells how good outputs are: the rate of wrong answers, or nothing but the loss.
     measured_by: ClassVar[Literal["error", "loss"]] = "loss"
-    #: What its targets are: `classes`, integers from 0; `numbers`, float32; `shares`, float32 from 0 to 1.
-    targets: ClassVar[Literal["classes", "numbers", "shares"]] = "numbers"
+    #: What its targets are: `classes`, integers from 0; `numbers`, float32; `shares`, float32 from 0 to 1; `any`.
+    targets: ClassVar[Literal["classes", "numbers", "shares", "any"]] = "numbers"
     #: The least value of each integer field in a file; −1 for those that are not named.
     at_least: ClassVar[Mapping[str, int]] = {}
 

@@ -69,7 +69,15 @@ def _titled(drawing: Drawing, panel: Panel, same: dict[str, list[str]], rows: Se
         fewest, most = (subject.full[label] for label in (order[-1], order[0]))
         answer = f"Fewest bytes: {fewest}, {share} % of those of {most}"
     question = "What share of pushes and fetches passes the gates?"
-    return replace(drawing, question=question, answer=answer, order=order, merged=merged, first="most bytes first")
+    return replace(
+        drawing,
+        question=question,
+        answer=answer,
+        order=order,
+        merged=merged,
+        first="most bytes first",
+        better="↓ fewer copies",
+    )
 
 
 def shares_of(line: Line, copies: str) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import published
@@ -34,7 +35,10 @@ from fredsim.show.plots.drawing import (
     x_of,
 )
 from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.numbers import number
+from fredsim.show.plots.stripes import tell_apart
 from fredsim.show.plots.titles.curve_titles import MANY, Shape, name_lines, titled
+from fredsim.show.plots.titles.questions import of_which_less_is_better
 from fredsim.show.tables import PUBLISHED, Table
 
 if TYPE_CHECKING:
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 
 __all__ = ["KIND", "STEPS", "by_iteration", "by_steps", "default_x", "final_row", "first_x", "steps"]
 
+MOST_DECADES = 15  # the most decades of a figure in which lines may leave …
+ROOM = 3  # … so many decades above where they begin
 ALL, QUARTILES = (0.0, 1.0), (0.25, 0.75)  # the quantiles at a band's edges
 STEPS = "A run's value is that of its last row so far; a line of several ends where the first of them does."
 
@@ -54,13 +60,14 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     unit, name = axis_unit(x, end)
     shapes = [{line.label: _shape(line, x, y, unit, options.quartiles) for line in panel.lines} for panel in panels]
     same = _coinciding(panels, shapes)
+    top = _top(shapes, y)
+    drawn: list[dict[str, Line2D]] = []
     sources: dict[str, None] = {}
     for axes, panel, found in zip(grid, panels, shapes, strict=True):
         several = [line for line in panel.lines if line.label in same]
-        for line in several:
-            _draw(axes, line, found[line.label], banded=len(several) <= MANY)
+        drawn.append({one.label: _draw(axes, one, found[one.label], top, len(several) <= MANY) for one in several})
         for line in panel.lines:
-            _mark_ends(axes, line, x, y, unit)
+            _mark_ends(axes, line, (x, y), unit, top)
             for one in published.series(line.runs, x, y):
                 sources[one.source] = None
                 at, values = zip(*one.points, strict=True)
@@ -73,21 +80,18 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         if options.end is None:
             axes.set_xlim(right=(end or 1) / unit)
     scale = style_y(grid, options)
+    tell_apart(grid, drawn)
     for axes in grid if options.end is None else ():
         unclip(axes)
-    caption = _caption(panels, options, (x, y), real=real, banded=max(map(len, _drawn(panels, same))) <= MANY)
+    caption = _caption(panels, options, (x, y), real=real, banded=max(map(len, drawn)) <= MANY)
+    caption += [_leaving(shapes, top)] if math.isfinite(top) else []
     tables = [Table([final_row(panel, line, y, options) for panel in panels for line in panel.lines])]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _published_rows(panel, line, x, y)]
         tables.append(Table(rows, PUBLISHED))
     text = " ".join([*caption, *marker_notes(runs, sources), *([scale] if scale else [])])
-    drawing = titled(Drawing(text, tables, bool(sources)), panels, same, x, y)
+    drawing = titled(Drawing(text, tables, bool(sources)), panels, shapes, same, x, y, name)
     return replace(drawing, named=name_lines(grid, panels, shapes, drawing, options))
-
-
-def _drawn(panels: Sequence[Panel], same: Mapping[str, Sequence[str]]) -> list[list[Line]]:
-    """Return the lines of each panel without those that another one stands for."""
-    return [[line for line in panel.lines if line.label in same] for panel in panels]
 
 
 def _caption(
@@ -135,18 +139,49 @@ def _shape(line: Line, x: str, y: str, unit: float, quartiles: bool) -> Shape:
     return Shape(np.asarray(at / unit, float), np.asarray(values.median(axis=1), float), band)
 
 
-def _draw(axes: Axes, line: Line, shape: Shape, *, banded: bool) -> None:
-    axes.plot(shape.at, shape.middle, color=line.colour, linestyle=line.dash, label=line.label)
+def _top(shapes: Sequence[Mapping[str, Shape]], y: str) -> float:
+    """Return the value at which lines leave at the top that grow by many decades, which would flatten the others.
+
+    It is infinity if all lines are shown whole: where they span fewer decades, or less is not better.
+    """
+    finite = [shape.middle[np.isfinite(shape.middle)] for found in shapes for shape in found.values()]
+    finite = [values for values in finite if len(values)]
+    if not finite or of_which_less_is_better(y) is None:
+        return math.inf
+    least, start = min(float(values.min()) for values in finite), max(float(values[0]) for values in finite)
+    most = max(float(values.max()) for values in finite)
+    top = start * 10**ROOM
+    return top if least > 0 and most > least * 10**MOST_DECADES and most > top else math.inf
+
+
+def _leaving(shapes: Sequence[Mapping[str, Shape]], top: float) -> str:
+    most = max(float(np.nanmax(shape.middle)) for found in shapes for shape in found.values() if len(shape.middle))
+    return f"△: a line leaves at the top, {number(top)}; the largest value is {number(most)}."
+
+
+def _draw(axes: Axes, line: Line, shape: Shape, top: float, banded: bool) -> Line2D:
+    """Draw a line up to where it is above `top`, and its band."""
+    gone = np.flatnonzero(shape.middle > top)
+    count = int(gone[0]) + 1 if len(gone) else len(shape.middle)
+    at, middle = shape.at[:count], np.minimum(shape.middle[:count], top)
+    (found,) = axes.plot(at, middle, color=line.colour, linestyle=line.dash, label=line.label)
     if banded and shape.band is not None:
-        axes.fill_between(shape.at, *shape.band, color=line.colour, alpha=0.18, linewidth=0)
+        low, high = (np.minimum(edge[:count], top) for edge in shape.band)
+        axes.fill_between(at, low, high, color=line.colour, alpha=0.18, linewidth=0)
+    if len(gone):
+        axes.plot(at[-1], top, "^", color=line.colour, fillstyle="none", markersize=6)
+    return found
 
 
-def _mark_ends(axes: Axes, line: Line, x: str, y: str, unit: float) -> None:
-    """Draw a cross where a run diverged."""
+def _mark_ends(axes: Axes, line: Line, columns: tuple[str, str], unit: float, top: float) -> None:
+    """Draw a cross where a run diverged, unless its line has left the panel by then."""
+    x, y = columns
     for run in line.runs:
         if run.has_diverged:
             last = run.metrics.iloc[-1:]
-            mark_diverged(axes, float(x_of(last, x).iloc[0]) / unit, float(last[y].iloc[0]), line.colour)
+            value = float(last[y].iloc[0])
+            if not math.isfinite(top) or value <= top:
+                mark_diverged(axes, float(x_of(last, x).iloc[0]) / unit, value, line.colour)
 
 
 def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from fredsim.config.figures.options import SHARES
@@ -32,8 +33,10 @@ from fredsim.show.plots.drawing import (
 )
 from fredsim.show.plots.groups import Line, Panel, flat_config, labels
 from fredsim.show.plots.numbers import TickNumbers, number
-from fredsim.show.plots.titles.end_titles import Point, titled, x_label
-from fredsim.show.plots.words import value_name
+from fredsim.show.plots.stripes import tell_apart
+from fredsim.show.plots.titles.end_titles import Point, middle_of, titled, x_label
+from fredsim.show.plots.titles.questions import of_which_less_is_better, ranked
+from fredsim.show.plots.words import spoken, value_name
 from fredsim.show.tables import PUBLISHED, Table
 
 __all__ = ["KIND"]
@@ -52,7 +55,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     numbers = [value for value in values if not isinstance(value, str)]
     unit, name, places = 1.0, "", dict[str, float]()
     if len(numbers) < len(values):
-        places = {text: float(place) for place, text in enumerate(dict.fromkeys(map(str, values)))}
+        places = {text: float(place) for place, text in enumerate(_words_in_order(points, options))}
     else:
         unit, name = axis_unit(options.x or "bytes", max(numbers, default=0.0))
     names = iter(labels([point.runs[0] for point in every]))
@@ -60,15 +63,18 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     rows: list[dict[str, Any]] = []
     beside: list[dict[str, Any]] = []
     sources: dict[str, None] = {}
+    drawn: list[dict[str, Line2D]] = []
     for axes, panel, found in zip(grid, panels, points, strict=True):
+        drawn.append({})
         for line in panel.lines:
             beside += _publish(axes, panel, line, found[line.label], options, (places, unit), sources)
-            if line.label in same:
-                _draw(axes, line, found[line.label], places, unit, options)
+            if line.label in same and (one := _draw(axes, line, found[line.label], places, unit, options)):
+                drawn[-1][line.label] = one
             rows += [_row(panel, line, point, next(names), options) for point in found[line.label]]
         _style_x(axes, options, places, numbers)
         axes.set_xlabel(f"{x_label(options)} ({name})" if name else x_label(options))
     scale = style_y(grid, options)  # after drawing, as in curves
+    tell_apart(grid, drawn)
     for axes in grid:
         unclip(axes)
     tables = [Table(rows), *([Table(beside, PUBLISHED)] if sources else [])]
@@ -79,10 +85,22 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
 KIND = Kind(draw, shared=True)
 
 
+def _words_in_order(points: Sequence[Mapping[str, Sequence[Point]]], options: Options) -> list[str]:
+    """Return the words of the x axis: the best first, unless `where` lists them, or nobody knows what is best."""
+    cases = [some for found in points for some in found.values()]
+    given = list(dict.fromkeys(str(point.x) for some in cases for point in some if point.x is not None))
+    largest = any(run.larger_is_better(options.y) for some in cases for point in some for run in point.runs)
+    known = of_which_less_is_better(options.y) is not None or largest
+    if not known or isinstance(options.where.get(options.axis or ""), list) or set(given) <= {"true", "false"}:
+        return given
+    values = [{str(point.x): middle_of(point, options.y) for point in some if point.x is not None} for some in cases]
+    return sorted(given, key=ranked(values, largest=largest).index)
+
+
 def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers: Sequence[float]) -> None:
     """Set the scale and the ticks of the x axis: a place for each word, or numbers."""
     if places:
-        texts = [value_name(options.axis or "", text) for text in places]
+        texts = [spoken(value_name(options.axis or "", text)) for text in places]
         rotation, side = (60, "right") if len(places) > 4 else (0, "center")
         axes.set_xticks(list(places.values()), texts, rotation=rotation, ha=side, rotation_mode="anchor")
     elif numbers and 0 < min(numbers) * DECADE < max(numbers):
@@ -172,8 +190,11 @@ def _place(x: float | str, places: dict[str, float], unit: float) -> float:
 
 def _draw(
     axes: Axes, line: Line, points: Sequence[Point], places: dict[str, float], unit: float, options: Options
-) -> None:
-    """Draw a line's points, those without x as a horizontal line, and a cross for each run that diverged."""
+) -> Line2D | None:
+    """Draw a line's points, those without x as a horizontal line, and a cross for each run that diverged.
+
+    Returns the line that joins the points, if there are any.
+    """
     shown: list[tuple[float, list[float]]] = []
     for point in points:
         finals = final_values(point.runs, options.y)
@@ -187,11 +208,11 @@ def _draw(
                 if run.has_diverged:
                     mark_diverged(axes, x, float(run.metrics[options.y].iloc[-1]), line.colour)
     if not shown:
-        return
+        return None
     middle = [median(finals) for _, finals in shown]
     low = [value - min(finals) for value, (_, finals) in zip(middle, shown, strict=True)]
     high = [max(finals) - value for value, (_, finals) in zip(middle, shown, strict=True)]
-    axes.errorbar(
+    joined: Line2D = axes.errorbar(
         [x for x, _ in shown],
         middle,
         [low, high] if any(len(finals) > 1 for _, finals in shown) else None,
@@ -201,7 +222,8 @@ def _draw(
         markersize=3.5,
         capsize=2,
         label=line.label,
-    )
+    )[0]
+    return joined
 
 
 def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -19,8 +20,10 @@ from fredsim.show.plots.headers import add_headers, neighbours
 from fredsim.show.plots.kinds.curves import first_x
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.styles import Style, style_of
-from fredsim.show.plots.titles.questions import leaders, quantity
-from fredsim.show.plots.titles.subjects import subject_of
+from fredsim.show.plots.titles.fair import field_of
+from fredsim.show.plots.titles.questions import leaders, quantity, ranked
+from fredsim.show.plots.titles.subjects import Subject, subject_of
+from fredsim.show.plots.words import head
 from fredsim.show.tables import Table
 
 __all__ = ["KIND"]
@@ -42,16 +45,17 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     style = style_of(options)
     runs = [run for panel in panels for line in panel.lines for run in line.runs]
     x = options.x or ("seconds" if all(run.timed for run in runs) else "iterations")
-    lines = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     found = [{line.label: _when(line, x, options.y, value) for line in panel.lines} for panel in panels]
     middles = [{label: middle for label, (middle, _) in column.items()} for column in found]
+    subject = subject_of(panels)
+    lines = _rows_in_order(panels, middles, subject, options)
     unit, name = axis_unit(x, max((when for one in middles for when in one.values() if math.isfinite(when)), default=0))
     image = _draw_cells(axes, lines, middles, style, unit)
     figure = axes.get_figure(root=True)
     assert figure is not None
     wide = min(WIDEST, 2.6 + CELL[0] * len(panels)) if len(panels) > 4 else 6.0
     figure.set_size_inches(style.width or wide, 2.4 + CELL[1] * len(lines))
-    names = dict.fromkeys(lines, "") | subject_of(panels).full
+    names = dict.fromkeys(lines, "") | subject.full
     shown = [style.wrapped(names[line] or line, NAMES) for line in lines]
     axes.set_yticks(range(len(lines)), shown, fontsize=style.dense + (1 if style.width is None else 0))
     what = label_of(options.y).partition(" (")[0]
@@ -61,7 +65,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         counted = counted.replace("seconds", name)
     label = f"in a cell: {counted} to a {what} of {number(value)}; bold: the best of a column"
     axes.set_xlabel(style.wrapped(label, 90, 0.75), labelpad=6, fontsize=style.dense + (style.width is None))
-    add_headers(axes, panels, style)
+    add_headers(
+        axes, [replace(panel, title=head(panel.title), parts=tuple(map(head, panel.parts))) for panel in panels], style
+    )
     bar = figure.colorbar(
         image, ax=axes, location="bottom", shrink=0.5 if style.width is None else 0.9, aspect=36, pad=0.02, extend="max"
     )
@@ -78,14 +84,25 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         f"that is never there counts as infinite. Colours: times the best of the column, the lightest {WORST:g} times "
         "or more."
     )
-    subject = subject_of(panels)
     question = f"Which {subject.noun} is first at a {quantity(options.y)} of {number(value)}?"
     scaled = [{label: when / unit for label, when in column.items()} for column in middles]
-    answer = leaders(scaled, subject.full, name and f" {name}", "columns")
+    fields = [field_of({line.label: line.runs for line in panel.lines}, x) for panel in panels]
+    answer = leaders(scaled, subject.full, name and f" {name}", "columns", fields=fields)
     return Drawing(caption, [Table(rows)], question=question, answer=answer)
 
 
 KIND = Kind(draw, axes=1, columns=True)
+
+
+def _rows_in_order(
+    panels: Sequence[Panel], middles: Sequence[Mapping[str, float]], subject: Subject, options: Options
+) -> list[str]:
+    """Return the labels of the rows: the best first, unless they are numbers or `where` lists them."""
+    given = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
+    if any(value is not None for value in subject.values.values()):
+        return sorted(given, key=[*subject.values].index)
+    keys = subject.keys if options.by is None else options.by
+    return given if any(isinstance(options.where.get(key), list) for key in keys) else ranked(middles)
 
 
 def _draw_cells(

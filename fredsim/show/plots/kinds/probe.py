@@ -5,7 +5,7 @@ The table has its rank correlation (Spearman's) with each proxy that a strategy 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
 from fredsim.show.plots.drawing import Drawing, Kind, Options, X
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import number
+from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
+from fredsim.simulation.paths.probe import OF_TENSORS, of_tensor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +28,7 @@ __all__ = ["KIND", "probes_of", "quartiles", "rank_row"]
 PARTS = {"iteration": 20, "staleness": 10}  # sorted by these columns, probes are split into so many equal parts
 BANDS = 3  # the most bands that are drawn; more would hide each other
 NO_PROXIES = {"iteration", "timestamp", "client", "b_staleness", "gradient_norm"}
+OF_TENSORS_BEGIN = tuple(of_tensor(column, "") for column in OF_TENSORS)
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
@@ -54,13 +57,18 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     )
     banded = " Bands: quartiles." if len(panels[0].lines) <= BANDS else ""
     text = " ".join([f"{caption}{banded}", *filter(None, dict.fromkeys(scales))])
-    return Drawing(text, [Table(rows)], question="How far is an old gradient from a fresh one?", answer=_answer(rows))
+    subject = subject_of(panels)
+    question = f"With which {subject.noun} are old gradients the closest to fresh ones?"
+    question = question if len(rows) > 1 else "How far is an old gradient from a fresh one?"
+    return Drawing(
+        text, [Table(rows)], question=question, answer=_answer(rows, subject.full), better="↓ closer to fresh"
+    )
 
 
 KIND = Kind(draw, axes=2)
 
 
-def _answer(rows: Sequence[dict[str, Any]]) -> str:
+def _answer(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> str:
     """Return which line's gradients are the closest to fresh ones, relative to their norms."""
     ratios = {str(row["line"]): float(row["of the gradient's norm"]) for row in rows if row["probes"]}
     ratios = {label: ratio for label, ratio in ratios.items() if np.isfinite(ratio)}
@@ -68,7 +76,7 @@ def _answer(rows: Sequence[dict[str, Any]]) -> str:
         return ""
     label = min(ratios, key=lambda one: ratios[one])
     share = f"{number(100 * ratios[label], 3)} % of a gradient's norm in the median"
-    return f"Closest: {label}, {share}" if len(rows) > 1 else f"By {share}"
+    return f"Closest: {names.get(label, label)}, {share}" if len(rows) > 1 else f"By {share}"
 
 
 def probes_of(line: Line) -> pd.DataFrame:
@@ -104,7 +112,7 @@ def rank_row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:
         "of the gradient's norm": float((true / probes["gradient_norm"]).median()),
     }
     for proxy in probes.columns:
-        if proxy not in NO_PROXIES:
+        if proxy not in NO_PROXIES and not proxy.startswith(OF_TENSORS_BEGIN):
             varies = probes[proxy].nunique() > 1 and true.nunique() > 1
             row[f"rank by {proxy}"] = float(true.rank().corr(probes[proxy].rank())) if varies else None
     return row

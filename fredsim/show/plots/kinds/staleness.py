@@ -18,6 +18,7 @@ from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import TickNumbers, number
 from fredsim.show.plots.titles.questions import ranked
 from fredsim.show.plots.titles.subjects import subject_of
+from fredsim.show.plots.words import head
 from fredsim.show.tables import Table
 
 if TYPE_CHECKING:
@@ -94,9 +95,17 @@ def _titled(
             f"{merged.get(label, subject.full[label])}, {number(mean)} on average" for label, mean in (least, most)
         ]
         answer = f"Least stale: {texts[0]}; most: {texts[1]}" if len(means[0]) > 1 else f"{number(least[1])} on average"
+    elif all(len(one) == 1 for one in means):
+        found = {head(panel.title): next(iter(one.values())) for panel, one in zip(panels, means, strict=True)}
+        ends = [
+            f"{number(found[title])} with {title}"
+            for title in (min(found, key=found.__getitem__), max(found, key=found.__getitem__))
+        ]
+        answer = f"On average {ends[0]}, {ends[1]}"
     question = "How stale are the gradients that the server applies?"
     order = ranked(means)
-    return replace(drawing, question=question, answer=answer, order=order, merged=merged, first="least stale first")
+    drawing = replace(drawing, question=question, answer=answer, order=order, merged=merged)
+    return replace(drawing, first="least stale first", better="↙ fresher")
 
 
 def _mean(counts: pd.Series[int]) -> float:

@@ -12,18 +12,33 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from fredsim.runs.folder.results import Result
 from fredsim.show.plots.coinciding import merged_name
 from fredsim.show.plots.drawing import Drawing, Options, axis_unit, final_values, x_of
-from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.line_ends import End, name_ends
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.questions import leaders, of_one, of_which_less_is_better, ranked, single, which
-from fredsim.show.plots.titles.subjects import subject_of
+from fredsim.show.plots.titles.costs import NEAR_TEXT, fewest, limit_of
+from fredsim.show.plots.titles.fair import Field, field_of
+from fredsim.show.plots.titles.questions import (
+    direction,
+    leaders,
+    of_one,
+    of_which_less_is_better,
+    quantity,
+    ranked,
+    single,
+    which,
+)
+from fredsim.show.plots.titles.subjects import noun_of_panels, subject_of
+from fredsim.show.plots.words import spoken
 
 __all__ = ["MANY", "Shape", "name_lines", "titled"]
 
 MANY = 6  # the most lines that have bands, and are named by a legend alone
 LONGEST_END = 40  # the most letters of a name that stands there
+COUNT = "clients.count"
+FAR_APART = 0.02  # how far before another a line may end, as a share of its x
 MOST_NAMED_ENDS = 24  # the most lines that are named where they end
 
 
@@ -40,20 +55,75 @@ class Shape(NamedTuple):
         return tuple(values.tobytes() for values in (self.at, self.middle, *(self.band or ())))
 
 
-def titled(drawing: Drawing, panels: Sequence[Panel], same: Mapping[str, Sequence[str]], x: str, y: str) -> Drawing:
-    """Return a drawing with its question and answer, and the order and the names of the legend."""
-    subject = subject_of(panels)
-    finals = [{line.label: _final(line, y) for line in panel.lines if line.label in same} for panel in panels]
-    names = {label: merged_name([subject.entries[one] for one in several]) for label, several in same.items()}
-    label = single(panels)
+def titled(
+    drawing: Drawing, panels: Sequence[Panel], shapes: Sequence[Mapping[str, Shape]],
+    same: Mapping[str, Sequence[str]], x: str, y: str, unit: str,
+) -> Drawing:  # fmt: skip
+    """Return a drawing with its question and answer, the order and the names of the legend, and which way is better.
+
+    `unit`: the name of that of the x axis.
+    """
+    subject, label = subject_of(panels), single(panels)
+    lines = [{line.label: line.runs for line in panel.lines if line.label in same} for panel in panels]
+    finals = [{one: _final(runs, y) for one, runs in some.items()} for some in lines]
     known, largest = _known_best(panels, y)
-    question = of_one(label, y) if label else which(subject, y, _when(panels, x), known and (y, known))
-    answer = (
-        leaders(finals, subject.full, largest=largest) if (of_which_less_is_better(y) or known) and not label else ""
-    )
+    directed, when = bool(of_which_less_is_better(y) or known), _when(panels, x)
+    cheap = x == "bytes" and directed and not largest
+    question, answer = which(subject, y, when, known and (y, known)), ""
+    if label:
+        question = of_one(label, y)
+    elif cheap:
+        question = f"Which {subject.noun} is near the lowest {quantity(y)} with the {fewest(x)}?"
+        answer = _first_there(shapes, finals, [field_of(some, x) for some in lines], subject.full, unit)
+    elif directed and subject.keys == {COUNT}:
+        question, answer = _of_counts(panels, finals, same, (y, when), largest=largest)
+    elif directed:
+        answer = leaders(finals, subject.full, largest=largest, fields=[field_of(some, x) for some in lines])
+    names = {one: merged_name([subject.entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
+    better = direction(largest=largest, cheap=cheap) if directed else ""
     order = ranked(finals, largest=largest)
-    merged = {label: name for label, name in names.items() if len(same[label]) > 1}
-    return replace(drawing, question=question, answer=answer, order=order, merged=merged)
+    return replace(drawing, question=question, answer=answer, order=order, merged=names, better=better)
+
+
+def _first_there(
+    shapes: Sequence[Mapping[str, Shape]], finals: Sequence[Mapping[str, float]], fields: Sequence[Field],
+    names: Mapping[str, str], unit: str,
+) -> str:  # fmt: skip
+    """Return who first comes down to about the lowest final value, counted in the bytes of the axis."""
+    found, limit = [], math.inf
+    for shape, final, field in zip(shapes, finals, fields, strict=True):
+        limit = limit_of(min((final[one] for one in field.compared if math.isfinite(final[one])), default=math.inf))
+        there = {one: shape[one].at[shape[one].middle <= limit] for one in field.compared}
+        found.append({one: float(at[0]) if len(at) else math.inf for one, at in there.items()})
+    of = f" at {fields[0].of}" if len(fields) == 1 and fields[0].of else ""
+    to = (
+        f"to {number(limit)}, {NEAR_TEXT} above the lowest{of}"
+        if len(fields) == 1
+        else f"to {NEAR_TEXT} above the lowest"
+    )
+    text = leaders(found, names, f" {unit}")
+    return f"Fewest bytes {to}:{text.partition(':')[2]}" if text else ""
+
+
+def _of_counts(
+    panels: Sequence[Panel], finals: Sequence[Mapping[str, float]], same: Mapping[str, Sequence[str]],
+    what: tuple[str, str], *, largest: bool,
+) -> tuple[str, str]:  # fmt: skip
+    """Return the question and the answer of lines that differ in λ alone: which panel copes with the most clients."""
+    y, when = what
+    drawn = {one: first for first, several in same.items() for one in several}
+    counts = {line.label: int(line.runs[0].config["clients"]["count"]) for panel in panels for line in panel.lines}
+    least, most = min(counts.values()), max(counts.values())
+    values = [{counts[line.label]: found[drawn[line.label]] for line in panel.lines}
+              for panel, found in zip(panels, finals, strict=True)]  # fmt: skip
+    if len(panels) == 1:
+        question = f"How does the {quantity(y)} {when} depend on the number of clients λ?"
+        return question, f"{number(values[0][least])} at λ = {least}, {number(values[0][most])} at λ = {most}"
+    adjective = "highest" if largest else (of_which_less_is_better(y) or ("", "lowest"))[1]
+    question = f"Which {noun_of_panels(panels)} keeps the {adjective} {quantity(y)} as the number of clients λ grows?"
+    ends = {panel.title: found[most] for panel, found in zip(panels, values, strict=True) if most in found}
+    start, colon, rest = leaders([ends], {title: spoken(title) for title in ends}, largest=largest).partition(":")
+    return question, f"{start} at λ = {most}{colon}{rest}" if colon else ""
 
 
 def _known_best(panels: Sequence[Panel], y: str) -> tuple[str, bool]:
@@ -68,8 +138,8 @@ def _known_best(panels: Sequence[Panel], y: str) -> tuple[str, bool]:
     return ("highest" if True in largest else "lowest", True in largest) if len(largest) == 1 else ("", False)
 
 
-def _final(line: Line, y: str) -> float:
-    final = final_values(line.runs, y)
+def _final(runs: Sequence[Result], y: str) -> float:
+    final = final_values(runs, y)
     return median(final) if final else math.nan
 
 
@@ -111,7 +181,12 @@ def name_lines(
             return False
         text = drawing.merged.get(line.label, entries[line.label])
         ends.append(End(float(shape.at[known[-1]]), float(shape.middle[known[-1]]), text, line.colour))
-    if max(len(end.name) for end in ends) > LONGEST_END:
+    if max(len(end.name) for end in ends) > LONGEST_END or _end_apart([end.x for end in ends]):
         return False
     name_ends(grid[0], ends)
     return True
+
+
+def _end_apart(places: Sequence[float]) -> bool:
+    """Return whether lines end at different x, so that names beside the panel would be far from some of them."""
+    return min(places) < (1 - FAR_APART) * max(places)

@@ -10,20 +10,19 @@ from statistics import median
 from fredsim.config.figures.options import SHARES
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.coinciding import merged_name
-from fredsim.show.plots.drawing import Drawing, Options, X, final_values
-from fredsim.show.plots.groups import Panel
+from fredsim.show.plots.drawing import Drawing, Options, X, axis_unit, final_values
+from fredsim.show.plots.groups import Panel, labels
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.questions import UNNAMED, leaders, of_which_less_is_better, ranked, single
+from fredsim.show.plots.titles.costs import Cost, cheapest, fewest
+from fredsim.show.plots.titles.fair import Field, field_of
+from fredsim.show.plots.titles.questions import UNNAMED, direction, leaders, of_which_less_is_better, ranked, single
 from fredsim.show.plots.titles.subjects import subject_of
-from fredsim.show.plots.words import SYMBOLS, name_of, noun, value_name
+from fredsim.show.plots.words import field_name, name_of, noun, spoken, value_name
 
-__all__ = ["Point", "titled", "x_label"]
+__all__ = ["Point", "middle_of", "titled", "x_label"]
 
 GROWING = ("clients.count",)  # keys that no one chooses for the smallest error
-COSTS = {
-    "bytes": "bytes pushed and fetched", "iterations": "iterations", "updates": "updates",
-    "seconds": "simulated time", "pushes": "share of pushes that pass", "fetches": "share of fetches that pass",
-}  # fmt: skip
+COSTS = {"seconds": "simulated seconds"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def titled(
     drawing: Drawing, panels: Sequence[Panel], points: Sequence[Mapping[str, Sequence[Point]]],
     same: Mapping[str, Sequence[str]], options: Options,
 ) -> Drawing:  # fmt: skip
-    """Return a drawing with its question and answer, and the order and the names of the legend."""
+    """Return a drawing with its question and answer, the order and the names of the legend, and which way is better."""
     subject, y, label = subject_of(panels), options.y, single(panels)
     merged = {one: merged_name([subject.entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
     name, adjective = of_which_less_is_better(y) or (y, "")
@@ -51,29 +50,90 @@ def titled(
     far = options.axis in GROWING
     best = [_best(panel, found, same, y, far=far) for panel, found in zip(panels, points, strict=True)]
     finals = [{one: value for one, (value, _) in found.items()} for found in best]
-    of = "" if label in UNNAMED else f" of {label}"
-    answer = "" if label else leaders(finals, _placed(best, subject.full, options))
+    better, order = direction(cheap=options.axis is None), ranked(finals)
+    of = "" if label in UNNAMED else f" of {spoken(label)}"
     words = isinstance(next(iter(best[0].values()))[1], str)
+    fields = [_field(found, same, options) for found in points]
+    answer = "" if label else leaders(finals, _placed(best, subject.full, options), fields=fields)
     if options.axis is None:
-        question = f"How does the {name}{of} depend on the {COSTS[options.x or 'bytes']}?"
+        cost = options.x or "bytes"
+        what = f"{name}{of}" if label else name
+        question = f"Which {subject.noun} is near the {adjective} {name} with the {fewest(cost)}?"
+        question = f"With how few {COSTS.get(cost, cost)} does the {what} come near its lowest?" if label else question
+        answer = _cheapest(points, same, subject.full, options)
     elif words:
         question = f"Which {noun({options.axis})} has the {adjective} {name}?"
-        cases = [[*some] for found in points for one, some in found.items() if one in same]
-        by_word = [{str(point.x): _middle(point, y) for point in some} for some in cases]
-        named = {word: value_name(options.axis, word) for found in by_word for word in found}
-        answer = leaders(by_word, named, panels="cases")
+        answer = _by_word(points, same, options)
     elif label:
         question = f"At which {x} is the {name}{of} {adjective}?"
         (value, at), *more = (found[label] for found in best if label in found)
-        answer = f"At {x} = {number(float(at or 0))} ({number(value)})" if not more and at is not None else ""
+        shown = f"at {name_of(options.axis)} = {number(at)}" if isinstance(at, int | float) else "without (dotted)"
+        answer = "" if more else f"{adjective.capitalize()} {shown}: {number(value)}"
     elif options.axis in GROWING:
-        question = f"Which {subject.noun} keeps the {adjective} {name} as {x} grows?"
+        question = f"Which {subject.noun} keeps the {adjective} {name} as the {x} grows?"
+        start, colon, rest = answer.partition(":")
+        furthest = max((at for found in best for _, at in found.values() if isinstance(at, int | float)), default=0)
+        answer = f"{start} at {name_of(options.axis)} = {number(furthest)}{colon}{rest}" if colon else ""
     else:
         question = f"Which {subject.noun} has the {adjective} {name}, and at which {x}?"
-    return replace(drawing, question=question, answer=answer, order=ranked(finals), merged=merged)
+    return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
 
 
-def _middle(point: Point, y: str) -> float:
+def _field(points: Mapping[str, Sequence[Point]], same: Mapping[str, Sequence[str]], options: Options) -> Field:
+    runs = {one: [run for point in some for run in point.runs] for one, some in points.items() if one in same}
+    return field_of(runs, options.x)
+
+
+def _by_word(
+    points: Sequence[Mapping[str, Sequence[Point]]], same: Mapping[str, Sequence[str]], options: Options
+) -> str:  # fmt: skip
+    """Return which word of the x axis has the lowest value: each line of each panel is a case."""
+    cases = [{str(point.x): point for point in some} for found in points for one, some in found.items() if one in same]
+    by_word = [{word: middle_of(point, options.y) for word, point in found.items()} for found in cases]
+    fields = [field_of({word: point.runs for word, point in found.items()}, None) for found in cases]
+    named = {word: spoken(value_name(options.axis or "", word)) for found in by_word for word in found}
+    return leaders(by_word, named, panels="cases", fields=fields)
+
+
+def _cheapest(
+    points: Sequence[Mapping[str, Sequence[Point]]], same: Mapping[str, Sequence[str]], names: Mapping[str, str],
+    options: Options,
+) -> str:  # fmt: skip
+    """Return who is about as low as the lowest at the least cost; of points that differ in λ those of the largest."""
+    every = {id(point): point for found in points for some in found.values() for point in some}
+    counts = {key: {int(run.config["clients"]["count"]) for run in point.runs} for key, point in every.items()}
+    most = max(max(count) for count in counts.values())
+    several = len({count for some in counts.values() for count in some}) > 1 and len(points) == 1
+    called = {
+        key: spoken(text) for key, text in zip(every, labels([one.runs[0] for one in every.values()]), strict=True)
+    }
+    costs = [
+        {
+            one: [
+                Cost(float(point.x), middle_of(point, options.y), called[id(point)])
+                for point in found[one]
+                if isinstance(point.x, int | float) and (not several or counts[id(point)] == {most})
+            ]
+            for one in found
+            if one in same
+        }
+        for found in points
+    ]
+    x = options.x or "bytes"
+    unit, unit_name = axis_unit(
+        x, max((cost.cost for found in costs for some in found.values() for cost in some), default=0)
+    )
+
+    def amount(value: float) -> str:
+        if x in SHARES:
+            return f"{number(100 * value, 3)} %"
+        return f"{number(value / unit, 3)} {unit_name or x}"
+
+    return cheapest(costs, names, x, amount, f"λ = {most}" if several else "")
+
+
+def middle_of(point: Point, y: str) -> float:
+    """Return the median of the final values of a point's runs, infinity if there are none."""
     finals = final_values(point.runs, y)
     return median(finals) if finals else math.inf
 
@@ -85,7 +145,7 @@ def _best(
     found: dict[str, tuple[float, float | str | None]] = {}
     for line in panel.lines:
         if line.label in same:
-            middles = [(_middle(point, y), point.x) for point in points[line.label]]
+            middles = [(middle_of(point, y), point.x) for point in points[line.label]]
             middles = middles[-1:] if far else middles
             found[line.label] = min(middles, key=lambda one: one[0] if math.isfinite(one[0]) else math.inf)
     return found
@@ -95,7 +155,7 @@ def _placed(
     best: Sequence[Mapping[str, tuple[float, float | str | None]]], names: Mapping[str, str], options: Options
 ) -> dict[str, str]:
     """Return the names of lines; in a figure of one panel against a key, with where their best value is."""
-    if len(best) > 1 or options.axis is None:
+    if len(best) > 1 or options.axis is None or options.axis in GROWING:
         return dict(names)
     x = name_of(options.axis)
     places = {label: at for label, (_, at) in best[0].items() if at is not None}
@@ -107,9 +167,4 @@ def x_label(options: Options) -> str:
     """Return the label of the x axis."""
     if options.x in SHARES:
         return f"share of {options.x} that passed"
-    if options.axis is None:
-        return X[options.x or "bytes"]
-    last = options.axis.rpartition(".")[2]
-    if last == "name":
-        return options.axis.removesuffix(".name")
-    return f"{SYMBOLS.get(options.axis, last)} ({options.axis})"
+    return X[options.x or "bytes"] if options.axis is None else field_name(options.axis)

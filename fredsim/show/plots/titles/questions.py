@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -10,9 +11,22 @@ from typing import Literal
 from fredsim.config.figures.options import name_of_error
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.numbers import number
+from fredsim.show.plots.titles.fair import Field
 from fredsim.show.plots.titles.subjects import Subject
 
-__all__ = ["UNNAMED", "leaders", "of_one", "of_which_less_is_better", "quantity", "ranked", "single", "which"]
+__all__ = [
+    "UNNAMED",
+    "direction",
+    "leaders",
+    "of_one",
+    "of_which_less_is_better",
+    "own_parts",
+    "quantity",
+    "ranked",
+    "shortened",
+    "single",
+    "which",
+]
 
 #: The columns of which less is better, and the adjective of the least.
 QUANTITIES = {
@@ -26,6 +40,8 @@ QUANTITIES = {
 }
 #: The labels of runs that differ in nothing.
 UNNAMED = ("", "all runs", "others")
+DOWN, UP = "↓ lower is better", "↑ higher is better"
+DOWN_LEFT, UP_LEFT = "↙ better: down and left", "↖ better: up and left"
 MOST_LEADERS = 2  # the most lines that an answer names
 ABOUT_EQUAL = 0.02  # the difference from the best, relative to it, up to which lines are called about equal
 LONG = 40  # the most letters of a name in an answer …
@@ -44,6 +60,13 @@ def of_which_less_is_better(y: str) -> tuple[str, str] | None:
 def quantity(y: str) -> str:
     """Return the name of a column in a sentence."""
     return (of_which_less_is_better(y) or (y, ""))[0]
+
+
+def direction(*, largest: bool = False, cheap: bool = False) -> str:
+    """Return which way is better: down, or up if the largest is best; and to the left if less of x is better, too."""
+    if largest:
+        return UP_LEFT if cheap else UP
+    return DOWN_LEFT if cheap else DOWN
 
 
 def single(panels: Sequence[Panel]) -> str:
@@ -86,26 +109,66 @@ def ranked(values: Values, *, largest: bool = False) -> list[str]:
 
 
 def leaders(
-    values: Values, names: Mapping[str, str], unit: str = "", panels: str = "panels", *, largest: bool = False
+    values: Values,
+    names: Mapping[str, str],
+    unit: str = "",
+    panels: str = "panels",
+    *,
+    largest: bool = False,
+    fields: Sequence[Field] = (),
 ) -> str:
     """Return who is ahead: in one panel the best and the next with their values, in several how many each is best in.
 
     Lines of about the same value are said to be about equal. `names`: what a line is called, by label, of which the
-    answer has what not all have; `panels`: what panels are called; `largest`: more is better.
+    answer has what not all have; `panels`: what panels are called; `largest`: more is better; `fields`: for each panel
+    which lines are compared, by default all; the best reference is named, too.
     """
     top = max if largest else min
+    every, values = values, [_of_field(*one) for one in zip(values, fields, strict=True)] if fields else values
     finite = [{label: value for label, value in found.items() if math.isfinite(value)} for found in values]
-    finite = [found for found, every in zip(finite, values, strict=True) if found and len(every) > 1]
+    finite = [found for found, whole in zip(finite, values, strict=True) if found and len(whole) > 1]
     if not finite:
         return ""
-    called = _own_parts({label: names.get(label, label) for found in values for label in found})
+    called = own_parts({label: names.get(label, label) for found in values for label in found})
     if len(finite) == 1:
-        return _of_one_panel(finite[0], called, unit, largest=largest)
+        text = _of_one_panel(finite[0], called, unit, largest=largest)
+        if len(values) > 1 or not fields:
+            return text
+        start, colon, rest = text.partition(":")
+        of = f" at {fields[0].of}" if fields[0].of else ""
+        return f"{start}{of}{colon}{rest}{_reference(every[0], fields[0], names, unit, largest=largest)}"
     wins = Counter(label for found in finite for label, value in found.items() if value == top(found.values()))
     leading = wins.most_common(MOST_LEADERS)
     texts = [f"{called[label]} in {count}" for label, count in leading]
     texts[0] += f" of {len(finite)} {panels}"
     return f"Ahead: {', '.join(texts)}{', …' if len(wins) > len(leading) else ''}"
+
+
+def _of_field(found: Mapping[str, float], field: Field) -> dict[str, float]:
+    return {label: value for label, value in found.items() if label in field.compared}
+
+
+def _reference(found: Mapping[str, float], field: Field, names: Mapping[str, str], unit: str, *, largest: bool) -> str:
+    """Return the best of the references with its value, as the end of an answer."""
+    known = [label for label in field.references if math.isfinite(found.get(label, math.nan))]
+    if not known:
+        return ""
+    best = (max if largest else min)(known, key=lambda label: found[label])
+    what, value = field.references[best], f"{number(found[best])}{unit}"
+    what = "one client" if what == "λ = 1" else what
+    if what == "one client" and len(field.references) == 1:
+        return f"; {what}: {value}"
+    called = {label: names.get(label, label).replace(f"{field.references[best]}, ", "") for label in found}
+    return f"; {what}: {own_parts(called)[best]} ({value})"
+
+
+def shortened(answer: str, room: int) -> str:
+    """Return an answer in so many letters: without the next and the reference, if need be; rather than half of them."""
+    first, *rest = answer.split("; ")
+    while rest and len("; ".join([first, *rest])) > room:
+        rest = rest[1:]
+    text = "; ".join([first, *rest])
+    return text if len(text) <= room else textwrap.shorten(text, room, placeholder=" …").replace("… …", "…")
 
 
 def _of_one_panel(values: Mapping[str, float], called: Mapping[str, str], unit: str, *, largest: bool) -> str:
@@ -115,18 +178,20 @@ def _of_one_panel(values: Mapping[str, float], called: Mapping[str, str], unit: 
     if len(near) > 1:
         texts = [called[label] for label in near]
         some = f"{', '.join(texts[:-1])} and {texts[-1]}"
-        if len(some) > LONGEST:
+        if len(near) == len(order) > 2:
+            some = f"all {len(near)}"
+        elif len(some) > LONGEST:
             some = f"{texts[0]} and {len(near) - 1} of the {len(order) - 1} others"
         ends = dict.fromkeys(number(values[label]) for label in (near[0], near[-1]))
         if values[near[-1]] == best:
-            return f"Ahead: {some} ({number(best)}{unit} each)"
+            return f"{'Ahead' if len(near) < len(order) else 'Equal'}: {some} ({number(best)}{unit} each)"
         return f"About equal: {some} ({' to '.join(ends)}{unit})"
     return "Ahead: " + "; next: ".join(
         f"{called[label]} ({number(values[label])}{unit})" for label in order[:MOST_LEADERS]
     )
 
 
-def _own_parts(names: Mapping[str, str]) -> dict[str, str]:
+def own_parts(names: Mapping[str, str]) -> dict[str, str]:
     """Return names without the parts, between commas, that all of them have; a name that has no other stays whole.
 
     Of a long name remain the first part and one more that together no other name has.

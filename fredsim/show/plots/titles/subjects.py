@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from fredsim.show.colours import sequential
 from fredsim.show.plots.groups import Flat, Line, Panel, flat_config
-from fredsim.show.plots.words import noun, words
+from fredsim.show.plots.words import MOST_NOUNS, field_name, noun, part, place, spoken, words
 
-__all__ = ["Subject", "coloured", "subject_of"]
+__all__ = ["Subject", "coloured", "noun_of_panels", "subject_of"]
 
+LONGEST = 56  # the most letters of a legend's title that says what lines differ in
 FEWEST = 3  # the fewest lines of a sweep that have the colours of an order
 BESIDE = "#222222"  # the colour of lines beside a sweep, such as one without a gate
 Value = float | None
@@ -22,7 +23,7 @@ class Subject:
 
     `title` and `entries` are the legend's: the title has what all labels have in common, the entries, by label, the
     rest. `full`: the names of lines outside of the legend. `values`: of a sweep, each line's value of the number that
-    is swept, ascending, None for lines beside it.
+    is swept, ascending, None for lines beside it. `keys`: those in which the lines differ.
     """
 
     noun: str
@@ -30,10 +31,24 @@ class Subject:
     entries: dict[str, str]
     full: dict[str, str]
     values: dict[str, Value] = field(default_factory=dict)
+    keys: Set[str] = frozenset()
 
 
 def subject_of(panels: Sequence[Panel]) -> Subject:
-    """Return what the lines of these panels differ in."""
+    """Return what the lines of these panels differ in, in the words that a figure shows."""
+    found = _subject(panels)
+    entries, full = ({label: spoken(text) for label, text in some.items()} for some in (found.entries, found.full))
+    return replace(found, title=spoken(found.title), entries=entries, full=full)
+
+
+def noun_of_panels(panels: Sequence[Panel]) -> str:
+    """Return the noun of what panels differ in."""
+    runs = [[flat_config(run) for line in panel.lines for run in line.runs] for panel in panels]
+    keys = {key for key in _between(runs) if not any(len(_values(key, configs)) > 1 for configs in runs)}
+    return noun(keys)
+
+
+def _subject(panels: Sequence[Panel]) -> Subject:
     every = {line.label: line for panel in panels for line in panel.lines}
     flat = {label: [flat_config(run) for run in line.runs] for label, line in every.items()}
     keys: set[str] = set()
@@ -42,25 +57,28 @@ def subject_of(panels: Sequence[Panel]) -> Subject:
     keys = {key for key in keys if not _within(key, flat)} or keys
     title, entries = _shared([*every])
     values = _swept(keys, flat)
+    switch = any(isinstance(config.get(key), bool) for key in keys for some in flat.values() for config in some)
+    what = noun(_apart(keys, flat), _of_same_server(flat) & keys, switch=switch)
+    shown = ", ".join(filter(None, (title, what)))
+    heading = shown if len(every) > 1 and what != "setting" and len(shown) <= LONGEST else title
     if len(values) < 2:
         alone = len(entries) > 1 and not any("," in text for text in entries.values())
         if start := _prefix([*entries.values()]) if alone else "":
             short = {label: text.removeprefix(start) for label, text in entries.items()}
             full = short if all(text.isidentifier() for text in short.values()) else entries
-            return Subject(noun(keys), ", ".join(filter(None, (title, start.rstrip(" =")))), short, full)
-        return Subject(noun(keys), title or _headline(keys, len(every)), entries, entries)
+            return Subject(what, heading or start.rstrip(" ="), short, full, keys=keys)
+        return Subject(what, heading, entries, entries, keys=keys)
     key = next(
         key for key in sorted(keys) if all(key in some[0] for label, some in flat.items() if values[label] is not None)
     )
     texts = {label: words(key, flat[label][0][key]) for label, value in values.items() if value is not None}
     short = {label: text.removeprefix(_prefix([*texts.values()])) for label, text in texts.items()}
     if any(entries[label] != texts[label] for label in texts):  # named otherwise, as by a user
-        return Subject(noun(keys), title, entries, entries, values)
-    name = _prefix([*texts.values()]).rstrip(" =")
+        return Subject(what, title, entries, entries, values, keys)
     order = sorted(values, key=lambda label: (values[label] is None, values[label] or 0.0))
     found = {label: short.get(label, entries[label]) for label in order}
-    heading, ascending = ", ".join(filter(None, (title, name))), {label: values[label] for label in order}
-    return Subject(noun(keys), heading, found, entries, ascending)
+    heading = ", ".join(filter(None, (title, field_name(key))))
+    return Subject(what, heading, found, entries, {label: values[label] for label in order}, keys)
 
 
 def coloured(panels: Sequence[Panel], subject: Subject) -> list[Panel]:
@@ -90,6 +108,25 @@ def _between(lines: Sequence[Sequence[Flat]]) -> set[str]:
 def _within(key: str, flat: dict[str, list[Flat]]) -> bool:
     """Return whether the runs of a line differ in a key, which then is not what the lines are named by."""
     return any(len(_values(key, configs)) > 1 for configs in flat.values())
+
+
+def _apart(keys: set[str], flat: Mapping[str, Sequence[Flat]]) -> set[str]:
+    """Return the keys to name: if they are many, of those that change together, as for one of the lines, the first."""
+    if len({part(key) for key in keys}) <= MOST_NOUNS:
+        return keys
+    first: dict[tuple[object, ...], str] = {}
+    for key in sorted(keys, key=lambda one: (place(one), one)):
+        values = [repr(configs[0].get(key)) for configs in flat.values()]
+        first.setdefault(tuple(values.index(value) for value in values), key)
+    return set(first.values())
+
+
+def _of_same_server(flat: Mapping[str, Sequence[Flat]]) -> set[str]:
+    """Return the keys in which lines of the same server differ."""
+    servers: dict[str, list[Sequence[Flat]]] = {}
+    for configs in flat.values():
+        servers.setdefault(str(configs[0].get("server.name")), []).append(configs)
+    return {key for lines in servers.values() for key in _between(lines)}
 
 
 def _values(key: str, configs: Sequence[Flat]) -> frozenset[str]:
@@ -138,7 +175,3 @@ def _prefix(texts: Sequence[str]) -> str:
     while count < len(first) - 1 and all(len(other) > count + 1 and other[count] == first[count] for other in others):
         count += 1
     return "".join(f"{word} " for word in first[:count])
-
-
-def _headline(keys: set[str], lines: int) -> str:
-    return noun(keys) if lines > 1 and noun(keys) != "setting" else ""

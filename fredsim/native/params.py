@@ -1,0 +1,118 @@
+"""A module's own parameters, which become what one client after the other holds, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fredsim.native.model import TorchModel
+from fredsim.numerics.arrays import LINE
+
+__all__ = ["OwnParams", "channels_last"]
+
+Array = NDArray[np.float32]
+Tensors = list[torch.Tensor]
+
+#: The fewest elements of a parameter for which a view takes less time than a copy.
+LARGE = 4096
+#: How many views of arrays are kept at most.
+MOST_VIEWS = 8192
+
+
+def channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    """Return images or filters with their channels innermost in memory; others as they are."""
+    if tensor.dim() != 4:
+        return tensor
+    room = torch.empty_like(tensor, memory_format=torch.channels_last)  # `contiguous` keeps strides of one channel
+    return tensor if room.stride() == tensor.stride() else room.copy_(tensor)
+
+
+class OwnParams:
+    """The parameters of a module that are trained.
+
+    They are copies in PyTorch's own memory. If `by_views`, large ones are views of the given array instead: that takes
+    less time. Libraries may choose their loops by a tensor's alignment, so the engine tries whether the bits are the
+    same.
+    """
+
+    def __init__(self, model: TorchModel) -> None:
+        named = model.module.named_parameters()
+        self._values = [value for name, value in named if name not in model.frozen]
+        self._layout, self._device = model.layout, model.device
+        self._first = self._rooms = [value.data for value in self._values]
+        self._views: dict[int, Tensors] = {}  # by an array's address: its parts
+        self._large: list[int] = []  # which parameters may be views: those whose elements have the flat vector's order
+        self._small: list[int] = []
+        self.by_views, self._away = False, False
+        self.store(innermost=False)
+
+    def store(self, *, innermost: bool) -> None:
+        """Store filters with their channels innermost, or as the module has made them."""
+        self._rooms = [channels_last(room) if innermost else room for room in self._first]
+        self._away = True
+        self.leave()
+        large = [
+            room.numel() >= LARGE and room.is_contiguous() and room is first
+            for room, first in zip(self._rooms, self._first, strict=True)
+        ]
+        self._large = [i for i, one in enumerate(large) if one]
+        self._small = [i for i, one in enumerate(large) if not one]
+
+    def become(self, params: Array) -> None:
+        """Let them have these values, (P,), which must stay until their gradients are computed."""
+        if not self.by_views or params.ctypes.data % LINE:
+            self.copy(params)
+            return
+        parts = self._parts(params)
+        for i in self._large:
+            self._values[i].data = parts[i]
+        if self._small:
+            torch._foreach_copy_([self._rooms[i] for i in self._small], [parts[i] for i in self._small])
+        self._away = True
+
+    def copy(self, params: Array) -> None:
+        """Let them have these values, (P,), in memory of their own, also between a forward and a backward pass."""
+        self.leave()
+        host = self._device.type == "cpu"
+        parts = self._parts(params) if host else self._split(torch.from_numpy(params).to(self._device))
+        # Not the parameters themselves: autograd would refuse weights that have changed since the forward pass.
+        torch._foreach_copy_(self._rooms, parts)
+
+    def leave(self) -> None:
+        """View no array any longer."""
+        if self._away:
+            for value, room in zip(self._values, self._rooms, strict=True):
+                value.data = room
+            self._away = False
+
+    @property
+    def version(self) -> int:
+        """A number that grows when a module changes its parameters in place."""
+        return sum(value._version for value in self._values)
+
+    def gradients(self, of: torch.Tensor, weights: torch.Tensor | None = None) -> Sequence[torch.Tensor]:
+        """Return the gradients of a number, or of the sum of a vector's elements times `weights`."""
+        found: Sequence[torch.Tensor] = torch.autograd.grad(
+            of, self._values, weights, allow_unused=True, materialize_grads=True
+        )
+        return found
+
+    def write(self, gradients: Sequence[torch.Tensor], to: Array) -> None:
+        """Write gradients to an array (P,)."""
+        torch._foreach_copy_(self._parts(to), gradients)
+
+    def _parts(self, flat: Array) -> Tensors:
+        """Return views of an array (P,), one for each parameter."""
+        address = flat.ctypes.data
+        if address not in self._views:
+            if len(self._views) * len(self._values) >= MOST_VIEWS:
+                self._views.clear()
+            self._views[address] = self._split(torch.from_numpy(flat))  # keeps the memory of the array, too
+        return self._views[address]
+
+    def _split(self, flat: torch.Tensor) -> Tensors:
+        parts = zip(torch.split(flat, self._layout.sizes), self._layout.tensors, strict=True)
+        return [part.view(shape) for part, (_, shape) in parts]

@@ -1,0 +1,76 @@
+"""Lines that would hide one another, because they lie almost one upon the other: the upper ones are dashed.
+
+The first is drawn whole, and each of the others with gaps through which those below it are seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+__all__ = ["tell_apart"]
+
+NEAR = 1.0  # the distance, in points, within which a line hides another
+SHARE = 0.7  # the share of the width over which it does so
+PLACES = 80  # at how many x two lines are compared
+PERIOD = 9.0  # the length of a dash and its gap, as a multiple of the width of the line
+MOST = 4  # the most lines that share a period
+LARGER = 2.2  # how much larger, in points, the marker of a line below another is
+
+
+def tell_apart(grid: Sequence[Axes], drawn: Sequence[Mapping[str, Line2D]]) -> None:
+    """Dash the lines that nearly hide others, after the limits of the panels are set.
+
+    `drawn`: each panel's lines by label, in the order in which they are drawn. A line looks alike in all panels.
+    """
+    groups = [group for axes, lines in zip(grid, drawn, strict=True) for group in _groups(axes, lines)]
+    for label in dict.fromkeys(label for lines in drawn for label in lines):
+        depth, count = max(((found.index(label), len(found)) for found in groups if label in found), default=(0, 1))
+        for line in (lines[label] for lines in drawn if label in lines):
+            if depth:
+                line.set_linestyle(_dash(min(depth, MOST - 1), min(count, MOST)))
+            if count > 1 and line.get_marker() not in {"None", "", " ", None}:
+                line.set_markersize(line.get_markersize() + LARGER * (min(count, MOST) - 1 - min(depth, MOST - 1)))
+
+
+def _dash(depth: int, count: int) -> tuple[float, tuple[float, float]]:
+    """Return the dashes of the line number `depth`, from 0, of so many that lie upon one another."""
+    length = PERIOD * (count - depth) / count
+    return 0.0, (length, PERIOD - length)
+
+
+def _groups(axes: Axes, lines: Mapping[str, Line2D]) -> list[list[str]]:
+    """Return the labels of whole lines that hide one another."""
+    inch = axes.get_figure(root=True).dpi  # type: ignore[union-attr]
+    axes.get_ylim()  # sets the limits, on which the places of points depend
+    places = {
+        label: axes.transData.transform(np.column_stack([line.get_xdata(), line.get_ydata()]).astype(float)) * 72 / inch
+        for label, line in lines.items()
+        if line.get_linestyle() == "-"
+    }
+    known = {label: at[np.isfinite(at).all(axis=1)] for label, at in places.items()}
+    groups: list[list[str]] = []
+    for label, at in known.items():
+        near = (group for group in groups if any(_hides(at, known[other]) for other in group))
+        group = next(near, None)
+        if group is None:
+            groups.append([label])
+        else:
+            group.append(label)
+    return [group for group in groups if len(group) > 1]
+
+
+def _hides(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    """Return whether two lines, arrays (n, 2) of points, lie upon one another for most of the width they share."""
+    if len(one) < 2 or len(other) < 2:
+        return False
+    low, high = max(one[0, 0], other[0, 0]), min(one[-1, 0], other[-1, 0])
+    if not low < high:
+        return False
+    at = np.linspace(low, high, PLACES)
+    apart = np.abs(np.interp(at, *one.T) - np.interp(at, *other.T))
+    return bool((apart < NEAR).mean() >= SHARE)

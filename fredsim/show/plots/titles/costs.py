@@ -1,0 +1,89 @@
+"""Who is near the lowest error with the fewest bytes: the answer of figures against what runs cost."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from fredsim.show.plots.numbers import number
+from fredsim.show.plots.titles.questions import own_parts
+
+__all__ = ["NEAR_TEXT", "Cost", "cheapest", "fewest", "limit_of"]
+
+NEAR = 0.1  # how far above the lowest, relative to it, an error is about the lowest
+NEAR_TEXT = f"{number(100 * NEAR)} %"
+#: The superlative of what an axis counts, with its noun.
+FEWEST = {
+    "bytes": "fewest bytes", "iterations": "fewest iterations", "updates": "fewest updates", "seconds": "least time",
+    "pushes": "fewest pushes", "fetches": "fewest fetches",
+}  # fmt: skip
+
+
+class Cost(NamedTuple):
+    """What a point of a line cost, its value, of which less is better, and its name."""
+
+    cost: float
+    value: float
+    name: str = ""
+
+
+def fewest(x: str) -> str:
+    """Return the superlative of an axis, such as `fewest bytes`."""
+    return FEWEST[x]
+
+
+def limit_of(best: float) -> float:
+    """Return up to which value one is about the lowest."""
+    return best + NEAR * abs(best)
+
+
+def cheapest(
+    panels: Sequence[Mapping[str, Sequence[Cost]]], names: Mapping[str, str], x: str,
+    amount: Callable[[float], str], of: str = "",
+) -> str:  # fmt: skip
+    """Return which line is about as low as the lowest at the least cost; of several panels, in how many.
+
+    A line of which this is asked alone has the names of its points. `of`: what all points have that are compared.
+    """
+    most = fewest(x)
+    start = f"{most[0].upper()}{most[1:]} within {NEAR_TEXT} of the lowest{of and f' at {of}'}"
+    found = [_order(costs) for costs in panels]
+    found = [order for order in found if order]
+    if not found:
+        return ""
+    called = own_parts({label: names.get(label, label) for costs in panels for label in costs})
+    if len(found) > 1:
+        wins = Counter(order[0][0] for order in found).most_common()
+        label, count = wins[0]
+        rest = f", {called[wins[1][0]]} in {wins[1][1]}" if len(wins) > 1 else ""
+        return f"{start}: {called[label]} in {count} of {len(found)} panels{rest}{', …' if len(wins) > 2 else ''}"
+    (order,) = found
+    alone = len(called) == 1
+    texts = [
+        f"{best.name if alone else called[label]} ({amount(best.cost)}, {number(best.value)})" for label, best in order
+    ]
+    text = f"{start}: {texts[0]}"
+    lowest = min((cost for costs in panels for cost in costs.items()), key=lambda one: _lowest(one[1]).value)
+    least = _lowest(lowest[1])
+    if least.value < order[0][1].value:
+        name = least.name if alone else called[lowest[0]]
+        return f"{text}; lowest: {name} ({amount(least.cost)}, {number(least.value)})"
+    return f"{text}; next: {texts[1]}" if len(texts) > 1 else text
+
+
+def _lowest(costs: Sequence[Cost]) -> Cost:
+    none = Cost(math.inf, math.inf)
+    return min(
+        (cost for cost in costs if math.isfinite(cost.value)), key=lambda one: (one.value, one.cost), default=none
+    )
+
+
+def _order(costs: Mapping[str, Sequence[Cost]]) -> list[tuple[str, Cost]]:
+    """Return each line that is about as low as the lowest with its cheapest such point, the cheapest first."""
+    limit = limit_of(min((_lowest(some).value for some in costs.values()), default=math.inf))
+    if not math.isfinite(limit):
+        return []
+    good = {label: [cost for cost in some if cost.value <= limit] for label, some in costs.items()}
+    return sorted(((label, min(some)) for label, some in good.items() if some), key=lambda one: one[1])

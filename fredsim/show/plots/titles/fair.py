@@ -1,0 +1,74 @@
+"""Which lines of a figure are compared: those with as many clients, and with staleness where waiting costs nothing.
+
+One client has no staleness, a round that waits for every client has none, nor has a pipeline without delays. Beside
+asynchronous runs such lines are references: that they are ahead says nothing about who copes with staleness.
+
+- If lines differ in λ, those are compared whose λ most lines have; of several such λ those of the largest.
+- Against iterations, updates or bytes, where waiting costs nothing, lines without staleness are references. Against
+  seconds they are compared.
+- A rule that would leave a single line to compare is not applied.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fredsim.config.registry import KNOWN
+from fredsim.runs.folder.result import Result
+from fredsim.show.plots.numbers import given
+
+__all__ = ["Field", "field_of", "is_fresh"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """The labels of lines that are compared, those of references with what they have, and what the compared share."""
+
+    compared: Sequence[str]
+    references: Mapping[str, str]
+    of: str = ""
+
+
+def field_of(lines: Mapping[str, Sequence[Result]], x: str | None) -> Field:
+    """Return which of these lines, each with its runs, are compared against `x`, an axis of a figure."""
+    counts = {label: _count(runs) for label, runs in lines.items()}
+    compared, references, of = [*lines], dict[str, str](), ""
+    if None not in counts.values() and len(set(counts.values())) > 1:
+        found = Counter(count for count in counts.values() if count is not None)
+        usual = max(found, key=lambda count: (found[count], count))
+        if found[usual] > 1:
+            of = f"λ = {given(usual)}"
+            compared = [label for label in lines if counts[label] == usual]
+            references = {label: f"λ = {given(counts[label])}" for label in lines if counts[label] != usual}
+    if x != "seconds":
+        fresh = {label for label in compared if all(is_fresh(run.config) for run in lines[label])}
+        stale = [label for label in compared if label not in fresh]
+        if fresh and len(stale) > 1:
+            compared = stale
+            references |= dict.fromkeys(fresh, "without staleness")
+    return Field(compared, references, of)
+
+
+def is_fresh(config: Mapping[str, Any]) -> bool:
+    """Return whether no gradient of a run can be stale, because rounds wait, or a pipeline has no delays."""
+    server, clients, stages = config["server"], config["clients"], config.get("stages") or {}
+    kind = KNOWN["server"].get(server["name"])
+    waits = kind is not None and bool(kind.__dict__.get("holds"))
+    whole = server.get("aggregate") in {None, clients["count"]} or bool(server.get("restart"))
+    if not stages:
+        return waits and whole
+    delay = stages.get("delay")
+    return clients["count"] == 1 and isinstance(delay, Mapping) and not any(_numbers(delay.get("forward")))
+
+
+def _numbers(delays: Any) -> Sequence[int]:
+    return delays if isinstance(delays, list) else [delays or 0]
+
+
+def _count(runs: Sequence[Result]) -> int | None:
+    """Return how many clients all of these runs have, None if they differ."""
+    counts = {int(run.config["clients"]["count"]) for run in runs}
+    return counts.pop() if len(counts) == 1 else None

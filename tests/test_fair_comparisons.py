@@ -1,0 +1,188 @@
+"""Who is ahead: of lines alike in λ and in staleness; where bytes count, who is near the lowest for the fewest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+import fredsim
+from fredsim.runs.folder.results import Result
+from fredsim.show.plots import Options, plot
+from fredsim.show.plots.figure import balanced
+from fredsim.show.plots.stripes import tell_apart
+from fredsim.show.plots.titles.costs import Cost, cheapest
+from fredsim.show.plots.titles.fair import field_of, is_fresh
+from fredsim.show.plots.titles.questions import leaders, shortened
+from fredsim.show.tables import Table
+
+ROWS = 6
+
+
+class Fake:
+    """What a comparison asks of a run."""
+
+    def __init__(self, server: Mapping[str, Any], count: int, stages: Mapping[str, Any] | None = None) -> None:
+        self.config = {"server": server, "clients": {"count": count}} | ({"stages": stages} if stages else {})
+
+
+def lines_of(**runs: Fake) -> dict[str, list[Any]]:
+    return {label: [run] for label, run in runs.items()}
+
+
+ASGD = {"name": "asgd", "lr": 0.1}
+SYNC = {"name": "sync", "lr": 0.1, "aggregate": None}
+
+
+def test_lines_with_the_usual_number_of_clients_are_compared() -> None:
+    lines = lines_of(one=Fake(ASGD, 1), a=Fake(ASGD, 32), b=Fake(ASGD, 32), c=Fake(ASGD, 8))
+    field = field_of(lines, "iterations")
+    assert (list(field.compared), field.of) == (["a", "b"], "λ = 32")
+    assert field.references == {"one": "λ = 1", "c": "λ = 8"}
+    pairs = lines_of(a1=Fake(ASGD, 1), b1=Fake(ASGD, 1), a9=Fake(ASGD, 9), b9=Fake(ASGD, 9))
+    assert list(field_of(pairs, "seconds").compared) == ["a9", "b9"]
+    alone = lines_of(one=Fake(ASGD, 1), two=Fake(ASGD, 2))
+    assert (list(field_of(alone, None).compared), field_of(alone, None).of) == (["one", "two"], "")
+
+
+def test_who_waits_is_a_reference_where_waiting_is_free() -> None:
+    lines = lines_of(sync=Fake(SYNC, 4), a=Fake(ASGD, 4), b=Fake(ASGD, 4))
+    for x in ("iterations", "updates", "bytes", None):
+        field = field_of(lines, x)
+        assert (list(field.compared), dict(field.references)) == (["a", "b"], {"sync": "without staleness"})
+    assert list(field_of(lines, "seconds").compared) == ["sync", "a", "b"]
+    del lines["b"]
+    assert list(field_of(lines, "iterations").compared) == ["sync", "a"]
+    both = lines_of(sync=Fake(SYNC, 4), backup=Fake(SYNC | {"restart": True, "aggregate": 2}, 4))
+    assert list(field_of(both, "iterations").compared) == ["sync", "backup"]
+
+
+@pytest.mark.parametrize(
+    ("server", "stages", "fresh"),
+    [
+        (SYNC, None, True),
+        (SYNC | {"aggregate": 4}, None, True),
+        (SYNC | {"aggregate": 3}, None, False),
+        (SYNC | {"aggregate": 3, "restart": True}, None, True),
+        (ASGD, None, False),
+        ({"name": "ternary_sync", "lr": 0.1}, None, True),
+        ({"name": "soft_sync", "lr": 0.1, "n": 2}, None, False),
+        ({"name": "mymodule:Sync"}, None, False),
+        (ASGD, {"delay": {"forward": 0}}, False),
+    ],
+)
+def test_what_has_no_staleness(server: Mapping[str, Any], stages: Mapping[str, Any] | None, fresh: bool) -> None:
+    assert is_fresh(Fake(server, 4, stages).config) is fresh
+
+
+def test_a_pipeline_without_delays_has_no_staleness() -> None:
+    for delay, fresh in (
+        ({"forward": 0}, True),
+        ({"forward": [0, 0]}, True),
+        ({"forward": [1, 0]}, False),
+        ("pipedream", False),
+    ):
+        assert is_fresh(Fake(ASGD, 1, {"delay": delay}).config) is fresh
+
+
+def test_the_reference_is_named_after_those_ahead() -> None:
+    lines = lines_of(one=Fake(ASGD, 1), a=Fake(ASGD, 32), b=Fake(ASGD, 32))
+    values = {"one": 0.1, "a": 0.4, "b": 0.3}
+    field = field_of(lines, "iterations")
+    names = {"one": "ASGD, λ = 1", "a": "SASGD, λ = 32", "b": "FASGD, λ = 32"}
+    assert (
+        leaders([values], names, fields=[field]) == "Ahead at λ = 32: FASGD (0.3); next: SASGD (0.4); one client: 0.1"
+    )
+    waits = lines_of(sync=Fake(SYNC, 4), a=Fake(ASGD, 4), b=Fake(ASGD, 4))
+    found = leaders([{"sync": 0.1, "a": 0.4, "b": 0.3}], {}, fields=[field_of(waits, "updates")])
+    assert found == "Ahead: b (0.3); next: a (0.4); without staleness: sync (0.1)"
+    assert shortened(found, 50) == "Ahead: b (0.3); without staleness: sync (0.1)"
+    assert shortened(found, 20) == "Ahead: b (0.3)"
+    assert shortened("Ahead: a long name", 12) == "Ahead: a …"
+
+
+def test_the_fewest_bytes_near_the_lowest() -> None:
+    amount = "{:g} B".format
+    costs = {"a": [Cost(1, 0.5), Cost(5, 0.105)], "b": [Cost(9, 0.1)], "c": [Cost(2, math.inf), Cost(3, 0.12)]}
+    start = "Fewest bytes within 10 % of the lowest"
+    assert cheapest([costs], {}, "bytes", amount) == f"{start}: a (5 B, 0.105); lowest: b (9 B, 0.1)"
+    assert cheapest([{"a": costs["a"], "c": costs["c"]}], {}, "bytes", amount) == f"{start}: a (5 B, 0.105)"
+    tied = {"a": [Cost(5, 0.1)], "b": [Cost(6, 0.1)]}
+    assert cheapest([tied], {}, "bytes", amount) == f"{start}: a (5 B, 0.1); next: b (6 B, 0.1)"
+    assert (
+        cheapest([tied, tied, costs], {}, "pushes", amount)
+        == "Fewest pushes within 10 % of the lowest: a in 3 of 3 panels"
+    )
+    one = {"": [Cost(1, 0.5, "c = 1"), Cost(2, 0.1, "c = 2")]}
+    assert cheapest([one], {}, "seconds", amount) == "Least time within 10 % of the lowest: c = 2 (2 B, 0.1)"
+    assert cheapest([{"a": [Cost(1, math.nan)]}], {}, "bytes", amount) == ""
+
+
+@pytest.fixture
+def made(small_yaml: Path) -> list[Result]:
+    """Runs of three servers; the tests set their errors and bytes."""
+    words = ["sweep={server: [{name: asgd, lr: 0.1}, {name: sasgd, lr: 0.1}, {name: fasgd, lr: 0.01}]}"]
+    return list(fredsim.sweep(small_yaml, [*words, "evaluation.every=10"]))
+
+
+def test_a_figure_against_bytes(made: Sequence[Result], drawn: list[Figure]) -> None:
+    """The curve is judged by the first bytes at which it is near the lowest end."""
+    for run, end, size in zip(made, (0.1, 0.105, 0.3), (9000, 3000, 1000), strict=True):
+        run.metrics["validation_error"] = [0.9, 0.5, 0.4, 0.3, end, end]
+        run.metrics["bytes_pushed"] = np.arange(ROWS) * size
+        run.metrics["bytes_fetched"] = 0
+    plot(made, Path("x.png"), options=Options(x="bytes"))
+    title = "Which server is near the lowest validation error with the fewest bytes?"
+    assert " ".join(drawn[0].get_suptitle().split()) == title
+    assert (
+        drawn[0].texts[-1].get_text()
+        == "Fewest bytes to 0.11, 10 % above the lowest: SASGD (12 kB); next: ASGD (36 kB)"
+    )
+    assert "↙ better: down and left" in [text.get_text() for text in drawn[0].axes[0].texts]
+    plot(made, Path("x.png"), "ends", Options(x="bytes"))
+    assert " ".join(drawn[1].get_suptitle().split()) == title
+    answer = "Fewest bytes within 10 % of the lowest: SASGD (15 kB, 0.105); lowest: ASGD (45 kB, 0.1)"
+    assert drawn[1].texts[-1].get_text() == answer
+
+
+def test_lines_upon_one_another_are_dashed(made: Sequence[Result], drawn: list[Figure]) -> None:
+    for run, last in zip(made, (0.1, 0.1001, 0.6), strict=True):
+        run.metrics["validation_error"] = np.linspace(0.9, last, ROWS)
+    plot(made, Path("x.png"))
+    styles = {str(line.get_label()): line.get_linestyle() for line in drawn[0].axes[0].lines}
+    assert styles == {"ASGD": "-", "SASGD": "--", "FASGD": "-"}
+    tell_apart([], [])
+
+
+def test_lines_that_grow_by_many_decades_leave_the_panel(made: Sequence[Result], drawn: list[Figure]) -> None:
+    for run, last in zip(made, (1e-6, 1e30, 1e-4), strict=True):
+        run.metrics["validation_loss"] = np.geomspace(1.0, last, ROWS)
+    drawing = plot(made, Path("x.png"), options=Options(y="validation_loss"))
+    (axes,) = drawn[0].axes
+    assert axes.get_ylim()[1] < 1e5
+    (left,) = (line for line in axes.lines if line.get_label() == "SASGD")
+    assert max(np.asarray(left.get_ydata(), float)) == 1000
+    assert isinstance(left, Line2D)
+    assert "△: a line leaves at the top, 1\u2009000; the largest value is 10³⁰." in drawing.caption
+
+
+def test_titles_have_lines_of_about_the_same_length() -> None:
+    text = "Which server has the lowest error after 10 iterations?"
+    assert balanced(text, 80) == [text]
+    assert balanced(text, 50) == ["Which server has the lowest", "error after 10 iterations?"]
+
+
+def test_numbers_of_a_column_have_one_style() -> None:
+    rows = [
+        {"iter./s": 1743.4, "error": 0.25},
+        {"iter./s": 972.0832, "error": 0.123456},
+        {"iter./s": 12.3456, "error": 0.0},
+    ]
+    columns = [[*column.cells] for column in Table(rows).printed().columns]
+    assert columns == [["1,743", "972.1", "12.35"], ["0.2500", "0.1235", "0"]]

@@ -1,0 +1,113 @@
+"""What clients hold becomes a module's own parameters, without a copy where that is the same: their gradients' bits."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.errors import ConfigError
+from fredsim.numerics.arrays import aligned
+from fredsim.simulation.paths.backends import make_engine
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # whatever importing it says
+    torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+
+from fredsim.native.model import TorchModel
+from tests import own_modules
+
+Array = NDArray[np.float32]
+MU = 4
+
+
+@pytest.fixture(autouse=True)
+def modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules of own_modules.py, beside this file, as a user's."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    return load_dataset("digits", None, None, data_root())
+
+
+def engine_of(digits: Dataset, name: str) -> tuple[TorchModel, Any]:
+    model = TorchModel(f"torch:own_modules:{name}", {}, "cpu", digits.shape, digits.classes, 0)
+    return model, make_engine("numpy", model, digits, MU, 1)
+
+
+def held_by(model: TorchModel, clients: int, misaligned: int = 0) -> list[Array]:
+    rng, found = np.random.default_rng(1), []
+    for _ in range(clients):
+        array = aligned(model.layout.size + 1)[misaligned:][: model.layout.size]
+        array[...] = model.initial_params + rng.normal(0, 0.1, array.size).astype(np.float32)
+        found.append(array)
+    return found
+
+
+def by_copies(name: str, digits: Dataset, params: Array, rows: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Return what plain PyTorch computes when the parameters are copied into the module: gradient, and losses."""
+    module = getattr(own_modules, name)()
+    with torch.no_grad():
+        for own, part in zip(module.parameters(), np.split(params, np.cumsum(sizes(module))), strict=False):
+            own.copy_(torch.from_numpy(part).view(own.shape))
+    if name == "filters":
+        module = module.to(memory_format=torch.channels_last)
+    x = torch.from_numpy(digits.train.x[rows]).reshape(-1, *digits.shape)
+    losses = torch.nn.functional.cross_entropy(module(x), torch.from_numpy(digits.train.y[rows]), reduction="none")
+    losses.mean().backward()
+    parts = [own.grad.contiguous().reshape(-1) for own in module.parameters()]
+    return torch.cat(parts).numpy(), losses.detach().numpy()
+
+
+def sizes(module: Any) -> list[int]:
+    return [value.numel() for value in module.parameters()]
+
+
+@pytest.mark.parametrize(
+    ("name", "by_views"),
+    [("Large", True), ("filters", True), ("InPlace", False), ("LimitsData", False), ("KeepsData", False)],
+)
+@pytest.mark.parametrize("misaligned", [0, 1])
+def test_the_bits_are_those_of_copies(digits: Dataset, name: str, by_views: bool, misaligned: int) -> None:
+    """And nobody but a client itself changes what it holds."""
+    model, engine = engine_of(digits, name)
+    assert (engine._own.by_views and len(engine._own._large) == 1) == by_views
+    threads, rows = torch.get_num_threads(), np.arange(5 * MU).reshape(5, MU)
+    held = held_by(model, 5, misaligned)
+    before = [array.copy() for array in held]
+    for chosen in ([0], [3], [1, 2], [4, 3, 0], [0]):
+        found, losses = engine.gradients([held[i] for i in chosen], rows[chosen])
+        for gradient, its_losses, i in zip(found, losses, chosen, strict=True):
+            torch.set_num_threads(1)
+            expected, expected_losses = by_copies(name, digits, before[i], rows[i])
+            torch.set_num_threads(threads)
+            assert gradient.tobytes() == expected.tobytes()
+            assert its_losses.tobytes() == expected_losses.tobytes()
+    twice, _ = engine.gradients_at_two([held[1]], [held[1]], rows[1:2])
+    assert twice.tobytes() == engine.gradients([held[1]], rows[1:2])[0].tobytes()
+    assert [array.tobytes() for array in held] == [array.tobytes() for array in before]
+    engine.close()
+    own = next(model.module.parameters()).data_ptr()
+    assert not any(array.ctypes.data <= own < array.ctypes.data + array.nbytes for array in held)
+
+
+def test_a_module_that_writes_to_what_a_client_holds_later_is_refused(digits: Dataset) -> None:
+    model, engine = engine_of(digits, "InPlaceLater")
+    sums = digits.train.x.sum(axis=1)
+    bright = np.argsort(-sums)[:MU]
+    assert sums[:MU].sum() < 90 < sums[bright].sum()
+    engine.gradients(held_by(model, 1), np.arange(MU)[None])
+    with pytest.raises(ConfigError, match="InPlaceLater changes its parameters in place in some forward passes"):
+        engine.gradients(held_by(model, 1), bright[None])
+
+
+def test_shares_of_samples_are_what_a_mean_gives_them() -> None:
+    for count in (*range(1, 300), 1000, 4095, 60000):
+        losses = torch.ones(count, requires_grad=True)
+        (expected,) = torch.autograd.grad(losses.mean(), losses)
+        assert torch.equal(torch.full((count,), 1 / count), expected)
