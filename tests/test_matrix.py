@@ -150,3 +150,14 @@ def test_what_is_refused(swept: Results, refused: Refused) -> None:
     refused("run", "small.yaml", figures, says=("figures.0.where: no run has a key 'server.nam'; did you mean",))
     (swept.folder / "best.csv").unlink()
     refused(*words, "--best", says=("best.csv: is not there; give the experiment `select`",))
+
+
+def test_rows_that_are_numbers_stay_in_their_order(swept: Results, drawn: list[Figure]) -> None:
+    runs = [run for run in swept if run.config["server"]["name"] == "asgd"]
+    options = plots.Options(by=["server.lr"], panel=["dispatcher.compute.seconds"], reach=[0.4])
+    plots.plot(runs, Path("m.png"), "matrix", options)
+    rates = sorted({run.config["server"]["lr"] for run in runs})
+    assert len(rates) > 1
+    assert [label.get_text().rpartition(" ")[2] for label in drawn[0].axes[0].get_yticklabels()] == [
+        f"{rate:g}" for rate in rates
+    ]

@@ -47,8 +47,10 @@ FIELD = {
     "clients.count": "number of clients λ", "clients.batch_size": "minibatch size µ", "server.lr": "learning rate α",
     "server.inner.lr": "learning rate α", "clients.local_steps": "number of local steps",
     "clients.fraction": "share of clients in a round", "clients.prox": "weight of the proximal term",
-    "clients.clip": "clipping norm", "model.hidden": "hidden layers", "dispatcher.dropped_push": "dropped push",
-    "dispatcher.name": "order of clients", "stages.delay": "delay of the pipeline",
+    "clients.clip": "clipping norm",
+    "server.aggregate": "number of gradients a round", "model.hidden": "hidden layers",
+    "dispatcher.dropped_push": "dropped push", "dispatcher.name": "order of clients",
+    "stages.delay": "delay of the pipeline",
 }  # fmt: skip
 #: Whose the other keys are, by their beginnings; the first that fits counts.
 OWNERS = {

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from fredsim.show.colours import PALETTE
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit, label_of, quantity_text
-from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.groups import Line, Panel, flat_config
 from fredsim.show.plots.headers import add_headers, neighbours
 from fredsim.show.plots.kinds.curves import first_x
 from fredsim.show.plots.numbers import number
@@ -102,6 +102,12 @@ def _rows_in_order(
     if any(value is not None for value in subject.values.values()):
         return sorted(given, key=[*subject.values].index)
     keys = subject.keys if options.by is None else options.by
+    if len(options.by or ()) == 1:
+        found = {line.label: flat_config(line.runs[0]).get(*keys) for panel in panels for line in panel.lines}
+        known = {label: value for label, value in found.items() if isinstance(value, int | float)}
+        numbers = {label: float(value) for label, value in known.items() if not isinstance(value, bool)}
+        if len(numbers) == len(found):
+            return sorted(given, key=numbers.__getitem__)
     return given if any(isinstance(options.where.get(key), list) for key in keys) else ranked(middles)
 
 
