@@ -110,7 +110,7 @@ def test_something_of_ones_own_learns_as_it_is(kind: str, command: Command) -> N
     assert last < 0.7 * first
 
 
-def test_a_module_that_is_there_is_not_replaced(refused: Callable[..., None], command: Command) -> None:
+def test_a_module_that_is_there_is_not_replaced(refused: Callable[..., None]) -> None:
     Path("my_loss.py").write_text("kept", encoding="utf-8")
     refused("new", "mine", "--own", "loss", says=("my_loss.py: is there already, and is not overwritten",))
     refused("new", "mine", "--own", "losss", says=("--own is 'losss'; did you mean 'loss'? (known: server, loss,",))

@@ -1,6 +1,7 @@
 """The manual's pictures: `python -m docs.generate.pictures` does what its pages say, and keeps the figures they make.
 
-That of a report is made by docs.generate.report_picture, which needs a browser.
+That of a report is made by docs.generate.report_picture, which needs a browser, that of drawn images by
+docs.generate.samples_picture.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.numerics.streams import Stream, Streams
 
-__all__ = ["GLYPH", "draw_glyphs", "draw_images"]
+__all__ = ["GLYPH", "draw_glyphs", "draw_images", "draw_places"]
 
 GLYPH = 7  # the height and the width of a glyph, in pixels
 #: What a draw is for; a draw has this in place of the client (fredsim.data.squares and fredsim.data.sequences have the
@@ -43,26 +43,33 @@ def draw_images(
     for begin in range(0, count, step):
         some = slice(begin, min(begin + step, count))
         numbers = np.arange(some.start, some.stop)
-        images[some] = _drawn(numbers, PARTS[part], glyphs[labels[some]], size, clutter, noise, Streams(seed))
+        images[some] = _drawn(numbers, part, glyphs[labels[some]], size, clutter, noise, seed)
     return images, labels
+
+
+def draw_places(numbers: NDArray[np.int64], part: int, size: int, clutter: int, seed: int) -> NDArray[np.int64]:
+    """Return the row and column of each patch of the images of these numbers, (n, clutter + 1, 2); last the glyph's."""
+    elements = PLACES + np.arange(2 * (clutter + 1))
+    places = Streams(seed).below(size - GLYPH + 1, Stream.DATA, elements, numbers[:, None], PARTS[part])
+    return places.reshape(len(numbers), clutter + 1, 2)
 
 
 def _drawn(
     numbers: NDArray[np.int64], part: int, glyphs: NDArray[np.bool_], size: int, clutter: int, noise: float,
-    streams: Streams,
+    seed: int,
 ) -> NDArray[np.uint8]:  # fmt: skip
     """Return the images of these numbers, with these glyphs: words of levels, places, bits of patches, and noise."""
-    count, steps = len(numbers), numbers[:, None]
+    count = len(numbers)
     bits = PLACES + 2 * (clutter + 1)  # where words of the patches begin; after them, those of the pixels
     pixels = bits + clutter * GLYPH * GLYPH
-    words = _words(streams, part, numbers, pixels + size * size)
-    places = streams.below(size - GLYPH + 1, Stream.DATA, np.arange(PLACES, bits), steps, part)
+    words = _words(Streams(seed), PARTS[part], numbers, pixels + size * size)
+    places = draw_places(numbers, part, size, clutter, seed)
     patches = _bits(words[:, bits:pixels]).reshape(count, clutter, GLYPH, GLYPH)
     patches = np.concatenate([patches, glyphs[:, None]], axis=1)  # the glyph is the last, so that nothing covers it
     inside, rows = np.arange(GLYPH), np.arange(count)[:, None, None]
     drawn = np.zeros((count, size, size), bool)
     for number in range(clutter + 1):
-        row, column = places[:, 2 * number], places[:, 2 * number + 1]
+        row, column = places[:, number, 0], places[:, number, 1]
         drawn[rows, (row[:, None] + inside)[:, :, None], (column[:, None] + inside)[:, None, :]] = patches[:, number]
     drawn ^= (words[:, pixels:] < np.uint64(noise * 2.0**32)).reshape(drawn.shape)
     bright, dark = (words[:, [which]] >> np.uint32(26) for which in (BRIGHT, DARK))
@@ -70,10 +77,10 @@ def _drawn(
     return levels.astype(np.uint8).reshape(drawn.shape)
 
 
-def _words(streams: Streams, part: int, numbers: NDArray[np.int64], count: int) -> NDArray[np.uint32]:
+def _words(streams: Streams, client: int, numbers: NDArray[np.int64], count: int) -> NDArray[np.uint32]:
     """Return the first `count` words of each image, uint32 (n, count)."""
     blocks = np.arange(-(-count // 4))
-    words = np.stack(streams.blocks(Stream.DATA, blocks, numbers[:, None], part), axis=-1)
+    words = np.stack(streams.blocks(Stream.DATA, blocks, numbers[:, None], client), axis=-1)
     return words.reshape(len(numbers), -1)[:, :count]
 
 
