@@ -313,13 +313,14 @@ def new(
     file: option.NewFile = Path("experiment.yaml"),
     server: option.NewServer = "asgd",
     data: option.NewData = "digits",
+    own: option.NewOwn = None,
 ) -> None:
     """Write a commented experiment to start from; a file that is there is not overwritten."""
     from fredsim.show.starting import write_experiment
 
     path = file if file.suffix in {".yaml", ".yml"} else file.with_name(f"{file.name}.yaml")
-    write_experiment(path, server, data)
-    say(path)
+    for written in write_experiment(path, server, data, own):
+        say(written)
 
 
 @app.command()

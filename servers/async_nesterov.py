@@ -13,9 +13,9 @@ behind.
 Ajanthan, Ramasinghe, Zuo, Avraham and Long 2025, "Nesterov method for asynchronous pipeline parallel optimization",
 ICML, arXiv:2505.01099, section 3.
 
-Departures: γ is constant. The paper's experiments, and its code, take NAdam with β₁ = 0.99 and decoupled weight decay,
-whose first moment is discounted likewise; this is the method that the paper analyses. What is evaluated is θ. m is
-stored flushed: below 2⁻⁶² it becomes +0.
+Departures: γ is constant. The paper's experiments, and its code, take NAdam with β₁ = 0.99 and decoupled weight decay
+(fredsim.servers.nadam), whose first moment is discounted likewise; this is the method that the paper analyses. What is
+evaluated is θ. m is stored flushed: below 2⁻⁶² it becomes +0.
 """
 
 from __future__ import annotations

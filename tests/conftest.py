@@ -1,6 +1,7 @@
 """Fixtures for the whole suite."""
 
 import functools
+import gc
 import importlib.util
 import os
 import shutil
@@ -105,6 +106,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "slow" in item.keywords:
                 item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+def pytest_collection_finish() -> None:
+    """Let collections of garbage no longer look through the tests and modules, which are many, and stay."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -52,6 +52,7 @@ SHORTER: dict[str, dict[str, str]] = {
     "docs/live.md": {"fredsim live": "iterations=200"},
     "docs/own_data.md": {"data.name=npz:sums.npz": "iterations=20 backend=numpy --quiet"},
     "docs/training_script.md": {"clients.count=16": "iterations=20 --quiet"},
+    "docs/verify.md": {"iterations=200000": "iterations=30000 --checkpoint 0.2"},
     "docs/models.md": {
         "fredsim run images.yaml": "iterations=20 backend=numpy --quiet",
         "fredsim run sums.yaml": "iterations=20 backend=numpy --quiet",

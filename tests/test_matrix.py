@@ -1,6 +1,7 @@
 """When lines reach a value, as a heat map, and figures of what `select` chose alone."""
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -24,9 +25,21 @@ WORDS = (
 HOW = ("--by", "server.name", "--panel", "dispatcher.compute.seconds")
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the sweep, which is done once."""
+    folder = tmp_path_factory.mktemp("matrix") / "out"
+    experiment = {"name": "small", "data": {"name": "digits"}, "model": {"hidden": [16]}}
+    fredsim.run(experiment | {"clients": {"count": 8, "batch_size": 3}}, WORDS, out=folder)
+    return folder
+
+
 @pytest.fixture
-def swept(small_yaml: Path) -> Results:
-    results = fredsim.run(small_yaml, WORDS, out="out")
+def swept(whole: Path, small_yaml: Path) -> Results:
+    """A copy of it in the current folder."""
+    del small_yaml  # the fixture has changed the current folder
+    shutil.copytree(whole, "out")
+    results = fredsim.load("out")
     assert isinstance(results, Results)
     return results
 

@@ -14,6 +14,7 @@ from fredsim.runs.folder.result import Result
 from fredsim.runs.single.execution import execute
 from fredsim.servers import SERVERS
 from fredsim.servers.fasgd import FASGD
+from fredsim.show.own_templates import OWN
 
 Command = Callable[..., tuple[int, str, str]]
 SHORT = ("iterations=12", "evaluation.every=12", "backend=numpy")
@@ -93,6 +94,31 @@ def test_a_server_of_ones_own(command: Command, own_server: Callable[..., str]) 
     Path("own_new.py").write_text(own_server(), encoding="utf-8")
     assert command("new", "mine", "--server", "own_new:Plain")[0] == 0
     assert command("run", "mine.yaml", *SHORT, "--quiet") == (0, "", "")
+
+
+@pytest.mark.parametrize("kind", [*OWN])
+def test_something_of_ones_own_learns_as_it_is(kind: str, command: Command) -> None:
+    if kind == "network":
+        pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    assert command("new", "mine", "--own", kind) == (0, f"mine.yaml\nmy_{kind}.py\n", "")
+    assert f"my_{kind}:{OWN[kind].name}" in Path("mine.yaml").read_text(encoding="utf-8")
+    code, _, messages = command("run", "mine.yaml", "iterations=200", "evaluation.every=100", "--out", "out")
+    found = Result(Path("out"))
+    assert (code, found.summary["status"]) == (0, "finished"), messages
+    assert f"my_{kind}" in found.summary["code"]
+    first, last = (found.metrics[found.measure].iloc[row] for row in (0, -1))
+    assert last < 0.7 * first
+
+
+def test_a_module_that_is_there_is_not_replaced(refused: Callable[..., None]) -> None:
+    Path("my_loss.py").write_text("kept", encoding="utf-8")
+    refused("new", "mine", "--own", "loss", says=("my_loss.py: is there already, and is not overwritten",))
+    refused("new", "mine", "--own", "losss", says=("--own is 'losss'; did you mean 'loss'? (known: server, loss,",))
+    assert not Path("mine.yaml").exists()
+    Path("mine.yaml").write_text("kept", encoding="utf-8")
+    refused("new", "mine", "--own", "metric", says=("mine.yaml: is there already, and is not overwritten",))
+    assert not Path("my_metric.py").exists()
+    assert Path("my_loss.py").read_text(encoding="utf-8") == "kept"
 
 
 def test_nothing_is_replaced(refused: Callable[..., None]) -> None:

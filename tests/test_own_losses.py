@@ -158,13 +158,13 @@ def test_a_graph_is_read_without_importing_its_loss() -> None:
 
 BAD = {
     "alone": "returned one result; of a network that fredsim computes it must return each sample's loss",
-    "mean": "returned its losses in the shape (), not (4,)",
-    "flat": "returned its gradient in the shape (8,), not (4, 2)",
+    "mean": "returned losses of the shape (), not (4,)",
+    "flat": "returned derivatives of the shape (8,), not (4, 2)",
     "fails": "failed on outputs (4, 2) and targets (4, 2), arrays of NumPy: RuntimeError: on purpose (scores.py:",
     "exits": "SystemExit: 0 (scores.py:",
     "infinite": "is inf for sample 0 of the first ones, whose outputs are finite",
     "odd": "has a gradient that is nan for sample 0",
-    "text": "returned what is no array of numbers: its gradient is an array of <U8",
+    "text": "returned what is no array of numbers: the array of its derivatives is an array of <U8",
     "other": "returns other numbers for the same outputs",
 }
 

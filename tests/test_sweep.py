@@ -93,7 +93,7 @@ def test_a_sweep_goes_on_where_it_was_ended(signum: signal.Signals, small_yaml: 
         [sys.executable, "-m", "fredsim", *words, "--out", "ended"], stderr=subprocess.PIPE
     ) as process:
         try:
-            limit = time.monotonic() + 60
+            limit = time.monotonic() + 300
             while not Path("ended/runs.csv").exists() or not rows(Path("ended")):
                 assert process.poll() is None, process.communicate()
                 assert time.monotonic() < limit

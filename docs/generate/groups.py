@@ -58,6 +58,7 @@ SERVERS = (
             "adagrad": "nothing; steps shrink as squared gradients add up",
             "rmsprop": "nothing; steps are divided by a moving root mean square",
             "adam": "nothing; as `rmsprop`, with momentum",
+            "nadam": "as `adam`, but looks ahead along the momentum",
             "fasgd": "divides the step by τ and by a moving deviation of the gradient",
             "bfasgd": "as `fasgd`; copies are dropped where gradients vary little",
         },

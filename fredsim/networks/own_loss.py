@@ -74,18 +74,18 @@ class ArrayLoss(Loss):
         if not isinstance(found, tuple | list) or len(found) != 2:
             what = "one result" if not isinstance(found, tuple | list) else f"{len(found)} results"
             raise self.refused(f"returned {what}; of a network that fredsim computes it must return {CONTRACT}")
-        each = self._array(found[0], "its losses", output.shape[:1])
-        return Losses(each, self._array(found[1], "its gradient", output.shape))
+        each = self._array(found[0], "losses", output.shape[:1])
+        return Losses(each, self._array(found[1], "derivatives", output.shape))
 
     def _array(self, value: Any, what: str, shape: Shape) -> NDArray[np.float32]:
         try:
-            array = readable(value, what=what)
+            array = readable(value, what=f"the array of its {what}")
         except BaseException as error:  # of any type: the value is the user's
             if is_interrupt(error):
                 raise
             raise self.refused(f"returned what is no array of numbers: {message_of(error)}") from error
         if array.shape != shape:
-            raise self.refused(f"returned {what} in the shape {array.shape}, not {shape}; it must return {CONTRACT}")
+            raise self.refused(f"returned {what} of the shape {array.shape}, not {shape}; it must return {CONTRACT}")
         return np.array(array)
 
     def refused(self, what: str) -> ConfigError:

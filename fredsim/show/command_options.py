@@ -38,6 +38,7 @@ __all__ = [
     "Logarithmic",
     "NewData",
     "NewFile",
+    "NewOwn",
     "NewServer",
     "Number",
     "OtherBackend",
@@ -272,6 +273,15 @@ NewServer = Annotated[
 ]
 NewData = Annotated[
     str, typer.Option("--data", help="Its data set: a name, or npz:PATH.", autocompletion=completion.datasets)
+]
+NewOwn = Annotated[
+    str | None,
+    typer.Option(
+        "--own",
+        metavar="KIND",
+        help="Also write a module with something of your own, which it names: a server, loss, metric, dataset, "
+        "optimizer, problem or network.",
+    ),
 ]
 Here = Annotated[Path, typer.Argument(parser=_folder, metavar="[DIR]", help="The folder that is looked through.")]
 OtherBackend = Annotated[

@@ -22,11 +22,12 @@ from fredsim.config.sections import DispatcherChoice
 from fredsim.config.sweep.expansion import expand
 from fredsim.config.yaml_reader import parse_yaml
 from fredsim.config.zoo import GptChoice, ResnetChoice
-from fredsim.errors import ConfigError, OutputError, visible
+from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.hyper import Configurable
 from fredsim.plugins.attribute_docs import meanings
 from fredsim.plugins.modules import look_in
 from fredsim.show.catalogue.listing import own_text
+from fredsim.show.own_templates import OWN
 from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["write_experiment"]
@@ -34,10 +35,12 @@ __all__ = ["write_experiment"]
 WIDTH = 100  # of comments
 #: Learning rates with which servers learn `digits` from minibatches of 4; for the others USUAL_RATE.
 RATES = {
-    "adam": 0.003, "rmsprop": 0.003, "sign_majority": 0.003, "fasgd": 0.01, "bfasgd": 0.01, "adagrad": 0.03,
-    "momentum": 0.03, "dana": 0.03,
+    "adam": 0.003, "nadam": 0.003, "rmsprop": 0.003, "sign_majority": 0.003, "fasgd": 0.01, "bfasgd": 0.01,
+    "adagrad": 0.03, "momentum": 0.03, "dana": 0.03,
 }  # fmt: skip
 USUAL_RATE = 0.1
+#: Those of the experiments with a loss or a problem of one's own.
+RATES_OF_OWN = {"loss": 0.01, "problem": 0.001}
 #: Values of the other hyper-parameters that have no default.
 VALUES: dict[str, Any] = {"kappa": 0.2, "staleness": 8.0, "batch": 4, "threshold": 8, "n": 4, "q": 1.5}
 OTHER_DATA: dict[str, type[BaseModel]] = {
@@ -60,21 +63,46 @@ SWEEP = """\
 Given = Mapping[str, Any]
 
 
-def write_experiment(path: Path, server: str, data: str) -> None:
-    """Write a commented experiment with this server and data set to a new file.
+def write_experiment(path: Path, server: str, data: str, kind: str | None = None) -> list[Path]:
+    """Write a commented experiment with this server and data set to a new file; return what was written.
 
-    Raises ConfigError if they do not exist or do not fit together, OutputError if the file is there, or cannot be made.
+    `kind` is a kind of class or function of one's own (OWN), with which a module is written beside the experiment.
+    Raises ConfigError if something does not exist or does not fit together, OutputError if a file is there, or cannot
+    be made.
     """
-    look_in(path.parent)
-    rate = RATES.get(server, USUAL_RATE)
-    words: dict[str, Any] = {"name": visible(path.stem), "file": visible(shlex.quote(path.as_posix()))}
-    words |= {"half": rate / 2, "rate": rate, "twice": 2 * rate}
-    text = _heading(words) + "".join(_sections(server, data, rate)) + SWEEP.format(**words)
-    expand(Document({"name": path.stem} | parse_yaml(text, str(path)), "new"))
+    if kind is None:
+        _write(path, server, data, {})
+        return [path]
+    if kind not in OWN:
+        raise ConfigError(f"--own is {visible(kind)!r}{nearest(kind, OWN)} (known: {', '.join(OWN)})")
+    own, module = OWN[kind], path.with_name(f"my_{kind}.py")
+    _write_new(module, own.source)
+    try:
+        _write(path, server, data, {own.part: own.keys(module.stem)})
+    except BaseException:
+        module.unlink()
+        raise
+    return [path, module]
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Write a new file. Raises OutputError if it is there, or cannot be made."""
     if os.path.lexists(path):
         raise OutputError(f"{path}: is there already, and is not overwritten; choose another name")
     with write_errors(path, "choose another place for it"):
         write_atomic(path, text)
+
+
+def _write(path: Path, server: str, data: str, own: Mapping[str, Given]) -> None:
+    """Write the experiment; `own` are keys that name something of one's own, by part."""
+    look_in(path.parent)
+    server = own.get("server", {}).get("name", server)
+    rate = next((RATES_OF_OWN[part] for part in own if part in RATES_OF_OWN), RATES.get(server, USUAL_RATE))
+    words: dict[str, Any] = {"name": visible(path.stem), "file": visible(shlex.quote(path.as_posix()))}
+    words |= {"half": rate / 2, "rate": rate, "twice": 2 * rate}
+    text = _heading(words) + "".join(_sections(server, data, rate, own)) + SWEEP.format(**words)
+    expand(Document({"name": path.stem} | parse_yaml(text, str(path)), "new"))
+    _write_new(path, text)
 
 
 def _heading(words: Mapping[str, Any]) -> str:
@@ -91,14 +119,48 @@ def _heading(words: Mapping[str, Any]) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for line in lines) + "\n"
 
 
-def _sections(server: str, data: str, rate: float) -> Iterator[str]:
-    """Yield the parts of the file."""
+def _sections(server: str, data: str, rate: float, own: Mapping[str, Given]) -> Iterator[str]:
+    """Yield the parts of the file; `own` are keys that name something of one's own, by part."""
     yield _keys(Experiment, {"iterations": 2000, "seed": 0}, only=("iterations", "seed"))
+    clients: dict[str, Any] = {"count": 8, "batch_size": 1 if data == "quadratic" else 4}
+    only: Sequence[str] | None = None
+    if "problem" in own:
+        yield _section(
+            "problem", "What is trained and evaluated, in place of data, model and loss.", _own(own["problem"])
+        )
+        clients, only = {"count": 8}, ("count", "local_steps", "optimizer", "prox", "clip", "noise")
+    else:
+        yield from _what_is_learned(data, own)
+    written = _keys(Clients, {**clients, **own.get("clients", {})}, only=only, indent=2)
+    yield _section("clients", "The clients, which compute gradients.", written)
+    keys = ("name", "wait", "push", "fetch", "dropped_push")
+    said = {"name": "Which one: `fredsim list dispatchers`."}
+    dispatcher = _keys(DispatcherChoice, {"name": "uniform"}, said, only=keys, indent=2)
+    yield _section("dispatcher", meanings(Experiment)["dispatcher"], dispatcher)
+    yield _section("server", *_server(server, rate))
+    evaluation = {"every": 100, **own.get("evaluation", {})}
+    yield _section("evaluation", meanings(Experiment)["evaluation"], _keys(Evaluation, evaluation, indent=2))
+
+
+def _own(keys: Given) -> str:
+    """Return the keys of a class or a function of one's own, and of its arguments."""
+    name = _written("name", keys["name"], "The module beside this file, and what is in it.", 2)
+    return name + "".join(_written(key, value, "", 2) for key, value in keys.items() if key != "name")
+
+
+def _what_is_learned(data: str, own: Mapping[str, Given]) -> Iterator[str]:
+    """Yield data, model and loss."""
     source: type[BaseModel] = Text if data.startswith("text:") else OTHER_DATA.get(data, Data)
-    said = {"name": "Which data set: `fredsim list datasets`."}
-    yield _section("data", "What is learned.", _keys(source, {"name": data}, said, indent=2, but=("sha256",)))
+    if "data" in own:
+        yield _section("data", "What is learned.", _own(own["data"]))
+    else:
+        said = {"name": "Which data set: `fredsim list datasets`."}
+        keys = _keys(source, {"name": data}, said, indent=2, but=("sha256",))
+        yield _section("data", "What is learned.", keys)
     said = {"name": "Which model: `fredsim list models`."}
-    if data == "mishchenko" or source in {LeastSquares, Quadratic}:
+    if "model" in own:
+        model = _own(own["model"])
+    elif data == "mishchenko" or source in {LeastSquares, Quadratic}:
         model = _keys(LinearChoice, {"name": "linear"}, {"name": "The model."}, indent=2)
     elif source in {Modular, Text}:
         model = _keys(GptChoice, {"name": "gpt", "width": 32, "layers": 1}, said, indent=2)
@@ -107,14 +169,8 @@ def _sections(server: str, data: str, rate: float) -> Iterator[str]:
     else:
         model = _keys(MlpChoice, {"name": "mlp", "hidden": [32]}, said, indent=2)
     yield _section("model", "The model that is trained.", model)
-    clients = _keys(Clients, {"count": 8, "batch_size": 1 if source is Quadratic else 4}, indent=2)
-    yield _section("clients", "The clients, which compute gradients.", clients)
-    keys = ("name", "wait", "push", "fetch", "dropped_push")
-    said = {"name": "Which one: `fredsim list dispatchers`."}
-    dispatcher = _keys(DispatcherChoice, {"name": "uniform"}, said, only=keys, indent=2)
-    yield _section("dispatcher", meanings(Experiment)["dispatcher"], dispatcher)
-    yield _section("server", *_server(server, rate))
-    yield _section("evaluation", meanings(Experiment)["evaluation"], _keys(Evaluation, {"every": 100}, indent=2))
+    if "loss" in own:
+        yield _section("loss", "What training makes small.", _own(own["loss"]))
 
 
 def _server(server: str, rate: float) -> tuple[str, str]:

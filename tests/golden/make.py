@@ -65,6 +65,7 @@ SERVERS: dict[str, dict[str, Any]] = {
     "rmsprop": {"name": "rmsprop", "lr": 0.003},
     "adagrad": {"name": "adagrad", "lr": 0.03},
     "adam": {"name": "adam", "lr": 0.003},
+    "nadam": {"name": "nadam", "lr": 0.003, "beta1": 0.99},
     "fedasync": {"name": "fedasync", "lr": 0.1},
     "fedbuff": {"name": "fedbuff", "lr": 0.1, "buffer": 3},
     "fadas": {"name": "fadas", "lr": 0.1, "buffer": 3},

@@ -115,6 +115,20 @@ def async_nesterov(spec: Spec) -> Formula:
     return step
 
 
+def nadam(spec: Spec) -> Formula:
+    beta1, beta2, eps = (spec.get(key, usual) for key, usual in (("beta1", 0.9), ("beta2", 0.999), ("eps", 1e-8)))
+
+    def step(theta: Wide, s: State, p: Push) -> Wide:
+        """m̂ is that of the next step, of which only the gradient is not known yet."""
+        t = p.t + 1
+        s["m"] = beta1 * s.get("m", 0.0) + (1 - beta1) * p.g
+        s["s"] = beta2 * s.get("s", 0.0) + (1 - beta2) * p.g**2
+        mean = beta1 * s["m"] / (1 - beta1 ** (t + 1)) + (1 - beta1) * p.g / (1 - beta1**t)
+        return np.asarray(theta - p.alpha * mean / (np.sqrt(s["s"] / (1 - beta2**t)) + eps))
+
+    return step
+
+
 def rmsprop(spec: Spec) -> Formula:
     rho, eps = spec.get("decay", 0.99), spec.get("eps", 1e-8)
 
@@ -211,6 +225,7 @@ FORMULAS: dict[str, Callable[[Spec], Formula]] = {
     "rmsprop": rmsprop,
     "adagrad": lambda spec: adagrad(),
     "adam": adam,
+    "nadam": nadam,
     "gap_aware": gap_aware,
     "dana": dana,
     "ringmaster": ringmaster,

@@ -120,12 +120,12 @@ def test_any_run(seed: int, check: Check, simulate: Simulate) -> None:
 @pytest.mark.parametrize(("batch", "server"), [(1, "fasgd"), (4, "asgd"), (32, "fasgd")])
 def test_mnist(batch: int, server: str, simulate: Simulate, mnist_root: str) -> None:
     run = {
-        "iterations": 600,
+        "iterations": 300,
         "data": {"name": "mnist", "validation": 500},
         "model": {"hidden": [200]},
         "clients": {"count": 128 // batch, "batch_size": batch},
         "server": {"name": server, "lr": 0.01},
-        "evaluation": {"every": 250},
+        "evaluation": {"every": 125},
     }
     reference = simulate({**run, "path": "snapshots", "threads": 1}, mnist_root)
     for path in ("snapshots", *QUICK):

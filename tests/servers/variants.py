@@ -65,6 +65,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "adagrad": {"name": "adagrad", "lr": 0.05},
     "adam": {"name": "adam", "lr": 0.005},
     "adam decay": {"name": "adam", "lr": FALLING, "beta1": 0.8, "beta2": 0.99, "weight_decay": 0.05},
+    "nadam": {"name": "nadam", "lr": 0.005},
+    "nadam decay": {"name": "nadam", "lr": FALLING, "beta1": 0.99, "beta2": 0.9, "weight_decay": 0.05},
     "fedasync constant": {"name": "fedasync", "lr": 0.05, "rule": "constant"},
     "fedasync polynomial": {"name": "fedasync", "lr": 0.05},
     "fedasync hinge": {"name": "fedasync", "lr": 0.05, "rule": "hinge", "a": 0.7, "b": 3.0, "mixing": 0.9},

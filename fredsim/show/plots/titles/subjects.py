@@ -58,7 +58,8 @@ def _subject(panels: Sequence[Panel]) -> Subject:
     title, entries = _shared([*every])
     values = _swept(keys, flat)
     switch = any(isinstance(config.get(key), bool) for key in keys for some in flat.values() for config in some)
-    what = noun(_apart(keys, flat), _of_same_server(flat) & keys, switch=switch)
+    told = _told(keys, flat) or keys
+    what = noun(_apart(told, flat), _of_same_server(flat) & told, switch=switch)
     shown = ", ".join(filter(None, (title, what)))
     heading = shown if len(every) > 1 and what != "setting" and len(shown) <= LONGEST else title
     if len(values) < 2:
@@ -119,6 +120,15 @@ def _apart(keys: set[str], flat: Mapping[str, Sequence[Flat]]) -> set[str]:
         values = [repr(configs[0].get(key)) for configs in flat.values()]
         first.setdefault(tuple(values.index(value) for value in values), key)
     return set(first.values())
+
+
+def _told(keys: set[str], flat: Mapping[str, Sequence[Flat]]) -> set[str]:
+    """Return the keys whose values the labels tell; runs that are drawn as one line may differ from others in more."""
+    return {
+        key
+        for key in keys
+        if any(key in configs[0] and words(key, configs[0][key]) in label for label, configs in flat.items())
+    }
 
 
 def _of_same_server(flat: Mapping[str, Sequence[Flat]]) -> set[str]:
