@@ -22,6 +22,10 @@ def normalized(**options: Any) -> nn.Module:
     return nn.Sequential(nn.BatchNorm2d(1, **options), dense(10, (1, 8, 8)))
 
 
+def each() -> nn.Module:
+    return nn.Sequential(nn.InstanceNorm2d(1, track_running_stats=True), dense(10, (1, 8, 8)))
+
+
 def dropped(p: float = 0.5) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Dropout(p), nn.Linear(64, 10))
 

@@ -88,3 +88,19 @@ def test_constants_are_others_however_the_text_is_written() -> None:
             out = np.zeros(2, np.int64)
             team.run(one.write, one.write.pack(out=out))
             assert out.tolist() == expected
+
+
+def test_copies_for_the_same_constants_share_what_they_have_from_modules_before_them() -> None:
+    """So it is compiled once; with other constants it is another."""
+    general = make_module(WIDTH + "SHARED = 1\n", "a test's shared width").__name__
+    write = WRITE.replace("GENERAL", general)
+    modules = [make_module(write + f"\nNUMBER = {number}\n", "a test's writing").__name__ for number in (1, 2)]
+    one, other, wide = (specialise([general, modules[i]], WIDTH=width) for i, width in ((0, 7), (1, 7), (1, 9)))
+    assert one.width is other.width
+    assert one.write is not other.write
+    assert wide.width is not one.width
+    with Team(1) as team:
+        for module, expected in ((one, [12, 7]), (other, [12, 7]), (wide, [14, 9])):
+            out = np.zeros(2, np.int64)
+            team.run(module.write, module.write.pack(out=out))
+            assert out.tolist() == expected

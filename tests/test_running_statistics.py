@@ -125,6 +125,12 @@ def test_what_is_kept_by_client() -> None:
         ),
         ("name: 'torch:own_modules:normalized', numerics: native", "for BatchNorm give model.buffers: local, averaged"),
         ("name: 'torch:own_modules:normalized', buffers: all", "model.buffers"),
+        ("name: 'torch:own_modules:normalized', numerics: portable, buffers: last, momentum: 2.0", "momentum 2, and"),
+        (
+            "name: 'torch:own_modules:normalized', numerics: portable, buffers: last, track_running_stats: false",
+            "keeps no running statistics, and",
+        ),
+        ("name: 'torch:own_modules:each', numerics: portable, buffers: last", "keeps no running statistics, and"),
     ],
 )
 def test_what_is_refused(keys: str, says: str, small_yaml: Path, refused: Refused) -> None:

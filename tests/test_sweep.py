@@ -88,7 +88,16 @@ def test_threads_are_shared_unless_they_are_given(small_yaml: Path) -> None:
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGINT])
 def test_a_sweep_goes_on_where_it_was_ended(signum: signal.Signals, small_yaml: Path, command: Command) -> None:
-    words = ["run", str(small_yaml), "sweep={seed: [0, 1, 2, 3, 4, 5]}", "iterations=60000", "--jobs", "2", "--quiet"]
+    words = [
+        "run",
+        str(small_yaml),
+        "sweep={seed: [0, 1, 2, 3, 4, 5]}",
+        "iterations=60000",
+        "threads=1",
+        "--jobs",
+        "2",
+        "--quiet",
+    ]
     with subprocess.Popen(
         [sys.executable, "-m", "fredsim", *words, "--out", "ended"], stderr=subprocess.PIPE
     ) as process:

@@ -50,6 +50,9 @@ def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -
         if not known.running or not all(running.names):
             what = "keeps no running statistics" if not any(running.names) else "has a norm without running statistics"
             raise model.refused(f"{what}, and buffers is {model.buffers}; leave buffers out")
+        if odd := [norm.momentum for norm in known.running if not 0 <= norm.momentum <= 1]:
+            what = f"has a norm with momentum {odd[0]:g}, and buffers is {model.buffers}"
+            raise model.refused(f"{what}; give a momentum from 0 to 1, or numerics: native")
         graph, about = replace(graph, running=running), ()
         statistics = [model.running[name].cpu().numpy() for name in running.names]
     remarks = [f"model.name: {model.name} {text}" for text in (*model.built_remarks, *about)]

@@ -187,14 +187,15 @@ def _by_own_statistics(module: Any) -> Iterator[None]:
     """Let norms that use a minibatch's statistics in training do so in evaluation, too, inside a `with` block."""
     kinds = torch.nn.modules.batchnorm._NormBase
     norms = [part for part in module.modules() if isinstance(part, kinds) and part.training]
-    kept = [(part, part.running_mean, part.running_var) for part in norms]
+    kept = [(part, part.running_mean, part.running_var, part.track_running_stats) for part in norms]
     for part in norms:
         part.running_mean = part.running_var = None
+        part.track_running_stats = False  # of an InstanceNorm
     try:
         yield
     finally:
-        for part, mean, variance in kept:
-            part.running_mean, part.running_var = mean, variance
+        for part, mean, variance, tracks in kept:
+            part.running_mean, part.running_var, part.track_running_stats = mean, variance, tracks
 
 
 def _about_statistics(module: Any, graph: Graph) -> str:
