@@ -308,7 +308,7 @@ def test_what_is_refused() -> None:
 
     known = [node for node in graph.nodes if not isinstance(node.operator, Unknown)]
     other = replace(graph, loss=Own(), nodes=(known[0], replace(known[1], inputs=(1,))))
-    assert "no kernels for the loss Own" in refusal(other, data(graph))
+    assert "no kernels for your own loss, a function of NumPy arrays" in refusal(other, data(graph))
     made = Builder(4)
     made.add(Embedding(5, 3))
     graph = made.graph(MeanSquaredError(), (4, 3))
@@ -367,7 +367,7 @@ def test_a_recorded_run_is_verified_on_the_device(command: Callable[..., Any], s
 def test_plan_says_the_memory_of_the_device(
     command: Callable[..., Any], simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fredsim.cuda import emulation
+    from fredsim.cuda import emulation, samples
 
     changes: dict[str, Any] = {
         "iterations": 12, "data": {"name": "digits"}, "model": {"name": "vgg", "widths": [16]}, "backend": "cuda",
@@ -388,5 +388,6 @@ def test_plan_says_the_memory_of_the_device(
         return memory
 
     monkeypatch.setattr(emulation.Emulation, "allocate", counted)
+    monkeypatch.setattr(samples, "_SHARED", weakref.WeakValueDictionary())  # those that plan had on the device
     simulate(changes)
     assert float(found[1]) * 1e6 == pytest.approx(most[0], rel=0.15)

@@ -41,7 +41,7 @@ def swept(small_yaml: Path) -> list[Result]:
     text = small_yaml.read_text(encoding="utf-8") + PUBLISHED
     servers = "[{name: asgd, lr: 0.1}, {name: fasgd, lr: 0.01}]"
     small_yaml.write_text(f"{text}evaluation: {{every: 10}}\nsweep: {{server: {servers}, seed: [0, 1]}}\n", "utf-8")
-    results = fredsim.sweep(small_yaml, ["probe.every=5"], out="swept")
+    results = fredsim.sweep(small_yaml, ["probe={every: 5, per_tensor: true}"], out="swept")
     return list(results)
 
 

@@ -174,14 +174,13 @@ def _draw(axes: Axes, line: Line, shape: Shape, top: float, banded: bool) -> Lin
 
 
 def _mark_ends(axes: Axes, line: Line, columns: tuple[str, str], unit: float, top: float) -> None:
-    """Draw a cross where a run diverged, unless its line has left the panel by then."""
+    """Draw a cross where a run diverged, at the upper edge if its line has left the panel by then."""
     x, y = columns
     for run in line.runs:
         if run.has_diverged:
             last = run.metrics.iloc[-1:]
             value = float(last[y].iloc[0])
-            if not math.isfinite(top) or value <= top:
-                mark_diverged(axes, float(x_of(last, x).iloc[0]) / unit, value, line.colour)
+            mark_diverged(axes, float(x_of(last, x).iloc[0]) / unit, value if value <= top else math.inf, line.colour)
 
 
 def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
