@@ -46,11 +46,13 @@ def changed_provenance(summary: Mapping[str, Any]) -> list[str]:
     return [f"{what} was {before} and is {here}" for what, before, here in pairs if before != here]
 
 
-@functools.cache
 def _version(package: str) -> str:
     """Return an installed package's version; PyTorch's names its build, too, as in 2.13.0+cu130."""
     if package == "torch":
         import torch
 
         return str(torch.__version__)
-    return fredsim_version() if package == "fredsim" else version(package)
+    return fredsim_version() if package == "fredsim" else _installed(package)
+
+
+_installed = functools.cache(version)  # looking it up reads files
