@@ -223,6 +223,7 @@ def test_a_tensor_that_a_proxy_is_named_like(
     refused(*words, says=("distance of W1", "another column of probe.csv; choose another"))
 
 
+@pytest.mark.usefixtures("small_yaml")  # its folder
 def test_where_in_the_network_gradients_are_stale(simulate: Simulate, command: Command) -> None:
     found = simulate({"probe": {"every": 5, "per_tensor": True}})
     code, _, _ = command("plot", found.folder, "--kind", "tensors", "-o", "tensors.png")
@@ -234,6 +235,7 @@ def test_where_in_the_network_gradients_are_stale(simulate: Simulate, command: C
         assert share == pytest.approx(ratios.median(), rel=1e-12)
 
 
+@pytest.mark.usefixtures("small_yaml")
 def test_a_figure_of_tensors_without_them(simulate: Simulate, refused: Refused) -> None:
     found = simulate({"probe": {"every": 5}})
     refused(
