@@ -15,8 +15,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
+from fredsim.compute.statistics import Statistics
 from fredsim.data.datasets import data_root, load_dataset
-from fredsim.native.statistics import Statistics
 from fredsim.runs.folder.results import Result
 from tests import own_modules
 from tests.conftest import checkpoints_every

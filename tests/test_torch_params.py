@@ -1,6 +1,8 @@
 """What clients hold becomes a module's own parameters, without a copy where that is the same: their gradients' bits."""
 
 import warnings
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,22 @@ def test_a_module_that_writes_to_what_a_client_holds_later_is_refused(digits: Da
     engine.gradients(held_by(model, 1), np.arange(MU)[None])
     with pytest.raises(ConfigError, match="InPlaceLater changes its parameters in place in some forward passes"):
         engine.gradients(held_by(model, 1), bright[None])
+
+
+@pytest.mark.parametrize("new", [lambda size: np.zeros(size, np.float32), aligned], ids=["its own", "aligned"])
+def test_what_a_client_held_is_not_kept(digits: Dataset, new: Callable[[int], Array]) -> None:
+    """As of a worker of a live run, which gets other arrays for each task."""
+    model, engine = engine_of(digits, "Large")
+    known, rows = [], np.arange(MU)[None]
+    for _ in range(6):
+        array = new(model.layout.size)
+        array[...] = model.initial_params
+        known.append(weakref.ref(array if array.base is None else array.base))
+        engine.gradients([array], rows)
+        del array
+    engine.gradients(held_by(model, 1), rows)  # the module's own parameters view the last one
+    assert [one() for one in known] == [None] * 6
+    assert len(engine._own._views) <= 2
 
 
 def test_shares_of_samples_are_what_a_mean_gives_them() -> None:

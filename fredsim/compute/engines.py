@@ -84,7 +84,7 @@ class Engine(Protocol):
     problem: OwnProblem | None
     current: Callable[[], Any] | None
 
-    #: What clients' tasks leave behind beside gradients, by client (fredsim.native.statistics); None if nothing.
+    #: What clients' tasks leave behind beside gradients, by client (fredsim.compute.statistics); None if nothing.
     statistics: Any
 
     @property

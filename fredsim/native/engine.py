@@ -24,6 +24,7 @@ from torch.func import functional_call, grad, vmap
 from fredsim.compute.engines import BackendOperations, Engine, Part
 from fredsim.compute.graph_engine import OnOperations
 from fredsim.compute.staged import EVALUATION_BATCH
+from fredsim.compute.statistics import Statistics
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks, nothing_again
@@ -32,7 +33,7 @@ from fredsim.native.model import TorchModel
 from fredsim.native.params import OwnParams, channels_last
 from fredsim.native.randomness import keyed, random_states, seeded
 from fredsim.native.settings import deterministic, filling
-from fredsim.native.statistics import Statistics, forget, norms_alone
+from fredsim.native.statistics import forget, norms_alone
 from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.draws import Draws, Keys
@@ -90,7 +91,8 @@ class TorchEngine(OnOperations):
         self._its_loss = CrossEntropy(ignored=dataset.ignored) if model.loss is None else model.loss
         self._losses_of, self._answers = losses_of(self._its_loss), wrong_answers(self._its_loss)
         self._x, self._y = self._samples(dataset.train)
-        self._grads = np.empty((0, model.layout.size), np.float32)
+        self._grads: Array = np.empty((0, model.layout.size), np.float32)
+        self._each_grad: list[Array] = []  # its rows
         self._gradient = grad(self._loss, has_aux=True)
         self._width, self._no_vmap = 1, ""
         #: Backward passes read the module's own parameters, but those of bfloat16 what the forward pass has cast.
@@ -169,8 +171,7 @@ class TorchEngine(OnOperations):
         self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
     ) -> tuple[Array, Array]:
         """Compute as many minibatches at once as `fix_window` chose; the last call repeats its last minibatch."""
-        if len(rows) > len(self._grads):
-            self._grads = aligned(len(rows), self._model.layout.size)
+        self._allocate(len(rows))
         losses = np.empty(rows.shape, np.float32)
         with self._computing(SimulationError):
             for begin in range(0, len(rows), self._width):
@@ -178,7 +179,7 @@ class TorchEngine(OnOperations):
                 chosen = np.minimum(np.arange(begin, begin + self._width), end - 1)
                 with self._drawing(keys and keys.one(begin)), self._tracking(keys, begin):
                     if self._width == 1:
-                        losses[begin] = self._compute_one(held[begin], rows[begin], self._grads[begin])
+                        losses[begin] = self._compute_one(held[begin], rows[begin], self._each_grad[begin])
                         continue
                     found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
                 self._grads[begin:end] = found[: end - begin]
@@ -189,14 +190,19 @@ class TorchEngine(OnOperations):
         self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
     ) -> tuple[Array, Array]:
         """Compute one minibatch after the other; see Engine."""
-        if len(rows) > len(self._grads):
-            self._grads = aligned(len(rows), self._model.layout.size)
+        self._allocate(len(rows))
         losses = np.empty(rows.shape, np.float32)
         with self._computing(SimulationError):
             for b in range(len(rows)):
                 with self._drawing(keys and keys.one(b)), self._tracking(keys, b):
-                    losses[b] = self._compute_one(forward[b], rows[b], self._grads[b], backward[b])
+                    losses[b] = self._compute_one(forward[b], rows[b], self._each_grad[b], backward[b])
         return self._grads[: len(rows)], losses
+
+    def _allocate(self, count: int) -> None:
+        """Have room for so many gradients."""
+        if count > len(self._grads):
+            self._grads = aligned(count, self._model.layout.size)
+            self._each_grad = list(self._grads)
 
     @contextmanager
     def _drawing(self, draws: Draws | None) -> Iterator[None]:
@@ -345,11 +351,11 @@ class TorchEngine(OnOperations):
         """
         samples = torch.from_numpy(rows).to(self._device)
         x, y = self._minibatch(samples), self._y.index_select(0, samples)
-        version = self._own.version
         if backward is None:
             self._own.become(params)
         else:
             self._own.copy(params)
+        version = self._own.version
         losses = self._losses_of(self._logits({}, x), y)
         checked: AbstractContextManager[None] = nullcontext()
         if backward is not None:
@@ -467,7 +473,7 @@ class TorchEngine(OnOperations):
             check_hooks(module, model.refused)
             self._choose_format(rows)
             found = self._try_gradient(rows)
-            with filling(True):  # the second is another one if memory is read unwritten
+            with filling():  # the second is another one if memory is read unwritten
                 again = self._try_gradient(rows)
             if found.tobytes() != again.tobytes():
                 raise model.refused(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +45,7 @@ class OwnParams:
         self._values = [value for name, value in named if name not in model.frozen]
         self._layout, self._device = model.layout, model.device
         self._first = self._rooms = [value.data for value in self._values]
-        self._views: dict[int, Tensors] = {}  # by an array's address: its parts
+        self._views: dict[int, tuple[weakref.ref[Any], Tensors]] = {}  # by an array's id: the array, and its parts
         self._large: list[int] = []  # which parameters may be views: those whose elements have the flat vector's order
         self._small: list[int] = []
         self.by_views, self._away = False, False
@@ -105,13 +107,17 @@ class OwnParams:
         torch._foreach_copy_(self._parts(to), gradients)
 
     def _parts(self, flat: Array) -> Tensors:
-        """Return views of an array (P,), one for each parameter."""
-        address = flat.ctypes.data
-        if address not in self._views:
+        """Return views of an array (P,), one for each parameter, which are kept for as long as there is the array."""
+        key = id(flat)
+        if key in self._views:
+            return self._views[key][1]
+        itself = flat.view()
+        parts = self._split(torch.from_numpy(itself))
+        if itself.base is not flat:  # else they would keep the array, and so themselves
             if len(self._views) * len(self._values) >= MOST_VIEWS:
                 self._views.clear()
-            self._views[address] = self._split(torch.from_numpy(flat))  # keeps the memory of the array, too
-        return self._views[address]
+            self._views[key] = weakref.ref(flat, lambda _: self._views.pop(key, None)), parts
+        return parts
 
     def _split(self, flat: torch.Tensor) -> Tensors:
         parts = zip(torch.split(flat, self._layout.sizes), self._layout.tensors, strict=True)

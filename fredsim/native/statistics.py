@@ -6,9 +6,7 @@ from typing import Any
 
 from torch.nn.modules.batchnorm import _NormBase
 
-from fredsim.compute.statistics import Statistics
-
-__all__ = ["Statistics", "forget", "norms_alone", "running_names"]
+__all__ = ["forget", "norms_alone", "running_names"]
 
 
 def running_names(module: Any) -> tuple[str, ...]:
