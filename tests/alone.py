@@ -6,28 +6,21 @@ is compared with that.
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "Alone"]
+from tests.scripts import Script
 
-ROOT = Path(__file__).parents[1]
+__all__ = ["Alone"]
 
 
-class Alone:
+class Alone(Script):
     """The script, in a process."""
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, __file__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-        )
+        super().__init__(__file__, path=os.environ.get("PYTHONPATH", ""))
 
     def __call__(self, folder: Path, runs: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Do runs, one after another, in one new process whose current folder is `folder`; return their digests.
@@ -35,20 +28,8 @@ class Alone:
         A run has an `experiment`, the folder `out`, perhaps `resume`, and perhaps an iteration `stop_at` at which it
         stops, after which its digest is None. The digests of a sweep are a list; of a run that fails, the message.
         """
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([str(folder), list(runs)]) + "\n")
-        self._process.stdin.flush()
-        found: list[Any] = json.loads(self._process.stdout.readline())
+        found: list[Any] = self.ask(str(folder), list(runs))
         return found
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
 
 
 def _serve() -> None:

@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -17,9 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tests.scripts import Script
+
 __all__ = ["Forked"]
 
-ROOT = Path(__file__).parents[1]
 #: What commands import when they need it.
 MODULES = (
     "fredsim.cli", "fredsim.api", "fredsim.compute.graph_engine", "fredsim.runs.many.runner", "fredsim.runs.verify",
@@ -27,35 +27,17 @@ MODULES = (
 )  # fmt: skip
 
 
-class Forked:
+class Forked(Script):
     """The script, in a process."""
 
     def __init__(self, *modules: str) -> None:
         """Begin the process; it also imports these modules, if they are installed."""
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, *MODULES, *modules],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
+        super().__init__(__file__, *MODULES, *modules)
 
     def __call__(self, folder: Path, *words: str, **variables: str) -> tuple[int, str]:
         """Call the command in a new process, in a folder, with environment variables; return its exit code and text."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([str(folder), words, variables]) + "\n")
-        self._process.stdin.flush()
-        code, said = json.loads(self._process.stdout.readline())
+        code, said = self.ask(str(folder), words, variables)
         return code, said
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
 
 
 def _serve(modules: list[str]) -> None:

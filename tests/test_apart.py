@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.alone import ROOT, Alone
+from tests.alone import Alone
 from tests.odd_places import OF_OBJECTS, PLACES, UNSEEN, case, of_function
+from tests.scripts import ROOT
 
 SMALL = {
     "iterations": 30,

@@ -21,8 +21,7 @@ from fredsim.errors import ConfigError, SimulationError, visible
 from fredsim.numerics import oracle
 from fredsim.numerics.elementary import exp64
 from fredsim.numerics.oracle import mean64
-from fredsim.plugins.failures import is_interrupt, message_of
-from fredsim.plugins.source_lines import line_of
+from fredsim.plugins.failures import briefly, is_interrupt
 
 __all__ = ["Metric", "Metrics", "OwnMetric", "PerClass", "Perplexity", "TopK"]
 
@@ -179,8 +178,7 @@ class OwnMetric(Metric):
             if is_interrupt(error):
                 raise
             shapes = f"outputs {found.shape} and targets {y.shape}"
-            what = f"{type(error).__name__}: {message_of(error).partition(chr(10))[0]}{line_of(error)}"
-            raise SimulationError(f"{key} failed on {shapes}: {what}") from error
+            raise SimulationError(f"{key} failed on {shapes}: {briefly(error)}") from error
         number = _real(value)
         if number is None:
             raise SimulationError(f"{key} returned {_described(value)}; it must return one real number")

@@ -28,13 +28,14 @@ NO_DEVICE = (
 STREAM = cuda.CUstream(0)
 
 
-class DeviceMemory:
-    """Memory of the device; it is freed in order with the kernels that were queued before."""
+class Allocated:
+    """Memory that the driver has allocated, until nobody has it any longer."""
 
-    def __init__(self, size: int) -> None:
-        code, pointer = cuda.cuMemAllocAsync(size, STREAM)
+    def __init__(self, size: int, found: tuple[Any, Any], lacks: str) -> None:
+        """Take the code and the pointer that the driver has `found`; `lacks`: who has no room if there is none."""
+        code, pointer = found
         if code == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-            raise MemoryError(f"the device has no room for {size:,} bytes more")
+            raise MemoryError(lacks)
         _check(code)
         self.address = int(pointer)
         self.shadow: NDArray[np.uint8] = np.empty(size, np.uint8)  # never touched, so it takes addresses alone
@@ -42,26 +43,33 @@ class DeviceMemory:
     def __del__(self) -> None:
         if hasattr(self, "address"):
             with suppress(Exception):  # at the end of the process the driver may be gone
-                cuda.cuMemFreeAsync(self.address, STREAM)
+                self._free()
+
+    def _free(self) -> None:
+        raise NotImplementedError
 
 
-class PinnedMemory:
+class DeviceMemory(Allocated):
+    """Memory of the device; it is freed in order with the kernels that were queued before."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, cuda.cuMemAllocAsync(size, STREAM), f"the device has no room for {size:,} bytes more")
+
+    def _free(self) -> None:
+        cuda.cuMemFreeAsync(self.address, STREAM)
+
+
+class PinnedMemory(Allocated):
     """Memory of the host, locked in place, at whose address kernels find it, too."""
 
     def __init__(self, size: int) -> None:
         flags = cuda.CU_MEMHOSTALLOC_PORTABLE | cuda.CU_MEMHOSTALLOC_DEVICEMAP
-        code, pointer = cuda.cuMemHostAlloc(size, flags)
-        if code == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-            raise MemoryError(f"the host has no room for {size:,} bytes more that the device can use")
-        _check(code)
-        self.address = int(pointer)
-        self.shadow: NDArray[np.uint8] = np.empty(size, np.uint8)  # never touched, so it takes addresses alone
+        lacks = f"the host has no room for {size:,} bytes more that the device can use"
+        super().__init__(size, cuda.cuMemHostAlloc(size, flags), lacks)
 
-    def __del__(self) -> None:
-        if hasattr(self, "address"):
-            with suppress(Exception):  # at the end of the process the driver may be gone
-                cuda.cuStreamSynchronize(STREAM)  # kernels that were queued may still use it
-                cuda.cuMemFreeHost(self.address)
+    def _free(self) -> None:
+        cuda.cuStreamSynchronize(STREAM)  # kernels that were queued may still use it
+        cuda.cuMemFreeHost(self.address)
 
 
 class Driver:

@@ -14,8 +14,7 @@ from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
-from fredsim.plugins.failures import is_interrupt, message_of
-from fredsim.plugins.source_lines import line_of
+from fredsim.plugins.failures import briefly, is_interrupt
 
 __all__ = ["Each", "check_own", "losses_of", "outputs_problem", "wrong_answers"]
 
@@ -65,9 +64,8 @@ def _own(loss: OwnLoss) -> Each:
         except BaseException as error:  # of any type: the function is the user's
             if is_interrupt(error):
                 raise
-            what = f"{type(error).__name__}: {message_of(error).partition(chr(10))[0]}{line_of(error)}"
             shapes = f"outputs {tuple(output.shape)} and targets {tuple(y.shape)}"
-            raise loss.refused(f"failed on {shapes}: {what}") from error
+            raise loss.refused(f"failed on {shapes}: {briefly(error)}") from error
         if not isinstance(found, torch.Tensor) or found.shape != (len(y),) or not found.is_floating_point():
             is_tensor = isinstance(found, torch.Tensor)
             what = f"{found.dtype} {tuple(found.shape)}" if is_tensor else type(found).__name__

@@ -15,9 +15,8 @@ from fredsim.errors import ConfigError, FredsimError
 from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.ops.losses.loss import Loss, Losses
 from fredsim.numerics.ops.operator import Array, Shape, quiet
-from fredsim.plugins.failures import is_interrupt, message_of
+from fredsim.plugins.failures import briefly, is_interrupt, message_of
 from fredsim.plugins.modules import import_callable
-from fredsim.plugins.source_lines import line_of
 
 __all__ = ["ArrayLoss"]
 
@@ -68,9 +67,8 @@ class ArrayLoss(Loss):
         except BaseException as error:  # of any type: the function is the user's
             if is_interrupt(error):
                 raise
-            what = f"{type(error).__name__}: {message_of(error).partition(chr(10))[0]}{line_of(error)}"
             shapes = f"outputs {output.shape} and targets {target.shape}, arrays of NumPy"
-            raise self.refused(f"failed on {shapes}: {what}") from error
+            raise self.refused(f"failed on {shapes}: {briefly(error)}") from error
         if not isinstance(found, tuple | list) or len(found) != 2:
             what = "one result" if not isinstance(found, tuple | list) else f"{len(found)} results"
             raise self.refused(f"returned {what}; of a network that fredsim computes it must return {CONTRACT}")

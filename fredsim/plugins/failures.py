@@ -10,7 +10,7 @@ from typing import Any
 
 from fredsim.plugins.source_lines import line_of
 
-__all__ = ["described", "is_interrupt", "message_of", "said"]
+__all__ = ["briefly", "described", "is_interrupt", "message_of", "said"]
 
 
 def is_interrupt(error: BaseException) -> bool:
@@ -47,3 +47,8 @@ def said(value: Any) -> str:
 def described(error: BaseException) -> str:
     """Return an exception's type, message, and the user's line that it comes from: `ValueError: no (file.py:12)`."""
     return f"{type(error).__name__}: {message_of(error)}{line_of(error)}"
+
+
+def briefly(error: BaseException) -> str:
+    """Return the same with the first line of the message alone."""
+    return f"{type(error).__name__}: {message_of(error).partition(chr(10))[0]}{line_of(error)}"
