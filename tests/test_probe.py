@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 import fredsim
 from fredsim.data.datasets import data_root, load_dataset
@@ -233,6 +234,27 @@ def test_where_in_the_network_gradients_are_stale(simulate: Simulate, command: C
     for name, share in zip(table["tensor"], table["share"], strict=True):
         ratios = found.probe[f"b_staleness of {name}"] / found.probe[f"gradient_norm of {name}"]
         assert share == pytest.approx(ratios.median(), rel=1e-12)
+
+
+def test_panels_of_tensors_show_all_of_them_the_input_on_top(
+    small_yaml: Path, command: Command, drawn: list[Figure]
+) -> None:
+    words = ("sweep={clients.count: [2, 16]}", "probe={every: 5, per_tensor: true}", "figures=[]", "--out", "swept")
+    assert command("run", small_yaml, *words)[0] == 0
+    assert command("plot", "swept", "--kind", "tensors", "-o", "tensors.png")[0] == 0
+    panels = [axes for axes in drawn[-1].axes if axes.lines]
+    assert len(panels) == 2
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["W1", "b1", "W2", "b2"]
+    for axes in panels:
+        assert axes.get_xlim()[0] == 0
+        points = np.asarray(axes.lines[0].get_xydata())
+        places = axes.transAxes.inverted().transform(axes.transData.transform(points))
+        assert points.shape == (4, 2)
+        assert ((places >= 0) & (places <= 1)).all()
+        assert (np.diff(places[:, 1]) < 0).all()
+    table = pd.read_csv("tensors-table.csv")
+    assert len(table) == 8
+    assert table["share"].max() > 2 * table["share"].min()
 
 
 @pytest.mark.usefixtures("small_yaml")
