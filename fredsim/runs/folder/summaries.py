@@ -156,7 +156,9 @@ def _backend(value: Any, _: object, config: Mapping[str, Any]) -> bool:
 def _device(value: Any, record: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     model = config.get("model")  # none beside a problem of the user's own, which is on no device that is known
     by_torch = model is not None and record.get("numerics") == "native"
-    on_device = model is not None and (model["device"] if by_torch else record["backend"]) == "cuda"
+    if by_torch and model["device"] != "cuda" and record["backend"] == "cuda" and value is None:
+        return True  # PyTorch could not compute the module there
+    on_device = model is not None and "cuda" in (record["backend"], model["device"] if by_torch else "")
     return _text(value) if on_device else value is None
 
 
