@@ -383,14 +383,14 @@ class DeviceTorchEngine(TorchEngine):
         for lane in self._lanes:
             with self._drawing(FIRST):
                 self._pass(lane)
-            expected.append(lane.grad.cpu().numpy())
+            expected.append(np.array(lane.grad.cpu()))
             first = self._lanes[0]
             self._give_all()
             first.held.copy_(lane.held)
             first.rows.copy_(lane.rows)
             with self._drawing(FIRST):
                 self._graphs[0].replay()
-            alone.append(first.grad.cpu().numpy())
+            alone.append(np.array(first.grad.cpu()))
         for one, other in zip(alone, expected, strict=True):
             largest = np.abs(other[np.isfinite(other)]).max(initial=0)
             if not np.allclose(one, other, TOLERANCE, TOLERANCE * largest, equal_nan=True):
@@ -398,7 +398,7 @@ class DeviceTorchEngine(TorchEngine):
         for count in range(2, len(self._graphs) + 1):
             self._give_all()
             self._graphs[count - 1].replay()
-            found = [lane.grad.cpu().numpy() for lane in self._lanes[:count]]
+            found = [np.array(lane.grad.cpu()) for lane in self._lanes[:count]]
             if any(one.tobytes() != other.tobytes() for one, other in zip(found, alone, strict=False)):
                 del self._graphs[count - 1 :], self._lanes[count - 1 :]
                 break
