@@ -132,6 +132,7 @@ class DeviceTorchEngine(TorchEngine):
         self._resident: dict[int, tuple[Split, torch.Tensor, torch.Tensor]] = {}  # by a split's id
         super().__init__(model, dataset, mu, threads, operations)
         self.device_name, self.seconds = name, float("nan")
+        self.two_vectors = False
         self.queues = self.statistics is None
         self.why_whole = "each client has running statistics of its own" if self.statistics else ""
         self._prepare()
@@ -197,22 +198,6 @@ class DeviceTorchEngine(TorchEngine):
             losses[...] = found.cpu().numpy()
         return grads, losses
 
-    def gradients_at_two(
-        self, forward: Sequence[Any], backward: Sequence[Any], rows: Integers, keys: Keys | None = None
-    ) -> tuple[Any, Array]:
-        """Compute one minibatch after the other; see Engine."""
-        grads, losses, lane = [], np.empty(rows.shape, np.float32), self._lanes[0]
-        with self.computing():
-            for b, samples in enumerate(rows):
-                self._give(lane, forward[b], samples)
-                other = self._flat([backward[b]])[0]
-                with self._drawing(keys and keys.one(b)), self._tracking(keys, b):
-                    self._pass(lane, other)
-                grads.append(self._here.empty(self._model.layout.size))
-                self._here.copy(lane.grad.data_ptr(), grads[-1].address, 4 * self._model.layout.size)
-                losses[b] = lane.losses.cpu().numpy()
-        return grads, losses
-
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> QueueExecutor:
         """Return an executor that applies the rule in place to the server's arrays; see Engine."""
         return self._make_executor(self, rule, params, arrays, places)
@@ -251,17 +236,11 @@ class DeviceTorchEngine(TorchEngine):
         lane.held.copy_(self._flat([params])[0])
         lane.rows.copy_(torch.from_numpy(np.ascontiguousarray(rows, np.int64)))
 
-    def _pass(self, lane: Lane, backward: torch.Tensor | None = None) -> None:
-        """Queue the gradient of a lane; `backward`: other parameters (P,) for the backward pass."""
+    def _pass(self, lane: Lane) -> None:
+        """Queue the gradient of a lane."""
         torch._foreach_copy_(lane.params, lane.parts)
         self._own.use(lane.params)
-        x, y = self._x.index_select(0, lane.rows), self._y.index_select(0, lane.rows)
-
-        def turn() -> None:
-            assert backward is not None
-            torch._foreach_copy_(lane.params, self._own.split(backward))
-
-        losses, found = self._passes(x, y, None if backward is None else turn)
+        losses, found = self._passes(self._x.index_select(0, lane.rows), self._y.index_select(0, lane.rows))
         torch._foreach_copy_(lane.grads, found)
         lane.losses.copy_(losses.detach())
 
@@ -383,14 +362,14 @@ class DeviceTorchEngine(TorchEngine):
         for lane in self._lanes:
             with self._drawing(FIRST):
                 self._pass(lane)
-            expected.append(np.array(lane.grad.cpu()))
+            expected.append(_copied(lane.grad))
             first = self._lanes[0]
             self._give_all()
             first.held.copy_(lane.held)
             first.rows.copy_(lane.rows)
             with self._drawing(FIRST):
                 self._graphs[0].replay()
-            alone.append(np.array(first.grad.cpu()))
+            alone.append(_copied(first.grad))
         for one, other in zip(alone, expected, strict=True):
             largest = np.abs(other[np.isfinite(other)]).max(initial=0)
             if not np.allclose(one, other, TOLERANCE, TOLERANCE * largest, equal_nan=True):
@@ -398,7 +377,7 @@ class DeviceTorchEngine(TorchEngine):
         for count in range(2, len(self._graphs) + 1):
             self._give_all()
             self._graphs[count - 1].replay()
-            found = [np.array(lane.grad.cpu()) for lane in self._lanes[:count]]
+            found = [_copied(lane.grad) for lane in self._lanes[:count]]
             if any(one.tobytes() != other.tobytes() for one, other in zip(found, alone, strict=False)):
                 del self._graphs[count - 1 :], self._lanes[count - 1 :]
                 break
@@ -439,7 +418,7 @@ class DeviceTorchEngine(TorchEngine):
         self._give(lane, self._model.initial_params if params is None else params, rows[0])
         with self._drawing(FIRST), self._tracking(None, 0):
             self._pass(lane)
-        return np.array(lane.grad.cpu())
+        return _copied(lane.grad)
 
     def _choose_format(self, rows: Integers) -> None:
         """Leave images as they are."""
@@ -459,3 +438,9 @@ def without_garbage() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def _copied(tensor: torch.Tensor) -> Array:
+    """Return a copy of a tensor on the host."""
+    found: Array = tensor.cpu().numpy().copy()
+    return found
