@@ -138,22 +138,20 @@ class DeviceTorchEngine(TorchEngine):
         self._prepare()
 
     def _make_room(self) -> None:
-        """Allocate lanes; copy the training samples to where they stay."""
-        size = self._model.layout.size
-        self.stride = -(-size // APART) * APART
-        self._lanes: list[Lane] = []
-        self._all_grads = torch.zeros(MOST_LANES, self.stride, device=self._device)
-        self._rows = torch.zeros(MOST_LANES, self._mu, dtype=torch.int64, device=self._device)
-        self._losses = torch.zeros(MOST_LANES, self._mu, device=self._device)
-        self.grads = self._all_grads.data_ptr()
-        self._add_lanes(1)
+        """Allocate one lane."""
+        self.stride = -(-self._model.layout.size // APART) * APART
+        self._make_lanes(1)
         self._kept_attributes = self._attributes()
 
-    def _add_lanes(self, count: int) -> None:
-        while len(self._lanes) < count:
-            number, size = len(self._lanes), self._model.layout.size
-            grad, rows, losses = self._all_grads[number, :size], self._rows[number], self._losses[number]
-            self._lanes.append(Lane(self._own, grad, rows, losses))
+    def _make_lanes(self, count: int) -> None:
+        """Allocate so many lanes anew, whose gradients, samples and losses lie one behind the other."""
+        size = self._model.layout.size
+        self._grads_of_lanes = torch.zeros(count, self.stride, device=self._device)
+        self._rows = torch.zeros(count, self._mu, dtype=torch.int64, device=self._device)
+        self._losses = torch.zeros(count, self._mu, device=self._device)
+        self.grads = self._grads_of_lanes.data_ptr()
+        each = zip(self._grads_of_lanes, self._rows, self._losses, strict=True)
+        self._lanes = [Lane(self._own, grad[:size], rows, losses) for grad, rows, losses in each]
 
     def _attributes(self) -> dict[str, str]:
         return {name: fingerprint(value) for name, value in self._model.kept().items()}
@@ -250,7 +248,7 @@ class DeviceTorchEngine(TorchEngine):
         """Add lanes, as many as pay, and capture a graph for each number of minibatches, if that can be done."""
         self._graphs, self._prepared = [], True
         if self._emulated:
-            self._add_lanes(1 if self._draws else MOST_LANES)
+            self._make_lanes(self._count_lanes(0))
             return
         self._why_no_graph = self._obstacle()
         if self._why_no_graph:
@@ -258,7 +256,7 @@ class DeviceTorchEngine(TorchEngine):
         with self.computing(), without_garbage():
             torch.cuda.synchronize()
             try:
-                self._add_lanes(self._count_lanes())
+                self._make_lanes(self._count_lanes(self._bytes_of_values()))
                 with self._drawing(FIRST):
                     self._capture()
                 self._why_no_graph = self._check_graphs()
@@ -310,16 +308,21 @@ class DeviceTorchEngine(TorchEngine):
                 return "it waits for values of the device, such as by .item()"
         return ""
 
-    def _count_lanes(self) -> int:
-        """Return how many minibatches are computed side by side: fewer if their values take much memory."""
-        if self._draws:  # a graph has one generator
-            return 1
+    def _bytes_of_values(self) -> int:
+        """Return the most bytes that the values and errors of a minibatch take."""
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        self._pass(self._lanes[0])
+        with self._drawing(FIRST):
+            self._pass(self._lanes[0])
         torch.cuda.synchronize()
-        each = max(1, torch.cuda.max_memory_allocated() - before)
-        return int(max(1, min(MOST_LANES, MOST_BYTES // each)))
+        return int(torch.cuda.max_memory_allocated() - before)
+
+    def _count_lanes(self, values: int) -> int:
+        """Return how many minibatches are computed side by side, of which each has values of so many bytes."""
+        if self._draws:  # a graph has one generator
+            return 1
+        each = values + 3 * 4 * self.stride  # with parameters, twice, and gradients
+        return max(1, min(MOST_LANES, MOST_BYTES // each))
 
     def _capture(self) -> None:
         """Capture the graphs of 1, 2, … minibatches; those of one graph are side by side."""
@@ -379,7 +382,7 @@ class DeviceTorchEngine(TorchEngine):
             self._graphs[count - 1].replay()
             found = [_copied(lane.grad) for lane in self._lanes[:count]]
             if any(one.tobytes() != other.tobytes() for one, other in zip(found, alone, strict=False)):
-                del self._graphs[count - 1 :], self._lanes[count - 1 :]
+                del self._graphs[count - 1 :], self._lanes[count - 1 :]  # the others stay where they are
                 break
         return ""
 
