@@ -28,6 +28,7 @@ from fredsim.config.resolution import resolve
 from fredsim.cuda.machines import EMULATED, machine
 from fredsim.native import on_device
 from fredsim.runs.folder.results import Result
+from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.execution import execute_here
 from fredsim.runs.single.prepared import prepare
 from fredsim.simulation.paths.backends import make_engine
@@ -59,10 +60,18 @@ def experiment(case: str, file: Path, iterations: int, **changes: Any) -> Any:
     )
 
 
+class Aloud(Observer):
+    """Prints what the user is to be told, such as why something is not computed on the device."""
+
+    def note(self, text: str) -> None:
+        """Print a note."""
+        say(f"note: {text}")
+
+
 def once(case: str, file: Path, iterations: int, **changes: Any) -> tuple[dict[str, Any], Any]:
     """Run in this process; return the summary and the final parameters."""
     with tempfile.TemporaryDirectory() as folder:
-        execute_here(experiment(case, file, iterations, **changes), Path(folder, "run"))
+        execute_here(experiment(case, file, iterations, **changes), Path(folder, "run"), observer=Aloud())
         result = Result(Path(folder, "run"))
         return result.summary, np.concatenate([part.reshape(-1) for part in result.params.values()])
 
