@@ -79,6 +79,8 @@ class Stretch:
 
 Processed = tuple[Array, int]  # what QueueExecutor.advance returns
 
+#: The windows that are launched together.
+AT_ONCE = 512
 #: What processes stretches of this thread's run: the run may go side by side with others.
 PROCESS: ContextVar[Callable[[Stretch], Processed] | None] = ContextVar("process", default=None)
 
@@ -131,7 +133,7 @@ class CudaQueueExecutor:
 
 
 def process(stretch: Stretch) -> Processed:
-    """Process a stretch by itself."""
+    """Process a stretch by itself. While the device computes some windows, the host prepares the next ones."""
     executor, rows, keys = stretch.executor, stretch.rows, stretch.keys
     engine, n, mu = executor.engine, len(stretch.held), rows.shape[1]
     sources = upload(executor.addresses(stretch.held), np.int64)
@@ -140,29 +142,35 @@ def process(stretch: Stretch) -> Processed:
     numbers = upload_coefficients(stretch.coefficients, n)
     diverged_at = upload([n], np.int32)
     begin, end = np.array(stretch.windows, np.int64).reshape(-1, 2).T
-    batches, each = end - begin, numbers.shape[1]
-    engine.allocate(int(batches.max(initial=1)))
-    launches, rows_of = Launches(machine(), len(batches)), samples.address + 4 * mu * begin
+    engine.allocate(int((end - begin).max(initial=1)))
     drawn, of_keys = upload_keys(engine, keys, begin)
-    engine.add_passes(
-        launches, batches, held=sources.address + 8 * begin, rows=rows_of, losses=losses.address + 4 * mu * begin,
-        **of_keys,
-    )  # fmt: skip
-    update = {
-        "coefficients": numbers.address + 4 * each * begin, "targets": targets.address + 8 * begin,
-        "diverged_at": diverged_at.address, "first": begin, "events": batches,
-    }  # fmt: skip
-    arrays = [array.address for array in executor.arrays]
-    if (found := engine.strips(rows_of)) is not None:
+    for some in (slice(at, at + AT_ONCE) for at in range(0, len(begin), AT_ONCE)):
+        first, batches = begin[some], (end - begin)[some]
+        launches, rows_of = Launches(machine(), len(batches)), samples.address + 4 * mu * first
+        engine.add_passes(
+            launches, batches, held=sources.address + 8 * first, rows=rows_of, losses=losses.address + 4 * mu * first,
+            **{name: value[some] if np.ndim(value) else value for name, value in of_keys.items()},
+        )  # fmt: skip
+        update = {
+            "coefficients": numbers.address + 4 * numbers.shape[1] * first, "targets": targets.address + 8 * first,
+            "diverged_at": diverged_at.address, "first": first, "events": batches,
+        }  # fmt: skip
+        add_update(executor, launches, batches, rows_of, update)
+        launches.run()
+    del drawn
+    return np.asarray(losses), int(np.asarray(diverged_at)[0])
+
+
+def add_update(executor: CudaQueueExecutor, launches: Launches, batches: Any, rows: Any, update: dict[str, Any]) -> None:
+    """Add the gradients of windows, and the pushes that are made of them."""
+    engine, arrays = executor.engine, [array.address for array in executor.arrays]
+    if (found := engine.strips(rows)) is not None:
         blocks, minibatches = found
         kernel = executor.kernels["apply_thin"]
         launches.add(kernel, (blocks, 1, 1), arrays=arrays, minibatches=minibatches, **update)
     else:
-        update |= {"gradients": engine.add_gradients(launches, batches, rows_of), "stride": engine.stride}
+        update |= {"gradients": engine.add_gradients(launches, batches, rows), "stride": engine.stride}
         add_apply(launches, executor.kernels["apply"], arrays, executor.arrays[0].size, **update)
-    launches.run()
-    del drawn
-    return np.asarray(losses), int(np.asarray(diverged_at)[0])
 
 
 def upload_coefficients(coefficients: Array, n: int) -> DeviceArray:
