@@ -89,10 +89,10 @@ class SideBySide:
         """Make the simulation of a run that the device processes in stretches. Raises AloneError if it does not."""
         del files
         simulation = make_simulation(replace(parts, pace=self._pace))
-        if parts.engine.numerics != "portable":
-            raise AloneError("PyTorch computes its gradients")
         if simulation.choice.path != "queued":
             raise AloneError(f"path is {simulation.choice.path}, since {simulation.choice.why}")
+        if parts.engine.numerics != "portable":
+            raise AloneError("PyTorch computes its gradients")
         return simulation
 
     def _process(self) -> None:
