@@ -216,7 +216,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> None:
         "is_available": lambda: True, "synchronize": lambda: None, "reset_peak_memory_stats": lambda: None,
         "memory_allocated": lambda: 0, "max_memory_allocated": lambda: 1000, "get_sync_debug_mode": lambda: 0,
         "set_sync_debug_mode": lambda mode: None, "Stream": lambda: stream, "stream": lambda one: nullcontext(),
-        "graph": _capture, "CUDAGraph": Recorded,
+        "graph": _capture, "CUDAGraph": Recorded, "current_stream": lambda: stream, "set_stream": lambda one: None,
     }  # fmt: skip
     for name, function in found.items():
         monkeypatch.setattr(torch.cuda, name, function)

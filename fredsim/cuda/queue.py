@@ -161,7 +161,9 @@ def process(stretch: Stretch) -> Processed:
     return np.asarray(losses), int(np.asarray(diverged_at)[0])
 
 
-def add_update(executor: CudaQueueExecutor, launches: Launches, batches: Any, rows: Any, update: dict[str, Any]) -> None:
+def add_update(
+    executor: CudaQueueExecutor, launches: Launches, batches: Any, rows: Any, update: dict[str, Any]
+) -> None:
     """Add the gradients of windows, and the pushes that are made of them."""
     engine, arrays = executor.engine, [array.address for array in executor.arrays]
     if (found := engine.strips(rows)) is not None:

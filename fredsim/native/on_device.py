@@ -255,6 +255,7 @@ class DeviceTorchEngine(TorchEngine):
             return
         with self.computing(), without_garbage():
             torch.cuda.synchronize()
+            stream = torch.cuda.current_stream()  # PyTorch stays on another one where capturing fails
             try:
                 self._make_lanes(self._count_lanes(self._bytes_of_values()))
                 with self._drawing(FIRST):
@@ -264,6 +265,8 @@ class DeviceTorchEngine(TorchEngine):
                 if is_interrupt(error):
                     raise
                 self._why_no_graph = f"capturing fails ({message_of(error).partition(chr(10))[0][:120]})"
+            finally:
+                torch.cuda.set_stream(stream)
             if self._why_no_graph:
                 self._graphs = []
             torch.cuda.synchronize()
