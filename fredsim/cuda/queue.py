@@ -59,8 +59,11 @@ class Queueing(Protocol):
         """Add the gradients of windows of minibatches whose passes are done; return their address."""
         ...
 
-    def strips(self, rows: Any) -> tuple[int, dict[str, Any]] | None:
-        """Return what the kernel of a rule needs to form these gradients itself; None if it cannot."""
+    def strips(self, rows: Any, tall: int = 0) -> tuple[int, dict[str, Any]] | None:
+        """Return what the kernel of a rule needs to form these gradients itself; None if it cannot.
+
+        These are its blocks and minibatches; with `tall`, those of a kernel whose threads have so many rows.
+        """
         ...
 
 
@@ -79,6 +82,8 @@ class Stretch:
 
 Processed = tuple[Array, int]  # what QueueExecutor.advance returns
 
+#: How many blocks of the kernel `apply_wide` keep a device busy: it is chosen for networks that have as many.
+WIDE = 512
 #: The windows that are launched together.
 AT_ONCE = 512
 #: What processes stretches of this thread's run: the run may go side by side with others.
@@ -94,11 +99,12 @@ class CudaQueueExecutor:
         Raises NoRoomError if they do not fit on the device beside other runs, ConfigError if they fit nowhere.
         """
         self.engine, self.rule = engine, rule
-        #: Whether the rule's kernel forms the gradients itself.
-        self.thin = engine.strips(0) is not None
-        self.kernels = machine().load(unit_of_rule(rule, ROUNDED[engine.mu]) if self.thin else unit_of_rule(rule))
         #: θ and the state of the server.
         self.arrays: list[DeviceArray] = [params, *arrays]
+        #: The name of the rule's kernel, and the rows of its threads if it is `apply_wide`.
+        self.kernel, self.tall = kernel_for(engine, len(self.arrays))
+        thin = self.kernel != "apply"
+        self.kernels = machine().load(unit_of_rule(rule, ROUNDED[engine.mu] if thin else 0, self.tall))
         #: Beside other runs, one whose clients hold too much for the device waits instead.
         self._places = Places(places, params.size, engine.stride, spill=PROCESS.get() is None)
         self._places.begin(params)
@@ -130,6 +136,18 @@ class CudaQueueExecutor:
         """Process n events, window by window: first all gradients of a window, then its updates in one kernel."""
         stretch = Stretch(self, windows, held, kept, rows, coefficients, keys)
         return (PROCESS.get() or process)(stretch)
+
+
+def kernel_for(engine: Queueing, arrays: int) -> tuple[str, int]:
+    """Return which kernel applies a rule that changes so many arrays: `apply_wide` is one for large networks.
+
+    `apply_thin` and `apply_wide` form the gradients themselves; the second number is the rows of the latter's threads.
+    """
+    tall = 8 if arrays <= 2 else 4 if arrays <= 4 else 2
+    if engine.strips(0) is None:
+        return "apply", 0
+    wide = engine.strips(0, tall)
+    return ("apply_wide", tall) if wide is not None and wide[0] >= WIDE else ("apply_thin", 0)
 
 
 def process(stretch: Stretch) -> Processed:
@@ -166,13 +184,13 @@ def add_update(
 ) -> None:
     """Add the gradients of windows, and the pushes that are made of them."""
     engine, arrays = executor.engine, [array.address for array in executor.arrays]
-    if (found := engine.strips(rows)) is not None:
+    kernel = executor.kernels[executor.kernel]
+    if (found := engine.strips(rows, executor.tall)) is not None:
         blocks, minibatches = found
-        kernel = executor.kernels["apply_thin"]
         launches.add(kernel, (blocks, 1, 1), arrays=arrays, minibatches=minibatches, **update)
     else:
         update |= {"gradients": engine.add_gradients(launches, batches, rows), "stride": engine.stride}
-        add_apply(launches, executor.kernels["apply"], arrays, executor.arrays[0].size, **update)
+        add_apply(launches, kernel, arrays, executor.arrays[0].size, **update)
 
 
 def upload_coefficients(coefficients: Array, n: int) -> DeviceArray:
