@@ -15,11 +15,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
-from fredsim.dispatchers.base import Integers, Order, Timeline, earlier_arrivals
+from fredsim.dispatchers.base import Order, Timeline, earlier_arrivals
 from fredsim.dispatchers.local_steps import VariedSteps
 from fredsim.dispatchers.trace_file import read, survey
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import HyperParameters, Printable
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.states import State
 from fredsim.system.files import content_digest

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import DataError
+from fredsim.numerics.arrays import Integers
 from fredsim.system.memory import format_bytes, machine_memory
 
 __all__ = ["MOST_IN_MEMORY", "InMemory", "OnDemand", "Reader", "blocks_of_rows"]
 
-Integers = NDArray[np.int64]
 Change = Callable[[NDArray[Any]], NDArray[Any]]
 
 #: The most bytes of samples, in float32, that are read into memory at once, and kept there.

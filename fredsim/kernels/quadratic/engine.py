@@ -12,12 +12,10 @@ from fredsim.data.problems import Quadratic
 from fredsim.jit.team import addresses
 from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.kernels.quadratic import passes
-from fredsim.numerics.arrays import LINE, MARGIN, aligned
+from fredsim.numerics.arrays import LINE, MARGIN, Array, aligned
 from fredsim.numerics.ops.draws import Keys
 
 __all__ = ["NumbaQuadratic"]
-
-Array = NDArray[np.float32]
 
 ELEMENT_COST = 60  # about how many multiply-adds take as long as an element with its noise
 

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order, Timeline
 from fredsim.dispatchers.local_steps import VariedSteps
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.pushes import EventObserver, Pushes
@@ -24,8 +24,6 @@ from fredsim.simulation.paths.loop import Parts
 from fredsim.simulation.plugins.local_work import Tasks
 
 __all__ = ["ClientTask", "LiveDispatcher", "LivePushes", "TaskResult", "WorkerPool", "live_parts"]
-
-Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.record.client_counts import ClientCounts
@@ -62,7 +63,6 @@ TEST = ("test_loss", "test_error")
 #: The columns of what may be measured of the parameters (fredsim.compute.objectives).
 MEASURED = ("gap", "gradient_norm")
 Kind = Literal["sum", "mean"]
-Integers = NDArray[np.int64]
 
 
 class Recorder(Stateful):

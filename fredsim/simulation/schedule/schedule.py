@@ -11,18 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order, earlier_arrivals
 from fredsim.errors import SimulationError
+from fredsim.numerics.arrays import Integers
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher, GuardedGate
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import Length
 
 __all__ = ["Arrivals", "Schedule", "assign_places", "assign_slots", "next_arrivals", "split_windows", "whole_schedule"]
-
-Integers = NDArray[np.int64]
 
 #: How many choices are drawn together, if no client is ever held.
 AHEAD = 1024
