@@ -83,7 +83,6 @@ class Trace(Timeline):
         self, *, reacts: bool = True, size: int = 0, steps: int | VariedSteps = 1, until: int | None = None
     ) -> None:
         """Start at the first row; what is known about the run makes no difference."""
-        del reacts, size, steps, until  # all times are recorded
         self._row = self._count = 0  # how many events there were, and how many gradients were done
         self._numbers = np.zeros(self._clients, np.int64)  # the number of each client's next task
         self._waiting: set[int] = set()  # clients that are held

@@ -95,7 +95,6 @@ class ProblemEngine(OnOperations):
 
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return NaN for the only row, which stands for the problem itself, (1,) each."""
-        del params, part
         return np.full(1, np.nan, np.float32), np.full(1, np.nan)
 
 

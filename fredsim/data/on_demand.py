@@ -187,7 +187,6 @@ class OnDemand:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Read all of it, for what needs all targets at once, as some partitions do."""
-        del copy
         out = np.empty(self.shape, dtype or self.dtype)
         for rows in blocks_of_rows(len(self), self.itemsize * math.prod(self.shape[1:])):
             out[rows] = self[rows]

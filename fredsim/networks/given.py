@@ -55,7 +55,6 @@ class GivenNetwork(Network):
 
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters of the tensors that are trained, float32 (P,)."""
-        del streams
         return self._graph.part_of(self._initial)
 
 

@@ -237,7 +237,6 @@ class OwnProblem(Network):
 
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,)."""
-        del streams  # they were drawn when the object was made
         return self._initial.copy()
 
     def gradient(

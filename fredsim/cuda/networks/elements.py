@@ -55,7 +55,6 @@ class BothKernels(OperatorKernels):
     @classmethod
     def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
         """Return that there are too many axes, if so."""
-        del operator
         return f"more than {AXES - 1} axes" if len(shapes[0]) >= AXES else ""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:

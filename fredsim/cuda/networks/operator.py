@@ -31,7 +31,6 @@ class OperatorKernels:
     @classmethod
     def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
         """Return why there are no kernels for these attributes and shapes of inputs; "" if there are."""
-        del operator, shapes
         return ""
 
     def __init__(self, operator: Any, shapes: Sequence[Shape], tensors: dict[str, Tensor]) -> None:

@@ -42,7 +42,6 @@ class PermuteKernels(OperatorKernels):
     @classmethod
     def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
         """Return that there are too many axes, if so."""
-        del operator
         return f"more than {AXES - 1} axes" if len(shapes[0]) >= AXES else ""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:

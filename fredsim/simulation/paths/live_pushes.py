@@ -95,7 +95,6 @@ class LiveDispatcher(Timeline):
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start the run's clock."""
-        del clients, streams
         self.start()
 
     def start(self) -> None:
@@ -106,12 +105,10 @@ class LiveDispatcher(Timeline):
         self, *, reacts: bool = True, size: int = 0, steps: int | VariedSteps = 1, until: int | None = None
     ) -> None:
         """Note when the run ends; nothing else matters here."""
-        del reacts, size, steps
         self._until = until
 
     def expected_arrivals(self, nanoseconds: int) -> int | None:
         """Return None: the number of arrivals cannot be estimated."""
-        del nanoseconds
         return None
 
     def now(self) -> int:
@@ -120,7 +117,6 @@ class LiveDispatcher(Timeline):
 
     def draw(self, count: int) -> Order:
         """Wait for the next arrival and return it alone; an empty order if the run's time is over before."""
-        del count
         left = None if self._until is None else max(0.0, (self._until - self.now()) / 1e9)
         done = self.last = self.pool.next(left)
         if done is None:

@@ -291,7 +291,6 @@ class Snapshots(Simulation):
 
     def _note_done(self, client: int, number: int, sent: int, size: int | None = None) -> int:
         """Note that a client's gradient is done and a push of `size` bytes is on its way; return these bytes."""
-        del sent
         if self._log is not None:
             self._log.note_done(client, number)
         size = self._parts.params.nbytes * self._copies if size is None else size
