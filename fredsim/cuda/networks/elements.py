@@ -40,8 +40,6 @@ class PointwiseKernels(OperatorKernels):
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Add the errors times the slopes."""
-        if not wanted[0]:
-            return [None]
         sent = self.inputs[0].like()
         self._add(plan, x=self.inputs[0], errors=error, out=sent)
         return [sent]

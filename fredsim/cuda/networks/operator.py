@@ -46,7 +46,8 @@ class OperatorKernels:
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Add the launches that compute the tensors' gradients and the errors of the inputs that are wanted.
 
-        `error` is that of the output, which must not be written. Return the errors, None for one that is not wanted.
+        `error` is that of the output, which must not be written. Return the errors, None for one that is not wanted. An
+        operator without tensors is asked only if one is.
         """
         raise NotImplementedError
 
