@@ -58,8 +58,11 @@ class Queueing(Protocol):
         """Add the gradients of windows of minibatches whose passes are done; return their address."""
         ...
 
-    def strips(self, rows: Any) -> tuple[int, dict[str, Any]] | None:
-        """Return what the kernel of a rule needs to form these gradients itself; None if it cannot."""
+    def strips(self, rows: Any, tall: int = 0) -> tuple[int, dict[str, Any]] | None:
+        """Return what the kernel of a rule needs to form these gradients itself; None if it cannot.
+
+        These are its blocks and minibatches; with `tall`, those of a kernel whose threads have so many rows.
+        """
         ...
 
 
@@ -78,6 +81,10 @@ class Stretch:
 
 Processed = tuple[Array, int]  # what QueueExecutor.advance returns
 
+#: How many blocks of the kernel `apply_wide` keep a device busy: it is chosen for networks that have as many.
+WIDE = 512
+#: The windows that are launched together.
+AT_ONCE = 512
 #: What processes stretches of this thread's run: the run may go side by side with others.
 PROCESS: ContextVar[Callable[[Stretch], Processed] | None] = ContextVar("process", default=None)
 
@@ -91,11 +98,12 @@ class CudaQueueExecutor:
         Raises NoRoomError if they do not fit on the device beside other runs, ConfigError if they fit nowhere.
         """
         self.engine, self.rule = engine, rule
-        #: Whether the rule's kernel forms the gradients itself.
-        self.thin = engine.strips(0) is not None
-        self.kernels = machine().load(unit_of_rule(rule, ROUNDED[engine.mu]) if self.thin else unit_of_rule(rule))
         #: θ and the state of the server.
         self.arrays: list[DeviceArray] = [params, *arrays]
+        #: The name of the rule's kernel, and the rows of its threads if it is `apply_wide`.
+        self.kernel, self.tall = kernel_for(engine, len(self.arrays))
+        thin = self.kernel != "apply"
+        self.kernels = machine().load(unit_of_rule(rule, ROUNDED[engine.mu] if thin else 0, self.tall))
         #: Beside other runs, one whose clients hold too much for the device waits instead.
         self._places = Places(places, params.size, engine.stride, spill=PROCESS.get() is None)
         self._places.begin(params)
@@ -129,8 +137,20 @@ class CudaQueueExecutor:
         return (PROCESS.get() or process)(stretch)
 
 
+def kernel_for(engine: Queueing, arrays: int) -> tuple[str, int]:
+    """Return which kernel applies a rule that changes so many arrays: `apply_wide` is one for large networks.
+
+    `apply_thin` and `apply_wide` form the gradients themselves; the second number is the rows of the latter's threads.
+    """
+    tall = 8 if arrays <= 2 else 4 if arrays <= 4 else 2
+    if engine.strips(0) is None:
+        return "apply", 0
+    wide = engine.strips(0, tall)
+    return ("apply_wide", tall) if wide is not None and wide[0] >= WIDE else ("apply_thin", 0)
+
+
 def process(stretch: Stretch) -> Processed:
-    """Process a stretch by itself."""
+    """Process a stretch by itself. While the device computes some windows, the host prepares the next ones."""
     executor, rows, keys = stretch.executor, stretch.rows, stretch.keys
     engine, n, mu = executor.engine, len(stretch.held), rows.shape[1]
     sources = upload(executor.addresses(stretch.held), np.int64)
@@ -139,29 +159,37 @@ def process(stretch: Stretch) -> Processed:
     numbers = upload_coefficients(stretch.coefficients, n)
     diverged_at = upload([n], np.int32)
     begin, end = np.array(stretch.windows, np.int64).reshape(-1, 2).T
-    batches, each = end - begin, numbers.shape[1]
-    engine.allocate(int(batches.max(initial=1)))
-    launches, rows_of = Launches(machine(), len(batches)), samples.address + 4 * mu * begin
+    engine.allocate(int((end - begin).max(initial=1)))
     drawn, of_keys = upload_keys(engine, keys, begin)
-    engine.add_passes(
-        launches, batches, held=sources.address + 8 * begin, rows=rows_of, losses=losses.address + 4 * mu * begin,
-        **of_keys,
-    )  # fmt: skip
-    update = {
-        "coefficients": numbers.address + 4 * each * begin, "targets": targets.address + 8 * begin,
-        "diverged_at": diverged_at.address, "first": begin, "events": batches,
-    }  # fmt: skip
-    arrays = [array.address for array in executor.arrays]
-    if (found := engine.strips(rows_of)) is not None:
-        blocks, minibatches = found
-        kernel = executor.kernels["apply_thin"]
-        launches.add(kernel, (blocks, 1, 1), arrays=arrays, minibatches=minibatches, **update)
-    else:
-        update |= {"gradients": engine.add_gradients(launches, batches, rows_of), "stride": engine.stride}
-        add_apply(launches, executor.kernels["apply"], arrays, executor.arrays[0].size, **update)
-    launches.run()
+    for some in (slice(at, at + AT_ONCE) for at in range(0, len(begin), AT_ONCE)):
+        first, batches = begin[some], (end - begin)[some]
+        launches, rows_of = Launches(machine(), len(batches)), samples.address + 4 * mu * first
+        engine.add_passes(
+            launches, batches, held=sources.address + 8 * first, rows=rows_of, losses=losses.address + 4 * mu * first,
+            **{name: value[some] if np.ndim(value) else value for name, value in of_keys.items()},
+        )  # fmt: skip
+        update = {
+            "coefficients": numbers.address + 4 * numbers.shape[1] * first, "targets": targets.address + 8 * first,
+            "diverged_at": diverged_at.address, "first": first, "events": batches,
+        }  # fmt: skip
+        add_update(executor, launches, batches, rows_of, update)
+        launches.run()
     del drawn
     return np.asarray(losses), int(np.asarray(diverged_at)[0])
+
+
+def add_update(
+    executor: CudaQueueExecutor, launches: Launches, batches: Any, rows: Any, update: dict[str, Any]
+) -> None:
+    """Add the gradients of windows, and the pushes that are made of them."""
+    engine, arrays = executor.engine, [array.address for array in executor.arrays]
+    kernel = executor.kernels[executor.kernel]
+    if (found := engine.strips(rows, executor.tall)) is not None:
+        blocks, minibatches = found
+        launches.add(kernel, (blocks, 1, 1), arrays=arrays, minibatches=minibatches, **update)
+    else:
+        update |= {"gradients": engine.add_gradients(launches, batches, rows), "stride": engine.stride}
+        add_apply(launches, kernel, arrays, executor.arrays[0].size, **update)
 
 
 def upload_coefficients(coefficients: Array, n: int) -> DeviceArray:
