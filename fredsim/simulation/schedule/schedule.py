@@ -14,7 +14,6 @@ import numpy as np
 
 from fredsim.dispatchers.base import Order, earlier_arrivals
 from fredsim.errors import SimulationError
-from fredsim.jit.places import give_out
 from fredsim.numerics.arrays import Integers
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher, GuardedGate
@@ -109,6 +108,8 @@ def assign_places(schedule: Schedule) -> tuple[Integers, Integers, int]:
     A place is an array (P,) on a device; the third value is the number of places. A fetch that is never used has place
     −1. Place 0 keeps the initial parameters; any other place is free again once the client that used it has arrived.
     """
+    from fredsim.jit.places import give_out  # only runs on a device need it, and numba's import takes half a second
+
     held, kept = np.zeros(len(schedule), np.int64), np.full(len(schedule), -1, np.int64)
     begun, following = np.ascontiguousarray(schedule.begun), next_arrivals(schedule)
     free = np.empty(len(schedule) + 1, np.int64)
