@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from fredsim.cuda.rules import unit_of_rule
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
-__all__ = ["PROCESS", "CudaQueueExecutor", "Processed", "Queueing", "Stretch", "process"]
+__all__ = ["PROCESS", "CudaQueueExecutor", "Processed", "Queueing", "Stretch", "WindowsExecutor", "process"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -206,3 +207,76 @@ def upload_keys(engine: Queueing, keys: Keys | None, begin: Integers) -> tuple[D
     drawn = upload(np.stack([clients, numbers]).astype(np.int32))  # the lower 32 bits of each
     at = drawn.address + 4 * begin
     return drawn, {"clients": at, "numbers": at + 4 * len(clients), "seed": keys.seed}
+
+
+class OfWindows(Protocol):
+    """What a WindowsExecutor needs of an engine: fredsim.native.on_device.DeviceTorchEngine."""
+
+    #: How far gradients are apart, in elements, and the address of the first.
+    stride: int
+    grads: int
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Return what is to be entered while windows are computed."""
+        ...
+
+    def compute(self, held: Integers, rows: int, losses: int, keys: Keys | None) -> None:
+        """Queue the gradients of a window of B minibatches, as many as `fix_window` says at most.
+
+        `held` are the addresses of parameters (B,), `rows` that of samples, int64 (B, µ), and `losses` that of where
+        the losses go, float32 (B, µ).
+        """
+        ...
+
+
+class WindowsExecutor:
+    """Processes events whose gradients an engine computes window by window; see QueueExecutor."""
+
+    def __init__(self, engine: OfWindows, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
+        """Allocate places, and copy θ to the first of them. Raises ConfigError if they do not fit."""
+        self._engine, self._kernel = engine, machine().load(unit_of_rule(rule))["apply"]
+        self._arrays: list[DeviceArray] = [params, *arrays]
+        self._places = Places(places, params.size, engine.stride)
+        self._places.begin(params)
+
+    def warm_up(self) -> None:
+        """Do nothing: the rule's kernel is compiled, or loaded from the cache, when the executor is made."""
+
+    def take_places(self) -> Array:
+        """Return what clients hold, a copy (places, P)."""
+        return self._places.take()
+
+    def put_places(self, values: Array) -> None:
+        """Overwrite what clients hold, (places, P)."""
+        self._places.put(values)
+
+    def advance(
+        self,
+        windows: Sequence[tuple[int, int]],
+        held: Integers,
+        kept: Integers,
+        rows: NDArray[np.int32],
+        coefficients: Array,
+        keys: Keys | None = None,
+    ) -> Processed:
+        """Process n events, window by window: first all gradients of a window, then its updates in one kernel."""
+        engine, n = self._engine, len(held)
+        sources, targets = self._places.addresses(held), upload(self._places.addresses(kept), np.int64)
+        samples, losses = upload(rows, np.int64), empty(rows.shape)
+        numbers, diverged_at = upload_coefficients(coefficients, n), upload([n], np.int32)
+        begin, end = np.array(windows, np.int64).reshape(-1, 2).T
+        launches = Launches(machine(), len(begin))
+        add_apply(
+            launches, self._kernel, [array.address for array in self._arrays], self._arrays[0].size,
+            gradients=engine.grads, stride=engine.stride, coefficients=numbers.address + 4 * numbers.shape[1] * begin,
+            targets=targets.address + 8 * begin, diverged_at=diverged_at.address, first=begin, events=end - begin,
+        )  # fmt: skip
+        update = launches.by_window()
+        with engine.computing():
+            for number, (first, last) in enumerate(windows):
+                some, at = slice(first, last), first * rows.shape[1]
+                engine.compute(
+                    sources[some], samples.address + 8 * at, losses.address + 4 * at, keys and keys.part(some)
+                )
+                update(number)
+        return np.asarray(losses), int(np.asarray(diverged_at)[0])
