@@ -39,6 +39,12 @@ def test_what_is_imported(arguments: list[str], neither: set[str]) -> None:
     assert "fredsim.cli" in found
 
 
+def test_what_does_runs_imports_no_backend_before_one_is_chosen() -> None:
+    script = "import sys, fredsim.runs.many.runner; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert {name.partition(".")[0] for name in done.stdout.split()} & HEAVY == set()
+
+
 def test_classes_are_imported_when_they_are_asked_for() -> None:
     classes = Classes("fredsim.servers", Server)
     for module in ("base", "schedules", "checks", "no_such_file"):  # files without a server

@@ -20,13 +20,12 @@ from fredsim.data.problems import Quadratic
 from fredsim.data.sampling import decode_task
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics import distributions, squares
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
 
 __all__ = ["CudaLeastSquares", "CudaQuadratic"]
-
-Array = NDArray[np.float32]
 
 
 class CudaLeastSquares(CudaEngine):

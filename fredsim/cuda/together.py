@@ -21,11 +21,10 @@ from fredsim.cuda.launches import Launches, run_all
 from fredsim.cuda.machines import machine
 from fredsim.cuda.operations import APPLIED
 from fredsim.cuda.queue import Processed, Stretch, process, upload_coefficients, upload_keys
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.ops.draws import Keys
 
 __all__ = ["process_together"]
-
-Integers = NDArray[np.int64]
 
 
 def process_together(stretches: Sequence[Stretch]) -> list[Processed]:

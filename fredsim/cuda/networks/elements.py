@@ -43,8 +43,6 @@ class PointwiseKernels(OperatorKernels):
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Add the errors times the slopes."""
-        if not wanted[0]:
-            return [None]
         sent = self.inputs[0].like()
         self._add(plan, x=self.inputs[0], errors=error, out=sent)
         return [sent]
@@ -58,7 +56,6 @@ class BothKernels(OperatorKernels):
     @classmethod
     def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
         """Return that there are too many axes, if so."""
-        del operator
         return f"more than {AXES - 1} axes" if len(shapes[0]) >= AXES else ""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:

@@ -87,7 +87,6 @@ class SideBySide:
 
     def _simulation(self, parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
         """Make the simulation of a run that the device processes in stretches. Raises AloneError if it does not."""
-        del files
         simulation = make_simulation(replace(parts, pace=self._pace))
         if simulation.choice.path != "queued":
             raise AloneError(f"path is {simulation.choice.path}, since {simulation.choice.why}")

@@ -84,7 +84,6 @@ class Execution(OneRun):
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
         """Do the run; return why it failed, or None."""
-        del threads  # given in `how`, if at all
         try:
             execute(self.experiment, self.folder, root=self.root, observer=observer, stop=stop, **self.how)
         except FredsimError as error:

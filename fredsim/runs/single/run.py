@@ -22,7 +22,7 @@ from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import imported_anew
 from fredsim.plugins.outside import Outside
-from fredsim.plugins.references import by_reference
+from fredsim.plugins.state_arrays import by_reference
 from fredsim.plugins.states import State
 from fredsim.runs.checkpoint.checkpoints import (
     NO_CHECKPOINTS,

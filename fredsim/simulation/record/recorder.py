@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.record.client_counts import ClientCounts
@@ -64,7 +65,6 @@ MEASURED = ("gap", "gradient_norm")
 #: The events whose losses are added up together: about what a processor's cache holds.
 TOGETHER = 1024
 Kind = Literal["sum", "mean"]
-Integers = NDArray[np.int64]
 
 
 class Recorder(Stateful):

@@ -11,18 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order, earlier_arrivals
 from fredsim.errors import SimulationError
+from fredsim.numerics.arrays import Integers
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher, GuardedGate
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import Length
 
 __all__ = ["Arrivals", "Schedule", "assign_places", "assign_slots", "next_arrivals", "split_windows", "whole_schedule"]
-
-Integers = NDArray[np.int64]
 
 #: How many choices are drawn together, if no client is ever held.
 AHEAD = 1024
@@ -110,7 +108,7 @@ def assign_places(schedule: Schedule) -> tuple[Integers, Integers, int]:
     A place is an array (P,) on a device; the third value is the number of places. A fetch that is never used has place
     −1. Place 0 keeps the initial parameters; any other place is free again once the client that used it has arrived.
     """
-    from fredsim.jit.places import give_out  # numba is imported only where a device is used
+    from fredsim.jit.places import give_out  # only runs on a device need it, and numba's import takes half a second
 
     held, kept = np.zeros(len(schedule), np.int64), np.full(len(schedule), -1, np.int64)
     begun, following = np.ascontiguousarray(schedule.begun), next_arrivals(schedule)

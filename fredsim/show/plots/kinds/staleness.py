@@ -12,9 +12,9 @@ from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
 
 from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
-from fredsim.show.plots.coinciding import coinciding, merged_name
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.hidden_lines import coinciding, merged_name
 from fredsim.show.plots.numbers import TickNumbers, number
 from fredsim.show.plots.titles.questions import ranked
 from fredsim.show.plots.titles.subjects import subject_of
