@@ -6,6 +6,7 @@ to one value are added in that order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,6 +29,9 @@ from fredsim.kernels.ops.values import Value
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.running import Found
 from fredsim.numerics.ops.pointwise import Relu
+from fredsim.numerics.ops.positions import Positions
+from fredsim.numerics.ops.sources import Constant
+from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
 __all__ = ["Plan"]
 
@@ -86,6 +90,7 @@ class Plan(Steps):
         graph, shapes = self.graph, self.graph.shapes
         joined = find_joined(graph)
         made = [self._make(node, joined.norms.get(i)) for i, node in enumerate(graph.nodes, start=1)]
+        self._find_floats(made)
         drawing = [i for i, node in enumerate(graph.nodes) if node.operator.draws]
         for place, i in enumerate(drawing):
             made[i].draws = place
@@ -110,6 +115,15 @@ class Plan(Steps):
             self._converted(len(self._shapes) - 1, False)
         self._find_halos()
 
+    def _find_floats(self, made: Sequence[OperatorKernels]) -> None:
+        """Tell kernels whether their inputs are float32; views of integers are integers."""
+        floats = [self.samples.dtype == np.float32]
+        for node, kernels in zip(self.graph.nodes, made, strict=True):
+            operator, kernels.floats = node.operator, all(floats[i] for i in node.inputs)
+            numbers = isinstance(operator, Positions) or (isinstance(operator, Constant) and operator.dtype == "int64")
+            view = isinstance(operator, Reshape | Permute | Slice | Cat)
+            floats.append(not numbers and (kernels.floats or not view))
+
     def _make(self, node: Node, norm: Node | None = None) -> OperatorKernels:
         """Return a node's kernels; the fallback's if samples' own gradients of a tensor meet and one of its nodes'.
 
@@ -127,7 +141,8 @@ class Plan(Steps):
         return kind(operator, shapes, tensors)
 
     def _kind(self, node: Node) -> type[OperatorKernels]:
-        return kernels_of(node.operator, [self.graph.shapes[i] for i in node.inputs]) or FallbackKernels
+        shared = any(self.shared(name) for _, name in node.tensors)
+        return kernels_of(node.operator, [self.graph.shapes[i] for i in node.inputs], shared=shared) or FallbackKernels
 
     def _meet(self, tensor: Tensor) -> bool:
         """Return whether kernels add up the samples' own gradients of a tensor that several nodes have."""

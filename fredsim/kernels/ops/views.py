@@ -13,6 +13,7 @@ from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.kernels.arrays.reductions import copy
 from fredsim.kernels.ops.fallback import FallbackKernels
 from fredsim.kernels.ops.operator import OperatorKernels
+from fredsim.kernels.ops.pointwise import copy_value
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.rows import clear, part_of
 from fredsim.kernels.ops.values import Value
@@ -157,21 +158,37 @@ class CatKernels(FallbackKernels):
         return sent
 
 
+#: Permutations by which an image with its channels innermost becomes a plain value with the same memory, and back.
+OF_IMAGE, TO_IMAGE = (1, 2, 0), (2, 0, 1)
+
+
 class PermuteKernels(FallbackKernels):
-    """Permute of plain values."""
+    """Permute: of plain values, or between an image and a plain value whose elements lie in the same order."""
+
+    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
+        """Take an image whose channels become the last axis; give one if the last axis becomes its channels."""
+        return [given[0] and self.operator.axes == OF_IMAGE], self.floats and self.operator.axes == TO_IMAGE
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Copy the elements in the new order."""
-        if not words_of(inputs[0]):
+        (x,) = inputs
+        if x.image or out.image:
+            dense = x if x.dense else copy_value(plan, x, x.like(halo=0))
+            return replace(dense, shape=out.shape, image=out.image, halo=0)
+        if not words_of(x):
             return super().forward(plan, inputs, out)
-        out = out.like(dtype=inputs[0].dtype)
-        reorder(plan, inputs[0], self.operator.axes, out)
+        out = out.like(dtype=x.dtype)
+        reorder(plan, x, self.operator.axes, out)
         pass_range(plan, inputs, out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Copy them in the old order."""
-        sent = self.inputs[0].error()
+        (x,) = self.inputs
+        if x.image or error.image:
+            dense = error if error.dense else copy_value(plan, error, error.like(halo=0))
+            return [replace(dense, shape=x.shape, image=x.image, halo=0, error_halo=0)]
+        sent = x.error()
         reorder(plan, error, tuple(int(axis) for axis in np.argsort(self.operator.axes)), sent)
         return [sent]
 
