@@ -142,7 +142,7 @@ def images() -> Iterator[str]:
         ("dilated", (2, 9, 6), (3, 9, 4), {"padding": (2, 1), "dilation": (2, 2)}, (3, 2, 3, 3)),
         ("dilated-strides", (2, 9, 7), (2, 3, 3), {"stride": (2, 3), "padding": (0, 2), "dilation": (3, 2)},
          (2, 2, 2, 3)),
-        ("dilated-depthwise", (2, 9, 4), (2, 4, 4),
+        ("dilated-depthwise", (2, 9, 4), (2, 5, 4),
          {"stride": (2, 1), "padding": (1, 2), "groups": 2, "dilation": (2, 2)}, (2, 1, 2, 3)),
         ("flat", (2, 1, 7), (3, 1, 4), {"padding": (0, 1), "stride": (1, 2), "flat": True}, (3, 2, 3)),
     ]  # fmt: skip
