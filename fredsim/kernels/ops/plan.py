@@ -19,6 +19,7 @@ from fredsim.kernels.ops.fallback import FallbackKernels, FallbackLoss, finish
 from fredsim.kernels.ops.images.joined import find_joined
 from fredsim.kernels.ops.images.layouts import ToImage, ToPlain, gather
 from fredsim.kernels.ops.images.norms import NormKernels
+from fredsim.kernels.ops.images.rewritten import with_images
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
@@ -68,7 +69,7 @@ class Plan(Steps):
 
         `two_vectors`: the backward pass may have other parameters than the forward pass.
         """
-        graph = fuse_heads(graph)
+        graph = with_images(fuse_heads(graph))
         super().__init__(graph, split.y, mu, threads, learn=learn)
         self.two_vectors = two_vectors
         self.graph, self.samples, self._bounds = graph, np.ascontiguousarray(split.x), split.bounds
