@@ -29,6 +29,8 @@ class Conv2d(Operator):
         "outputs": 1, "kernel": 1, "stride": 1, "padding": 0, "groups": 1, "dilation": 1,
     }  # fmt: skip
 
+    added: ClassVar[frozenset[str]] = frozenset({"flat", "dilation"})
+
     outputs: int
     kernel: tuple[int, int]
     stride: tuple[int, int] = (1, 1)

@@ -1,6 +1,6 @@
 """The operators and losses that a graph may have, by their names in files.
 
-A name stays; a new field needs a default, which files of before mean.
+A name stays; a new field needs a default, which files of before mean, and its name in `added`.
 """
 
 from __future__ import annotations
