@@ -27,7 +27,7 @@ from fredsim.numerics.ops.operator import Array
 from fredsim.numerics.ops.pointwise import Relu, Tanh
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, MaxPool2d
 from fredsim.numerics.ops.products import Softmax
-from fredsim.numerics.ops.views import Reshape
+from fredsim.numerics.ops.views import Cat, Reshape
 from tests.conftest import HAS_CUDA
 from tests.random_graphs import Builder, dataset, initial, on_device, random_graph
 
@@ -171,6 +171,18 @@ def test_errors_that_meet_are_added_in_the_nodes_order() -> None:
     i = made.add(Add(), g, d)
     made.add(Add(), i, i)
     made.add(Reshape((-1,)))
+    made.add(Linear(4))
+    compare(made.graph(CrossEntropy()), 6, 2, 3)
+
+
+def test_errors_of_one_value_are_added_in_the_order_of_a_nodes_inputs() -> None:
+    """A node takes an image three times in another form, and another node takes it later."""
+    made = Builder(3, 7, 6)
+    h = made.add(Conv2d(8, (3, 3), padding=(1, 1)))
+    joined = made.add(Cat(2), h, h, h)
+    last = made.add(Conv2d(3, (3, 3)), h)
+    ends = [made.add(Reshape((-1,)), i) for i in (joined, last)]
+    made.add(Cat(0), *ends)
     made.add(Linear(4))
     compare(made.graph(CrossEntropy()), 6, 2, 3)
 

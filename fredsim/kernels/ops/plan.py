@@ -110,7 +110,9 @@ class Plan(Steps):
                 continue
             inputs = [numbers[i] for i in joined.inputs.get(place, node.inputs)]
             wanted, gives = kernels.images([self._images[i] for i in inputs])
-            inputs = [self._converted(i, form) for i, form in zip(inputs, wanted, strict=True)]
+            # The last input's first: backwards, the errors of one value's copies are added in the inputs' order.
+            last_first = [self._converted(i, form) for i, form in zip(inputs[::-1], wanted[::-1], strict=True)]
+            inputs = last_first[::-1]
             numbers.append(self._add(kernels, inputs, shapes[place], gives))
         if self._images[-1]:  # the loss takes plain outputs
             self._converted(len(self._shapes) - 1, False)
