@@ -221,7 +221,7 @@ def gate(made: Builder, rng: Draw) -> None:
 
 def views(made: Builder, rng: Draw) -> None:
     """Put axes in another order, take a part, make other axes, or join values along an axis."""
-    shape, kind = made.shapes[-1], rng.integers(5)
+    shape, kind = made.shapes[-1], rng.integers(6)
     axis = int(rng.integers(3))
     if kind == 0:
         made.add(Permute(tuple(map(int, rng.permutation(3)))))
@@ -234,6 +234,12 @@ def views(made: Builder, rng: Draw) -> None:
         made.add(Slice(axis, begin, int(rng.integers(begin + 1, shape[axis] + 1))))
     elif kind == 3:
         made.add(Reshape((shape[1], shape[0], shape[2])))
+    elif kind == 4 and max(shape[1:]) < 12:  # pixels are repeated
+        down, across = map(int, rng.integers(1, 4, 2))
+        pixels = made.add(Reshape((shape[0], shape[1], 1, shape[2], 1)))
+        ones = made.add(Constant.of(np.ones((1, 1, down, 1, across), np.float32)))
+        made.add(Mul(), pixels, ones)
+        made.add(Reshape((shape[0], shape[1] * down, shape[2] * across)))
     else:
         fitting = [
             i for i, other in enumerate(made.shapes)

@@ -24,6 +24,7 @@ from fredsim.kernels.ops.images.conv2d import ConvKernels
 from fredsim.kernels.ops.images.depthwise import DepthwiseKernels
 from fredsim.kernels.ops.images.norms import NormKernels
 from fredsim.kernels.ops.images.pooling import PoolKernels
+from fredsim.kernels.ops.images.repeated import RepeatedPixels, RepeatedPixelsKernels
 from fredsim.kernels.ops.linear import LinearKernels
 from fredsim.kernels.ops.losses.bce import BinaryCrossEntropyKernels
 from fredsim.kernels.ops.losses.cross_entropy import CrossEntropyKernels
@@ -98,6 +99,7 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     Permute: (PermuteKernels,),
     Positions: (PositionsOfPlaces,),
     Relu: (ReluKernels,),
+    RepeatedPixels: (RepeatedPixelsKernels,),
     Reshape: (ReshapeKernels,),
     RmsNorm: (LayerNormKernels,),
     Rsqrt: (RsqrtKernels,),
