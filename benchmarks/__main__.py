@@ -6,8 +6,8 @@
 from the root of the repository; PyTorch and JAX come with `pip install .[bench]`. Tables: contest (against a
 PyTorch loop and a JAX scan), plain (a user's NumPy server), gates (B-FASGD), scale (many clients), evaluation, overhead
 (outside the kernels), dispatch (only the order of a million clients), clocks (a clock, and the record of events),
-networks (an iteration of LeNet, ResNets, a VGG and transformers, against PyTorch), native (whole runs of PyTorch
-modules against a plain loop).
+networks (an iteration of LeNet, ResNets, a VGG and transformers, against PyTorch), kinds (of captured modules such as
+MobileNets), native (whole runs of PyTorch modules against a plain loop).
 
 The process, with all sides in it, is bound to as many processors as fredsim has threads. The peers have the same number
 of threads: PyTorch by set_num_threads, XLA by the processors that the process may use when XLA starts. Two threads are
@@ -30,6 +30,7 @@ from benchmarks.cells import CELLS, FIGURE_1, HYPER, LEAST, USUAL, Cell
 from benchmarks.contest import contest, own_server
 from benchmarks.dispatch import clocks, dispatch
 from benchmarks.evaluation import evaluation
+from benchmarks.kinds import KINDS
 from benchmarks.native import native
 from benchmarks.networks import networks
 from benchmarks.own import gates, overhead
@@ -37,7 +38,19 @@ from benchmarks.scale import scale
 from benchmarks.tables import Table, heading, markdown, say, show
 from fredsim.errors import FredsimError
 
-TABLES = ("contest", "plain", "gates", "scale", "evaluation", "overhead", "dispatch", "clocks", "networks", "native")
+TABLES = (
+    "contest",
+    "plain",
+    "gates",
+    "scale",
+    "evaluation",
+    "overhead",
+    "dispatch",
+    "clocks",
+    "networks",
+    "kinds",
+    "native",
+)
 
 
 def chosen(given: str, known: tuple[str, ...], what: str) -> list[str]:
@@ -95,6 +108,7 @@ def run(
         "dispatch": lambda: dispatch(rounds),
         "clocks": lambda: clocks(iterations, rounds, threads),
         "networks": lambda: networks(rounds, threads),
+        "kinds": lambda: networks(rounds, threads, KINDS, "Kinds of networks"),
         "native": lambda: native(rounds, threads),
     }
     head = list(heading(threads, peers))

@@ -8,7 +8,7 @@ in the same order, from the same parameters; nothing is timed before they agree.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -165,10 +165,12 @@ def agreement(case: Case, threads: int) -> float:
     return difference
 
 
-def networks(rounds: int, threads: int) -> Table:
+def networks(
+    rounds: int, threads: int, makers: Sequence[Callable[[], Case]] = NETWORKS, title: str = "Networks"
+) -> Table:
     """Time an iteration of each network on both sides."""
     rows = []
-    for make in NETWORKS:
+    for make in makers:
         case = make()
         difference = agreement(case, threads)
         peer = fastest_peer(case)
@@ -179,7 +181,7 @@ def networks(rounds: int, threads: int) -> Table:
         rows.append((case.name, f"{case.mu}", *each, *in_brief([b / a for a, b in seconds], seconds)))
         say(f"{case.name}, µ = {case.mu}: the sides differ by {difference:.1e}; {count} iterations a round")
     return Table(
-        "Networks",
+        title,
         f"ms per iteration, gradient and ASGD's update: medians of {rounds} alternating rounds. Ratio: PyTorch / "
         "fredsim.",
         ("network", "µ", "fredsim", "PyTorch", "ratio", "range"),

@@ -12,17 +12,32 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
 from fredsim.numerics.arrays import MARGIN, aligned
-from fredsim.numerics.ops.arithmetic import Add
+from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
-from fredsim.numerics.ops.norms import BatchNorm, GroupNorm
+from fredsim.numerics.ops.norms import BatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Array, Operator
-from fredsim.numerics.ops.pointwise import Relu, Silu
+from fredsim.numerics.ops.pointwise import (
+    Elu,
+    Gelu,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyRelu,
+    Relu,
+    Scale,
+    Shift,
+    Sigmoid,
+    Silu,
+    Tanh,
+)
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
-from fredsim.numerics.ops.views import Reshape
+from fredsim.numerics.ops.products import Softmax
+from fredsim.numerics.ops.sources import Constant, Parameter
+from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
 __all__ = ["Builder", "bits", "dataset", "initial", "mixed", "on_device", "random_graph"]
 
@@ -42,13 +57,14 @@ class Builder:
         """The number of the last value."""
         return len(self.nodes)
 
-    def add(self, operator: Operator, *inputs: int) -> int:
-        """Add a node that takes the last value, or those named; return its number."""
+    def add(self, operator: Operator, *inputs: int, tensors: dict[str, str] | None = None) -> int:
+        """Add a node that takes the last value, or those named; return its number. `tensors` are another node's."""
         taken = inputs or (self.last,)
         shapes = [self.shapes[i] for i in taken]
         shape, wanted = operator.shape(*shapes), operator.tensors(*shapes)
-        names = {role: f"{self.last}.{role}" for role in wanted}
-        self.tensors += [(names[role], wanted[role]) for role in wanted]
+        names = tensors or {role: f"{self.last}.{role}" for role in wanted}
+        if tensors is None:
+            self.tensors += [(names[role], wanted[role]) for role in wanted]
         self.nodes.append(Node(operator, taken, tuple(names.items())))
         self.shapes.append(shape)
         return self.last
@@ -98,20 +114,39 @@ def random_graph(rng: Draw) -> Graph:
     while True:
         made = Builder(*map(int, (rng.choice([1, 2, 3, 5, 17]), *rng.integers(1, 12, 2))))
         try:
-            for _ in range(rng.integers(1, 6)):
+            for _ in range(rng.integers(1, 8)):
                 LAYERS[rng.integers(len(LAYERS))](made, rng)
+                if rng.random() < 0.2:
+                    again(made, rng)
         except ValueError:  # a kernel is larger than the image
             if not made.nodes:
                 continue
         layout = ("in_out", "out_in")[rng.integers(2)]
         made.add(Reshape((-1,)))
         if rng.random() < 0.4:
-            made.add(Linear(int(rng.integers(1, 40)), bool(rng.integers(2)), layout))  # type: ignore[arg-type]
+            hidden = int(rng.integers(1, 40))
+            made.add(Linear(hidden, bool(rng.integers(2)), layout))  # type: ignore[arg-type]
             made.add(Relu())
+            if rng.random() < 0.3:
+                made.add(Linear(hidden, bool(rng.integers(2)), layout))  # type: ignore[arg-type]
+                again(made, rng)
         made.add(Linear(int(rng.integers(2, 12)), bool(rng.integers(2)), layout))  # type: ignore[arg-type]
         if rng.random() < 0.7:
             return made.graph(CrossEntropy())
         return made.graph(MeanSquaredError(), made.shapes[-1])
+
+
+def again(made: Builder, rng: Draw) -> None:
+    """Add an operator with the tensors of an earlier node to a value of the shape that this took, if there is one."""
+    found = [
+        (node, i)
+        for node in made.nodes
+        for i, shape in enumerate(made.shapes)
+        if node.tensors and len(node.inputs) == 1 and shape == made.shapes[node.inputs[0]] and i >= len(made.nodes) - 2
+    ]
+    if found:
+        node, i = found[rng.integers(len(found))]
+        made.add(node.operator, i, tensors=dict(node.tensors))
 
 
 def pair(rng: Draw, low: int, high: int) -> tuple[int, int]:
@@ -124,9 +159,14 @@ def conv(made: Builder, rng: Draw) -> None:
     """Add a convolution of any kind."""
     channels = made.shapes[-1][0]
     divisors = [d for d in range(1, channels + 1) if channels % d == 0]
-    groups = int(rng.choice(divisors)) if rng.random() < 0.3 else 1
-    outputs = groups * int(rng.choice([1, 2, 3, 4, 7, 16, 20]))
-    made.add(Conv2d(outputs, pair(rng, 1, 6), pair(rng, 1, 4), pair(rng, 0, 3), groups, bool(rng.integers(2))))
+    kind = rng.random()
+    groups = int(rng.choice(divisors)) if kind < 0.2 else channels if kind < 0.4 else 1
+    outputs = groups * int(rng.choice([1, 2, 3, 4, 7, 16, 20])) if kind < 0.3 or kind >= 0.4 else groups
+    dilation = pair(rng, 1, 4) if rng.random() < 0.25 else (1, 1)
+    flat = made.shapes[-1][1] == 1 and bool(rng.integers(2))
+    kernel, bias = pair(rng, 1, 6), bool(rng.integers(2))
+    kernel = (1, kernel[1]) if flat else kernel
+    made.add(Conv2d(outputs, kernel, pair(rng, 1, 4), pair(rng, 0, 3), groups, bias, flat, dilation))
 
 
 def norm(made: Builder, rng: Draw) -> None:
@@ -176,11 +216,75 @@ def block(made: Builder, rng: Draw) -> None:
 
 
 def activation(made: Builder, rng: Draw) -> None:
-    """Add an activation with kernels or one without."""
-    made.add(Relu() if rng.random() < 0.7 else Silu())
+    """Add an activation."""
+    made.add(Relu() if rng.random() < 0.3 else ACTIVATIONS[rng.integers(len(ACTIVATIONS))])
 
 
-LAYERS: list[Callable[[Builder, Draw], Any]] = [conv, conv, conv, norm, norm, pool, pool, add, block, activation]
+def gate(made: Builder, rng: Draw) -> None:
+    """Multiply or add a value that is repeated along some axes: a parameter, numbers, or one made of the last value."""
+    x, shape, kind = made.last, made.shapes[-1], rng.random()
+    shape = tuple(size if rng.random() < 0.6 else 1 for size in shape)
+    if kind < 0.4:
+        other = made.add(Parameter(shape))
+    elif kind < 0.6:
+        other = made.add(Constant.of(rng.normal(size=shape).astype(np.float32)))
+    else:
+        other = made.add(AdaptiveAvgPool2d((1, 1)))
+        if rng.random() < 0.5:
+            other = made.add(Conv2d(shape[0], (1, 1)))
+        other = made.add(Sigmoid())
+    pair_of = (x, other) if rng.random() < 0.5 else (other, x)
+    made.add(Mul() if rng.random() < 0.6 else Add(), *pair_of)
+
+
+def views(made: Builder, rng: Draw) -> None:
+    """Put axes in another order, take a part, make other axes, or join values along an axis."""
+    shape, kind = made.shapes[-1], rng.integers(6)
+    axis = int(rng.integers(3))
+    if kind == 0:
+        made.add(Permute(tuple(map(int, rng.permutation(3)))))
+    elif kind == 1:
+        made.add(Permute((1, 2, 0)))
+        made.add(LayerNorm() if rng.random() < 0.5 else Linear(int(rng.integers(1, 30)), bool(rng.integers(2))))
+        made.add(Permute((2, 0, 1)))
+    elif kind == 2:
+        begin = int(rng.integers(shape[axis]))
+        made.add(Slice(axis, begin, int(rng.integers(begin + 1, shape[axis] + 1))))
+    elif kind == 3:
+        made.add(Reshape((shape[1], shape[0], shape[2])))
+    elif kind == 4 and max(shape[1:]) < 12:  # pixels are repeated
+        down, across = map(int, rng.integers(1, 4, 2))
+        pixels = made.add(Reshape((shape[0], shape[1], 1, shape[2], 1)))
+        ones = made.add(Constant.of(np.ones((1, 1, down, 1, across), np.float32)))
+        made.add(Mul(), pixels, ones)
+        made.add(Reshape((shape[0], shape[1] * down, shape[2] * across)))
+    else:
+        fitting = [
+            i for i, other in enumerate(made.shapes)
+            if len(other) == 3 and all(a == b for k, (a, b) in enumerate(zip(shape, other, strict=True)) if k != axis)
+        ]  # fmt: skip
+        width = list(shape)
+        width[axis] = int(rng.integers(1, 3))
+        edge = made.add(Constant.of(np.zeros(width, np.float32)), made.last)  # as padding on one side is
+        before = len(made.shapes) - 2
+        chosen = [before, *map(int, rng.choice(fitting, int(rng.integers(1, 3)))), edge]
+        made.add(Cat(axis), *map(int, rng.permutation(chosen)))
+
+
+def positions(made: Builder, rng: Draw) -> None:
+    """Add what is done along the last axis."""
+    width = int(rng.integers(1, 20))
+    kinds = [LayerNorm(), RmsNorm(), Softmax(), Linear(width), LayerNorm(affine=False)]
+    made.add(kinds[rng.integers(len(kinds))])
+
+
+ACTIVATIONS: list[Operator] = [
+    Silu(), Gelu(), Gelu("tanh"), Tanh(), Sigmoid(), LeakyRelu(0.2), Elu(0.7), Hardtanh(0.0, 6.0), Hardtanh(-0.5, 0.25),
+    Hardsigmoid(), Hardswish(), Scale(-0.7), Shift(0.3),
+]  # fmt: skip
+LAYERS: list[Callable[[Builder, Draw], Any]] = [
+    conv, conv, conv, conv, norm, norm, pool, pool, add, block, activation, activation, gate, views, positions
+]  # fmt: skip
 
 
 def dataset(graph: Graph, rng: Draw, count: int = 40, *, odd: bool = False) -> Dataset:

@@ -112,6 +112,37 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
             nn.GELU("tanh"), outputs=16,
         ), (2, 8, 8),
     ),
+    "activations": (
+        lambda: images(
+            nn.Conv2d(2, 4, 3), nn.ReLU6(), nn.Conv2d(4, 4, 1), nn.Hardswish(), nn.Hardsigmoid(), nn.ELU(0.5),
+            nn.Conv2d(4, 4, 1), nn.SELU(), nn.Hardtanh(-0.5, 0.5), outputs=96,
+        ), IMAGE,
+    ),
+    "dilated": (
+        lambda: images(
+            nn.Conv2d(2, 4, 3, padding=2, dilation=2), nn.Conv2d(4, 4, (3, 2), (1, 2), (3, 0), (3, 1), groups=4),
+            nn.Conv2d(4, 3, 3, padding="same", dilation=3), outputs=72,
+        ), IMAGE,
+    ),
+    "convolutions of sequences": (
+        lambda: nn.Sequential(
+            nn.Conv1d(5, 6, 3, padding=1), nn.BatchNorm1d(6), nn.MaxPool1d(2, padding=1),
+            nn.Conv1d(6, 6, 2, 2, 1, 1, 6), nn.Conv1d(6, 4, 3, padding="same", dilation=2), nn.AvgPool1d(2, 1, 1),
+            nn.AdaptiveAvgPool1d(2), nn.Flatten(), nn.Linear(8, 3),
+        ), PLACES,
+    ),
+    "repeated pixels": (
+        lambda: images(nn.Conv2d(2, 4, 3), nn.Upsample(scale_factor=(2, 3)), nn.Conv2d(4, 2, 3, 2), outputs=50), IMAGE,
+    ),
+    "repeated elements": (
+        lambda: Own(lambda own, x: torch.repeat_interleave(own.dense(x), 3, 1) * x.repeat_interleave(3, dim=-2)),
+        PLACES,
+    ),
+    "a norm by hand": (
+        lambda: Own(lambda own, x: (y := own.dense(x)) * torch.rsqrt(y.pow(2).mean(-1, True) + 1e-6) * own.ones),
+        PLACES,
+    ),
+    "bounds": (lambda: Own(lambda own, x: own.dense(x).clamp(-0.5, 0.75) + own.dense(x).clamp(max=0.1)), PLACES),
     "transformer layer": (lambda: Encoder(), (5, 8)),
     "transformer layer, norm first": (lambda: Encoder(norm_first=True, activation="gelu", dropout=0.0), (5, 8)),
     "attention with weights": (lambda: Own(lambda own, x: own.attention(x, x, x)[0]), PLACES),
@@ -232,14 +263,24 @@ NOT_IN_THE_SET = "which is not among the operators that fredsim computes itself"
 REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
     "lstm": (given.Recurrent, PLACES, f"uses lstm in its layer 'body' (LSTM), {NOT_IN_THE_SET}; the nearest that it "
              "does is scaled_dot_product_attention; give numerics: native, by which PyTorch computes it"),
-    "elu": (lambda: nn.Sequential(nn.Linear(4, 3), nn.ELU()), ROWS,
-            f"uses elu in its layer '1' (ELU), {NOT_IN_THE_SET}; the nearest that it does is gelu;"),
+    "mish": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Mish()), ROWS,
+             f"uses mish in its layer '1' (Mish), {NOT_IN_THE_SET}; the nearest that it does is silu;"),
+    "transposed": (lambda: images(nn.ConvTranspose2d(2, 3, 2, 2), outputs=576), IMAGE,
+                   f"uses conv_transpose2d in its layer '0' (ConvTranspose2d), {NOT_IN_THE_SET}; the nearest that it "
+                   "does is conv2d, and upsample_nearest2d before it;"),
+    "pixels between": (lambda: images(nn.Upsample(scale_factor=2, mode="bilinear"), outputs=384), IMAGE,
+                       f"uses upsample_bilinear2d in its layer '0' (Upsample), {NOT_IN_THE_SET}; the nearest that it "
+                       "does is upsample_nearest2d;"),
+    "no whole factor": (lambda: images(nn.Upsample((9, 9)), outputs=162), IMAGE,
+                        "uses upsample_nearest2d in its layer '0' (Upsample), which makes 9 of 8 pixels, which is no "),
+    "bounds by samples": (lambda: Own(lambda own, x: own.dense(x).clamp(x, x + 1)), ROWS,
+                          "uses clamp in its forward, which has bounds that depend on samples or parameters; the near"),
     "flip": (lambda: Own(lambda own, x: own.dense(x).flip(1)), ROWS,
              f"uses flip in its forward, {NOT_IN_THE_SET}; give numerics: native"),
     "log_softmax": (lambda: nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), ROWS,
                     "uses log_softmax in its layer '1' (LogSoftmax), which the loss contains: leave it out; give"),
-    "dilation": (lambda: images(nn.Conv2d(2, 3, 3, dilation=2), outputs=24), IMAGE,
-                 "uses conv2d in its layer '0' (Conv2d), which has dilation=[2, 2]; give numerics: native"),
+    "dilated pooling": (lambda: images(nn.MaxPool2d(2, 1, dilation=2), outputs=48), IMAGE,
+                        "uses max_pool2d in its layer '0' (MaxPool2d), which has dilation=[2, 2]; give numerics: "),
     "same": (lambda: images(nn.Conv2d(2, 3, 2, padding="same"), outputs=144), IMAGE,
              "which has padding 'same' and a kernel of 2×2, which would pad one side more; give"),
     "ceil": (lambda: images(nn.MaxPool2d(4, ceil_mode=True), outputs=8), IMAGE,

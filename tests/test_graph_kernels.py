@@ -26,7 +26,8 @@ from fredsim.numerics.ops.norms import BatchNorm, GroupNorm, LayerNorm
 from fredsim.numerics.ops.operator import Array
 from fredsim.numerics.ops.pointwise import Relu, Tanh
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, MaxPool2d
-from fredsim.numerics.ops.views import Reshape
+from fredsim.numerics.ops.products import Softmax
+from fredsim.numerics.ops.views import Cat, Reshape
 from tests.conftest import HAS_CUDA
 from tests.random_graphs import Builder, bits, dataset, initial, mixed, on_device, random_graph
 
@@ -94,6 +95,10 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], Conv2d, int]] = {
     "no window": ((9, 14, 14), Conv2d(70, (1, 1), (2, 2)), 6),
     "groups": ((24, 14, 14), Conv2d(40, (3, 3), padding=(1, 1), groups=4), 6),
     "each channel": ((20, 12, 12), Conv2d(20, (3, 3), padding=(1, 1), groups=20), 8),
+    "each channel, strides": ((17, 13, 18), Conv2d(17, (5, 3), (2, 3), (2, 1), 17, False), 5),
+    "each channel, dilated": ((33, 11, 12), Conv2d(33, (3, 3), (2, 1), (2, 3), 33, dilation=(2, 3)), 3),
+    "dilated": ((16, 12, 15), Conv2d(20, (3, 3), padding=(2, 4), dilation=(2, 3)), 5),
+    "dilated groups": ((12, 9, 16), Conv2d(18, (2, 3), (2, 1), (0, 2), 3, dilation=(1, 2)), 6),
     "one input": ((1, 28, 28), Conv2d(20, (5, 5)), 6),
     "many blocks of samples": ((16, 24, 24), Conv2d(16, (3, 3), padding=(1, 1)), 23),
 }
@@ -127,7 +132,7 @@ def test_dense_layers(inputs: int, outputs: int, mu: int, layout: str) -> None:
 
 
 def test_what_no_kernel_computes_is_computed_by_its_definition() -> None:
-    """Also where it takes an image, and where two nodes have one tensor."""
+    """Also where two nodes have one tensor."""
     made = Builder(4, 6, 6)
     made.add(Conv2d(4, (3, 3), padding=(1, 1)))
     before = made.add(Tanh())
@@ -135,6 +140,7 @@ def test_what_no_kernel_computes_is_computed_by_its_definition() -> None:
     made.add(Mul(), before, after)
     made.add(Reshape((12, 12)))
     made.add(LayerNorm())
+    made.add(Softmax())
     made.add(Reshape((-1,)))
     made.add(Linear(4))
     graph = made.graph(CrossEntropy())
@@ -160,6 +166,18 @@ def test_errors_that_meet_are_added_in_the_nodes_order() -> None:
     i = made.add(Add(), g, d)
     made.add(Add(), i, i)
     made.add(Reshape((-1,)))
+    made.add(Linear(4))
+    compare(made.graph(CrossEntropy()), 6, 2, 3)
+
+
+def test_errors_of_one_value_are_added_in_the_order_of_a_nodes_inputs() -> None:
+    """A node takes an image three times in another form, and another node takes it later."""
+    made = Builder(3, 7, 6)
+    h = made.add(Conv2d(8, (3, 3), padding=(1, 1)))
+    joined = made.add(Cat(2), h, h, h)
+    last = made.add(Conv2d(3, (3, 3)), h)
+    ends = [made.add(Reshape((-1,)), i) for i in (joined, last)]
+    made.add(Cat(0), *ends)
     made.add(Linear(4))
     compare(made.graph(CrossEntropy()), 6, 2, 3)
 

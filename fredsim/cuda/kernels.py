@@ -94,7 +94,7 @@ def constants() -> str:
     values |= {"EXP64_LOW": elementary.EXP64_RANGE[0].hex(), "EXP64_HIGH": elementary.EXP64_RANGE[1].hex()}
     for name in ("INVERSE_LN2", "LN2_HIGH", "LN2_LOW", "SQRT2", "TWO_BY_ROOT_PI"):
         values[name] = getattr(elementary, name).hex()
-    for name in ("ROOT_HALF", "ROOT_2_BY_PI", "ROOT_1_BY_2PI", "GELU_CUBIC"):
+    for name in ("ROOT_HALF", "ROOT_2_BY_PI", "ROOT_1_BY_2PI", "GELU_CUBIC", "ELU_SMALL"):
         values[name] = getattr(pointwise, name).hex()
     values |= {"GELU_CUBIC_3": (3.0 * pointwise.GELU_CUBIC).hex()}
     values |= {"THIRD": (1.0 / 3.0).hex(), "TWO_FIFTEENTHS": (2.0 / 15.0).hex()}

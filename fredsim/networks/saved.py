@@ -159,6 +159,8 @@ def _fields(made: Operator | Loss) -> dict[str, Any]:
     found, hints = dict[str, Any](), get_type_hints(type(made))
     for field in fields(made):  # type: ignore[arg-type]  # all are dataclasses
         value = getattr(made, field.name)
+        if isinstance(made, Operator) and field.name in made.added and value == field.default:
+            continue
         if isinstance(value, bytes):
             value = base64.b64encode(value).decode()
         elif isinstance(value, int) and not isinstance(value, bool) and hints[field.name] in {float, float | None}:

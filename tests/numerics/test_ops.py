@@ -21,7 +21,21 @@ from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Array, Operator, Shape
-from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Relu, Scale, Shift, Sigmoid, Silu, Tanh
+from fredsim.numerics.ops.pointwise import (
+    Elu,
+    Gelu,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyRelu,
+    Relu,
+    Rsqrt,
+    Scale,
+    Shift,
+    Sigmoid,
+    Silu,
+    Tanh,
+)
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.products import MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
@@ -55,6 +69,23 @@ CASES: dict[str, tuple[Operator, tuple[Shape, ...], Call | None]] = {
         Conv2d(3, (3, 3), padding=(2, 1), groups=3), ((3, 4, 4),),
         lambda t, x, w: t.nn.functional.conv2d(x[0], w["weight"], w["bias"], padding=(2, 1), groups=3),
     ),
+    "conv dilated": (
+        Conv2d(4, (3, 2), (1, 2), (2, 1), dilation=(2, 3)), ((2, 6, 7),),
+        lambda t, x, w: t.nn.functional.conv2d(
+            x[0], w["weight"], w["bias"], stride=(1, 2), padding=(2, 1), dilation=(2, 3)
+        ),
+    ),
+    "conv of a sequence": (
+        Conv2d(4, (1, 3), (1, 2), (0, 1), 2, flat=True), ((2, 1, 7),),
+        lambda t, x, w: t.nn.functional.conv1d(
+            x[0][:, :, 0], w["weight"], w["bias"], stride=2, padding=1, groups=2
+        )[:, :, None],
+    ),
+    "elu": (Elu(0.7), ((7,),), lambda t, x, w: t.nn.functional.elu(x[0], float(F(0.7)))),
+    "hardtanh": (Hardtanh(-0.5, 1.5), ((7,),), lambda t, x, w: t.nn.functional.hardtanh(x[0], -0.5, 1.5)),
+    "hardsigmoid": (Hardsigmoid(), ((7,),), lambda t, x, w: t.nn.functional.hardsigmoid(x[0])),
+    "hardswish": (Hardswish(), ((7,),), lambda t, x, w: t.nn.functional.hardswish(x[0])),
+    "rsqrt": (Rsqrt(), ((7,),), lambda t, x, w: t.rsqrt(x[0])),
     "relu": (Relu(), ((3, 4),), lambda t, x, w: t.relu(x[0])),
     "leaky_relu": (
         LeakyRelu(0.1), ((7,),), lambda t, x, w: t.nn.functional.leaky_relu(x[0], float(F(0.1)))
@@ -139,6 +170,8 @@ def arrays(name: str, samples: int = 6) -> tuple[Operator, list[Array], dict[str
     op, shapes, _ = CASES[name]
     rng = np.random.default_rng(sum(map(ord, name)))
     inputs = [drawn(rng, samples, *shape) for shape in shapes]
+    if isinstance(op, Rsqrt):
+        inputs = [abs(x) + F(0.5) for x in inputs]
     tensors = {role: drawn(rng, *shape) for role, shape in op.tensors(*shapes).items()}
     if "variance" in tensors:
         tensors["variance"] = abs(tensors["variance"])
@@ -202,7 +235,7 @@ def test_by_differences(name: str) -> None:
     by_rule = sum(float((e.astype(np.float64) * d).sum()) for e, d in zip(errors, along, strict=True))
     by_rule += sum(float((sums[role].astype(np.float64) * along_tensors[role]).sum()) for role in sums)
     by_differences = (value(h) - value(-h)) / (2 * h)
-    kinks = isinstance(op, Relu | LeakyRelu | MaxPool2d)  # a step may cross one
+    kinks = isinstance(op, Relu | LeakyRelu | Hardtanh | Hardsigmoid | MaxPool2d)  # a step may cross one
     scale = sum(float(abs(e * d).sum()) for e, d in zip(errors, along, strict=True)) + 1
     assert abs(by_rule - by_differences) < (0.05 if kinks else 0.005) * scale
 
@@ -246,7 +279,7 @@ def banded(terms: Array) -> Any:
 def plain_conv(x: Array, w: Array, b: Array, op: Conv2d, d: Array) -> tuple[Array, Array, Array, Array]:
     """Return z, the input error, and the samples' own gradients of w and b."""
     _, rows, columns = op.shape(x.shape[1:])
-    (sr, sc), (pr, pc), (kr, kc) = op.stride, op.padding, op.kernel
+    (sr, sc), (pr, pc), (kr, kc), (ar, ac) = op.stride, op.padding, op.kernel, op.dilation
     each_in, each_out = w.shape[1], op.outputs // op.groups
 
     def seen(m: int, k: int, r: int, c: int) -> Any:
@@ -264,7 +297,8 @@ def plain_conv(x: Array, w: Array, b: Array, op: Conv2d, d: Array) -> tuple[Arra
                     for i in range(kr):
                         for j in range(kc):
                             for k in range(each_in):
-                                total += seen(m, first + k, r * sr - pr + i, c * sc - pc + j) * w[o, k, i, j]
+                                at = r * sr - pr + i * ar, c * sc - pc + j * ac
+                                total += seen(m, first + k, *at) * w[o, k, i, j]
                     z[m, o, r, c] = total + b[o]
             gb[m, o] = banded(d[m, o])
             for k in range(each_in):
@@ -273,7 +307,8 @@ def plain_conv(x: Array, w: Array, b: Array, op: Conv2d, d: Array) -> tuple[Arra
                         terms = np.empty((rows, columns), F)
                         for r in range(rows):
                             for c in range(columns):
-                                terms[r, c] = seen(m, first + k, r * sr - pr + i, c * sc - pc + j) * d[m, o, r, c]
+                                at = r * sr - pr + i * ar, c * sc - pc + j * ac
+                                terms[r, c] = seen(m, first + k, *at) * d[m, o, r, c]
                         gw[m, o, k, i, j] = banded(terms)
         for k in range(x.shape[1]):
             own = range(k // each_in * each_out, (k // each_in + 1) * each_out)
@@ -282,7 +317,7 @@ def plain_conv(x: Array, w: Array, b: Array, op: Conv2d, d: Array) -> tuple[Arra
                     total = F(0)
                     for i in range(kr):
                         for j in range(kc):
-                            (r, odd), (c, left) = divmod(y + pr - i, sr), divmod(v + pc - j, sc)
+                            (r, odd), (c, left) = divmod(y + pr - i * ar, sr), divmod(v + pc - j * ac, sc)
                             if odd or left or not (0 <= r < rows and 0 <= c < columns):
                                 continue
                             for o in own:
@@ -296,7 +331,8 @@ def test_a_convolution_has_the_bits_of_loops(name: str) -> None:
     op, (x,), tensors, error = arrays(name, samples=2)
     assert isinstance(op, Conv2d)
     bias = tensors.get("bias", np.zeros(op.outputs, F))
-    z, dx, gw, gb = plain_conv(x, tensors["weight"], bias, op, error)
+    w = tensors["weight"].reshape(op.outputs, -1, *op.kernel)
+    z, dx, gw, gb = plain_conv(x, w, bias, op, error)
     y, kept = op.forward([x], tensors)
     (own,), leaves = op.backward(error, kept, tensors), op.gradients(error, kept, tensors)
     assert own is not None

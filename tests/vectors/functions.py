@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.vectors.contract import ZERO, exp64, horner
-from tests.vectors.ieee import FLOAT32, FLOAT64, Number, number
+from tests.vectors.ieee import FLOAT32, FLOAT64, Number, number, sqrt
 
 __all__ = ["POINTWISE", "erfc64", "sigmoid64", "tanh64"]
 
@@ -107,8 +107,56 @@ def shift(o: dict[str, Any]) -> tuple[Callable[..., Number], Callable[..., Numbe
     return lambda x: x + c, lambda x, d: d
 
 
+def elu(o: dict[str, Any]) -> tuple[Function, Function]:
+    alpha = wide(number(FLOAT32, o.get("alpha", 1.0)))
+
+    def value(x: Number) -> Number:
+        if x > 0:
+            return x
+        return alpha * (x * (1.0 + 0.5 * x) if x > -(2.0**-20) else exp64(x) - 1.0)
+
+    return value, lambda x: number(FLOAT64, 1) if x > 0 else alpha * exp64(x)
+
+
+def hardtanh(o: dict[str, Any]) -> tuple[Callable[..., Number], Callable[..., Number]]:
+    low, high = number(FLOAT32, o.get("low", -1.0)), number(FLOAT32, o.get("high", 1.0))
+
+    def outside(x: Number) -> bool:
+        return x <= low or x >= high
+
+    return lambda x: low if x <= low else high if x >= high else x, lambda x, d: ZERO if outside(x) else d
+
+
+def hardsigmoid(x: Number) -> Number:
+    return number(FLOAT64, 0) if x <= -3 else number(FLOAT64, 1) if x >= 3 else (x + 3.0) / 6.0
+
+
+def hardswish(x: Number) -> Number:
+    return number(FLOAT64, 0) if x <= -3 else x if x >= 3 else x * (x + 3.0) / 6.0
+
+
+def hardswish_slope(x: Number) -> Number:
+    return number(FLOAT64, 0) if x < -3 else number(FLOAT64, 1) if x > 3 else x / 3.0 + 0.5
+
+
+def rsqrt(x: Number) -> Number:
+    return number(FLOAT32, 1) / sqrt(x)
+
+
+def rsqrt_error(x: Number, d: Number) -> Number:
+    r = rsqrt(x)
+    return d * (r * r * r * number(FLOAT32, -0.5))
+
+
 #: By the operator's name: what returns f(x) and the error of the input, given x and δ, from the operator's options.
 POINTWISE: dict[str, Callable[[dict[str, Any]], tuple[Callable[..., Number], Callable[..., Number]]]] = {
+    "Elu": lambda o: in_float64(elu(o)),
+    "Hardsigmoid": lambda o: in_float64(
+        (hardsigmoid, lambda x: number(FLOAT64, 0 if x <= -3 or x >= 3 else 1.0 / 6.0))
+    ),
+    "Hardswish": lambda o: in_float64((hardswish, hardswish_slope)),
+    "Hardtanh": hardtanh,
+    "Rsqrt": lambda o: (rsqrt, rsqrt_error),
     "Gelu": lambda o: in_float64(gelu(o)),
     "LeakyRelu": leaky,
     "Relu": lambda o: (lambda x: x if x > 0 else ZERO, lambda x, d: d if x > 0 else ZERO),

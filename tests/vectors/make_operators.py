@@ -139,11 +139,17 @@ def images() -> Iterator[str]:
         ("shortcut", (3, 4, 5), (4, 2, 3), {"stride": (2, 2)}, (4, 3, 1, 1)),
         ("groups", (4, 9, 2), (4, 8, 2), {"padding": (0, 1), "groups": 2}, (4, 2, 2, 3)),
         ("depthwise", (3, 8, 4), (3, 4, 2), {"padding": (1, 1), "stride": (2, 2), "groups": 3}, (3, 1, 3, 3)),
+        ("dilated", (2, 9, 6), (3, 9, 4), {"padding": (2, 1), "dilation": (2, 2)}, (3, 2, 3, 3)),
+        ("dilated-strides", (2, 9, 7), (2, 3, 3), {"stride": (2, 3), "padding": (0, 2), "dilation": (3, 2)},
+         (2, 2, 2, 3)),
+        ("dilated-depthwise", (2, 9, 4), (2, 5, 4),
+         {"stride": (2, 1), "padding": (1, 2), "groups": 2, "dilation": (2, 2)}, (2, 1, 2, 3)),
+        ("flat", (2, 1, 7), (3, 1, 4), {"padding": (0, 1), "stride": (1, 2), "flat": True}, (3, 2, 3)),
     ]  # fmt: skip
     for name, shape, out, options, weight in conv:
         for bias in (True, False) if name in ("plain", "shortcut") else (name != "padded",):
             tensors = {"weight": weight} | ({"bias": (out[0],)} if bias else {})
-            own: Any = {"outputs": out[0], "kernel": weight[2:], "bias": bias, **options}
+            own: Any = {"outputs": out[0], "kernel": (1, *weight[2:])[-2:], "bias": bias, **options}
             yield operator("Conv2d", f"{name}{'' if bias else '-no-bias'}", [shape], out, tensors=tensors, **own)
     yield operator(
         "Conv2d", "awkward", [(2, 9, 2)], (2, 9, 2), 4, {"weight": (2, 2, 3, 3)}, awkward("Conv2d", 144),
@@ -234,12 +240,13 @@ def elements() -> Iterator[str]:
     chosen_options: list[tuple[str, Any]] = [
         ("Relu", {}), ("LeakyRelu", {}), ("LeakyRelu", {"slope_below": 0.3}), ("Scale", {"by": 0.3}),
         ("Shift", {"by": 0.1}), ("Tanh", {}), ("Sigmoid", {}), ("Silu", {}), ("Gelu", {}),
-        ("Gelu", {"approximate": "tanh"}),
+        ("Gelu", {"approximate": "tanh"}), ("Elu", {}), ("Elu", {"alpha": 0.3}), ("Hardtanh", {}),
+        ("Hardtanh", {"low": -0.3, "high": 6.1}), ("Hardsigmoid", {}), ("Hardswish", {}), ("Rsqrt", {}),
     ]  # fmt: skip
     for kind, options in chosen_options:
         name = "".join(f"-{value}" for value in options.values())
         numbers = [
-            *(SPECIAL if kind in ("Relu", "LeakyRelu") else plain),
+            *(SPECIAL if kind in ("Relu", "LeakyRelu", "Hardtanh") else plain),
             *near,
             *spread(23, purpose(kind, 40), -12, 4),
         ]

@@ -33,6 +33,9 @@ def run(
 
 def conv2d(case: Case) -> Made:
     (x,), w, (outs, rows, columns) = case.xs, case.t["weight"], case.d.shape
+    by, across = case.o.get("dilation", (1, 1))
+    if case.o.get("flat"):
+        w = Box((w.shape[0], w.shape[1], 1, w.shape[2]), w.values)
     (kernel, (top, left), (down, right)) = case.o["kernel"], case.o.get("padding", (0, 0)), case.o.get("stride", (1, 1))
     each_in, each_out = w.shape[1], outs // case.o.get("groups", 1)
     offsets = list(product(range(kernel[0]), range(kernel[1])))
@@ -44,7 +47,7 @@ def conv2d(case: Case) -> Made:
     def output(j: int, r: int, c: int) -> Number:
         first = j // each_out * each_in
         z = add(
-            seen(first + k, r * down + a - top, c * right + b - left) * w[j, k, a, b]
+            seen(first + k, r * down + a * by - top, c * right + b * across - left) * w[j, k, a, b]
             for a, b in offsets
             for k in range(each_in)
         )
@@ -53,7 +56,7 @@ def conv2d(case: Case) -> Made:
     def error(channel: int, r: int, c: int) -> Number:
         total, (group, k) = ZERO, divmod(channel, each_in)
         for a, b in offsets:
-            (i, rest_i), (j, rest_j) = divmod(r + top - a, down), divmod(c + left - b, right)
+            (i, rest_i), (j, rest_j) = divmod(r + top - a * by, down), divmod(c + left - b * across, right)
             if rest_i == rest_j == 0 and 0 <= i < rows and 0 <= j < columns:
                 for out in range(group * each_out, (group + 1) * each_out):
                     total = total + case.d[out, i, j] * w[out, k, a, b]
@@ -62,10 +65,11 @@ def conv2d(case: Case) -> Made:
     def weight(j: int, k: int, a: int, b: int) -> Number:
         channel = j // each_out * each_in + k
         return bands(
-            rows, columns, lambda r, c: seen(channel, r * down + a - top, c * right + b - left) * case.d[j, r, c]
-        )
+            rows, columns,
+            lambda r, c: seen(channel, r * down + a * by - top, c * right + b * across - left) * case.d[j, r, c],
+        )  # fmt: skip
 
-    grads = {"weight": box(w.shape, weight)}
+    grads = {"weight": Box(case.t["weight"].shape, box(w.shape, weight).values)}
     if "bias" in case.t:
         grads["bias"] = box((outs,), lambda j: bands(rows, columns, lambda r, c: case.d[j, r, c]))
     return Made(box(case.d.shape, output), [box(x.shape, error)], grads)

@@ -9,14 +9,40 @@ from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Steps, Value, blocks_for
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.operator import Operator, Shape
-from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Pointwise, Relu, Scale, Shift, Sigmoid, Silu, Tanh
+from fredsim.numerics.ops.pointwise import (
+    Elu,
+    Gelu,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyRelu,
+    Pointwise,
+    Relu,
+    Rsqrt,
+    Scale,
+    Shift,
+    Sigmoid,
+    Silu,
+    Tanh,
+)
 
 __all__ = ["AXES", "BothKernels", "PointwiseKernels", "add_values", "strides_of"]
 
 #: Functions by their numbers in the source; GELU's approximation has the one behind it.
-FUNCTIONS: list[type[Operator]] = [Relu, LeakyRelu, Scale, Shift, Tanh, Sigmoid, Silu, Gelu]
+FUNCTIONS: list[type[Operator]] = [
+    Relu, LeakyRelu, Scale, Shift, Tanh, Sigmoid, Silu, Elu, Hardtanh, Hardsigmoid, Hardswish, Rsqrt, Gelu
+]  # fmt: skip
 #: The most axes of an array with its samples.
 AXES = 8
+
+
+def _numbers(operator: Pointwise) -> tuple[float, float]:
+    """Return the numbers that a function takes, 0 if it takes none."""
+    if isinstance(operator, LeakyRelu):
+        return operator.slope_below, 0.0
+    if isinstance(operator, Hardtanh):
+        return operator.low, operator.high
+    return getattr(operator, "by", getattr(operator, "alpha", 0.0)), 0.0
 
 
 class PointwiseKernels(OperatorKernels):
@@ -27,14 +53,14 @@ class PointwiseKernels(OperatorKernels):
     def _add(self, plan: Steps, **fields: Any) -> None:
         operator = self.operator
         number = FUNCTIONS.index(type(operator)) + (isinstance(operator, Gelu) and operator.approximate == "tanh")
-        by = operator.slope_below if isinstance(operator, LeakyRelu) else getattr(operator, "by", 0.0)
-        size = self.inputs[0].size
+        size, (by, high) = self.inputs[0].size, _numbers(operator)
         if isinstance(operator, Relu):
             plan.step("networks/pointwise", "rectify", blocks_for(-(-size // 4)), size=size, **fields)
             return
         plan.step(
-            "networks/pointwise", "apply_function", blocks_for(size), size=size, by=by, operation=number, **fields
-        )
+            "networks/pointwise", "apply_function", blocks_for(size), size=size, by=by, high=high, operation=number,
+            **fields,
+        )  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Add the values."""

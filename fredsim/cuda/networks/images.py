@@ -47,6 +47,7 @@ class ConvolutionKernels(OperatorKernels):
         r, c, channel = self._taps(channels // self.operator.groups)
         height, width = self.operator.kernel
         places = channel * height * width + r * width + c
+        r, c = r * self.operator.dilation[0], c * self.operator.dilation[1]
         return np.stack([r, c, (channel * rows + r) * columns + c, places], axis=1).astype(np.int32)
 
     def _classes(
@@ -61,7 +62,7 @@ class ConvolutionKernels(OperatorKernels):
         r, c, channel = self._taps(fields["outputs"] // fields["groups"])
         blocks, first, classes, terms = 0, 0, [], []
         for row, column in np.ndindex(step, across):
-            down, right = row + pad - r, column + beside - c
+            down, right = row + pad - r * self.operator.dilation[0], column + beside - c * self.operator.dilation[1]
             meet = (down % step == 0) & (right % across == 0)
             y, x = down[meet] // step, right[meet] // across
             offset = (channel[meet] * fields["out_rows"] + y) * fields["out_columns"] + x

@@ -11,26 +11,41 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fredsim.jit.doubles import narrow, widen
-from fredsim.jit.kernel import Fields, Kernel, kernel, with_functions
-from fredsim.jit.pointers import floats, item
+from fredsim.jit.kernel import Fields, Kernel, with_functions
+from fredsim.jit.pointers import floats, item, shift
 from fredsim.jit.subroutine import subroutine
-from fredsim.jit.team import share
-from fredsim.jit.vector import load, store, zeros
+from fredsim.jit.vector import broadcast, load, load_part, store, store_part, zeros
 from fredsim.kernels.arrays.functions import erfc_wide, exp_wide, sigmoid_wide, tanh_wide
 from fredsim.kernels.ops.operator import OperatorKernels
+from fredsim.kernels.ops.pointwise import (
+    OF_TWO,
+    ROWS,
+    combine_rows,
+    combined,
+    multiply_values,
+    named,
+    piece_of,
+    spans,
+)
 from fredsim.kernels.ops.program import Steps
+from fredsim.kernels.ops.rows import clear_halo, part_of
 from fredsim.kernels.ops.values import Value
-from fredsim.numerics.ops.operator import Shape
-from fredsim.numerics.ops.pointwise import GELU_CUBIC, ROOT_1_BY_2PI, ROOT_2_BY_PI, ROOT_HALF
-from fredsim.numerics.rules import where
+from fredsim.numerics.ops.pointwise import ELU_SMALL, GELU_CUBIC, ROOT_1_BY_2PI, ROOT_2_BY_PI, ROOT_HALF
+from fredsim.numerics.rules import sqrt, where
 
-__all__ = ["GeluKernels", "LeakyReluKernels", "MulKernels", "SigmoidKernels", "SiluKernels", "TanhKernels"]
+__all__ = [
+    "EluKernels", "GeluKernels", "HardsigmoidKernels", "HardswishKernels", "HardtanhKernels", "LeakyReluKernels",
+    "RsqrtKernels", "ScaleKernels", "ShiftKernels", "SigmoidKernels", "SiluKernels", "TanhKernels",
+]  # fmt: skip
 
 THREE_CUBIC = 3.0 * GELU_CUBIC
 
-#: Values x (count,), and where to write the values of a function and, if `learn`, its slopes. `numbers` are others
-#: that the function takes.
-ACTIVATION = Fields(x=floats, count=int, numbers=floats, y=floats, learn=int, slope=floats)
+#: Values x, and where to write the values of a function and, if `learn`, its slopes. `numbers` are others that the
+#: function takes.
+ACTIVATION = Fields(
+    **ROWS, x=floats, x_sample=int, x_row=int, numbers=floats, y=floats, learn=int, slope=floats, slope_sample=int,
+    slope_row=int,
+)  # fmt: skip
 
 
 @subroutine(forceinline=True)
@@ -83,49 +98,114 @@ def gelu_tanh_value(x, numbers, learn):
     return narrow(wide * part), narrow(part + 0.5 * wide * (1.0 - t * t) * rate)
 
 
+@subroutine(forceinline=True)
+def elu_value(x, numbers, learn):
+    """Return x or numbers[0]·(exp(x) − 1), and its slope."""
+    wide, alpha = widen(x), widen(broadcast(16, item(numbers, 0)))
+    e = exp_wide(where(wide > 0.0, 0.0, wide))
+    below = where(wide > -ELU_SMALL, wide * (1.0 + 0.5 * wide), e - 1.0)
+    return narrow(where(wide > 0.0, wide, alpha * below)), narrow(where(wide > 0.0, 1.0, alpha * e))
+
+
+@subroutine(forceinline=True)
+def hardtanh_value(x, numbers, learn):
+    """Return x between numbers[0] and numbers[1]; its errors are selected by the result."""
+    low, high = broadcast(16, item(numbers, 0)), broadcast(16, item(numbers, 1))
+    return where(x <= low, low, where(x >= high, high, x)), x
+
+
+@subroutine(forceinline=True)
+def hardsigmoid_value(x, numbers, learn):
+    """Return 0, 1 or (x + 3)/6, and its slope, whose value is numbers[0]."""
+    wide, like = widen(x), zeros(16)
+    value = where(wide <= -3.0, 0.0, where(wide >= 3.0, 1.0, (wide + 3.0) / 6.0))
+    slope = broadcast(16, item(numbers, 0))
+    return narrow(value), where(x <= -3.0, like, where(x >= 3.0, like, slope))
+
+
+@subroutine(forceinline=True)
+def hardswish_value(x, numbers, learn):
+    """Return 0, x or x·(x + 3)/6, and its slope."""
+    wide = widen(x)
+    value = where(wide <= -3.0, 0.0, where(wide >= 3.0, wide, wide * (wide + 3.0) / 6.0))
+    return narrow(value), narrow(where(wide < -3.0, 0.0, where(wide > 3.0, 1.0, wide / 3.0 + 0.5)))
+
+
+@subroutine(forceinline=True)
+def rsqrt_value(x, numbers, learn):
+    """Return 1/√x and its slope."""
+    r = 1.0 / sqrt(x)
+    return r, r * r * r * -0.5
+
+
+@subroutine(forceinline=True)
+def scale_value(x, numbers, learn):
+    """Return x·numbers[0]."""
+    return x * item(numbers, 0), x
+
+
+@subroutine(forceinline=True)
+def shift_value(x, numbers, learn):
+    """Return x + numbers[0]."""
+    return x + item(numbers, 0), x
+
+
+@subroutine(forceinline=True)
+def where_between(x, y, numbers):
+    """Return +0 where y is numbers[0] at most, or numbers[1] at least, else x."""
+    low, high, like = broadcast(16, item(numbers, 0)), broadcast(16, item(numbers, 1)), zeros(16)
+    return where(y <= low, like, where(y >= high, like, x))
+
+
 function: Any = None  # a placeholder: each kernel has its own
 
 
 def write_values(rank, size, barrier, a):
-    """Write a function's values and, if they are wanted, its slopes, of this thread's share."""
-    i, end = share(rank, size, a.count)
-    while i < end:
-        y, slope = function(load(zeros(16), a.x, i), a.numbers, a.learn)
-        store(a.y, i, y)
-        if a.learn:
-            store(a.slope, i, slope)
-        i += 16
+    """Write a function's values and, if they are wanted, its slopes, of this thread's rows."""
+    begin, end = part_of(rank, size, a.samples * a.rows * a.pieces)
+    for t in range(begin, end):
+        i, r, k, last = piece_of(a, t)
+        x, out = shift(a.x, i * a.x_sample + r * a.x_row), shift(a.y, i * a.sample + r * a.row)
+        slopes = shift(a.slope, i * a.slope_sample + r * a.slope_row)
+        if k == 0:
+            clear_halo(out, r == 0, a.width, a.gap)
+        while k + 16 <= last:
+            y, slope = function(load(zeros(16), x, k), a.numbers, a.learn)
+            store(out, k, y)
+            if a.learn:
+                store(slopes, k, slope)
+            k += 16
+        if k < last:
+            y, slope = function(load_part(zeros(16), x, k, last - k), a.numbers, a.learn)
+            store_part(out, k, y, last - k)
+            if a.learn:
+                store_part(slopes, k, slope, last - k)
 
 
-tanh, sigmoid, silu, leaky_relu, gelu, gelu_tanh = (
+tanh, sigmoid, silu, leaky_relu, gelu, gelu_tanh, elu, hardtanh, hardsigmoid, hardswish, rsqrt, scale, shifted = (
     Kernel(with_functions(write_values, function=value), ACTIVATION)
-    for value in (tanh_value, sigmoid_value, silu_value, leaky_relu_value, gelu_value, gelu_tanh_value)
-)
+    for value in (
+        tanh_value, sigmoid_value, silu_value, leaky_relu_value, gelu_value, gelu_tanh_value, elu_value,
+        hardtanh_value, hardsigmoid_value, hardswish_value, rsqrt_value, scale_value, shift_value,
+    )
+)  # fmt: skip
+select_between = Kernel(with_functions(combine_rows, function=where_between), OF_TWO)
 
 
-@kernel(x=floats, y=floats, count=int, out=floats)
-def multiply(rank, size, barrier, a):
-    """Write x·y, element by element."""
-    i, end = share(rank, size, a.count)
-    while i < end:
-        store(a.out, i, load(zeros(16), a.x, i) * load(zeros(16), a.y, i))
-        i += 16
-
-
-def add_product(plan: Steps, x: Value, y: Value, out: Value) -> Value:
-    """Add the step that writes x·y to a value of their shape; return that."""
-    plan.step(multiply, x=x, y=y, count=out.samples * out.size, out=out)
+def apply(plan: Steps, kernel: Kernel, x: Value, numbers: Sequence[float], out: Value, slope: Value | None) -> Value:
+    """Add the step that writes a function of x to a value of its form, and its slopes if they are wanted."""
+    (own, slopes), sizes = spans(x, slope or out, out)
+    plan.step(
+        kernel, x=x, **named("x", own), numbers=np.array([*numbers, 0], np.float32), **sizes, y=out,
+        learn=slope is not None, slope=0 if slope is None else slope, **named("slope", slopes),
+    )  # fmt: skip
     return out
 
 
 class ActivationKernels(OperatorKernels):
-    """An activation, of plain values."""
+    """An activation."""
 
     function: ClassVar[Kernel]
-
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False], False
 
     def _function(self) -> Kernel:
         return self.function
@@ -135,17 +215,13 @@ class ActivationKernels(OperatorKernels):
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Keep the slopes."""
-        self.slope = out.like()
-        numbers = np.array([*self._numbers(), 0], np.float32)
-        plan.step(
-            self._function(), x=inputs[0], count=out.samples * out.size, numbers=numbers, y=out, learn=plan.learn,
-            slope=self.slope if plan.learn else 0,
-        )  # fmt: skip
-        return out
+        self.slope = out.like(halo=0) if plan.learn else None
+        return apply(plan, self._function(), inputs[0], self._numbers(), out, self.slope)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Multiply by the slopes."""
-        return [add_product(plan, error, self.slope, self.inputs[0].error())]
+        assert self.slope is not None
+        return [multiply_values(plan, error, self.slope, self.inputs[0].error())]
 
 
 class TanhKernels(ActivationKernels):
@@ -182,24 +258,75 @@ class GeluKernels(ActivationKernels):
         return gelu if self.operator.approximate == "none" else gelu_tanh
 
 
-class MulKernels(OperatorKernels):
-    """fredsim.numerics.ops.arithmetic.Mul of two plain values of one shape."""
+class EluKernels(ActivationKernels):
+    """fredsim.numerics.ops.pointwise.Elu."""
 
-    @classmethod
-    def takes(cls, operator: object, shapes: Sequence[Shape]) -> bool:
-        """Take two equal shapes."""
-        return shapes[0] == shapes[1]
+    function = elu
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False] * 2, False
+    def _numbers(self) -> list[float]:
+        return [self.operator.alpha]
+
+
+class HardsigmoidKernels(ActivationKernels):
+    """fredsim.numerics.ops.pointwise.Hardsigmoid."""
+
+    function = hardsigmoid
+
+    def _numbers(self) -> list[float]:
+        return [1.0 / 6.0]
+
+
+class HardswishKernels(ActivationKernels):
+    """fredsim.numerics.ops.pointwise.Hardswish."""
+
+    function = hardswish
+
+
+class RsqrtKernels(ActivationKernels):
+    """fredsim.numerics.ops.pointwise.Rsqrt."""
+
+    function = rsqrt
+
+
+class HardtanhKernels(ActivationKernels):
+    """fredsim.numerics.ops.pointwise.Hardtanh."""
+
+    function = hardtanh
+
+    def _numbers(self) -> list[float]:
+        return [self.operator.low, self.operator.high]
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        """Keep the output, which lies between the bounds where the input does."""
+        self.out = apply(plan, self.function, inputs[0], self._numbers(), out, None)
+        return self.out
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        """Select."""
+        return [combined(plan, select_between, error, self.out, self.inputs[0].error(), self._numbers())]
+
+
+class ScaleKernels(OperatorKernels):
+    """fredsim.numerics.ops.pointwise.Scale."""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Multiply."""
-        return add_product(plan, *inputs, out)
+        return apply(plan, scale, inputs[0], [self.operator.by], out, None)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Multiply the error by the other input."""
-        a, b = self.inputs
-        others = zip(self.inputs, (b, a), wanted, strict=True)
-        return [add_product(plan, error, other, x.error()) if wants else None for x, other, wants in others]
+        """Multiply the error."""
+        return [apply(plan, scale, error, [self.operator.by], self.inputs[0].error(), None)]
+
+
+class ShiftKernels(OperatorKernels):
+    """fredsim.numerics.ops.pointwise.Shift: the error goes on as it is."""
+
+    passes_errors = True
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        """Add."""
+        return apply(plan, shifted, inputs[0], [self.operator.by], out, None)
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        """Return the error."""
+        return [error]

@@ -53,6 +53,12 @@ def scaled_or_zero(x, stays):
     return where(stays > 0.0, x * stays, zeros(16))
 
 
+@subroutine(forceinline=True)
+def drop_of(x, stays, numbers):
+    """Return x·s where it stays, else +0."""
+    return scaled_or_zero(x, stays)
+
+
 @subroutine
 def keep(a, block, out, index):
     """Write what 16 blocks of this gradient say of 64 elements."""
@@ -120,7 +126,7 @@ def draw_weights(rank, size, barrier, a):
                     i, j = i + 1, ZERO
 
 
-drop_rows = Kernel(with_functions(combine_rows, function=scaled_or_zero), OF_TWO)
+drop_rows = Kernel(with_functions(combine_rows, function=drop_of), OF_TWO)
 
 
 class DropoutKernels(OperatorKernels):

@@ -150,7 +150,7 @@ class LinearKernels(OperatorKernels):
             tap_columns=1, merged=1, group=blocks, inputs=inputs, batch=BATCH, direct=direct, bias_begin=bias_begin,
             w=w, w_begin=weight.begin if direct else 0, w_group=0, w_tap=0, w_column=0, w_input=w_input,
             w_panel=w_panel, bias=bias, blocks=blocks, outputs=outputs, lanes=padded(outputs), sample=0, row=0,
-            row_at=0, column=outputs, column_at=0, width=0, gap=0, out=out,
+            row_at=0, column=outputs, column_at=0, width=0, gap=0, apart=1, apart_columns=1, out=out,
         )  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:

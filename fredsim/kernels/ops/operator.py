@@ -49,6 +49,8 @@ class OperatorKernels:
     passes_errors = False
     #: Whether it writes the samples' own gradients of a tensor that several nodes have to `plan.own`.
     shares = False
+    #: Whether its inputs are float32; the plan says it.
+    floats = True
 
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:

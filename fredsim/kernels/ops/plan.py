@@ -6,6 +6,7 @@ to one value are added in that order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from fredsim.kernels.ops.fallback import FallbackKernels, FallbackLoss, finish
 from fredsim.kernels.ops.images.joined import find_joined
 from fredsim.kernels.ops.images.layouts import ToImage, ToPlain, gather
 from fredsim.kernels.ops.images.norms import NormKernels
+from fredsim.kernels.ops.images.rewritten import with_images
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
@@ -28,6 +30,9 @@ from fredsim.kernels.ops.values import Value
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.running import Found
 from fredsim.numerics.ops.pointwise import Relu
+from fredsim.numerics.ops.positions import Positions
+from fredsim.numerics.ops.sources import Constant
+from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
 __all__ = ["Plan"]
 
@@ -64,7 +69,7 @@ class Plan(Steps):
 
         `two_vectors`: the backward pass may have other parameters than the forward pass.
         """
-        graph = fuse_heads(graph)
+        graph = with_images(fuse_heads(graph))
         super().__init__(graph, split.y, mu, threads, learn=learn)
         self.two_vectors = two_vectors
         self.graph, self.samples, self._bounds = graph, np.ascontiguousarray(split.x), split.bounds
@@ -86,6 +91,7 @@ class Plan(Steps):
         graph, shapes = self.graph, self.graph.shapes
         joined = find_joined(graph)
         made = [self._make(node, joined.norms.get(i)) for i, node in enumerate(graph.nodes, start=1)]
+        self._find_floats(made)
         drawing = [i for i, node in enumerate(graph.nodes) if node.operator.draws]
         for place, i in enumerate(drawing):
             made[i].draws = place
@@ -104,11 +110,22 @@ class Plan(Steps):
                 continue
             inputs = [numbers[i] for i in joined.inputs.get(place, node.inputs)]
             wanted, gives = kernels.images([self._images[i] for i in inputs])
-            inputs = [self._converted(i, form) for i, form in zip(inputs, wanted, strict=True)]
+            # The last input's first: backwards, the errors of one value's copies are added in the inputs' order.
+            last_first = [self._converted(i, form) for i, form in zip(inputs[::-1], wanted[::-1], strict=True)]
+            inputs = last_first[::-1]
             numbers.append(self._add(kernels, inputs, shapes[place], gives))
         if self._images[-1]:  # the loss takes plain outputs
             self._converted(len(self._shapes) - 1, False)
         self._find_halos()
+
+    def _find_floats(self, made: Sequence[OperatorKernels]) -> None:
+        """Tell kernels whether their inputs are float32; views of integers are integers."""
+        floats = [self.samples.dtype == np.float32]
+        for node, kernels in zip(self.graph.nodes, made, strict=True):
+            operator, kernels.floats = node.operator, all(floats[i] for i in node.inputs)
+            numbers = isinstance(operator, Positions) or (isinstance(operator, Constant) and operator.dtype == "int64")
+            view = isinstance(operator, Reshape | Permute | Slice | Cat)
+            floats.append(not numbers and (kernels.floats or not view))
 
     def _make(self, node: Node, norm: Node | None = None) -> OperatorKernels:
         """Return a node's kernels; the fallback's if samples' own gradients of a tensor meet and one of its nodes'.
@@ -127,7 +144,8 @@ class Plan(Steps):
         return kind(operator, shapes, tensors)
 
     def _kind(self, node: Node) -> type[OperatorKernels]:
-        return kernels_of(node.operator, [self.graph.shapes[i] for i in node.inputs]) or FallbackKernels
+        shared = any(self.shared(name) for _, name in node.tensors)
+        return kernels_of(node.operator, [self.graph.shapes[i] for i in node.inputs], shared=shared) or FallbackKernels
 
     def _meet(self, tensor: Tensor) -> bool:
         """Return whether kernels add up the samples' own gradients of a tensor that several nodes have."""

@@ -5,28 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fredsim.kernels.ops.activations import (
+    EluKernels,
     GeluKernels,
+    HardsigmoidKernels,
+    HardswishKernels,
+    HardtanhKernels,
     LeakyReluKernels,
-    MulKernels,
+    RsqrtKernels,
+    ScaleKernels,
+    ShiftKernels,
     SigmoidKernels,
     SiluKernels,
     TanhKernels,
 )
+from fredsim.kernels.ops.arithmetic import AddKernels, MulKernels
 from fredsim.kernels.ops.dropout import DropoutKernels
 from fredsim.kernels.ops.images.conv2d import ConvKernels
+from fredsim.kernels.ops.images.depthwise import DepthwiseKernels
 from fredsim.kernels.ops.images.norms import NormKernels
 from fredsim.kernels.ops.images.pooling import PoolKernels
+from fredsim.kernels.ops.images.repeated import RepeatedPixels, RepeatedPixelsKernels
 from fredsim.kernels.ops.linear import LinearKernels
 from fredsim.kernels.ops.losses.bce import BinaryCrossEntropyKernels
 from fredsim.kernels.ops.losses.cross_entropy import CrossEntropyKernels
 from fredsim.kernels.ops.losses.mse import SquaredErrorKernels
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
-from fredsim.kernels.ops.pointwise import AddKernels, ReluKernels
+from fredsim.kernels.ops.pointwise import ReluKernels
 from fredsim.kernels.ops.sequences.attention import AttentionKernels
 from fredsim.kernels.ops.sequences.dense_positions import PositionsKernels
 from fredsim.kernels.ops.sequences.embedding import EmbeddingKernels, PositionsOfPlaces
 from fredsim.kernels.ops.sequences.heads import HeadsAttention, HeadsKernels
 from fredsim.kernels.ops.sequences.layer_norm import LayerNormKernels
+from fredsim.kernels.ops.sources import ConstantKernels, ParameterKernels
 from fredsim.kernels.ops.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.attention import Attention
@@ -40,9 +50,24 @@ from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator, Shape
-from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Relu, Sigmoid, Silu, Tanh
+from fredsim.numerics.ops.pointwise import (
+    Elu,
+    Gelu,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyRelu,
+    Relu,
+    Rsqrt,
+    Scale,
+    Shift,
+    Sigmoid,
+    Silu,
+    Tanh,
+)
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
+from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
 __all__ = ["kernels_of", "loss_kernels_of"]
@@ -54,22 +79,32 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     AvgPool2d: (PoolKernels,),
     BatchNorm: (NormKernels,),
     Cat: (CatKernels,),
-    Conv2d: (ConvKernels,),
+    Constant: (ConstantKernels,),
+    Conv2d: (DepthwiseKernels, ConvKernels),
     Dropout: (DropoutKernels,),
+    Elu: (EluKernels,),
     Embedding: (EmbeddingKernels,),
     Gelu: (GeluKernels,),
     GroupNorm: (NormKernels,),
+    Hardsigmoid: (HardsigmoidKernels,),
+    Hardswish: (HardswishKernels,),
+    Hardtanh: (HardtanhKernels,),
     HeadsAttention: (HeadsKernels,),
     LayerNorm: (LayerNormKernels,),
     LeakyRelu: (LeakyReluKernels,),
     Linear: (LinearKernels, PositionsKernels),
     MaxPool2d: (PoolKernels,),
     Mul: (MulKernels,),
+    Parameter: (ParameterKernels,),
     Permute: (PermuteKernels,),
     Positions: (PositionsOfPlaces,),
     Relu: (ReluKernels,),
+    RepeatedPixels: (RepeatedPixelsKernels,),
     Reshape: (ReshapeKernels,),
     RmsNorm: (LayerNormKernels,),
+    Rsqrt: (RsqrtKernels,),
+    Scale: (ScaleKernels,),
+    Shift: (ShiftKernels,),
     Sigmoid: (SigmoidKernels,),
     Silu: (SiluKernels,),
     Slice: (SliceKernels,),
@@ -82,9 +117,13 @@ LOSSES: dict[type[Loss], tuple[type[LossKernels], ...]] = {
 }
 
 
-def kernels_of(operator: Operator, shapes: Sequence[Shape]) -> type[OperatorKernels] | None:
-    """Return the kernels of an operator for inputs of these shapes; None if there are none."""
-    return next((kind for kind in KERNELS.get(type(operator), ()) if kind.takes(operator, shapes)), None)
+def kernels_of(operator: Operator, shapes: Sequence[Shape], *, shared: bool = False) -> type[OperatorKernels] | None:
+    """Return the kernels of an operator for inputs of these shapes; None if there are none.
+
+    `shared`: other nodes have one of its tensors, too; kernels that add up samples' own gradients come first.
+    """
+    kinds = [kind for kind in KERNELS.get(type(operator), ()) if kind.takes(operator, shapes)]
+    return next((kind for kind in kinds if kind.shares or not shared), kinds[0] if kinds else None)
 
 
 def loss_kernels_of(loss: Loss, output: Shape, target: Shape) -> type[LossKernels] | None:

@@ -11,8 +11,9 @@ from fredsim.kernels.ops.program import BATCH, GRADS, Steps
 from fredsim.kernels.ops.rows import part_of, put_lanes
 from fredsim.kernels.ops.values import Value
 
-__all__ = ["BAND", "channel_sums", "mean_of_samples", "tree_of_vectors"]
+__all__ = ["BAND", "channel_sums", "gradient_of_samples", "mean_of_samples", "tree_of_vectors"]
 
+PIECE = 2048  # elements of a sample's own gradient that are one task
 BAND = 8  # rows of an image, or positions of a sequence
 
 
@@ -67,6 +68,21 @@ def mean_samples(rank, size, barrier, a):
         put_lanes(grads, a.begin + c0, mean, a.count - c0)
 
 
+@kernel(x=floats, x_begin=int, stride=int, samples=int, count=int, add=int, own=floats)
+def collect_samples(rank, size, barrier, a):
+    """Write the samples' own gradients to `own`, (samples, count), or add them to what is there."""
+    pieces = (a.count + PIECE - 1) // PIECE
+    begin, end = part_of(rank, size, a.samples * pieces)
+    for t in range(begin, end):
+        i, first = t // pieces, t % pieces * PIECE
+        x, own, last = shift(a.x, a.x_begin + i * a.stride), shift(a.own, i * a.count), min(first + PIECE, a.count)
+        for c in range(first, last, 16):
+            value = load(zeros(16), x, c)
+            if a.add:
+                value = load(zeros(16), own, c) + value
+            put_lanes(own, c, value, last - c)
+
+
 def channel_sums(plan: Steps, value: Value, out: Buffer) -> None:
     """Add the step that sums each channel of an image over positions; out is (µ, padded channels)."""
     channels, rows, columns = value.shape
@@ -86,4 +102,19 @@ def mean_of_samples(plan: Steps, x: Buffer | Value, stride: int, tensor: Tensor,
     plan.step(
         mean_samples, batch=BATCH, x=x, x_begin=begin, samples=plan.mu, stride=stride, count=tensor.size,
         scratch=scratch, scratch_stride=scratch_stride, begin=plan.gradient(tensor),
+    )  # fmt: skip
+
+
+def gradient_of_samples(plan: Steps, x: Buffer | Value, stride: int, tensor: Tensor, begin: int = 0) -> None:
+    """Add the step that writes a tensor's gradient, as mean_of_samples does.
+
+    If several nodes have the tensor, the samples' own gradients are added to those of the other nodes instead.
+    """
+    if not plan.shared(tensor.name):
+        mean_of_samples(plan, x, stride, tensor, begin)
+        return
+    plan.gradient(tensor)
+    own, first = plan.own(tensor)
+    plan.step(
+        collect_samples, x=x, x_begin=begin, stride=stride, samples=plan.mu, count=tensor.size, add=not first, own=own,
     )  # fmt: skip

@@ -10,11 +10,13 @@ import numpy as np
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift
+from fredsim.jit.vector import load, zeros
 from fredsim.kernels.arrays.reductions import copy
 from fredsim.kernels.ops.fallback import FallbackKernels
 from fredsim.kernels.ops.operator import OperatorKernels
+from fredsim.kernels.ops.pointwise import copy_value
 from fredsim.kernels.ops.program import Steps
-from fredsim.kernels.ops.rows import clear, part_of
+from fredsim.kernels.ops.rows import clear, clear_halo, part_of, put_lanes
 from fredsim.kernels.ops.values import Value
 
 __all__ = ["CatKernels", "PermuteKernels", "ReshapeKernels", "SliceKernels"]
@@ -32,6 +34,22 @@ def copy_part(rank, size, barrier, a):
             clear(out, 0, a.begin)
             clear(out, a.begin + a.width, a.stride - a.begin - a.width)
         copy(shift(a.x, row * a.x_stride + a.x_begin), a.width, shift(out, a.begin))
+
+
+@kernel(x=floats, x_begin=int, x_sample=int, x_row=int, x_pixel=int, samples=int, rows=int, columns=int, width=int,
+        out=floats, begin=int, sample=int, row=int, pixel=int, gap=int)  # fmt: skip
+def copy_channels(rank, size, barrier, a):
+    """Copy `width` channels of each pixel of images, from x_begin to `begin`; where a gap is given, clear the halo."""
+    first, end = part_of(rank, size, a.samples * a.rows)
+    for t in range(first, end):
+        i, y = t // a.rows, t % a.rows
+        x, line = shift(a.x, i * a.x_sample + y * a.x_row + a.x_begin), shift(a.out, i * a.sample + y * a.row)
+        out = shift(line, a.begin)
+        for column in range(a.columns):
+            from_x, to = shift(x, column * a.x_pixel), shift(out, column * a.pixel)
+            for c in range(0, a.width, 16):
+                put_lanes(to, c, load(zeros(16), from_x, c), a.width - c)
+        clear_halo(line, y == 0, a.columns * a.pixel, a.gap)
 
 
 @kernel(x=floats, axes=int, sizes=int64s, strides=int64s, count=int, out=floats)
@@ -120,7 +138,12 @@ class SliceKernels(FallbackKernels):
 
 
 class CatKernels(FallbackKernels):
-    """Cat of plain values."""
+    """Cat of plain values, or of images along their channels."""
+
+    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
+        """Take images if one is, and channels are joined."""
+        image = self.floats and any(given) and self.operator.axis == 0
+        return [image] * len(given), image
 
     def _parts(self, words: int) -> tuple[int, list[int]]:
         """Return how many rows a sample has, and how many words of each row each input has."""
@@ -129,6 +152,12 @@ class CatKernels(FallbackKernels):
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Copy each input to its part."""
+        if out.image:
+            begin = 0
+            for value in inputs:
+                copy_pixels(plan, value, 0, out, begin, value.shape[0])
+                begin += value.shape[0]
+            return out
         words = words_of(inputs[0])
         if not words or len({np.dtype(value.dtype) for value in inputs}) > 1:
             return super().forward(plan, inputs, out)
@@ -149,7 +178,10 @@ class CatKernels(FallbackKernels):
         for i, (value, width, wants) in enumerate(zip(self.inputs, widths, wanted, strict=True)):
             part = value.error() if wants else None
             sent.append(part)
-            if part is not None:
+            if part is not None and part.image:
+                begin = sum(shape[0] for shape in self.shapes[:i])
+                copy_pixels(plan, error, begin, part, 0, part.shape[0])
+            elif part is not None:
                 plan.step(
                     copy_part, x=error, x_begin=sum(widths[:i]), x_stride=sum(widths), rows=error.samples * rows,
                     width=width, out=part, begin=0, stride=width, around=0,
@@ -157,21 +189,47 @@ class CatKernels(FallbackKernels):
         return sent
 
 
+def copy_pixels(plan: Steps, x: Value, x_begin: int, out: Value, begin: int, width: int) -> None:
+    """Add the step that copies `width` channels of an image to others of another one."""
+    _, rows, columns = out.shape
+    plan.step(
+        copy_channels, x=x, x_begin=x_begin, x_sample=x.sample, x_row=x.row, x_pixel=x.shape[0], samples=out.samples,
+        rows=rows, columns=columns, width=width, out=out, begin=begin, sample=out.sample, row=out.row,
+        pixel=out.shape[0], gap=0 if begin else out.halo * out.shape[0],
+    )  # fmt: skip
+
+
+#: Permutations by which an image with its channels innermost becomes a plain value with the same memory, and back.
+OF_IMAGE, TO_IMAGE = (1, 2, 0), (2, 0, 1)
+
+
 class PermuteKernels(FallbackKernels):
-    """Permute of plain values."""
+    """Permute: of plain values, or between an image and a plain value whose elements lie in the same order."""
+
+    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
+        """Take an image whose channels become the last axis; give one if the last axis becomes its channels."""
+        return [given[0] and self.operator.axes == OF_IMAGE], self.floats and self.operator.axes == TO_IMAGE
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Copy the elements in the new order."""
-        if not words_of(inputs[0]):
+        (x,) = inputs
+        if x.image or out.image:
+            dense = x if x.dense else copy_value(plan, x, x.like(halo=0))
+            return replace(dense, shape=out.shape, image=out.image, halo=0)
+        if not words_of(x):
             return super().forward(plan, inputs, out)
-        out = out.like(dtype=inputs[0].dtype)
-        reorder(plan, inputs[0], self.operator.axes, out)
+        out = out.like(dtype=x.dtype)
+        reorder(plan, x, self.operator.axes, out)
         pass_range(plan, inputs, out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Copy them in the old order."""
-        sent = self.inputs[0].error()
+        (x,) = self.inputs
+        if x.image or error.image:
+            dense = error if error.dense else copy_value(plan, error, error.like(halo=0))
+            return [replace(dense, shape=x.shape, image=x.image, halo=0, error_halo=0)]
+        sent = x.error()
         reorder(plan, error, tuple(int(axis) for axis in np.argsort(self.operator.axes)), sent)
         return [sent]
 

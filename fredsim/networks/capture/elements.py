@@ -18,9 +18,26 @@ from fredsim.networks.capture.values import Builder, Traced, UnsupportedError
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.operator import Operator
-from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Relu, Scale, Shift, Sigmoid, Silu, Tanh
+from fredsim.numerics.ops.pointwise import (
+    Elu,
+    Gelu,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyRelu,
+    Relu,
+    Rsqrt,
+    Scale,
+    Shift,
+    Sigmoid,
+    Silu,
+    Tanh,
+)
 
 __all__ = ["dropout", "number", "pointwise", "scaled"]
+
+LARGEST = float(np.finfo(np.float32).max)
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al. 2017
 
 
 def pointwise(to: Builder, x: Tensor, operator: Operator) -> Traced:
@@ -34,18 +51,50 @@ def relu(to: Builder, x: Tensor) -> Traced:
     return pointwise(to, x, Relu())
 
 
-@named("clamp_min")
-def clamp_min(to: Builder, x: Tensor, low: float) -> Traced:
-    if low != 0:
-        raise UnsupportedError(f"has min={low}", "relu")
-    return relu(to, x)
+@named("clamp_min", "clamp_max", "clamp", "clip")
+def clamp(to: Builder, x: Tensor, low: Tensor | float | None = None, high: Tensor | float | None = None) -> Traced:
+    bounds = [None if bound is None else number(bound) for bound in (low, high)]
+    if any(given is not None and bound is None for given, bound in zip((low, high), bounds, strict=True)):
+        raise UnsupportedError("has bounds that depend on samples or parameters", "hardtanh")
+    if bounds == [0, None]:
+        return relu(to, x)
+    least, most = (end if bound is None else bound for bound, end in zip(bounds, (-LARGEST, LARGEST), strict=True))
+    return hardtanh(to, x, least, most)
 
 
-@named("clamp")
-def clamp(to: Builder, x: Tensor, low: float | None = None) -> Traced:
-    if low is None:
-        raise UnsupportedError("has no min", "relu")
-    return clamp_min(to, x, low)
+@named("hardtanh")
+def hardtanh(to: Builder, x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Traced:
+    return pointwise(to, x, Hardtanh(float(min_val), float(max_val)))
+
+
+@named("relu6")
+def relu6(to: Builder, x: Tensor) -> Traced:
+    return hardtanh(to, x, 0.0, 6.0)
+
+
+@named("hardsigmoid")
+def hardsigmoid(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Hardsigmoid())
+
+
+@named("hardswish")
+def hardswish(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Hardswish())
+
+
+@named("elu")
+def elu(to: Builder, x: Tensor, alpha: float = 1.0) -> Traced:
+    return pointwise(to, x, Elu(float(alpha)))
+
+
+@named("selu")
+def selu(to: Builder, x: Tensor) -> Tensor:
+    return scaled(to, elu(to, x, SELU_ALPHA), SELU_SCALE)
+
+
+@named("rsqrt")
+def rsqrt(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Rsqrt())
 
 
 @named("leaky_relu")

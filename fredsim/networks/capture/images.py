@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fredsim.networks.capture.elements import scaled
@@ -15,7 +15,8 @@ from fredsim.networks.capture.tensors import (
     traced,
     whole,
 )
-from fredsim.networks.capture.values import BATCH, Builder, Dim, Traced, UnsupportedError, count_of
+from fredsim.networks.capture.values import BATCH, Builder, Dim, Size, Traced, UnsupportedError, count_of, shown
+from fredsim.networks.capture.views import repeated
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 
@@ -30,22 +31,65 @@ def conv2d(
     bias: Tensor | None = None,
     stride: Sequence[int] = (1, 1),
     padding: Sequence[int] | str = (0, 0),
+    dilation: Sequence[int] = (1, 1),
     groups: int = 1,
 ) -> Traced:
     names = tensors_of(weight, bias)
     assert isinstance(weight, Given)
-    outputs, _, rows, columns = weight.shape
-    if padding == "valid":
-        padding = (0, 0)
-    elif padding == "same":
-        if not (rows % 2 and columns % 2):
-            raise UnsupportedError(
-                f"has padding 'same' and a kernel of {rows}×{columns}, which would pad one side more"
-            )
-        padding = (rows // 2, columns // 2)
-    assert not isinstance(padding, str)
-    operator = Conv2d(outputs, (rows, columns), pair(stride), pair(padding), groups, bias is not None)
+    outputs, _, *kernel = weight.shape
+    pads = _padding(padding, kernel, dilation)
+    operator = Conv2d(
+        outputs, pair(kernel), pair(stride), pair(pads), groups, bias is not None, dilation=pair(dilation)
+    )
     return whole(to, x, operator, names)
+
+
+def _padding(padding: Sequence[int] | str, kernel: Sequence[int], dilation: Sequence[int]) -> Sequence[int]:
+    """Return padding as numbers."""
+    if padding == "valid":
+        return [0] * len(kernel)
+    if padding == "same":
+        apart = [int(dilation[-1])] * len(kernel) if len(dilation) == 1 else dilation
+        reach = [by * (size - 1) for size, by in zip(kernel, apart, strict=True)]
+        if any(each % 2 for each in reach):
+            raise UnsupportedError(
+                f"has padding 'same' and a kernel of {'×'.join(map(str, kernel))}, which would pad one side more"
+            )
+        return [each // 2 for each in reach]
+    assert not isinstance(padding, str)
+    return padding
+
+
+@named("conv1d")
+def conv1d(
+    to: Builder,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] | str = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Traced:
+    names = tensors_of(weight, bias)
+    assert isinstance(weight, Given)
+    outputs, _, columns = weight.shape
+    (pad,) = _padding(padding, [columns], dilation)
+    operator = Conv2d(
+        outputs, (1, columns), (1, int(stride[0])), (0, int(pad)), groups, bias is not None, flat=True,
+        dilation=(1, int(dilation[0])),
+    )  # fmt: skip
+    return _in_one_row(to, x, lambda image: whole(to, image, operator, names))
+
+
+def _in_one_row(to: Builder, x: Tensor, function: Callable[[Traced], Traced]) -> Traced:
+    """Return what a function of images makes of (n, channels, positions) as images of one row."""
+    found = traced(to, x)
+    if len(found.dims) != 3:
+        raise UnsupportedError(f"is called with {shown(found)}; samples have channels and positions")
+    image = to.sample_first(replace(found, dims=(*found.dims[:2], (), found.dims[2])))
+    result = function(to.traced(image, found.batch is not None))
+    return to.viewed(result, [*result.sizes[:2], result.sizes[3]])
 
 
 def pair(sizes: Sequence[int]) -> tuple[int, int]:
@@ -64,6 +108,40 @@ def max_pool2d(
 ) -> Traced:
     operator = MaxPool2d(pair(kernel_size), pair(stride or kernel_size), pair(padding))
     return _pooled(to, x, operator, ceil_mode)
+
+
+@named("max_pool1d")
+def max_pool1d(
+    to: Builder,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+) -> Traced:
+    operator = MaxPool2d((1, int(kernel_size[0])), (1, int((stride or kernel_size)[0])), (0, int(padding[0])))
+    return _in_one_row(to, x, lambda image: _pooled(to, image, operator, ceil_mode))
+
+
+@named("avg_pool1d")
+def avg_pool1d(
+    to: Builder,
+    x: Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Traced:
+    step, pad = int((stride or kernel_size)[0]), int(padding[0])
+    operator = AvgPool2d((1, int(kernel_size[0])), (1, step), (0, pad), count_include_pad)
+    return _in_one_row(to, x, lambda image: _pooled(to, image, operator, ceil_mode))
+
+
+@named("adaptive_avg_pool1d")
+def adaptive_avg_pool1d(to: Builder, x: Tensor, output_size: Sequence[int]) -> Traced:
+    operator = AdaptiveAvgPool2d(size=(1, int(output_size[0])))
+    return _in_one_row(to, x, lambda image: whole(to, image, operator))
 
 
 @named("avg_pool2d")
@@ -93,6 +171,19 @@ def _pooled(to: Builder, x: Tensor, operator: MaxPool2d | AvgPool2d, ceil_mode: 
 @named("adaptive_avg_pool2d")
 def adaptive_avg_pool2d(to: Builder, x: Tensor, output_size: Sequence[int]) -> Traced:
     return whole(to, x, AdaptiveAvgPool2d(size=pair(output_size)))
+
+
+@named("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
+def upsample_nearest(to: Builder, x: Tensor, out: Sequence[Size]) -> Tensor:
+    """Return an image, each of whose pixels is repeated."""
+    found = traced(to, x)
+    sizes, counts = [*found.sizes[:2]], [size.count for size in found.sizes[:2]]
+    for old, new in zip(found.sizes[2:], out[2:], strict=True):
+        if new.count % old.count:
+            raise UnsupportedError(f"makes {new.count} of {old.count} pixels, which is no whole factor")
+        sizes += [old, Size(1)]
+        counts += [old.count, new.count // old.count]
+    return to.viewed(repeated(to, to.viewed(found, sizes), counts), out)
 
 
 @named("mean")

@@ -30,7 +30,12 @@ HARMLESS = {
     "memory_format", "device", "layout", "pin_memory", "non_blocking", "copy", "generator", "dtype", "implicit",
     "cudnn_enabled", "cudnn_enable", "momentum", "running_mean", "running_var",
 }  # fmt: skip
-RENAMED = {"self": "x", "input": "x", "min": "low"}  # arguments whose names Python or a reader would take for others'
+RENAMED = {
+    "self": "x",
+    "input": "x",
+    "min": "low",
+    "max": "high",
+}  # arguments whose names Python or a reader would take for others'
 
 #: Operators whose results need not be float32: integers are numbers of rows.
 OF_INTEGERS = {
@@ -40,16 +45,19 @@ OF_INTEGERS = {
 #: What a function may raise for arguments that it was not written for.
 UNKNOWN_CALL = (ValueError, TypeError, LookupError, AttributeError, AssertionError, NotImplementedError)
 SIMILAR = 0.65  # how alike the names of an operator and of its nearest are, at least
-#: What to use instead of operators that are outside of the set, where the most similar name says nothing.
+#: What to use instead of operators that are outside of the set, where the most similar name says nothing; "": nothing.
 INSTEAD = {
-    "elu": "gelu", "selu": "gelu", "softplus": "gelu", "mish": "silu", "hardswish": "silu", "relu6": "relu",
-    "hardtanh": "relu", "hardsigmoid": "sigmoid", "prelu": "leaky_relu", "rrelu": "leaky_relu", "conv1d": "conv2d",
-    "conv3d": "conv2d", "conv_transpose2d": "conv2d", "lstm": "scaled_dot_product_attention",
-    "gru": "scaled_dot_product_attention", "rnn_tanh": "scaled_dot_product_attention", "rsqrt": "rms_norm",
-    "sqrt": "rms_norm", "var": "layer_norm", "std": "layer_norm", "max": "max_pool2d", "amax": "max_pool2d",
-    "max_pool1d": "max_pool2d", "adaptive_max_pool2d": "max_pool2d", "avg_pool1d": "avg_pool2d",
-    "adaptive_avg_pool1d": "mean", "feature_dropout": "dropout", "alpha_dropout": "dropout", "einsum": "matmul",
+    "celu": "elu", "softplus": "gelu", "mish": "silu", "prelu": "leaky_relu", "rrelu": "leaky_relu",
+    "conv3d": "conv2d", "conv_transpose1d": "conv1d", "conv_transpose2d": "conv2d, and upsample_nearest2d before it",
+    "conv_transpose3d": "conv2d", "lstm": "scaled_dot_product_attention", "gru": "scaled_dot_product_attention",
+    "rnn_tanh": "scaled_dot_product_attention", "rnn_relu": "scaled_dot_product_attention", "sqrt": "rsqrt",
+    "reciprocal": "rsqrt", "var": "layer_norm", "std": "layer_norm", "max": "max_pool1d, or mean",
+    "amax": "max_pool1d, or mean", "adaptive_max_pool1d": "max_pool1d", "adaptive_max_pool2d": "max_pool2d",
+    "feature_dropout": "dropout", "alpha_dropout": "dropout", "einsum": "matmul",
     "_weight_norm_interface": "layer_norm", "exp": "softmax", "one_hot": "embedding", "fill": "masked_fill",
+    "flip": "",
+    "upsample_bilinear2d": "upsample_nearest2d", "upsample_bicubic2d": "upsample_nearest2d",
+    "upsample_linear1d": "upsample_nearest1d",
 }  # fmt: skip
 
 

@@ -92,6 +92,22 @@ def repeat(to: Builder, x: Tensor, repeats: Sequence[Any], out: Sequence[Size]) 
     return expand(to, x, out)
 
 
+@named("repeat_interleave")
+def repeat_interleave(to: Builder, x: Tensor, repeats: Any, dim: int | None = None) -> Tensor:
+    found = traced(to, x)
+    if dim is None or not isinstance(repeats, int):
+        raise UnsupportedError("has no dim, or several numbers of repeats", "repeat_interleave by a number along dim")
+    at = axis_of(dim, len(found.dims))
+    if found.sizes[at].batch:
+        raise UnsupportedError("repeats samples")
+    sizes = [*found.sizes]
+    apart = to.viewed(found, [*sizes[: at + 1], Size(1), *sizes[at + 1 :]])
+    counts = [size.count for size in apart.sizes]
+    counts[at + 1] = repeats
+    sizes[at] = Size(sizes[at].count * repeats)
+    return to.viewed(repeated(to, apart, counts), sizes)
+
+
 @named("expand", "expand_as", "broadcast_to")
 def expand(to: Builder, x: Tensor, out: Sequence[Size]) -> Tensor:
     found = traced(to, x)

@@ -1,4 +1,4 @@
-"""Convolution of images (channels, rows, columns), with strides, padding and groups; dilation is 1."""
+"""Convolution of images (channels, rows, columns), with strides, padding, groups and dilation."""
 
 from __future__ import annotations
 
@@ -21,10 +21,15 @@ class Conv2d(Operator):
     z = (Σ x·w from +0, ascending in the kernel's row, its column, and the input channel of the group) + b. Places
     outside the image are inputs of +0. Input error: Σ δ'·w from +0, ascending in the kernel's row, its column, and the
     output channel of the group, over the outputs that exist. A sample's own gradient of a weight is Σ x·δ' over output
-    positions, in bands of rows.
+    positions, in bands of rows. Neighbours in the kernel meet inputs that are `dilation` rows and columns apart. With
+    `flat`, the kernel has one row, and the weight is (outputs, inputs ÷ groups, columns), as that of PyTorch's Conv1d.
     """
 
-    at_least: ClassVar[Mapping[str, int]] = {"outputs": 1, "kernel": 1, "stride": 1, "padding": 0, "groups": 1}
+    at_least: ClassVar[Mapping[str, int]] = {
+        "outputs": 1, "kernel": 1, "stride": 1, "padding": 0, "groups": 1, "dilation": 1,
+    }  # fmt: skip
+
+    added: ClassVar[frozenset[str]] = frozenset({"flat", "dilation"})
 
     outputs: int
     kernel: tuple[int, int]
@@ -32,28 +37,37 @@ class Conv2d(Operator):
     padding: tuple[int, int] = (0, 0)
     groups: int = 1
     bias: bool = True
+    flat: bool = False
+    dilation: tuple[int, int] = (1, 1)
 
     def tensors(self, *shapes: Shape) -> dict[str, Shape]:
         """Return weight and bias."""
         self.shape(*shapes)
-        weight = (self.outputs, shapes[0][0] // self.groups, *self.kernel)
+        weight = (self.outputs, shapes[0][0] // self.groups, *self.kernel[self.flat :])
         return {"weight": weight} | ({"bias": (self.outputs,)} if self.bias else {})
 
     def shape(self, *shapes: Shape) -> Shape:
         """Return (outputs, H', W')."""
         (x,) = shapes
+        if self.flat and self.kernel[0] != 1:
+            raise ValueError(f"conv2d: a flat kernel has one row, not {self.kernel[0]}")
         if len(x) != 3 or x[0] % self.groups or self.outputs % self.groups:
             raise ValueError(
                 f"conv2d: takes samples of shape (channels, rows, columns), the channels and {self.outputs} outputs in "
                 f"{self.groups} groups of one size; not {x}"
             )
+        axes = zip(x[1:], self.padding, self.kernel, self.stride, self.dilation, strict=True)
         rows, columns = (
-            (size + 2 * pad - kernel) // stride + 1
-            for size, pad, kernel, stride in zip(x[1:], self.padding, self.kernel, self.stride, strict=True)
+            (size + 2 * pad - apart * (kernel - 1) - 1) // stride + 1 for size, pad, kernel, stride, apart in axes
         )
         if min(rows, columns) < 1:
             raise ValueError(f"conv2d: the kernel {self.kernel} is larger than the padded image {x}")
         return self.outputs, rows, columns
+
+    def _weight(self, tensors: Mapping[str, Array]) -> Array:
+        """Return the weight with rows."""
+        weight = tensors["weight"]
+        return weight[:, :, None] if self.flat else weight
 
     def _padded(self, x: Array) -> Array:
         return np.pad(x, ((0, 0), (0, 0), *((pad, pad) for pad in self.padding)))
@@ -63,14 +77,14 @@ class Conv2d(Operator):
 
     def _seen(self, padded: Array, offset: tuple[int, int], out: Shape) -> Array:
         """Return a view (µ, inputs, H', W') of what a position of the kernel meets at each output position."""
-        (r, c), (rows, columns) = offset, self.stride
+        (r, c), (rows, columns) = (at * apart for at, apart in zip(offset, self.dilation, strict=True)), self.stride
         return padded[:, :, r : r + rows * out[1] : rows, c : c + columns * out[2] : columns][..., : out[1], : out[2]]
 
     def forward(
         self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
     ) -> tuple[Array, Array]:
         """Keep x."""
-        (x,), w = inputs, tensors["weight"]
+        (x,), w = inputs, self._weight(tensors)
         padded, out = self._padded(x), self.shape(x.shape[1:])
         each_in, each_out = w.shape[1], self.outputs // self.groups
         z = np.empty((len(x), *out), np.float32)
@@ -89,7 +103,7 @@ class Conv2d(Operator):
 
     def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
         """Return the input error."""
-        x, w = kept, tensors["weight"]
+        x, w = kept, self._weight(tensors)
         padded, out = self._padded(x), error.shape[1:]
         each_in, each_out = w.shape[1], self.outputs // self.groups
         dx = np.zeros_like(padded)
@@ -118,7 +132,7 @@ class Conv2d(Operator):
                     for r, c in self._offsets():
                         seen = self._seen(padded, (r, c), out)[:, first : first + each_in].transpose(0, 2, 3, 1)
                         grads[:, at, :, r, c] = over_positions(seen * last[..., o, None])
-            return grads
+            return grads[:, :, :, 0] if self.flat else grads
 
         leaves: dict[str, Leaves] = {"weight": weight}
         if self.bias:

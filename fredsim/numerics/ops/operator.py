@@ -62,6 +62,8 @@ class Operator(ABC):
     inputs: ClassVar[int | None] = 1
     #: The least value of each integer field, or of its elements, in a file; −1 for those that are not named.
     at_least: ClassVar[Mapping[str, int]] = {}
+    #: Fields that were added later: a file has them only where they are not as their default.
+    added: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def draws(self) -> bool:

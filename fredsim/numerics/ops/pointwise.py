@@ -1,7 +1,7 @@
 """Activations: functions of each element alone.
 
 A value is computed in float64 and rounded once; a derivative likewise, and the error is multiplied by it in float32.
-relu, leaky_relu, tanh and sigmoid need float32 alone for the latter.
+relu, leaky_relu, hardtanh, rsqrt, tanh and sigmoid need float32 alone for the latter.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ import numpy as np
 from fredsim.numerics.elementary import erfc64, exp64, tanh64
 from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
 
-__all__ = ["Gelu", "LeakyRelu", "Pointwise", "Relu", "Scale", "Shift", "Sigmoid", "Silu", "Tanh", "sigmoid64"]
+__all__ = [
+    "Elu", "Gelu", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyRelu", "Pointwise", "Relu", "Rsqrt", "Scale", "Shift",
+    "Sigmoid", "Silu", "Tanh", "sigmoid64",
+]  # fmt: skip
 
 ZERO, ONE = np.float32(0), np.float32(1)
 ROOT_HALF = 0.70710678118654752440
 ROOT_2_BY_PI = 0.79788456080286535588
 ROOT_1_BY_2PI = 0.39894228040143267794
 GELU_CUBIC = 0.044715
+ELU_SMALL = 2.0**-20  # below it exp(x) − 1 in float64 would lose bits that float32 has
 
 
 class Pointwise(Operator):
@@ -83,6 +87,36 @@ class LeakyRelu(Pointwise):
     def slope(self, x: Array) -> Array:
         """Return 1 or the slope."""
         return np.where(x > 0, ONE, np.float32(self.slope_below))
+
+
+@dataclass(frozen=True)
+class Hardtanh(Pointwise):
+    """x if `low` < x < `high`, else the nearer of them, rounded to float32; ReLU6 is that of 0 and 6.
+
+    The error passes where low < x < high, else it is +0; a NaN stays one, and its error passes.
+    """
+
+    low: float = -1.0
+    high: float = 1.0
+
+    def shape(self, *shapes: Shape) -> Shape:
+        """Return the input's shape. Raises ValueError unless low < high."""
+        if not np.float32(self.low) < np.float32(self.high):
+            raise ValueError(f"hardtanh: low = {self.low} is not below high = {self.high}")
+        return shapes[0]
+
+    def value(self, x: Array) -> Array:
+        """Return x, low or high."""
+        low, high = np.float32(self.low), np.float32(self.high)
+        return np.where(x <= low, low, np.where(x >= high, high, x))
+
+    def slope(self, x: Array) -> Array:
+        """Return 1 or 0."""
+        return np.where((x <= np.float32(self.low)) | (x >= np.float32(self.high)), ZERO, ONE)
+
+    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+        """Select instead of multiplying, as Relu does."""
+        return [np.where(self.slope(kept) > 0, error, ZERO)]
 
 
 @dataclass(frozen=True)
@@ -162,6 +196,73 @@ class Silu(Pointwise):
         """Return σ·(1 + x·(1 − σ))."""
         s = sigmoid64(x)
         return (s * (1.0 + x.astype(np.float64) * (1.0 - s))).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Hardsigmoid(Pointwise):
+    """0 from −3 down, 1 from 3 up, (x + 3)/6 between; the derivative is 1/6 there, else 0 (Howard et al. 2019)."""
+
+    def value(self, x: Array) -> Array:
+        """Return 0, 1 or (x + 3)/6."""
+        wide = x.astype(np.float64)
+        return np.where(wide <= -3.0, 0.0, np.where(wide >= 3.0, 1.0, (wide + 3.0) / 6.0)).astype(np.float32)
+
+    def slope(self, x: Array) -> Array:
+        """Return 1/6 or 0."""
+        return np.where((x <= -3) | (x >= 3), ZERO, np.float32(1.0 / 6.0))
+
+
+@dataclass(frozen=True)
+class Hardswish(Pointwise):
+    """0 from −3 down, x from 3 up, x·(x + 3)/6 between (Howard et al. 2019).
+
+    The derivative is 0 below −3, 1 above 3, x/3 + ½ else.
+    """
+
+    def value(self, x: Array) -> Array:
+        """Return 0, x or x·(x + 3)/6."""
+        wide = x.astype(np.float64)
+        return np.where(wide <= -3.0, 0.0, np.where(wide >= 3.0, wide, wide * (wide + 3.0) / 6.0)).astype(np.float32)
+
+    def slope(self, x: Array) -> Array:
+        """Return 0, 1 or x/3 + ½."""
+        wide = x.astype(np.float64)
+        return np.where(wide < -3.0, 0.0, np.where(wide > 3.0, 1.0, wide / 3.0 + 0.5)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Elu(Pointwise):
+    """x if x > 0, else α·(exp(x) − 1), α being `alpha` rounded to float32; the derivative is 1, else α·exp(x).
+
+    If x > −2⁻²⁰, exp(x) − 1 is x·(1 + ½·x).
+    """
+
+    alpha: float = 1.0
+
+    def value(self, x: Array) -> Array:
+        """Return x or α·(exp(x) − 1)."""
+        wide = x.astype(np.float64)
+        below = np.where(wide > -ELU_SMALL, wide * (1.0 + 0.5 * wide), exp64(wide) - 1.0)
+        return np.where(wide > 0.0, wide, np.float64(np.float32(self.alpha)) * below).astype(np.float32)
+
+    def slope(self, x: Array) -> Array:
+        """Return 1 or α·exp(x)."""
+        wide = x.astype(np.float64)
+        return np.where(wide > 0.0, 1.0, np.float64(np.float32(self.alpha)) * exp64(wide)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Rsqrt(Pointwise):
+    """r = 1/√x, both operations rounded; the derivative is (r·r)·r·(−½)."""
+
+    def value(self, x: Array) -> Array:
+        """Return 1/√x."""
+        return np.asarray(ONE / np.sqrt(x))
+
+    def slope(self, x: Array) -> Array:
+        """Return −½·r³."""
+        r = self.value(x)
+        return r * r * r * np.float32(-0.5)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The operators and losses that a graph may have, by their names in files.
 
-A name stays; a new field needs a default, which files of before mean.
+A name stays; a new field needs a default, which files of before mean, and its name in `added`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,21 @@ from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator
-from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Relu, Scale, Shift, Sigmoid, Silu, Tanh
+from fredsim.numerics.ops.pointwise import (
+    Elu,
+    Gelu,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
+    LeakyRelu,
+    Relu,
+    Rsqrt,
+    Scale,
+    Shift,
+    Sigmoid,
+    Silu,
+    Tanh,
+)
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.products import MatMul, Softmax
@@ -29,6 +43,7 @@ __all__ = ["LOSSES", "OPERATORS"]
 OPERATORS: dict[str, type[Operator]] = {
     "linear": Linear, "conv2d": Conv2d, "embedding": Embedding, "positions": Positions, "attention": Attention,
     "relu": Relu, "leaky_relu": LeakyRelu, "gelu": Gelu, "tanh": Tanh, "sigmoid": Sigmoid, "silu": Silu,
+    "elu": Elu, "hardtanh": Hardtanh, "hardsigmoid": Hardsigmoid, "hardswish": Hardswish, "rsqrt": Rsqrt,
     "scale": Scale, "shift": Shift, "softmax": Softmax, "dropout": Dropout, "add": Add, "mul": Mul, "matmul": MatMul,
     "max_pool2d": MaxPool2d, "avg_pool2d": AvgPool2d, "adaptive_avg_pool2d": AdaptiveAvgPool2d,
     "group_norm": GroupNorm, "layer_norm": LayerNorm, "rms_norm": RmsNorm, "batch_norm": BatchNorm,

@@ -1,7 +1,7 @@
 // Functions of each element, sums and products of two inputs, of B minibatches.
 //
 // An activation is computed in double and rounded once, and so is its derivative, by which the error is multiplied in
-// float; relu, leaky_relu, tanh, sigmoid, scale and shift need float alone for the latter. Where an input of a sum or a
+// float; relu, leaky_relu, hardtanh, rsqrt, tanh, sigmoid, scale and shift need float alone for the latter. Where an input of a sum or a
 // product was repeated along axes, its error is the sum over them in row-major order from +0.
 #include "common.h"
 #include "elementary.h"
@@ -12,14 +12,19 @@ struct Pointwise {
   float* out;           // (B, size)
   i64 size;
   float by;
+  float high;  // the higher of two numbers that a function takes
   int operation;
 };
 
-enum Function { RELU, LEAKY_RELU, SCALE, SHIFT, TANH, SIGMOID, SILU, GELU, GELU_TANH };
+enum Function {
+  RELU, LEAKY_RELU, SCALE, SHIFT, TANH, SIGMOID, SILU, ELU, HARDTANH, HARDSIGMOID, HARDSWISH, RSQRT, GELU, GELU_TANH
+};
 
 DEVICE double gelu_inner(double x) { return ROOT_2_BY_PI * (x + GELU_CUBIC * (x * x * x)); }
 
-DEVICE float value_of(int operation, float x, float by) {
+DEVICE float root(float x) { return 1.0f / sqrtf(x); }
+
+DEVICE float value_of(int operation, float x, float by, float high) {
   const double wide = x;
   switch (operation) {
     case LEAKY_RELU: return x > 0.0f ? x : x * by;
@@ -28,6 +33,14 @@ DEVICE float value_of(int operation, float x, float by) {
     case TANH: return (float)tanh64(wide);
     case SIGMOID: return (float)sigmoid64(wide);
     case SILU: return (float)(wide * sigmoid64(wide));
+    case ELU: {
+      const double below = wide > -ELU_SMALL ? wide * (1.0 + 0.5 * wide) : exp64(wide) - 1.0;
+      return (float)(wide > 0.0 ? wide : (double)by * below);
+    }
+    case HARDTANH: return x <= by ? by : x >= high ? high : x;
+    case HARDSIGMOID: return (float)(wide <= -3.0 ? 0.0 : wide >= 3.0 ? 1.0 : (wide + 3.0) / 6.0);
+    case HARDSWISH: return (float)(wide <= -3.0 ? 0.0 : wide >= 3.0 ? wide : wide * (wide + 3.0) / 6.0);
+    case RSQRT: return root(x);
     case GELU: return (float)(wide * (0.5 * erfc64(-wide * ROOT_HALF)));
     case GELU_TANH: return (float)(wide * (0.5 * (1.0 + tanh64(gelu_inner(wide)))));
   }
@@ -51,6 +64,13 @@ DEVICE float slope_of(int operation, float x, float by) {
       const double s = sigmoid64(wide);
       return (float)(s * (1.0 + wide * (1.0 - s)));
     }
+    case ELU: return (float)(wide > 0.0 ? 1.0 : (double)by * exp64(wide));
+    case HARDSIGMOID: return x <= -3.0f || x >= 3.0f ? 0.0f : (float)(1.0 / 6.0);
+    case HARDSWISH: return (float)(wide < -3.0 ? 0.0 : wide > 3.0 ? 1.0 : wide / 3.0 + 0.5);
+    case RSQRT: {
+      const float r = root(x);
+      return r * r * r * -0.5f;
+    }
     case GELU: {
       const double density = ROOT_1_BY_2PI * exp64(-0.5 * (wide * wide));
       return (float)(0.5 * erfc64(-wide * ROOT_HALF) + wide * density);
@@ -67,7 +87,9 @@ KERNEL(apply_function, Pointwise, 128, 0) {
   const i64 i = blockIdx.x * (i64)128 + threadIdx.x, at = blockIdx.z * p.size + i;
   if (i >= p.size) return;
   const float x = p.x[at];
-  p.out[at] = p.errors ? p.errors[at] * slope_of(p.operation, x, p.by) : value_of(p.operation, x, p.by);
+  if (!p.errors) p.out[at] = value_of(p.operation, x, p.by, p.high);
+  else if (p.operation == HARDTANH) p.out[at] = x <= p.by || x >= p.high ? 0.0f : p.errors[at];
+  else p.out[at] = p.errors[at] * slope_of(p.operation, x, p.by);
 }
 
 KERNEL(rectify, Pointwise, 128, 0) {  // RELU, four elements a thread

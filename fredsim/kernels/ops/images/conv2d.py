@@ -20,10 +20,11 @@ from fredsim.kernels.ops.images.conv_weights import (
 from fredsim.kernels.ops.images.correlate import LANES, correlate, padded, spans, tile_of
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, Steps
-from fredsim.kernels.ops.sums import channel_sums, mean_of_samples
+from fredsim.kernels.ops.sums import channel_sums, gradient_of_samples
 from fredsim.kernels.ops.values import Value
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.operator import Operator, Shape
 
 __all__ = ["ConvKernels"]
 
@@ -35,12 +36,21 @@ CACHE_BYTES = 384 * 2**10  # of a block of samples, for the gradients of weights
 class ConvKernels(OperatorKernels):
     """A convolution of images."""
 
+    shares = True
+
+    @classmethod
+    def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:
+        """Take strides or a dilation along an axis, not both."""
+        assert isinstance(operator, Conv2d)
+        return all(1 in pair for pair in zip(operator.stride, operator.dilation, strict=True))
+
     def __init__(self, operator: Conv2d, shapes: Sequence[Any], tensors: Any) -> None:
         super().__init__(operator, shapes, tensors)
         self.outer = operator.shape(*shapes)
         self.each_in, self.each_out = shapes[0][0] // operator.groups, operator.outputs // operator.groups
         self.in_lanes, self.out_lanes = padded(self.each_in), padded(self.each_out)
         self.taps = math.prod(operator.kernel)
+        self.merged = operator.groups == 1 and operator.dilation[1] == 1  # a row's taps lie together
         self.work = math.prod(self.outer) * self.each_in * self.taps
 
     def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
@@ -56,7 +66,8 @@ class ConvKernels(OperatorKernels):
         most = 0
         for first, taps, count in self._positions(1):
             if taps and count:
-                most = max(most, taps - 1 - first, first + count - 1 - (self.outer[2] - 1))
+                furthest = self.operator.dilation[1] * (taps - 1)
+                most = max(most, furthest - first, first + count - 1 - (self.outer[2] - 1))
         return most
 
     def _positions(self, axis: int) -> list[Reach]:
@@ -78,7 +89,7 @@ class ConvKernels(OperatorKernels):
         row = self.each_in * self.taps
         self.packed, bias = self._pack(plan)
         _, rows, columns = self.outer
-        reached = spans(1, op.stride[1], -op.padding[1], op.kernel[1], x.shape[2], columns)
+        reached = spans(1, op.stride[1], -op.padding[1], op.kernel[1], x.shape[2], columns, op.dilation[1])
         tile = tile_of(out.samples, reached, self.each_out, self.work * out.samples)
         w_column = self.each_in * LANES
         weights = {
@@ -88,7 +99,7 @@ class ConvKernels(OperatorKernels):
         plan.step(
             correlate(tile), **self._input(x, self.each_in), samples=out.samples, rows=rows, columns=columns,
             scale=op.stride[0], scale_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
-            direction=1, taps=op.kernel[0], tap_columns=op.kernel[1], merged=op.groups == 1, **weights,
+            direction=1, taps=op.kernel[0], tap_columns=op.kernel[1], merged=self.merged, **weights,
             **self._output(out, self.each_out, tile.vectors), row=out.row, row_at=0, column=op.outputs, column_at=0,
             gap=out.halo * op.outputs, out=out,
         )  # fmt: skip
@@ -120,7 +131,7 @@ class ConvKernels(OperatorKernels):
         return {
             "group": group, "blocks": self.operator.groups * group, "outputs": outputs, "lanes": padded(outputs),
             "sample": out.sample, "width": out.shape[2] * out.shape[0], "batch": BATCH, "direct": 0, "bias_begin": -1,
-            "w_input": LANES,
+            "w_input": LANES, "apart": self.operator.dilation[0], "apart_columns": self.operator.dilation[1],
         }  # fmt: skip
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
@@ -129,7 +140,7 @@ class ConvKernels(OperatorKernels):
         if self.operator.bias:
             sums = plan.buffer(error.samples * padded(self.operator.outputs))
             channel_sums(plan, error, sums)
-            mean_of_samples(plan, sums, padded(self.operator.outputs), self.tensors["bias"])
+            gradient_of_samples(plan, sums, padded(self.operator.outputs), self.tensors["bias"])
         return [self._input_error(plan, error) if wanted[0] else None]
 
     def _input_error(self, plan: Steps, error: Value) -> Value:
@@ -158,7 +169,7 @@ class ConvKernels(OperatorKernels):
         """Add the step for the input's positions strides apart from `position`; `reach` is what `_positions` says."""
         op, (p, q) = self.operator, position
         (first, taps, rows), (first_column, tap_columns, columns) = reach
-        reached = spans(-1, 1, first_column, tap_columns, error.shape[2], columns)
+        reached = spans(-1, 1, first_column, tap_columns, error.shape[2], columns, op.dilation[1])
         tile = tile_of(sent.samples, reached, self.each_in, self.work * sent.samples)
         (down, across), width, channels = op.stride, op.kernel[1], sent.shape[0]
         w_column = self.out_lanes * LANES
@@ -178,35 +189,40 @@ class ConvKernels(OperatorKernels):
 
     def _weight_gradient(self, plan: Steps, error: Value) -> None:
         op, (x,) = self.operator, self.inputs
-        merged = op.groups == 1
+        merged = self.merged
         run, runs = (self.each_in * op.kernel[1], 1) if merged else (self.each_in, op.kernel[1])
         height, vectors = gradient_tile(run, self.each_out, self.work * plan.mu)
         heights = -(-run // height)
         size = op.groups * op.kernel[0] * runs * heights * height * self.out_lanes
+        weight = self.tensors["weight"]
+        apart = plan.shared(weight.name)
         at_once = 1
-        while at_once < plan.mu and 8 * at_once * (x.sample + error.sample) <= CACHE_BYTES:
+        while at_once < plan.mu and 8 * at_once * (x.sample + error.sample) <= CACHE_BYTES and not apart:
             at_once *= 2
         blocks = -(-plan.mu // at_once)
         level = (blocks - 1).bit_length()
-        total, levels = plan.buffer(size), plan.buffer(size * level)
+        total, levels = plan.buffer(size * (plan.mu if apart else 1)), plan.buffer(1 if apart else size * level)
         stack, stack_stride = plan.each_thread((1 + BAND_LEVELS + at_once.bit_length()) * height * vectors * LANES)
         _, rows, columns = self.outer
-        read = (op.kernel[1] + 2 + columns * op.stride[1]) * x.shape[0] + run  # floats of a row outside of the image
+        wide = op.kernel[1] * op.dilation[1] + 2 + columns * op.stride[1]
+        read = wide * x.shape[0] + run  # floats of a row outside of the image
         plan.step(
             weight_gradient(height, vectors), x=x, x_sample=x.sample, x_row=x.row, x_rows=x.shape[1],
             channels=x.shape[0], nothing=np.zeros(read + MARGIN, np.float32),
             e=error, e_sample=error.sample, e_row=error.row, outputs=op.outputs, rows=rows, columns=columns,
             stride=op.stride[0], stride_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
-            taps=op.kernel[0], runs=runs, heights=heights, widths=self.out_lanes // (LANES * vectors),
+            apart=op.dilation[0], apart_columns=op.dilation[1], taps=op.kernel[0], runs=runs, heights=heights,
+            widths=self.out_lanes // (LANES * vectors),
             groups=op.groups, inputs=self.each_in, group_outputs=self.each_out, lanes=self.out_lanes,
-            samples=plan.mu, at_once=at_once, stack=stack, stack_stride=stack_stride, levels=levels, level=size,
-            out=total,
+            samples=plan.mu, at_once=at_once, own=apart, stack=stack, stack_stride=stack_stride, levels=levels,
+            level=size, out=total,
         )  # fmt: skip
-        block = plan.each_thread(256)
-        weight = self.tensors["weight"]
+        block, begin = plan.each_thread(256), plan.gradient(weight)
+        own, first = plan.own(weight) if apart else (0, True)
         plan.step(
-            unpack_gradient, batch=BATCH, begin=plan.gradient(weight), groups=op.groups, outputs=self.each_out,
+            unpack_gradient, batch=BATCH, begin=begin, groups=op.groups, outputs=self.each_out,
             inputs=self.each_in, taps=self.taps, tap_columns=op.kernel[1], tap_row=runs * heights * height,
             tap_column=self.each_in if merged else heights * height, lanes=self.out_lanes, block=block[0],
-            block_stride=block[1], x=total,
+            block_stride=block[1], x=total, samples=plan.mu if apart else 1, level=size, size=weight.size, apart=apart,
+            add=not first, own=own,
         )  # fmt: skip

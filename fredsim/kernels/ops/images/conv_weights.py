@@ -38,9 +38,10 @@ from fredsim.kernels.ops.rows import part_of
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, channels=int, nothing=floats, e=floats, e_sample=int, e_row=int,
         outputs=int, rows=int, columns=int, stride=int, stride_columns=int, first=int, first_column=int, taps=int,
         runs=int, heights=int, widths=int, groups=int, inputs=int, group_outputs=int, lanes=int, samples=int,
-        at_once=int, stack=floats, stack_stride=int, levels=floats, level=int, out=floats)
+        at_once=int, own=int, apart=int, apart_columns=int, stack=floats, stack_stride=int, levels=floats, level=int,
+        out=floats)
 def weights(rank, size, barrier, a):
-    """Compute all tiles; see fredsim.kernels.ops.images.conv_weights."""
+    """Compute all tiles; see fredsim.kernels.ops.images.conv_weights. If `own`, each sample's are written."""
     like = zeros(16)
     count = broadcast(16, a.samples)
     sums = shift(a.stack, rank * a.stack_stride)
@@ -56,14 +57,14 @@ def weights(rank, size, barrier, a):
             q0, line = t % a.widths * {lanes}, t // a.widths
             k0, line = line % a.heights * {A}, line // a.heights
             run, tap, g = line % a.runs, line // a.runs % a.taps, line // a.runs // a.taps
-            x_at = (a.first_column + run) * a.channels + g * a.inputs + k0
+            x_at = (a.first_column + run * a.apart_columns) * a.channels + g * a.inputs + k0
             e_at = g * a.group_outputs + q0
             place = (line * a.heights * {A} + k0) * a.lanes + q0
             for i in range(i0, i1):
                 for band in range(bands):
                     {begin}
                     for y in range(8 * band, min(8 * band + 8, a.rows)):
-                        r = y * a.stride + a.first + tap
+                        r = y * a.stride + a.first + tap * a.apart
                         x = shift(a.x, i * a.x_sample + r * a.x_row + x_at)
                         if r < 0 or r >= a.x_rows:
                             x = shift(a.nothing, x_at - a.first_column * a.channels)
@@ -74,7 +75,15 @@ def weights(rank, size, barrier, a):
                             e = shift(e, a.outputs)
                     {end}
                     merge(sums, {A}, {lanes}, bands_stack, {lanes}, {floats}, band, band == bands - 1)
-                merge(sums, {A}, {lanes}, samples_stack, {lanes}, {floats}, i - i0, i == i1 - 1)
+                if a.own:
+                    own = shift(a.out, i * a.level + place)
+                    for k in range({A}):
+                        for c in range(0, {lanes}, 16):
+                            store(own, k * a.lanes + c, load(like, sums, k * {lanes} + c))
+                else:
+                    merge(sums, {A}, {lanes}, samples_stack, {lanes}, {floats}, i - i0, i == i1 - 1)
+            if a.own:
+                continue
             last = block == blocks - 1
             place = (line * a.heights * {A} + k0) * a.lanes + q0
             merge(sums, {A}, {lanes}, shift(a.levels, place), a.lanes, a.level, block, last)
@@ -207,34 +216,44 @@ def pack_transposed(rank, size, barrier, a):
 
 
 @kernel(batch=int64s, begin=int, groups=int, outputs=int, inputs=int, taps=int, tap_columns=int, tap_row=int,
-        tap_column=int, lanes=int, block=floats, block_stride=int, x=floats)  # fmt: skip
+        tap_column=int, lanes=int, block=floats, block_stride=int, x=floats, samples=int, level=int, size=int,
+        apart=int, add=int, own=floats)  # fmt: skip
 def unpack_gradient(rank, size, barrier, a):
     """Write a gradient from x to the flat vector, as (groups·outputs, inputs, taps).
 
-    In x, a tap's inputs lie `lanes` floats apart, a row's taps tap_column·lanes, rows and groups tap_row·lanes.
+    In x, a tap's inputs lie `lanes` floats apart, a row's taps tap_column·lanes, rows and groups tap_row·lanes. If
+    `apart`, x has those of all samples, `level` floats apart, and they are written to `own`, (samples, size), or added
+    to what is there.
     """
-    grads = floats(item(a.batch, GRADS))
+    grads = a.own if a.apart else shift(floats(item(a.batch, GRADS)), a.begin)
     block = shift(a.block, rank * a.block_stride)
     row, vectors = a.inputs * a.taps, (a.outputs + 15) // 16
     blocks = (row + 15) // 16
-    begin, end = part_of(rank, size, a.groups * vectors * blocks)
-    for t in range(begin, end):
+    tasks = a.groups * vectors * blocks
+    begin, end = part_of(rank, size, a.samples * tasks)
+    for task in range(begin, end):
+        t = task % tasks
         m0, o0, g = t % blocks * 16, t // blocks % vectors * 16, t // blocks // vectors
         count, own = min(16, row - m0), min(16, a.outputs - o0)
-        out = shift(grads, a.begin + (g * a.outputs + o0) * row + m0)
+        out = shift(grads, task // tasks * a.size + (g * a.outputs + o0) * row + m0)
+        x = shift(a.x, task // tasks * a.level)
         tap_rows = a.taps // a.tap_columns
         first = g * tap_rows
         k, tap = m0 // a.taps, m0 % a.taps
         tap_row, tap_column = tap // a.tap_columns, tap % a.tap_columns
         for m in range(count):
             line = (first + tap_row) * a.tap_row + tap_column * a.tap_column + k
-            store(block, m * 16, load(zeros(16), a.x, line * a.lanes + o0))
+            store(block, m * 16, load(zeros(16), x, line * a.lanes + o0))
             tap_column += 1
             if tap_column == a.tap_columns:
                 tap_row, tap_column = tap_row + 1, ZERO_PLACE
                 if tap_row == tap_rows:
                     tap_row, k = ZERO_PLACE, k + 1
-        if own == 16 and count == 16:
+        if a.add:
+            for o in range(own):
+                for m in range(count):
+                    put(out, o * row + m, item(out, o * row + m) + item(block, m * 16 + o))
+        elif own == 16 and count == 16:
             transpose16(block, 0, 16, out, 0, row)
         else:
             for o in range(own):

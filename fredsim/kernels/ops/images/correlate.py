@@ -4,7 +4,7 @@ A tile is P neighbouring pixels of one row, of S samples, in Q vectors of 16 out
 registers, each from +0, while the products of one input channel after the other are added. Which sums are in a tile
 changes no sum. `correlate` computes, for output pixel (y, x) of a sample and every output channel,
 
-    Σ over tap rows r, tap columns c, channels k, ascending: input(y·scale + f ± r, x·scale + f ± c, k) · w[r, c, k]
+    Σ over tap rows r, tap columns c, channels k, ascending: input(y·scale + f ± r·d, x·scale + f ± c·d, k) · w[r, c, k]
 
 where taps outside of the input's rows are left out: their product would be ±0, as parameters are finite, and a sum from
 +0 is never −0. Beside its columns the input has a halo of +0. It stands for the forward pass (+) as well as for the
@@ -21,6 +21,7 @@ from typing import NamedTuple
 from fredsim.jit.cache import make_module
 from fredsim.jit.kernel import Kernel
 from fredsim.jit.processor import WIDE
+from fredsim.kernels.ops.images.taps import inside
 
 __all__ = ["LANES", "MOST_SUMS", "Tile", "correlate", "instructions", "padded", "spans", "tile_of"]
 
@@ -46,6 +47,7 @@ from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.vector import broadcast, load, zeros
 from fredsim.kernels.ops.program import PARAMS
+from fredsim.kernels.ops.images.taps import taps_inside
 from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
 
 
@@ -53,7 +55,7 @@ from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
         scale=int, scale_columns=int, first=int, first_column=int, direction=int, taps=int, tap_columns=int, merged=int,
         group=int, inputs=int, batch=int64s, direct=int, bias_begin=int, w=floats, w_begin=int, w_group=int, w_tap=int,
         w_column=int, w_input=int, w_panel=int, bias=floats, blocks=int, outputs=int, lanes=int, sample=int, row=int,
-        row_at=int, column=int, column_at=int, width=int, gap=int, out=floats)
+        row_at=int, column=int, column_at=int, width=int, gap=int, apart=int, apart_columns=int, out=floats)
 def correlate(rank, size, barrier, a):
     like = zeros(16)
     params = floats(item(a.batch, PARAMS))
@@ -65,17 +67,15 @@ ALONG = """
     whole = a.samples // {S}
     sets = whole + a.samples % {S}
     begin, end = part_of(rank, size, sets * a.rows * a.blocks)
-    step, x_run, o_step = a.scale_columns * a.channels, a.direction * a.channels, a.column
+    step, x_run, o_step = a.scale_columns * a.channels, a.direction * a.apart_columns * a.channels, a.column
+    x_tap = a.direction * a.apart * a.x_row
     for t in range(begin, end):
         block, y, chosen = t % a.blocks, t // a.blocks % a.rows, t // a.blocks // a.rows
         i = chosen * {S} if chosen < whole else whole * {S} + chosen - whole
         g, c0 = block // a.group, block % a.group * {lanes}
         r = a.scale * y + a.first
-        if a.direction > 0:
-            t0, t1 = max(0, -r), min(a.taps, a.x_rows - r)
-        else:
-            t0, t1 = max(0, r - a.x_rows + 1), min(a.taps, r + 1)
-        x = shift(a.x, i * a.x_sample + (r + a.direction * t0) * a.x_row + g * a.inputs)
+        t0, t1 = taps_inside(a.direction, r, r, a.x_rows, a.taps, a.apart)
+        x = shift(a.x, i * a.x_sample + r * a.x_row + t0 * x_tap + g * a.inputs)
         w = shift(weights, a.w_begin + g * a.w_group + c0 // 16 * a.w_panel + t0 * a.w_tap)
         bias = shift(biases, g * a.lanes + c0)
         line = shift(a.out, i * a.sample + y * a.row + a.row_at)
@@ -85,12 +85,9 @@ ALONG = """
             j0 = min(j, a.columns - {P})
             first = a.scale_columns * j0 + a.first_column
             last = first + a.scale_columns * {P1}
-            if a.direction > 0:
-                u0, u1 = max(0, -last), min(a.tap_columns, a.x_columns - first)
-            else:
-                u0, u1 = max(0, first - a.x_columns + 1), min(a.tap_columns, last + 1)
+            u0, u1 = taps_inside(a.direction, first, last, a.x_columns, a.tap_columns, a.apart_columns)
             u1 = max(u0, u1)
-            px = shift(x, (first + a.direction * u0) * a.channels)
+            px = shift(x, first * a.channels + u0 * x_run)
             pw = shift(w, u0 * a.w_column)
             runs, run = u1 - u0, a.inputs
             if a.merged:
@@ -105,19 +102,16 @@ ALONG = """
 #: The pixels of a tile are the same place of several samples, so that no tap outside of the input's columns is added.
 ACROSS = """
     begin, end = part_of(rank, size, a.rows * a.columns * a.blocks)
-    step, x_run, o_step = a.x_sample, a.direction * a.channels, a.sample
+    step, x_run, o_step = a.x_sample, a.direction * a.apart_columns * a.channels, a.sample
+    x_tap = a.direction * a.apart * a.x_row
     for t in range(begin, end):
         block, column, y = t % a.blocks, t // a.blocks % a.columns, t // a.blocks // a.columns
         g, c0 = block // a.group, block % a.group * {lanes}
         r, first = a.scale * y + a.first, a.scale_columns * column + a.first_column
-        if a.direction > 0:
-            t0, t1 = max(0, -r), min(a.taps, a.x_rows - r)
-            u0, u1 = max(0, -first), min(a.tap_columns, a.x_columns - first)
-        else:
-            t0, t1 = max(0, r - a.x_rows + 1), min(a.taps, r + 1)
-            u0, u1 = max(0, first - a.x_columns + 1), min(a.tap_columns, first + 1)
+        t0, t1 = taps_inside(a.direction, r, r, a.x_rows, a.taps, a.apart)
+        u0, u1 = taps_inside(a.direction, first, first, a.x_columns, a.tap_columns, a.apart_columns)
         u1 = max(u0, u1)
-        x = shift(a.x, (r + a.direction * t0) * a.x_row + (first + a.direction * u0) * a.channels + g * a.inputs)
+        x = shift(a.x, r * a.x_row + t0 * x_tap + first * a.channels + u0 * x_run + g * a.inputs)
         pw = shift(weights, a.w_begin + g * a.w_group + c0 // 16 * a.w_panel + t0 * a.w_tap + u0 * a.w_column)
         bias = shift(biases, g * a.lanes + c0)
         line = shift(a.out, y * a.row + a.row_at)
@@ -143,7 +137,7 @@ def _tile(samples: int, pixels: int, vectors: int) -> str:
     q_range = range(vectors)
     lines = [f"a{s}_{p}_{q} = like" for s, p in places for q in q_range]
     lines += ["for tap in range(t1 - t0):", "    for u in range(runs):"]
-    inner = [f"qx{s} = shift(px, tap * a.direction * a.x_row + u * x_run + {s} * a.x_sample)" for s in range(samples)]
+    inner = [f"qx{s} = shift(px, tap * x_tap + u * x_run + {s} * a.x_sample)" for s in range(samples)]
     inner += ["qw = shift(pw, tap * a.w_tap + u * a.w_column)", "for k in range(run):"]
     inner += [f"    w{q} = load(like, qw, k * a.w_input + {q} * a.w_panel)" for q in q_range]
     for s, p in places:
@@ -176,14 +170,14 @@ def padded(count: int) -> int:
     return -(-count // LANES) * LANES
 
 
-def spans(direction: int, scale: int, first: int, taps: int, size: int, count: int) -> list[tuple[int, int]]:
+def spans(
+    direction: int, scale: int, first: int, taps: int, size: int, count: int, apart: int = 1
+) -> list[tuple[int, int]]:
     """Return which taps of each of `count` outputs lie inside an axis of `size` inputs: the first, and the end."""
     found = []
     for x in range(count):
         at = scale * x + first
-        begin, end = (
-            (max(0, -at), min(taps, size - at)) if direction > 0 else (max(0, at - size + 1), min(taps, at + 1))
-        )
+        begin, end = inside(direction, at, at, size, taps, apart)
         found.append((begin, max(begin, end)))
     return found
 

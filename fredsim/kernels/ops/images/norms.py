@@ -21,7 +21,7 @@ from fredsim.jit.vector import broadcast, load, store, zeros
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, PARAMS, Batch, Steps
 from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
-from fredsim.kernels.ops.sums import BAND, mean_of_samples, tree_of_vectors
+from fredsim.kernels.ops.sums import BAND, gradient_of_samples, tree_of_vectors
 from fredsim.kernels.ops.values import Value
 from fredsim.networks.running import Found
 from fredsim.numerics.ops.norms import BatchNorm
@@ -318,6 +318,7 @@ class NormKernels(OperatorKernels):
     """A group or batch norm of images; then a second input is added if there is one, then there may be a ReLU."""
 
     relu = False
+    shares = True
 
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:
@@ -382,6 +383,6 @@ class NormKernels(OperatorKernels):
             gap=sent.halo * sent.shape[0], out=sent,
         )  # fmt: skip
         if self.operator.affine:
-            mean_of_samples(plan, leaves, 4 * lanes, self.tensors["weight"])
-            mean_of_samples(plan, leaves, 4 * lanes, self.tensors["bias"], lanes)
+            gradient_of_samples(plan, leaves, 4 * lanes, self.tensors["weight"])
+            gradient_of_samples(plan, leaves, 4 * lanes, self.tensors["bias"], lanes)
         return [sent if wanted[0] else None, *([passed] if residual else [])]
