@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fredsim.errors import FredsimError, options_are
+from fredsim.plugins.exits import exits_raise, watched
 from fredsim.show import command_options as option
 from fredsim.show.terminal import Group, say, say_lines, say_message, say_wrapped
 from fredsim.system.environment import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
@@ -350,7 +351,10 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell script ignores it in its background jobs
         signal.signal(signal.SIGINT, signal.default_int_handler)
     lenient: Any = sys.stderr and LenientStream(sys.stderr)
-    with redirect_stderr(lenient), options_are(on_command_line=True), notes_as_lines(_print_note):
+    with (
+        redirect_stderr(lenient), options_are(on_command_line=True), notes_as_lines(_print_note), exits_raise(),
+        watched(),
+    ):  # fmt: skip
         try:
             try:
                 check_surroundings()
