@@ -262,9 +262,8 @@ def _run(
         monitor = Monitor()
         if progress:
             from fredsim.show.progress import make_monitor
-            from fredsim.show.terminal import PlainConsole
 
-            monitor = make_monitor(PlainConsole(stderr=True))
+            monitor = make_monitor()
         if on_row is not None:
             monitor = RowMonitor(monitor, on_row, stop)
         try:

@@ -15,6 +15,8 @@ from matplotlib.text import Text
 import fredsim
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
+from fredsim.show.plots.groups import Panel
+from fredsim.show.plots.kinds.staleness import different
 from tests.reports import data_in
 
 Command = Callable[..., tuple[int, str, str]]
@@ -253,3 +255,10 @@ def test_a_probe_of_a_run_that_diverged_at_once(small_yaml: Path, drawn: list[Fi
     for log in (False, True):
         plot([run], Path("x.svg"), "probe", Options(log=log))
     assert len(drawn) == 2
+
+
+def test_panels_are_named_by_what_differs() -> None:
+    panels = [Panel(f"λ = {count}, µ = 4", [], (f"λ = {count}", "µ = 4")) for count in (1, 16)]
+    assert different(panels) == ["λ = 1", "λ = 16"]
+    assert different(panels[:1]) == ["λ = 1, µ = 4"]
+    assert different([Panel("", [])]) == [""]
