@@ -29,6 +29,9 @@ class PointwiseKernels(OperatorKernels):
         number = FUNCTIONS.index(type(operator)) + (isinstance(operator, Gelu) and operator.approximate == "tanh")
         by = operator.slope_below if isinstance(operator, LeakyRelu) else getattr(operator, "by", 0.0)
         size = self.inputs[0].size
+        if isinstance(operator, Relu):
+            plan.step("networks/pointwise", "rectify", blocks_for(-(-size // 4)), size=size, **fields)
+            return
         plan.step(
             "networks/pointwise", "apply_function", blocks_for(size), size=size, by=by, operation=number, **fields
         )
@@ -96,6 +99,12 @@ def strides_of(shape: Sequence[int]) -> list[int]:
 
 def _combine(plan: Steps, a: Value, b: Value | None, out: Value, *, product: bool) -> None:
     """Add a launch that combines two values; along axes that the output lacks, what they give is summed."""
+    if b is not None and a.shape == b.shape == out.shape:
+        plan.step(
+            "networks/pointwise", "combine_alike", blocks_for(-(-out.size // 4)), a=a, b=b, out=out, size=out.size,
+            product=int(product),
+        )  # fmt: skip
+        return
     full = (plan.mu, *a.shape) if b is None else (plan.mu, *map(max, a.shape, b.shape))
     kept = (plan.mu, *out.shape)
     fields: dict[str, Any] = {}

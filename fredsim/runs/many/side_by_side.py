@@ -91,6 +91,8 @@ class SideBySide:
         simulation = make_simulation(replace(parts, pace=self._pace))
         if simulation.choice.path != "queued":
             raise AloneError(f"path is {simulation.choice.path}, since {simulation.choice.why}")
+        if parts.engine.numerics != "portable":
+            raise AloneError("PyTorch computes its gradients")
         return simulation
 
     def _process(self) -> None:
