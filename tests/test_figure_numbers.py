@@ -112,6 +112,18 @@ def test_bands_of_a_probe_are_quartiles(small_yaml: Path, drawn: list[Figure]) -
         assert set(np.asarray(band.get_paths()[0].vertices)[:, 1]) == {2, 8}
 
 
+def test_probes_of_one_iteration_are_not_parted(small_yaml: Path, drawn: list[Figure]) -> None:
+    """Runs with many and with few clients, probed at the same iterations, make one point of each iteration."""
+    (run,) = runs_of(small_yaml, "sweep={seed: [0]}", "probe.every=1", "iterations=150")
+    probe = run.probe
+    probe["iteration"] = np.repeat(np.arange(1, 31), 5)
+    probe["b_staleness"] = np.tile([1.0, 2.0, 3.0, 4.0, 5.0], 30)
+    plot([run], Path("x.png"), "probe")
+    (line,) = drawn[0].axes[0].lines
+    assert set(line.get_ydata()) == {3}
+    assert 10 <= len(line.get_ydata()) <= 20  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("first", [0, 3])
 @pytest.mark.parametrize("log", [None, False])
 def test_staleness_is_a_share_with_so_much_or_more(
