@@ -120,8 +120,9 @@ def test_probes_of_one_iteration_are_not_parted(small_yaml: Path, drawn: list[Fi
     probe["b_staleness"] = np.tile([1.0, 2.0, 3.0, 4.0, 5.0], 30)
     plot([run], Path("x.png"), "probe")
     (line,) = drawn[0].axes[0].lines
-    assert set(line.get_ydata()) == {3}
-    assert 10 <= len(line.get_ydata()) <= 20  # type: ignore[arg-type]
+    values = np.asarray(line.get_ydata())
+    assert {*values.tolist()} == {3}
+    assert 10 <= len(values) <= 20
 
 
 @pytest.mark.parametrize("first", [0, 3])

@@ -117,6 +117,7 @@ class Nothing:
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
+        self.own = set[str]()
 
     def warm_up(self) -> None:
         raise ValueError("it is the task that says what is wrong")
