@@ -120,7 +120,7 @@ def test_probes_of_one_iteration_are_not_parted(small_yaml: Path, drawn: list[Fi
     probe["b_staleness"] = np.tile([1.0, 2.0, 3.0, 4.0, 5.0], 30)
     plot([run], Path("x.png"), "probe")
     (line,) = drawn[0].axes[0].lines
-    assert set(line.get_ydata()) == {3}
+    assert set(np.asarray(line.get_ydata()).tolist()) == {3}
     assert 10 <= len(line.get_ydata()) <= 20  # type: ignore[arg-type]
 
 
