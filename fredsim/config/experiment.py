@@ -195,7 +195,7 @@ class Experiment(HyperParameters):
     evaluation: Annotated[Evaluation, Affects.BITS, Field(examples=[{"every": 100}])] = Evaluation()
     """When rows of metrics.csv are recorded, and what they contain."""
     backend: Annotated[Backend, Affects.TIME, Field(examples=["numpy"])] = "numba"
-    """What computes; `auto` is cuda if there is a device, else numba (docs/devices.md)."""
+    """What computes; `auto` is cuda where a device is faster, else numba (docs/devices.md)."""
     threads: Annotated[Threads | None, Affects.TIME | Affects.BITS_OF_MODULES, Field(examples=[4])] = None
     """How many threads compute; null: one per processor."""
     window: Annotated[PositiveInt | None, Affects.TIME | Affects.BITS_OF_MODULES, Field(examples=[16])] = None

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from typing import IO, Any, Protocol
 
@@ -30,7 +30,7 @@ class ProcessTask(Protocol):
         """Whether the task needs a process that has done nothing else, and does nothing else afterwards."""
 
     @property
-    def own(self) -> set[str]:
+    def own(self) -> Set[str]:
         """The names of the user's modules whose code it runs."""
 
     def warm_up(self) -> None:
