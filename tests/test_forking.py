@@ -114,7 +114,6 @@ class Nothing:
     """A task that does nothing, or waits."""
 
     alone = True
-    own = frozenset[str]()
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
