@@ -193,8 +193,10 @@ def rate_of(side: str, server: str, pair: tuple[int, int], hidden: Model) -> flo
         return float(done.stdout.split()[-1])
     cell, backend = Cell(server, *pair), "cuda" if side == "device" else "numba"
     few = max(COMPARED[hidden], 3 * cell.clients)
-    pilot = few / float(once(cell, few, backend, hidden)["seconds"])  # also compiles what is not in the cache
-    many = max(few, int(pilot * TIMED))
+    once(cell, few, backend, hidden)  # compiles what is not in the cache
+    many = few
+    for seconds in (TIMED / 10, TIMED):  # a run's beginning takes a part of the first
+        many = max(few, int(seconds * many / float(once(cell, many, backend, hidden)["seconds"])))
     return max(many / float(once(cell, many, backend, hidden)["seconds"]) for _ in range(2))
 
 
@@ -274,13 +276,15 @@ def on_images(cell: Cell, iterations: int, backend: str, name: str) -> dict[str,
             "model": {"name": name},
             "clients": {"count": cell.clients, "batch_size": cell.batch_size, "sampling": "sequential"},
             "dispatcher": {"name": "uniform"},
-            "server": {"name": cell.server, **HYPER[cell.server]},
+            "server": {"name": cell.server, **HYPER[cell.server], "lr": 1e-6},  # it ends nowhere, and does not diverge
             "evaluation": {"every": iterations + 1},
             "threads": default_threads(),
             "backend": backend,
         }
         result: Any = fredsim.run(experiment, out=Path(folder, "run"))
         summary: dict[str, Any] = result.summary
+        if summary["status"] != "finished":
+            raise SystemExit(f"{cell.label}, {name}: fredsim's run ended as {summary['status']}")
         return summary
 
 

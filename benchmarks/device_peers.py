@@ -1,9 +1,9 @@
 """What one would write for a device in JAX and in PyTorch: benchmarks.device runs each in a process of its own.
 
     python -m benchmarks.device_peers jax|torch LAMBDA MU WIDTHS SECONDS      # WIDTHS: of hidden layers, by commas
-    python -m benchmarks.device_peers torch LAMBDA MU lenet|resnet SECONDS
+    python -m benchmarks.device_peers torch LAMBDA MU lenet|resnet|resnet20 SECONDS
 
-prints iterations a second of ASGD on data of MNIST's shape, or of CIFAR-10's for ResNet-8, without compilation, in
+prints iterations a second of ASGD on data of MNIST's shape, or of CIFAR-10's for ResNets, without compilation, in
 float32 (no TF32). JAX's is the whole simulation as one compiled scan over the arrivals. PyTorch's is a CUDA graph of 16
 arrivals, replayed, without the order of clients and minibatches, which are tensors on the device.
 """
@@ -24,6 +24,7 @@ __all__ = ["PEERS"]
 INPUTS, CLASSES, ROWS, RATE = 784, 10, 6000, 0.005
 GRAPHED = 16  # arrivals in one CUDA graph
 CHUNK = 512  # arrivals that JAX's compiled scan takes at once
+DEPTHS = {"resnet": 8, "resnet20": 20}
 
 Arrays = list[NDArray[np.float32]]
 
@@ -112,8 +113,9 @@ def network_of_torch(name: str) -> tuple[Any, Any, Any]:
     from fredsim import zoo
 
     torch.manual_seed(0)
-    shape = {"lenet": (1, 28, 28), "resnet": (3, 32, 32)}[name]
-    module = {"lenet": zoo.lenet, "resnet": zoo.resnet}[name](CLASSES, shape).to("cuda")
+    shape = (1, 28, 28) if name == "lenet" else (3, 32, 32)
+    made = zoo.lenet(CLASSES, shape) if name == "lenet" else zoo.resnet(CLASSES, shape, depth=DEPTHS[name])
+    module = made.to("cuda")
     names = [one for one, _ in module.named_parameters()]
 
     def outputs(own: Any, value: Any) -> Any:
@@ -185,5 +187,5 @@ PEERS: dict[str, Callable[[int, int, Any, float], float]] = {"jax": by_jax, "tor
 
 if __name__ == "__main__":
     name, clients, mu, network, seconds = sys.argv[1:]
-    widths = network if network.isalpha() else [int(width) for width in network.split(",")]
+    widths = network if network.isalnum() and not network.isdigit() else [int(width) for width in network.split(",")]
     print(PEERS[name](int(clients), int(mu), widths, float(seconds)))

@@ -14,16 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
 from fredsim.errors import SimulationError
 from fredsim.hyper import Configurable
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
 
 __all__ = ["Dispatcher", "OnGradientDone", "Order", "Timeline", "earlier_arrivals"]
-
-Integers = NDArray[np.int64]
 
 OnGradientDone = Callable[[int, int, int], int]
 """A callback for the moment at which a gradient is done: `(client, number, sent)` are the client, the number of its

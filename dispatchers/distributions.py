@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag
 
 from fredsim.hyper import HyperParameters, Positive
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.distributions import Distribution
 
 __all__ = ["KNOWN", "Distributions", "Drawn", "Noise", "Random", "Times", "one_of"]
-
-Integers = NDArray[np.int64]
 
 
 class Random(HyperParameters):

@@ -24,6 +24,7 @@ from fredsim.dispatchers.distributions import KNOWN, Distributions, Drawn, Noise
 from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, Positive
+from fredsim.numerics.arrays import Floats, Integers
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.streams import Stream, Streams
@@ -40,9 +41,6 @@ __all__ = [
     "check_own_times",
     "check_times",
 ]
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 class TaskTime(Protocol):

@@ -8,13 +8,12 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Integers
 from fredsim.plugins.states import State, Stateful
 
 __all__ = ["EventQueue"]
 
-Integers = NDArray[np.int64]
 STAGES = 8
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order
 from fredsim.dispatchers.durations import NEVER, TaskDurations
+from fredsim.numerics.arrays import Integers
 from fredsim.plugins.states import Stateful
 
 __all__ = ["MergedArrivals"]
-
-Integers = NDArray[np.int64]
 
 LONG = NEVER // 64  # MOST tasks shorter than this can be added up within int64
 MOST = 64  # the most tasks of a client that are drawn at once

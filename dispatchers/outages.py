@@ -9,17 +9,16 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.dispatchers.distributions import Times
 from fredsim.dispatchers.durations import DOWN, NEVER, UP, Draws, as_nanoseconds, check_times
 from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters
+from fredsim.numerics.arrays import Integers
 from fredsim.plugins.states import Stateful
 
 __all__ = ["OutageTimes", "Outages"]
 
-Integers = NDArray[np.int64]
 MOST_PASSED = 20_000  # the most periods in which a client may be up while it waits
 
 

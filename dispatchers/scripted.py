@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, field_validator
 
-from fredsim.dispatchers.base import Dispatcher, Integers, all_held_error
+from fredsim.dispatchers.base import Dispatcher, all_held_error
 from fredsim.errors import ConfigError, shown
 from fredsim.hyper import HyperParameters, Printable
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
 from fredsim.system.files import irregular_kind
 

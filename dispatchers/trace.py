@@ -15,11 +15,12 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
-from fredsim.dispatchers.base import Integers, Order, Timeline, earlier_arrivals
+from fredsim.dispatchers.base import Order, Timeline, earlier_arrivals
 from fredsim.dispatchers.local_steps import VariedSteps
 from fredsim.dispatchers.trace_file import read, survey
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import HyperParameters, Printable
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.states import State
 from fredsim.system.files import content_digest
@@ -82,7 +83,6 @@ class Trace(Timeline):
         self, *, reacts: bool = True, size: int = 0, steps: int | VariedSteps = 1, until: int | None = None
     ) -> None:
         """Start at the first row; what is known about the run makes no difference."""
-        del reacts, size, steps, until  # all times are recorded
         self._row = self._count = 0  # how many events there were, and how many gradients were done
         self._numbers = np.zeros(self._clients, np.int64)  # the number of each client's next task
         self._waiting: set[int] = set()  # clients that are held

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from fredsim.dispatchers.durations import LAST
 from fredsim.errors import ConfigError, OutputError, one_line, shown, visible
+from fredsim.numerics.arrays import Integers
 from fredsim.system.files import content_digest, irregular_kind
 from fredsim.system.notices import warn
 from fredsim.system.parquet_files import MAGIC, open_parquet
 
 __all__ = ["COLUMNS", "ROWS", "Survey", "read", "recorded_staleness", "survey"]
 
-Integers = NDArray[np.int64]
 Columns = dict[str, Any]
 
 #: How many rows are read at once.

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.dispatchers.base import Integers, all_held_error
+from fredsim.dispatchers.base import all_held_error
 from fredsim.dispatchers.equal import Equal
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Uniform"]

@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from fredsim.dispatchers.base import Dispatcher, Integers, all_held_error
+from fredsim.dispatchers.base import Dispatcher, all_held_error
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, Positive, PositiveInt
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Weighted"]

@@ -234,7 +234,7 @@ def sweep(
         data_root: as in `run`.
         resume: skip runs that have finished.
         jobs: how many runs are done in parallel, each in a process of its own; "device": runs with backend cuda are
-            done side by side in this process, in the same launches. None: that if there is a device, else 1.
+            done side by side in this process, in the same launches. None: 1.
         dask: the address of a Dask scheduler whose workers do the runs. No bit depends on `jobs` or `dask`.
         checkpoint: as in `run`.
         keep_checkpoints: as in `run`.
@@ -262,9 +262,8 @@ def _run(
         monitor = Monitor()
         if progress:
             from fredsim.show.progress import make_monitor
-            from fredsim.show.terminal import PlainConsole
 
-            monitor = make_monitor(PlainConsole(stderr=True))
+            monitor = make_monitor()
         if on_row is not None:
             monitor = RowMonitor(monitor, on_row, stop)
         try:

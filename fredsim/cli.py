@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from fredsim.errors import FredsimError, options_are
+from fredsim.plugins.exits import exits_raise, watched
 from fredsim.show import command_options as option
-from fredsim.show.terminal import Group, PlainConsole, say, say_lines, say_message, say_wrapped
+from fredsim.show.terminal import Group, say, say_lines, say_message, say_wrapped
 from fredsim.system.environment import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
 from fredsim.system.garbage import uncollected
 from fredsim.system.notices import notes_as_lines
@@ -57,7 +58,7 @@ def run(
     from fredsim.show.progress import make_monitor
 
     expansion = open_expansion(file, overrides or [])
-    monitor = None if quiet else make_monitor(PlainConsole(stderr=True))
+    monitor = None if quiet else make_monitor()
     policy = CheckpointPolicy(checkpoint, keep_checkpoints)
     try:
         loaded = run_expansion(
@@ -95,7 +96,7 @@ def live(
     from fredsim.show.progress import make_monitor
 
     expansion = open_expansion(file, overrides or [])
-    monitor = None if quiet else make_monitor(PlainConsole(stderr=True))
+    monitor = None if quiet else make_monitor()
     policy = CheckpointPolicy(checkpoint)
     result = run_live(
         expansion, out, root=data_root, workers=workers, dask=dask, delay=delay, policy=policy, monitor=monitor,
@@ -298,10 +299,12 @@ def list_(
     what: option.Listed = None,
 ) -> None:
     """List the names that an experiment may use: what they are, hyper-parameters with defaults, and sources."""
-    from fredsim.show.catalogue.names import list_text, names_by_kind
+    from fredsim.show.catalogue.names import list_text, names_by_kind, pages_of
 
     if what is None or what in names_by_kind():
         say_wrapped(list_text(what))
+    elif pages := pages_of(what):
+        say_wrapped("\n".join(pages))
     else:
         from fredsim.show.catalogue.descriptions import describe
 
@@ -348,7 +351,10 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell script ignores it in its background jobs
         signal.signal(signal.SIGINT, signal.default_int_handler)
     lenient: Any = sys.stderr and LenientStream(sys.stderr)
-    with redirect_stderr(lenient), options_are(on_command_line=True), notes_as_lines(_print_note):
+    with (
+        redirect_stderr(lenient), options_are(on_command_line=True), notes_as_lines(_print_note), exits_raise(),
+        watched(),
+    ):  # fmt: skip
         try:
             try:
                 check_surroundings()

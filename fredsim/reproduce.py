@@ -18,10 +18,11 @@ from fredsim.runs.many.resuming import reason_to_run
 from fredsim.runs.many.runner import check_jobs, run_expansion
 from fredsim.runs.plan.estimates import estimate
 from fredsim.runs.single.opening import open_expansion
+from fredsim.show.console import PlainConsole, print_table
 from fredsim.show.printing import INTERRUPTED, duration, print_ending, print_results
 from fredsim.show.progress import make_monitor
 from fredsim.show.tables import PUBLISHED, Table
-from fredsim.show.terminal import PlainConsole, print_table, say
+from fredsim.show.terminal import say
 from fredsim.system.processors import default_threads
 
 __all__ = ["reproduce"]
@@ -60,7 +61,7 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
         say(f"{paper}/{item.name}")
         began = time.perf_counter()
         if item.expansion.is_sweep or item.left():
-            monitor = make_monitor(console)
+            monitor = make_monitor()
             loaded = run_expansion(item.expansion, item.folder, root=root, resume=True, jobs=jobs, monitor=monitor)
         else:
             loaded = Result(item.folder)

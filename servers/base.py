@@ -25,11 +25,11 @@ from functools import wraps
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
 from fredsim.hyper import Configurable, HyperParameters, NonNegative
 from fredsim.networks.layout import Layout
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.plugins.states import State
@@ -37,7 +37,6 @@ from fredsim.servers.schedules import Rate, rate_at
 
 __all__ = ["Array", "Coefficients", "Rated", "Reply", "Server", "State", "Steps"]
 
-Array = NDArray[np.float32]
 Steps = Any  # a timestamp or a staleness: int, or int64 (n,)
 Coefficients = tuple[Any, ...]  # each np.float32, or float32 (n,)
 

@@ -16,7 +16,7 @@ from fredsim.errors import ConfigError
 from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import Update
 from fredsim.numerics.rules import Rule
-from fredsim.plugins.references import as_state
+from fredsim.plugins.state_arrays import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
 from fredsim.servers.checks import form_coefficients, make_shadow, no_attribute

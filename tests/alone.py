@@ -1,12 +1,13 @@
 """Does lists of runs, each list in a process that has done nothing else; started as a script by `Alone`.
 
-The script imports fredsim and no user's module, and forks a process for each list. How fredsim itself keeps runs apart
-is compared with that.
+The script has done one run of fredsim's own classes, so that what every run imports and reads is there, imports no
+user's module, and forks a process for each list. How fredsim itself keeps runs apart is compared with that.
 """
 
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,11 @@ from typing import Any
 from tests.scripts import Script
 
 __all__ = ["Alone"]
+
+WARM = {
+    "name": "warm", "iterations": 1, "data": {"name": "digits"}, "clients": {"count": 1, "batch_size": 1},
+    "server": {"name": "asgd", "lr": 0.1}, "backend": "numpy",
+}  # fmt: skip
 
 
 class Alone(Script):
@@ -33,11 +39,10 @@ class Alone(Script):
 
 
 def _serve() -> None:
-    import fredsim.compute.graph_engine
-    import fredsim.runs.many.runner  # noqa: F401  what every run needs
-
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a user's class prints is no answer
+    with tempfile.TemporaryDirectory() as folder:
+        assert len(_digest(WARM, str(Path(folder, "run")))) == 64
     for line in sys.stdin:
         folder, runs = json.loads(line)
         if os.fork() == 0:

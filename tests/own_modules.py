@@ -272,3 +272,13 @@ def filters() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)
     )
+
+
+class Remembers(Own):
+    """Counts its calls, which changes nothing else."""
+
+    calls = 0
+
+    def change(self, x: Any) -> Any:
+        self.calls += 1
+        return x

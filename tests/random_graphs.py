@@ -39,7 +39,7 @@ from fredsim.numerics.ops.products import Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
-__all__ = ["Builder", "dataset", "initial", "on_device", "random_graph"]
+__all__ = ["Builder", "bits", "dataset", "initial", "mixed", "on_device", "random_graph"]
 
 Draw = np.random.Generator
 
@@ -72,6 +72,24 @@ class Builder:
     def graph(self, loss: Loss, target: tuple[int, ...] = ()) -> Graph:
         """Return the graph."""
         return Graph(self.shapes[0], target, tuple(self.nodes), loss, Layout(tuple(self.tensors)))
+
+
+def mixed() -> Graph:
+    """Return a network with each kind of kernel, large enough for tiles of many sums."""
+    made = Builder(3, 12, 12)
+    made.add(Conv2d(20, (3, 3), padding=(1, 1)))
+    made.add(GroupNorm(5))
+    made.add(Relu())
+    made.add(Conv2d(20, (3, 3), padding=(1, 1), bias=False))
+    made.add(MaxPool2d((2, 2), (2, 2)))
+    made.add(Reshape((-1,)))
+    made.add(Linear(10, layout="out_in"))
+    return made.graph(CrossEntropy())
+
+
+def bits(array: Array) -> bytes:
+    """Return an array's bits, those of every NaN being the same: processors differ in them."""
+    return np.where(np.isnan(array), np.float32(np.nan), array).tobytes()
 
 
 def on_device(graph: Graph, data: Dataset, held: list[Array], rows: Array, *, large: bool) -> list[Array]:

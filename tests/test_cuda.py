@@ -47,6 +47,19 @@ def test_digits(changes: dict[str, Any], simulate: Simulate) -> None:
 
 
 @needs_cuda
+@pytest.mark.parametrize("server", ["asgd", "fasgd", "adam"])  # which change one array to four
+@pytest.mark.parametrize(("mu", "hidden"), [(1, [33]), (3, []), (4, [12, 130]), (8, [16])])
+def test_rules_of_large_networks(
+    server: str, mu: int, hidden: list[int], simulate: Simulate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of networks of any size here: their widths are multiples of four, or not, and a tile may be larger than they."""
+    monkeypatch.setattr("fredsim.cuda.queue.WIDE", 1)
+    base = {"iterations": 30, "clients": {"count": 5, "batch_size": mu}, "model": {"hidden": hidden}}
+    base["server"] = {"name": server, "lr": 0.01}
+    same(simulate(base), simulate({**base, "backend": "cuda"}))
+
+
+@needs_cuda
 @pytest.mark.parametrize("together", [1, 7, 50])
 def test_evaluation_in_parts(together: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more samples than one launch can have; a part may be as long as all of them."""

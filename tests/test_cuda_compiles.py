@@ -1,9 +1,10 @@
 """Every kernel compiles for real devices, on a machine without one, to instructions that round as the contract says."""
 
+import functools
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -31,12 +32,10 @@ EXACT = re.compile(
 )
 ENTRY = re.compile(r"^\.visible \.entry (\w+)\(.*?^\}$", re.MULTILINE | re.DOTALL)
 
-Texts = Mapping[str, str]
 
-
-def units() -> Iterator[Unit]:
-    """Give the units of all families, and those of all servers' rules."""
-    yield from map(unit_of, FAMILIES)
+@functools.cache
+def rules_of_servers() -> list[Rule]:
+    """Return the rules that servers compile."""
     rules: dict[Rule, None] = {}
 
     class Operations(NumpyOperations):
@@ -51,23 +50,40 @@ def units() -> Iterator[Unit]:
         getattr(server, "server", server).operations = Operations()
         server.init(np.zeros(300, np.float32), 6)
     assert len(rules) > 20
-    yield from map(unit_of_rule, rules)
-    for mu in (1, 2, 4, 8):
+    return [*rules]
+
+
+def units(capability: int) -> Iterator[Unit]:
+    """Give the units of all families, and those of all servers' rules; of the latter, two suffice for old devices.
+
+    They are all of two sources (rule.cu, rule_thin.cu), in which nothing depends on the device but the rule does.
+    """
+    yield from map(unit_of, FAMILIES)
+    old = capability < max(CAPABILITIES)
+    yield from map(unit_of_rule, rules_of_servers()[: 1 if old else None])
+    for mu in (8,) if old else (1, 2, 4, 8):
         yield unit_of_rule(FASGD["std"], mu)
 
 
+class Compiled(NamedTuple):
+    """The PTX of every unit for a device, by what it is of."""
+
+    capability: int
+    texts: Mapping[str, str]
+
+
 @pytest.fixture(scope="module", params=CAPABILITIES)
-def compiled(request: pytest.FixtureRequest) -> Texts:
-    """The PTX of every unit, by what it is of."""
+def compiled(request: pytest.FixtureRequest) -> Compiled:
+    """The PTX for a device."""
     try:
         nvrtc.version()
     except Exception as error:  # cuda-bindings may raise anything without the library
         pytest.skip(f"NVRTC is not installed: {str(error).partition(chr(10))[0]}")
     texts: dict[str, str] = {}
-    for unit in units():
+    for unit in units(request.param):
         text = nvrtc.compile_unit(unit, request.param).ptx.decode()
         texts[unit.purpose] = texts.get(unit.purpose, "") + text  # a rule has several units
-    return texts
+    return Compiled(request.param, texts)
 
 
 def inexact(text: str) -> set[str]:
@@ -96,29 +112,29 @@ def test_the_search_sees_what_must_not_be_there() -> None:
     }  # fmt: skip
 
 
-def test_every_kernel_of_the_sources_compiles(compiled: Texts) -> None:
-    found = {name for text in compiled.values() for name in ENTRY.findall(text)}
-    assert found == {name for unit in units() for name in unit.kernels}
+def test_every_kernel_of_the_sources_compiles(compiled: Compiled) -> None:
+    found = {name for text in compiled.texts.values() for name in ENTRY.findall(text)}
+    assert found == {name for unit in units(compiled.capability) for name in unit.kernels}
     written = [path.read_text(encoding="utf-8").count("\nKERNEL(") for path in FOLDER.rglob("*.cu")]
     assert len(found) == sum(written) > 30
 
 
-def test_every_instruction_rounds_as_the_contract_says(compiled: Texts) -> None:
-    assert {name: found for name, text in compiled.items() if (found := inexact(text))} == {}
+def test_every_instruction_rounds_as_the_contract_says(compiled: Compiled) -> None:
+    assert {name: found for name, text in compiled.texts.items() if (found := inexact(text))} == {}
 
 
-def test_what_would_be_fused_is_not(compiled: Texts) -> None:
+def test_what_would_be_fused_is_not(compiled: Compiled) -> None:
     """Dense layers are products and sums: as many of one as of the other, and no instruction that is both."""
-    text = compiled["dense"]
+    text = compiled.texts["dense"]
     assert text.count("add.rn.f32") >= text.count("mul.rn.f32") > 1000
 
 
-def test_constants_of_exp_and_log_keep_all_their_bits(compiled: Texts) -> None:
+def test_constants_of_exp_and_log_keep_all_their_bits(compiled: Compiled) -> None:
     constants = (
         elementary.INVERSE_LN2, elementary.LN2_HIGH, elementary.LN2_LOW, elementary.SQRT2,
         *elementary.EXP_POLYNOMIAL, *elementary.LOG_POLYNOMIAL,
     )  # fmt: skip
-    literals = {literal.lower() for literal in re.findall(r"0d([0-9A-Fa-f]{16})", compiled["losses"])}
+    literals = {literal.lower() for literal in re.findall(r"0d([0-9A-Fa-f]{16})", compiled.texts["losses"])}
     for value in constants:  # the compiler may subtract −x for adding x
         either = {struct.pack(">d", sign * value).hex() for sign in (1.0, -1.0)}
         assert either & literals, value

@@ -16,7 +16,7 @@ import fredsim
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.figure import balanced
-from fredsim.show.plots.stripes import tell_apart
+from fredsim.show.plots.hidden_lines import tell_apart
 from fredsim.show.plots.titles.costs import Cost, cheapest
 from fredsim.show.plots.titles.fair import field_of, is_fresh
 from fredsim.show.plots.titles.questions import leaders, shortened

@@ -15,6 +15,8 @@ from matplotlib.text import Text
 import fredsim
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
+from fredsim.show.plots.groups import Panel
+from fredsim.show.plots.kinds.staleness import different
 from tests.reports import data_in
 
 Command = Callable[..., tuple[int, str, str]]
@@ -108,6 +110,18 @@ def test_bands_of_a_probe_are_quartiles(small_yaml: Path, drawn: list[Figure]) -
         (line,), (band,) = axes.lines, axes.collections
         assert list(line.get_ydata()) == [4] * parts  # type: ignore[arg-type]
         assert set(np.asarray(band.get_paths()[0].vertices)[:, 1]) == {2, 8}
+
+
+def test_probes_of_one_iteration_are_not_parted(small_yaml: Path, drawn: list[Figure]) -> None:
+    """Runs with many and with few clients, probed at the same iterations, make one point of each iteration."""
+    (run,) = runs_of(small_yaml, "sweep={seed: [0]}", "probe.every=1", "iterations=150")
+    probe = run.probe
+    probe["iteration"] = np.repeat(np.arange(1, 31), 5)
+    probe["b_staleness"] = np.tile([1.0, 2.0, 3.0, 4.0, 5.0], 30)
+    plot([run], Path("x.png"), "probe")
+    (line,) = drawn[0].axes[0].lines
+    assert set(line.get_ydata()) == {3}
+    assert 10 <= len(line.get_ydata()) <= 20  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("first", [0, 3])
@@ -253,3 +267,10 @@ def test_a_probe_of_a_run_that_diverged_at_once(small_yaml: Path, drawn: list[Fi
     for log in (False, True):
         plot([run], Path("x.svg"), "probe", Options(log=log))
     assert len(drawn) == 2
+
+
+def test_panels_are_named_by_what_differs() -> None:
+    panels = [Panel(f"λ = {count}, µ = 4", [], (f"λ = {count}", "µ = 4")) for count in (1, 16)]
+    assert different(panels) == ["λ = 1", "λ = 16"]
+    assert different(panels[:1]) == ["λ = 1, µ = 4"]
+    assert different([Panel("", [])]) == [""]

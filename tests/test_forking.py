@@ -53,7 +53,7 @@ def test_one_process_loads_the_data_for_all(jobs: str, small_yaml: Path, own_ser
     notes = {tuple(line.split()) for line in (tmp_path / "notes").read_text(encoding="utf-8").splitlines()}
     (forker,) = {forker for _, forker, *_ in notes}
     assert notes == {(lr, forker, "1", "1", "True") for lr in ("0.1", "0.3", "0.4")}  # loaded once, found by others
-    assert done.stderr.count("failed: the process of the run ended with exit code -9\n") == 1
+    assert done.stderr.count("failed: the process of the run ended with exit code -9 (SIGKILL: ") == 1
     assert len(list(tmp_path.glob("out/*/summary.json"))) == 2
     child = Path("/proc", (tmp_path / "child").read_text(encoding="utf-8").strip())
     deadline = time.monotonic() + 300

@@ -29,15 +29,10 @@ from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, MaxPool2d
 from fredsim.numerics.ops.products import Softmax
 from fredsim.numerics.ops.views import Cat, Reshape
 from tests.conftest import HAS_CUDA
-from tests.random_graphs import Builder, dataset, initial, on_device, random_graph
+from tests.random_graphs import Builder, bits, dataset, initial, mixed, on_device, random_graph
 
 ROOT = Path(__file__).parent.parent
 QUICK, MANY = 60, 3000  # random graphs; the second number with --slow
-
-
-def bits(array: Array) -> bytes:
-    """Return an array's bits, those of every NaN being the same: processors differ in them."""
-    return np.where(np.isnan(array), np.float32(np.nan), array).tobytes()
 
 
 def compare(graph: Graph, mu: int, threads: int, seed: int, *, odd: bool = False, batches: int = 2) -> Array:
@@ -263,8 +258,7 @@ def test_tiles_fit_and_leave_nothing_out() -> None:
 DIGEST = """
 import hashlib
 import numpy as np
-from tests.random_graphs import dataset, initial
-from tests.test_graph_kernels import bits, mixed
+from tests.random_graphs import bits, dataset, initial, mixed
 from fredsim.kernels.ops.engine import NumbaGraphEngine
 
 graph, rng = mixed(), np.random.default_rng(0)
@@ -272,19 +266,6 @@ engine = NumbaGraphEngine(graph, dataset(graph, rng), 9, 1)
 grads, losses = engine.gradients([initial(graph, rng)], np.arange(9)[None])
 print(hashlib.sha256(bits(grads) + bits(losses)).hexdigest())
 """
-
-
-def mixed() -> Graph:
-    """Return a network with each kind of kernel, large enough for tiles of many sums."""
-    made = Builder(3, 12, 12)
-    made.add(Conv2d(20, (3, 3), padding=(1, 1)))
-    made.add(GroupNorm(5))
-    made.add(Relu())
-    made.add(Conv2d(20, (3, 3), padding=(1, 1), bias=False))
-    made.add(MaxPool2d((2, 2), (2, 2)))
-    made.add(Reshape((-1,)))
-    made.add(Linear(10, layout="out_in"))
-    return made.graph(CrossEntropy())
 
 
 @pytest.mark.parametrize("processor", ["generic", "haswell"])

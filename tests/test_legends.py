@@ -1,5 +1,6 @@
-"""Where the legend stands: over no line and no band."""
+"""Where the legend stands, over no line and no band; and names of lines."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from matplotlib.path import Path
 from numpy.typing import NDArray
 
 from fredsim.show.plots import Options
+from fredsim.show.plots.groups import group
 from fredsim.show.plots.legends import add_legend, avoid_overlap
 from fredsim.show.plots.styles import style_of
 
@@ -69,3 +71,21 @@ def test_it_hides_nothing(kind: str, style: str | None) -> None:
     assert [text.get_text() for text in legend.get_texts()] == [f"line {number}" for number in range(3)]
     box, panel = legend.get_window_extent(), axes.get_window_extent()
     assert box.x0 >= panel.x1 if style is None else box.y0 >= panel.y1
+
+
+def test_names_of_pipelines() -> None:
+    """A key that a run lacks adds nothing to its name; a mapping of one key is named by its value."""
+    delays: list[dict[str, Any]] = [
+        {"delay": {"forward": 0, "backward": None}},
+        {"delay": "pipedream"},
+        {"delay": "pipemare", "correction": 0.135},
+        {"delay": {"forward": [1, 0], "backward": 0}},
+    ]
+    runs: Any = [
+        SimpleNamespace(config={"server": {"name": "asgd"}, "stages": {"cuts": ["W2"]} | one}) for one in delays
+    ]
+    (panel,) = group(runs, ["stages.delay", "stages.correction"], [])
+    assert [line.label for line in panel.lines] == [
+        "delay forward 0", "delay pipedream", "delay pipemare, correction 0.135", "delay forward",
+    ]  # fmt: skip
+    assert [one.title for one in group(runs, [], ["stages.correction"])] == ["no correction", "correction 0.135"]

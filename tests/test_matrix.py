@@ -84,6 +84,37 @@ def test_seconds_and_times_the_best(swept: Results, drawn: list[Figure]) -> None
         assert found["runs"] == 3
 
 
+def test_how_lines_ended(swept: Results, drawn: list[Figure]) -> None:
+    """Medians, in which a run that diverged counts as infinite; nothing is so many times an error of 0."""
+    runs = list(swept)
+    ends: dict[tuple[str, str], list[float]] = {}
+    lines = {"asgd": 0.0, "sync": 0.5, "sasgd": 0.25}  # by how much the errors of its runs are changed
+    for number, run in enumerate(runs):
+        name, seconds = run.config["server"]["name"], run.config["dispatcher"]["compute"]["seconds"]
+        value = 0.0 if name == "asgd" else lines[name] + number / 100
+        run.metrics.loc[run.metrics.index[-1], "validation_error"] = value
+        run.summary["validation_error"] = value
+        if name == "sasgd" and seconds == 1.0:
+            run.summary["status"] = "diverged"
+            value = math.inf
+        ends.setdefault(("seconds 1" if seconds == 1.0 else "seconds power", name), []).append(value)
+    options = plots.Options(by=["server.name"], panel=["dispatcher.compute.seconds"])
+    drawing = plots.plot(runs, Path("m.png"), "matrix", options)
+    assert drawing.question == "Which server has the lowest validation error at the end?"
+    for row in drawing.tables[0].rows:
+        values = ends[row["panel"], row["line"].lower()]
+        middle = median(values)
+        assert row["final validation_error"] == (pytest.approx(middle) if math.isfinite(middle) else None)
+        assert (row["runs"], row["diverged"]) == (6, values.count(math.inf))
+        assert row["times the best"] == (1.0 if middle == 0 else None)
+        if math.isfinite(middle):
+            assert (row["smallest"], row["largest"]) == (pytest.approx(min(values)), pytest.approx(max(values)))
+    axes = drawn[0].axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["ASGD", "Sync", "SASGD"]
+    assert sorted(text.get_text() for text in axes.texts).count("diverged") == 1
+    assert [text.get_text() for text in axes.texts if text.get_fontweight() == "bold"].count("0") == 2
+
+
 def test_only_what_was_chosen(swept: Results, command: Command) -> None:
     chosen = [(row["server.name"], row["server.lr"]) for row in swept.best.to_dict("records")]
     assert len(swept.chosen) == 18
@@ -131,9 +162,9 @@ def test_names_leave_out_what_is_not_there(small_yaml: Path) -> None:
 
 
 def test_what_is_refused(swept: Results, refused: Refused) -> None:
-    refused(
-        "plot", swept.folder, "--kind", "matrix", says=("--reach: is given 0 times; a matrix shows when one value",)
-    )
+    ends = ("plot", swept.folder, "--kind", "matrix")
+    refused(*ends, "--x", "updates", says=("--x: is 'updates'; a matrix without reach shows how runs ended",))
+    refused(*ends, "--y", "pushes", says=("y is pushes, of which less need not be better; give a matrix `reach`, or",))
     words = ("plot", swept.folder, "--kind", "matrix", "--reach", 0.4)
     refused(*words, "--reach", 0.3, says=("--reach: is given 2 times",))
     refused(*words, "--x", "pushes", says=("--x: is 'pushes'",))

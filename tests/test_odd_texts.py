@@ -20,10 +20,10 @@ from matplotlib.text import Text
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.errors import visible
+from fredsim.show.console import PlainConsole
 from fredsim.show.escaping import escape_cell, escape_html, escape_markdown, escape_title
 from fredsim.show.latex import escape_latex
 from fredsim.show.tables import Table
-from fredsim.show.terminal import PlainConsole
 from tests.bad_results import results
 from tests.odd_texts import (
     IN_CONFIG,
@@ -382,7 +382,7 @@ def test_there_is_one_place_for_each_medium() -> None:
                 calls.setdefault(word, set()).add(path.relative_to(FREDSIM.parent).as_posix())
     terminal, escaping = "fredsim/show/terminal.py", "fredsim/show/escaping.py"
     only = {
-        "typer.echo": terminal, "rich.console.Console": terminal, "html": escaping,
+        "typer.echo": terminal, "rich.console.Console": "fredsim/show/console.py", "html": escaping,
         "parse_math": "fredsim/show/plots/styles.py",
     }  # fmt: skip
     assert {word: calls[word] for word in only} == {word: {path} for word, path in only.items()}

@@ -5,12 +5,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
 from fredsim.config.choices import PathName
+from fredsim.config.resolution import resolve
 from fredsim.runs.folder.results import Result
+from fredsim.runs.single import opening
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
@@ -90,6 +92,32 @@ def test_auto_takes_the_quickest(simulate: Simulate) -> None:
         ({"backend": "numpy"}, "snapshots"),
     ):
         assert simulate({"iterations": 5, **changes}).summary["path"] == path
+
+
+@pytest.mark.parametrize(
+    ("changes", "size", "wanted"),
+    [
+        ({}, 700, "cuda"),
+        ({"server": {"name": "fasgd", "lr": 0.01}, "dispatcher": {"name": "clock"}}, 700, "cuda"),
+        ({"dispatcher": {"name": "uniform", "push": {"every": 2}}}, 700, "numba"),
+        ({"dispatcher": {"name": "uniform", "push": {"every": 2}}}, 2_000_000, "cuda"),
+        ({"dispatcher": {"name": "uniform", "fetch": {"every": 2}}}, 700, "numba"),
+        ({"server": {"name": "sync", "lr": 0.1}}, 700, "numba"),
+        ({"compress": {"name": "ternary"}}, 700, "numba"),
+        ({"probe": {"every": 5}}, 700, "numba"),
+        ({"path": "queued"}, 700, "cuda"),
+        ({"path": "hand"}, 2_000_000, "numba"),
+        ({"stages": {"cuts": ["W2"], "delay": "pipedream"}}, 2_000_000, "numba"),
+        ({"backend": "cuda", "server": {"name": "sync", "lr": 0.1}}, 700, "cuda"),
+        ({"backend": "numpy"}, 2_000_000, "numpy"),
+    ],
+)
+def test_what_auto_takes_where_there_is_a_device(
+    changes: dict[str, Any], size: int, wanted: str, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "resolve_backend", lambda backend: "cuda" if backend == "auto" else backend)
+    experiment = resolve({**digits_experiment, "backend": "auto", **changes})
+    assert opening.chosen_backend(experiment, size) == wanted
 
 
 def test_no_more_than_ten_million_iterations_are_drawn_ahead(small_yaml: Path, command: Command) -> None:

@@ -232,8 +232,7 @@ def test_gradients_at_two_vectors_have_the_same_bits() -> None:
     """Kernels against the operators' definitions, on random graphs and on a transformer, whose head is tied."""
     from fredsim.compute.graph_engine import GraphEngine
     from fredsim.kernels.ops.engine import NumbaGraphEngine
-    from tests.random_graphs import dataset, initial, random_graph
-    from tests.test_graph_kernels import bits
+    from tests.random_graphs import bits, dataset, initial, random_graph
 
     differ = 0
     for seed in range(6):

@@ -16,9 +16,9 @@ import fredsim
 from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE, sequential
 from fredsim.show.plots import Options, plot
-from fredsim.show.plots.coinciding import coinciding, merged_name
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.headers import groups_of
+from fredsim.show.plots.hidden_lines import coinciding, merged_name
 from fredsim.show.plots.line_ends import apart
 from fredsim.show.plots.numbers import TickNumbers, given, number
 from fredsim.show.plots.titles.questions import leaders, ranked

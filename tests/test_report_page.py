@@ -16,6 +16,7 @@ from fredsim.show.colours import DARK_GROUND, DARK_PALETTE, DARK_SEQUENCE, PALET
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.report import report, winner
 from fredsim.show.report.compression import MOST_POINTS, Pool, packed, thinned
+from fredsim.show.report.page import parsed_once
 from tests.many_runs import many_runs
 from tests.reports import data_in, opened, rows_in, unpacked, until
 
@@ -216,3 +217,18 @@ def test_contrasts(theme: str, ground: str, lines: tuple[str, ...]) -> None:
             assert _contrast(names[name], names[on]) >= 4.5, (name, on)
     for colour in (*lines, *(names[name] for name in edges)):
         assert _contrast(colour, ground) >= 3, colour
+
+
+def test_plotly_is_parsed_once() -> None:
+    head, tail = (
+        "/** plotly.js */\n(\n function(root, factory) {\n} (typeof self, ",
+        "() => {\nlet a = (1);\nreturn a;\n}",
+    )
+    assert parsed_once(f"{head}{tail}));\n") == f"{head}({tail})));\n"
+    for other in ("", "window.Plotly = {};", f"{tail})"):
+        assert parsed_once(other) == other
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
+    from plotly.offline import get_plotlyjs
+
+    program = get_plotlyjs()
+    assert len(parsed_once(program)) == len(program) + 2

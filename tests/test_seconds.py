@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 import fredsim
 from fredsim.errors import OutputError
 from fredsim.runs.folder.results import Result
+from fredsim.show.console import PlainConsole
 from fredsim.show.plots import Options, plot
 from fredsim.show.progress import LineMonitor, TableMonitor
-from fredsim.show.terminal import PlainConsole
 from tests.reports import data_in
 
 Command = Callable[..., tuple[int, str, str]]

@@ -39,6 +39,25 @@ def test_the_smallest_mean_over_cases_and_seeds() -> None:
     assert list(found[0]) == ["server", "lr", "mean_validation_error", "runs", "diverged", "candidates"]
 
 
+def test_a_choice_for_each_of_some_cases() -> None:
+    """Cases list servers, and two lengths, over which the mean is taken: each server has a rate of its own."""
+    runs = [
+        run(error, server=server, lr=lr, length=length, clients=clients)
+        for server, errors in {"a": {1: 0.1, 2: 0.3}, "b": {1: 0.6, 2: 0.2}}.items()
+        for lr, error in errors.items()
+        for length in (10, 20)
+        for clients in (8, 32)
+    ]
+    cases = ["server", "lr", "length"]
+    for per in ("server", ["server"]):
+        found = best_rows(Selection(over="lr", per=per), runs, cases)
+        assert [(row["server"], row["clients"], row["lr"], row["runs"]) for row in found] == [
+            ("a", 8, 1, 2), ("a", 32, 1, 2), ("b", 8, 2, 2), ("b", 32, 2, 2),
+        ]  # fmt: skip
+    assert [row["lr"] for row in best_rows(Selection(over="lr"), runs, cases)] == [2, 2]
+    assert "server" not in best_rows(Selection(over="lr"), runs, cases)[0]
+
+
 def test_a_run_without_a_value_counts_worst() -> None:
     one = [run(0.1, lr=1, seed=0), run(0.1, "diverged", lr=1, seed=1), run(0.9, lr=2, seed=0), run(0.9, lr=2, seed=1)]
     assert best_rows(Selection(over="lr"), one, [])[0]["lr"] == 2
@@ -149,6 +168,9 @@ def test_over_how_long_runs_are(small_yaml: Path) -> None:
             "select.best: is 'seconds_to', and data.validation is 0",
         ),
         "{bast: 1, over: server.lr}": (":9: select.bast: unknown key; did you mean 'best'?",),
+        "{over: server.lr, per: server.nam}": (":9: select.per: is 'server.nam', no axis", "(other axes: seed)"),
+        "{over: server.lr, per: server.lr}": (":9: select.per: is 'server.lr', an axis of which a value is chosen",),
+        "{over: server.lr, per: []}": (":9: select.per: is []; it should have at least 1 item",),
         "[over]": (":9: select: is ['over']; it must be a mapping",),
     }.items(),
 )

@@ -14,10 +14,9 @@ import fredsim
 from fredsim.cuda import together
 from fredsim.cuda.engine import CudaEngine
 from fredsim.cuda.launches import Launches
-from fredsim.cuda.machines import EMULATED, machine
+from fredsim.cuda.machines import machine
 from fredsim.errors import SimulationError
 from fredsim.runs.folder.results import Result, Results
-from fredsim.runs.many.side_by_side import SideBySide
 from fredsim.system.turns import Turns
 from tests.conftest import needs_cuda
 
@@ -111,17 +110,23 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Sequence[Any]]]
 
 
 @needs_cuda
-@pytest.mark.parametrize(("mu", "kernel"), [(2, "apply_thin_runs"), (12, "apply_runs")])
-def test_runs_have_launches_in_common(mu: int, kernel: str, sweep: Sweep, launched: list[tuple[str, Any]]) -> None:
+@pytest.mark.parametrize(("mu", "wide", "kernel"), [
+    (2, 512, "apply_thin_runs"), (2, 1, "apply_wide_runs"), (12, 512, "apply_runs"),
+])  # fmt: skip
+def test_runs_have_launches_in_common(
+    mu: int, wide: int, kernel: str, sweep: Sweep, launched: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fredsim.cuda.queue.WIDE", wide)
     changes = {
         "iterations": 20,
         "clients": {"count": 4, "batch_size": mu},
         "sweep": {"seed": [0, 1, 2], "server": SERVERS[:2]},
     }
     changes["evaluation"] = {"every": 30}
-    sweep(changes, "device")
+    together = sweep(changes, "device")
     assert [grid[1] for name, grid in launched if name == kernel] == [3, 3]  # three seeds of each rule
-    assert not [name for name, _ in launched if name in ("apply", "apply_thin")]
+    assert not [name for name, _ in launched if name in ("apply", "apply_thin", "apply_wide")]
+    assert_same(together, sweep(changes))
 
 
 @needs_cuda
@@ -326,31 +331,6 @@ def test_a_launch_that_the_device_refuses(sweep: Sweep, monkeypatch: pytest.Monk
     monkeypatch.setattr(together, "run_all", refused)
     results = sweep({"sweep": {"seed": [0, 1]}}, "device")
     assert list(results.runs["error"]) == ["the device refuses"] * 2
-
-
-@needs_cuda
-@pytest.mark.parametrize(("changes", "jobs", "expected"), [
-    ({"sweep": {"seed": [0, 1]}}, None, True),
-    ({"sweep": {"seed": [0, 1]}}, 1, False),
-    ({"sweep": {"seed": [0]}}, None, False),
-    ({"cases": [{"backend": "numba"}, {}]}, None, False),
-])  # fmt: skip
-def test_by_default_on_a_device(
-    changes: dict[str, Any], jobs: Any, expected: bool, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, run = [], SideBySide.run
-
-    def noted(self: SideBySide) -> None:
-        begun.append(self)
-        run(self)
-
-    monkeypatch.setattr(SideBySide, "run", noted)
-    sweep({"iterations": 5, **changes}, jobs)
-    assert bool(begun) == (expected and not EMULATED)  # an emulated device gains nothing
-    begun.clear()
-    monkeypatch.setattr("fredsim.cuda.machines.EMULATED", False)
-    sweep({"iterations": 5, **changes}, jobs)
-    assert bool(begun) == expected
 
 
 @needs_cuda

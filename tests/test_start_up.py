@@ -9,11 +9,14 @@ import pytest
 
 from fredsim.plugins.discovery import Classes
 from fredsim.servers.base import Server
+from fredsim.show.catalogue.descriptions import describe
 from fredsim.show.catalogue.listing import LISTINGS
-from fredsim.show.catalogue.names import list_text, names_by_kind
+from fredsim.show.catalogue.names import list_text, names_by_kind, pages_of
 
 Command = Callable[..., tuple[int, str, str]]
 HEAVY = {"dask", "llvmlite", "matplotlib", "numba", "pandas", "plotly", "pyarrow", "scipy", "torch"}
+#: What would take as long as the rest of a command that only prints what is written in names.json.
+LIGHT = {"numpy", "rich", "ruamel", "fredsim.config.choices", "fredsim.config.experiment", "fredsim.servers.asgd"}
 ALL = "import sys; from fredsim.cli import main\ntry: main()\nfinally: print('imported', *sys.modules, file=sys.stderr)"
 
 
@@ -25,11 +28,15 @@ def imported_by(*arguments: str) -> set[str]:
 @pytest.mark.parametrize(
     ("arguments", "neither"),
     [
-        (["--help"], {"numpy", "ruamel", "fredsim.config.experiment"}),
-        (["list"], {"numpy", "ruamel", "fredsim.config.experiment"}),
-        (["list", "servers"], {"numpy", "fredsim.config.experiment"}),
-        (["list", "asgd"], {"fredsim.servers.fasgd", "fredsim.compressors.top_k"}),
-        (["show", "quickstart"], {"fredsim.servers.adam", "fredsim.compressors.top_k", "fredsim.dispatchers.weighted"}),
+        (["--help"], {"numpy", "ruamel", "fredsim.config.choices", "fredsim.config.experiment"}),
+        (["list"], LIGHT),
+        (["list", "servers"], LIGHT),
+        (["list", "fasgd"], LIGHT),
+        (["list", "torch:fredsim.zoo:lenet"], LIGHT),
+        (
+            ["show", "quickstart"],
+            {"rich", "fredsim.servers.adam", "fredsim.compressors.top_k", "fredsim.dispatchers.weighted"},
+        ),
     ],
 )
 def test_what_is_imported(arguments: list[str], neither: set[str]) -> None:
@@ -37,6 +44,12 @@ def test_what_is_imported(arguments: list[str], neither: set[str]) -> None:
     assert {name.partition(".")[0] for name in found} & HEAVY == set()
     assert found & neither == set()
     assert "fredsim.cli" in found
+
+
+def test_what_does_runs_imports_no_backend_before_one_is_chosen() -> None:
+    script = "import sys, fredsim.runs.many.runner; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert {name.partition(".")[0] for name in done.stdout.split()} & HEAVY == set()
 
 
 def test_classes_are_imported_when_they_are_asked_for() -> None:
@@ -54,6 +67,8 @@ def test_the_listed_names_are_those_that_there_are(command: Command) -> None:
     """`python -m docs.generate` has written names.json from what is listed here."""
     kinds = {kind: {name: entry.idea for name, entry in listing().items()} for kind, listing in LISTINGS.items()}
     assert names_by_kind() == kinds
+    for name in {name for names in kinds.values() for name in names}:
+        assert "\n".join(pages_of(name)) == describe(name)
     for kind, listing in LISTINGS.items():
         lines = [line for entry in listing().values() for line in entry.lines]
         assert all(shown.endswith(f" {line}") for shown, line in zip(list_text(kind).splitlines(), lines, strict=True))

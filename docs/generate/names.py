@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 from docs.generate.fields import Key, keys_of
 from docs.generate.keys import all_keys, meaning_of
 from docs.generate.markdown import flow
+from fredsim.show.catalogue.descriptions import description
 from fredsim.show.catalogue.listing import LISTINGS, Entry
 
 __all__ = ["names_text"]
@@ -15,7 +16,10 @@ __all__ = ["names_text"]
 
 def names_text() -> str:
     """Return the content of `fredsim/show/catalogue/names.json`."""
-    kinds = {kind: {name: _named(entry) for name, entry in listing().items()} for kind, listing in LISTINGS.items()}
+    kinds = {
+        kind: {name: _named(kind, name, entry) for name, entry in listing().items()}
+        for kind, listing in LISTINGS.items()
+    }
     keys: dict[str, Any] = {}
     for place in all_keys():
         found = keys.setdefault(place.key.name, [meaning_of(place.key), []])
@@ -23,9 +27,13 @@ def names_text() -> str:
     return json.dumps({"kinds": kinds, "keys": keys}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _named(entry: Entry) -> dict[str, Any]:
+def _named(kind: str, name: str, entry: Entry) -> dict[str, Any]:
     keys = keys_of(entry.model) if entry.model else []
-    return {"lines": entry.lines, "keys": {key.name: [key.meaning, _values(key)] for key in keys}}
+    return {
+        "lines": entry.lines,
+        "page": description(kind.removesuffix("s"), name, entry),
+        "keys": {key.name: [key.meaning, _values(key)] for key in keys},
+    }
 
 
 def _values(key: Key) -> list[str]:

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from fredsim.hyper import Configurable
 from fredsim.networks.layout import Layout
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.operations import NumpyOperations, Operations
 from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Compressor", "PerTensor", "Remembering"]
-
-Array = NDArray[np.float32]
 
 
 def _converted(method: Callable[..., tuple[Array, int]]) -> Callable[..., tuple[Array, int]]:

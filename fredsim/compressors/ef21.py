@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 from pydantic import field_validator
 
-from fredsim.compressors.base import Array, Compressor, Remembering
+from fredsim.compressors.base import Compressor, Remembering
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters
 from fredsim.networks.layout import Layout
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
 
 __all__ = ["EF21"]

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fredsim.compressors.base import Array, PerTensor, Remembering
+from fredsim.compressors.base import PerTensor, Remembering
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.oracle import mean64
 from fredsim.numerics.rules import sign
 from fredsim.numerics.ternary import packed_size

@@ -13,8 +13,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compressors.base import Array, PerTensor
+from fredsim.compressors.base import PerTensor
 from fredsim.hyper import HyperParameters, PositiveInt
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.oracle import tree_sum
 from fredsim.numerics.streams import uniform24
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.compressors.base import Array, PerTensor
+from fredsim.compressors.base import PerTensor
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.rules import sign
 from fredsim.numerics.ternary import packed_size
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.compressors.base import Array, Compressor
+from fredsim.compressors.base import Compressor
 from fredsim.hyper import HyperParameters, Positive
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Stream
 from fredsim.numerics.ternary import Draws, packed_size
 

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fredsim.compressors.base import Array, Remembering
+from fredsim.compressors.base import Remembering
 from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters, PositiveInt
 from fredsim.networks.layout import Layout
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
 
 __all__ = ["TopK"]

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fredsim.compute.storage import Limits, Pool
 from fredsim.networks.network import Numerics
 from fredsim.networks.own_problem import OwnProblem
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.operations import Operations
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
@@ -36,7 +37,6 @@ __all__ = [
     "QueueExecutor",
 ]
 
-Array = NDArray[np.float32]
 Part = Literal["train", "validation", "test"]
 
 

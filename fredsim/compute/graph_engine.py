@@ -16,14 +16,13 @@ from fredsim.networks.graph import Graph
 from fredsim.networks.network import Numerics
 from fredsim.networks.own_problem import OwnProblem
 from fredsim.networks.running import Found
-from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.arrays import MARGIN, Array
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64
 
 __all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations", "OfGraph", "OnOperations"]
 
-Array = NDArray[np.float32]
 BLOCK = 512  # rows whose outputs are computed at once, to bound the memory that a network's values take
 
 

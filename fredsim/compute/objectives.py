@@ -11,19 +11,16 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
 from fredsim.data.datasets import Dataset, Split
 from fredsim.data.problems import Quadratic
 from fredsim.numerics import squares
-from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.arrays import MARGIN, Array, Floats
 from fredsim.numerics.oracle import mean64
 
 __all__ = ["Measure", "engine_gradient_norm", "gap", "gradient_norm"]
 
-Array = NDArray[np.float32]
-Floats = NDArray[np.float64]
 Measure = Callable[[Array], float]
 
 #: The most training rows whose gradient is computed at once.

@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
 from fredsim.networks.graph import Graph
-from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.arrays import MARGIN, Array, aligned
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64
 
 __all__ = ["PartlyTrained"]
-
-Array = NDArray[np.float32]
 
 
 class PartlyTrained:

@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import BackendOperations, Engine, Part
 from fredsim.compute.graph_engine import OnOperations
 from fredsim.networks.own_problem import COLUMNS_OF, OwnProblem
-from fredsim.numerics.arrays import aligned
+from fredsim.numerics.arrays import Array, aligned
 from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.system.notices import note
 
 __all__ = ["ProblemEngine", "ProblemMetrics"]
-
-Array = NDArray[np.float32]
 
 
 class ProblemEngine(OnOperations):
@@ -97,7 +95,6 @@ class ProblemEngine(OnOperations):
 
     def outcomes(self, params: Any, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return NaN for the only row, which stands for the problem itself, (1,) each."""
-        del params, part
         return np.full(1, np.nan, np.float32), np.full(1, np.nan)
 
 

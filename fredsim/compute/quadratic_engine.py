@@ -15,12 +15,11 @@ from fredsim.compute.graph_engine import Evaluation, NumpyBackendOperations
 from fredsim.data.problems import Quadratic
 from fredsim.data.sampling import decode_task
 from fredsim.numerics import squares
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
 
 __all__ = ["NumpyQuadratic", "QuadraticEvaluation"]
-
-Array = NDArray[np.float32]
 
 
 class QuadraticEvaluation(Evaluation):

@@ -17,12 +17,11 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Engine, Part
 from fredsim.compute.graph_engine import BLOCK
 from fredsim.data.datasets import Dataset, Split
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64
 
 __all__ = ["EVALUATION_BATCH", "Staged"]
-
-Array = NDArray[np.float32]
 
 #: The number of samples that a native engine evaluates at once.
 EVALUATION_BATCH = 500

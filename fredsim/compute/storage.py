@@ -20,11 +20,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fredsim.errors import OutputError
-from fredsim.numerics.arrays import aligned
+from fredsim.numerics.arrays import Array, aligned
 
 __all__ = ["Limits", "Pool", "array_in", "mapped_file", "page_out"]
-
-Array = NDArray[np.float32]
 
 GRANULARITY = mmap.ALLOCATIONGRANULARITY  # offsets into a mapped file are multiples of this
 FILE_BYTES = 64 * 2**20  # the size of each file

@@ -227,7 +227,6 @@ class OwnData(DataRead):
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Make the data set. Raises ConfigError, DataError (fredsim.data.own)."""
-        del root
         if self.sha256 is not None and (found := digest_of_named(self.hyper)) != self.sha256:
             what = f"SHA-256 of the files that data names, {found}, is not data.sha256, {self.sha256}"
             raise DataError(f"{self.name}: the {what}; put the files back, or change the key")
@@ -253,7 +252,6 @@ class Text(DataRead):
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Read the text. Raises ConfigError, DataError (fredsim.data.datasets.read_dataset)."""
-        del seed
         return read_dataset(self.name, self.train, self.validation, root, self.sha256, self.block)
 
 
@@ -281,7 +279,6 @@ class Modular(AnyData):
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Draw the order of the sums. Raises ConfigError if they do not fit into memory, or are too many."""
-        del root, seed
         count = self.p**self.terms
         if count >= 2**31:
             what = f"data.p is {self.p} and data.terms {self.terms}; {count:,} sums are too many"
@@ -313,7 +310,6 @@ class Glyphs(AnyData):
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Draw the images. Raises ConfigError if they do not fit into memory."""
-        del root, seed
         images = self.train + self.validation + TEST_IMAGES
         what = f"data.train is {self.train} and data.size {self.size}; {images:,} images take"
         refuse_beyond_memory(images * (BYTES_PER_LABEL + BYTES_PER_PIXEL * self.size**2), what, "lower one of them")
@@ -338,7 +334,6 @@ class LeastSquares(AnyData):
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Draw the rows. Raises ConfigError if they do not fit into memory, or are too many."""
-        del root, seed
         rows = self.train + self.validation
         if rows >= 2**32:
             sizes = f"data.train is {self.train} and data.validation {self.validation}"
@@ -361,7 +356,6 @@ class Quadratic(AnyData):
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Make the quadratic, with the run's seed for its noise. Raises ConfigError if it does not fit into memory."""
-        del root
         refuse_beyond_memory(BYTES_PER_ENTRY * self.size, f"data.size is {self.size}; it takes", "lower it")
         return quadratic(self.size, self.noise, seed)
 
@@ -380,7 +374,6 @@ class OfProblem(AnyData):
 
     def load(self, root: Path, seed: int) -> Dataset:
         """Return data without rows."""
-        del root, seed
         return of_problem()
 
 

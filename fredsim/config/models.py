@@ -265,7 +265,6 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
 
     def model_post_init(self, context: Any, /) -> None:
         """Note the folder of results that the choice is read from, if it is."""
-        del context
         self._recorded = _recorded.get()
 
     @model_validator(mode="after")

@@ -35,7 +35,6 @@ class ProblemChoice(NetworkChoice, PluginChoice):  # the last says that it may h
 
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> OwnProblem:
         """Return the problem. Raises ConfigError, SimulationError."""
-        del dataset, loss
         return OwnProblem(self.name, self.hyper, seed)
 
     def problems(self) -> Problems:

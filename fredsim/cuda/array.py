@@ -145,7 +145,6 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
         """Apply any other NumPy function: `where` on the device, the others on the host."""
-        del types
         where = function is np.where and len(arguments) == 3 and not options
         if where and getattr(arguments[0], "dtype", None) == np.bool_ and _all_fit(arguments[1:], arguments[:1]):
             return _apply("WHERE", arguments, np.float32)

@@ -174,6 +174,11 @@ class Driver:
         self.use()
         return PinnedMemory(max(1, size))
 
+    def copy(self, source: int, target: int, size: int) -> None:
+        """Copy between two addresses, of the device or of memory of the host that it uses."""
+        self.use()
+        _check(*cuda.cuMemcpyAsync(target, source, size, STREAM))
+
     def upload(self, values: NDArray[Any], address: int) -> None:
         """Copy an array to the device."""
         self.use()

@@ -109,6 +109,10 @@ class Emulation:
         """Return memory of this process."""
         return HostMemory(size)
 
+    def copy(self, source: int, target: int, size: int) -> None:
+        """Copy between two addresses."""
+        ctypes.memmove(target, source, size)
+
     def upload(self, values: NDArray[Any], address: int) -> None:
         """Copy an array to an address."""
         ctypes.memmove(address, values.__array_interface__["data"][0], values.nbytes)

@@ -111,9 +111,9 @@ class CudaEngine(Evaluation, CudaOperations):
         )  # fmt: skip
         return self._grads.address
 
-    def strips(self, rows: Any) -> tuple[int, dict[str, Any]] | None:
+    def strips(self, rows: Any, tall: int = 0) -> tuple[int, dict[str, Any]] | None:
         """Return what the kernel of a rule needs to form these gradients itself; None if it cannot."""
-        return strips(self._space, self.mu, self._uploaded(self._dataset.train)[0].address, rows)
+        return strips(self._space, self.mu, self._uploaded(self._dataset.train)[0].address, rows, tall)
 
     @property
     def alike(self) -> object:

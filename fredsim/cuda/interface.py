@@ -75,6 +75,10 @@ class Machine(Protocol):
         """
         ...
 
+    def copy(self, source: int, target: int, size: int) -> None:
+        """Copy `size` bytes from one address to another, in order with what is queued."""
+        ...
+
     def upload(self, values: NDArray[Any], address: int) -> None:
         """Copy a contiguous array of the host to an address."""
         ...

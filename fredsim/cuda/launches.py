@@ -5,7 +5,7 @@ A row of the table is a call of cuLaunchKernel, or of its emulation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,19 @@ class Launches:
         """Queue all launches. Raises SimulationError if the device refuses one."""
         run_all(self._machine, [self])
 
+    def by_window(self) -> Callable[[int], None]:
+        """Return what queues the launches of one window, by its number, for one who queues other work in between."""
+        table, each = self.table(), len(self._kernels)
+        first = _ready(table)
+
+        def run(window: int) -> None:
+            failed = call_all.call(first + WORDS * table.itemsize * each * window, each)
+            if failed:
+                raise _refused(self._machine, self.name(failed - 1))
+
+        self._machine.use()
+        return run
+
     def table(self) -> NDArray[np.int64]:
         """Return the rows of all launches, a new array; where there is no launch, their function is 0."""
         return np.stack(self._tables, axis=1).reshape(-1, WORDS) if self._tables else np.zeros((0, WORDS), np.int64)
@@ -80,13 +93,22 @@ def run_all(machine: Machine, several: Sequence[Launches], streams: Sequence[int
     if len(tables) > 1:
         order = np.argsort(np.concatenate([(np.arange(len(one)) + 0.5) / len(one) for one in tables]), kind="stable")
         table, of, rows = table[order], of[order], rows[order]
-    first = _address(table)
-    table[:, PARAMETERS] = first + table.itemsize * (STRUCTURE + WORDS * np.arange(len(table)))
+    first = _ready(table)
     machine.use()
     failed = call_all.call(first, len(table))
     if failed:
-        name = several[of[failed - 1]].name(rows[failed - 1])
-        raise SimulationError(f"the device {machine.name} refuses to launch the kernel {name}")
+        raise _refused(machine, several[of[failed - 1]].name(rows[failed - 1]))
+
+
+def _ready(table: NDArray[np.int64]) -> int:
+    """Let each row of a table say where its kernel's parameters are; return the table's address."""
+    first = _address(table)
+    table[:, PARAMETERS] = first + table.itemsize * (STRUCTURE + WORDS * np.arange(len(table)))
+    return first
+
+
+def _refused(machine: Machine, name: str) -> SimulationError:
+    return SimulationError(f"the device {machine.name} refuses to launch the kernel {name}")
 
 
 def launch(machine: Machine, kernel: Loaded, grid: Sequence[int], **fields: Any) -> None:

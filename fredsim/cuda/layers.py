@@ -133,12 +133,15 @@ def add_gradients(
         launches.add(kernel, (blocks, 1, batches), sums=sums, out=out, stride=stride, mu=mu, parts=parts)
 
 
-def strips(space: Workspace, mu: int, x: int, rows: Any) -> tuple[int, dict[str, Any]] | None:
-    """Return the blocks and the minibatches of sources/rule_thin.cu; None if it cannot form these gradients."""
-    return _minibatches(space, 0, mu, x, rows) if mu <= THIN and len(space.sizes) - 1 <= LAYERS else None
+def strips(space: Workspace, mu: int, x: int, rows: Any, tall: int = 0) -> tuple[int, dict[str, Any]] | None:
+    """Return the blocks and the minibatches of sources/rule_thin.cu, or with `tall` of sources/rule_wide.cu.
+
+    None if they cannot form these gradients.
+    """
+    return _minibatches(space, 0, mu, x, rows, tall) if mu <= THIN and len(space.sizes) - 1 <= LAYERS else None
 
 
-def _minibatches(space: Workspace, begin: int, mu: int, x: int, rows: Any) -> tuple[int, dict[str, Any]]:
+def _minibatches(space: Workspace, begin: int, mu: int, x: int, rows: Any, tall: int = 0) -> tuple[int, dict[str, Any]]:
     """Return how many blocks LAYERS layers from `begin` on take, and the fields of their structure `Gradients`."""
     layers = range(begin, min(begin + LAYERS, len(space.sizes) - 1))
     padding = [0] * (LAYERS - len(layers))
@@ -146,7 +149,7 @@ def _minibatches(space: Workspace, begin: int, mu: int, x: int, rows: Any) -> tu
     def each(values: Sequence[int]) -> list[int]:
         return [values[layer] for layer in layers] + padding
 
-    tiles = [_tiles(space.sizes[layer], space.sizes[layer + 1], mu) for layer in layers]
+    tiles = [_tiles(space.sizes[layer], space.sizes[layer + 1], mu, tall) for layer in layers]
     firsts = [sum(tiles[:number]) for number in range(len(tiles))]
     fields = {
         "x": each([x, *space.z]), "errors": each(space.errors), "at": each(space.offsets), "inputs": each(space.sizes),
@@ -156,8 +159,10 @@ def _minibatches(space: Workspace, begin: int, mu: int, x: int, rows: Any) -> tu
     return sum(tiles), fields
 
 
-def _tiles(inputs: int, width: int, mu: int) -> int:
-    """Return how many blocks a layer's gradient takes, of one minibatch and one part."""
+def _tiles(inputs: int, width: int, mu: int, tall: int = 0) -> int:
+    """Return how many blocks a layer's gradient takes, of one minibatch and one part; with `tall`, its updates."""
+    if tall:
+        return -(-(inputs + 1) // (4 * tall)) * -(-width // 128)
     if mu <= THIN:
         return -(-(-(-(inputs + 1) // ROWS) * width) // BLOCK)
     return -(-(inputs + 1) // 64) * -(-width // 64)

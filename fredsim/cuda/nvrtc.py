@@ -16,7 +16,7 @@ from fredsim.errors import SimulationError
 
 __all__ = ["OPTIONS", "Machine", "architectures", "compile_unit", "version"]
 
-OPTIONS = ("-std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true")
+OPTIONS = ("-std=c++17", "-fmad=false", "-ftz=false", "-prec-div=true", "-prec-sqrt=true", "-default-device")
 
 
 class Machine(NamedTuple):

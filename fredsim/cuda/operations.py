@@ -13,7 +13,7 @@ from fredsim.cuda.array import DeviceArray, empty, upload
 from fredsim.cuda.interface import Loaded
 from fredsim.cuda.kernels import unit_of
 from fredsim.cuda.launches import Launches, launch
-from fredsim.cuda.machines import machine
+from fredsim.cuda.machines import EMULATED, machine
 from fredsim.cuda.places import place
 from fredsim.cuda.rules import unit_of_rule
 from fredsim.errors import ConfigError
@@ -114,6 +114,19 @@ class CudaOperations:
 
     def close(self) -> None:
         """Do nothing: the device's memory is freed with the engine."""
+
+    @property
+    def where(self) -> tuple[str, bool]:
+        """The device's name, and whether it is emulated in this process's memory."""
+        return machine().name, EMULATED
+
+    def empty(self, size: int) -> DeviceArray:
+        """Return an array, float32 (size,), with arbitrary contents."""
+        return empty(size)
+
+    def copy(self, source: int, target: int, size: int) -> None:
+        """Copy `size` bytes from one address to another, in order with what is queued."""
+        machine().copy(source, target, size)
 
     def zeros(self, size: int) -> Any:
         """Return zeros, float32 (size,), on the device."""

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.cuda.array import DeviceArray, empty
 from fredsim.cuda.machines import machine
 from fredsim.errors import ConfigError
+from fredsim.numerics.arrays import Array, Integers
 from fredsim.system import notices
 from fredsim.system.memory import format_bytes, refuse_beyond_memory
 
 __all__ = ["NoRoomError", "Places", "place"]
-
-Array = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 #: The bytes that are left on a device for gradients and evaluations, or a quarter of its room if that is less.
 LEFT = 4 * 2**30

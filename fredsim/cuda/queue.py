@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from fredsim.cuda.rules import unit_of_rule
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
-__all__ = ["PROCESS", "CudaQueueExecutor", "Processed", "Queueing", "Stretch", "process"]
+__all__ = ["PROCESS", "CudaQueueExecutor", "Processed", "Queueing", "Stretch", "WindowsExecutor", "process"]
 
 Array = NDArray[np.float32]
 Integers = NDArray[np.int64]
@@ -58,8 +59,11 @@ class Queueing(Protocol):
         """Add the gradients of windows of minibatches whose passes are done; return their address."""
         ...
 
-    def strips(self, rows: Any) -> tuple[int, dict[str, Any]] | None:
-        """Return what the kernel of a rule needs to form these gradients itself; None if it cannot."""
+    def strips(self, rows: Any, tall: int = 0) -> tuple[int, dict[str, Any]] | None:
+        """Return what the kernel of a rule needs to form these gradients itself; None if it cannot.
+
+        These are its blocks and minibatches; with `tall`, those of a kernel whose threads have so many rows.
+        """
         ...
 
 
@@ -78,6 +82,10 @@ class Stretch:
 
 Processed = tuple[Array, int]  # what QueueExecutor.advance returns
 
+#: How many blocks of the kernel `apply_wide` keep a device busy: it is chosen for networks that have as many.
+WIDE = 512
+#: The windows that are launched together.
+AT_ONCE = 512
 #: What processes stretches of this thread's run: the run may go side by side with others.
 PROCESS: ContextVar[Callable[[Stretch], Processed] | None] = ContextVar("process", default=None)
 
@@ -91,11 +99,12 @@ class CudaQueueExecutor:
         Raises NoRoomError if they do not fit on the device beside other runs, ConfigError if they fit nowhere.
         """
         self.engine, self.rule = engine, rule
-        #: Whether the rule's kernel forms the gradients itself.
-        self.thin = engine.strips(0) is not None
-        self.kernels = machine().load(unit_of_rule(rule, ROUNDED[engine.mu]) if self.thin else unit_of_rule(rule))
         #: θ and the state of the server.
         self.arrays: list[DeviceArray] = [params, *arrays]
+        #: The name of the rule's kernel, and the rows of its threads if it is `apply_wide`.
+        self.kernel, self.tall = kernel_for(engine, len(self.arrays))
+        thin = self.kernel != "apply"
+        self.kernels = machine().load(unit_of_rule(rule, ROUNDED[engine.mu] if thin else 0, self.tall))
         #: Beside other runs, one whose clients hold too much for the device waits instead.
         self._places = Places(places, params.size, engine.stride, spill=PROCESS.get() is None)
         self._places.begin(params)
@@ -129,8 +138,20 @@ class CudaQueueExecutor:
         return (PROCESS.get() or process)(stretch)
 
 
+def kernel_for(engine: Queueing, arrays: int) -> tuple[str, int]:
+    """Return which kernel applies a rule that changes so many arrays: `apply_wide` is one for large networks.
+
+    `apply_thin` and `apply_wide` form the gradients themselves; the second number is the rows of the latter's threads.
+    """
+    tall = 8 if arrays <= 2 else 4 if arrays <= 4 else 2
+    if engine.strips(0) is None:
+        return "apply", 0
+    wide = engine.strips(0, tall)
+    return ("apply_wide", tall) if wide is not None and wide[0] >= WIDE else ("apply_thin", 0)
+
+
 def process(stretch: Stretch) -> Processed:
-    """Process a stretch by itself."""
+    """Process a stretch by itself. While the device computes some windows, the host prepares the next ones."""
     executor, rows, keys = stretch.executor, stretch.rows, stretch.keys
     engine, n, mu = executor.engine, len(stretch.held), rows.shape[1]
     sources = upload(executor.addresses(stretch.held), np.int64)
@@ -139,29 +160,37 @@ def process(stretch: Stretch) -> Processed:
     numbers = upload_coefficients(stretch.coefficients, n)
     diverged_at = upload([n], np.int32)
     begin, end = np.array(stretch.windows, np.int64).reshape(-1, 2).T
-    batches, each = end - begin, numbers.shape[1]
-    engine.allocate(int(batches.max(initial=1)))
-    launches, rows_of = Launches(machine(), len(batches)), samples.address + 4 * mu * begin
+    engine.allocate(int((end - begin).max(initial=1)))
     drawn, of_keys = upload_keys(engine, keys, begin)
-    engine.add_passes(
-        launches, batches, held=sources.address + 8 * begin, rows=rows_of, losses=losses.address + 4 * mu * begin,
-        **of_keys,
-    )  # fmt: skip
-    update = {
-        "coefficients": numbers.address + 4 * each * begin, "targets": targets.address + 8 * begin,
-        "diverged_at": diverged_at.address, "first": begin, "events": batches,
-    }  # fmt: skip
-    arrays = [array.address for array in executor.arrays]
-    if (found := engine.strips(rows_of)) is not None:
-        blocks, minibatches = found
-        kernel = executor.kernels["apply_thin"]
-        launches.add(kernel, (blocks, 1, 1), arrays=arrays, minibatches=minibatches, **update)
-    else:
-        update |= {"gradients": engine.add_gradients(launches, batches, rows_of), "stride": engine.stride}
-        add_apply(launches, executor.kernels["apply"], arrays, executor.arrays[0].size, **update)
-    launches.run()
+    for some in (slice(at, at + AT_ONCE) for at in range(0, len(begin), AT_ONCE)):
+        first, batches = begin[some], (end - begin)[some]
+        launches, rows_of = Launches(machine(), len(batches)), samples.address + 4 * mu * first
+        engine.add_passes(
+            launches, batches, held=sources.address + 8 * first, rows=rows_of, losses=losses.address + 4 * mu * first,
+            **{name: value[some] if np.ndim(value) else value for name, value in of_keys.items()},
+        )  # fmt: skip
+        update = {
+            "coefficients": numbers.address + 4 * numbers.shape[1] * first, "targets": targets.address + 8 * first,
+            "diverged_at": diverged_at.address, "first": first, "events": batches,
+        }  # fmt: skip
+        add_update(executor, launches, batches, rows_of, update)
+        launches.run()
     del drawn
     return np.asarray(losses), int(np.asarray(diverged_at)[0])
+
+
+def add_update(
+    executor: CudaQueueExecutor, launches: Launches, batches: Any, rows: Any, update: dict[str, Any]
+) -> None:
+    """Add the gradients of windows, and the pushes that are made of them."""
+    engine, arrays = executor.engine, [array.address for array in executor.arrays]
+    kernel = executor.kernels[executor.kernel]
+    if (found := engine.strips(rows, executor.tall)) is not None:
+        blocks, minibatches = found
+        launches.add(kernel, (blocks, 1, 1), arrays=arrays, minibatches=minibatches, **update)
+    else:
+        update |= {"gradients": engine.add_gradients(launches, batches, rows), "stride": engine.stride}
+        add_apply(launches, kernel, arrays, executor.arrays[0].size, **update)
 
 
 def upload_coefficients(coefficients: Array, n: int) -> DeviceArray:
@@ -178,3 +207,76 @@ def upload_keys(engine: Queueing, keys: Keys | None, begin: Integers) -> tuple[D
     drawn = upload(np.stack([clients, numbers]).astype(np.int32))  # the lower 32 bits of each
     at = drawn.address + 4 * begin
     return drawn, {"clients": at, "numbers": at + 4 * len(clients), "seed": keys.seed}
+
+
+class OfWindows(Protocol):
+    """What a WindowsExecutor needs of an engine: fredsim.native.on_device.DeviceTorchEngine."""
+
+    #: How far gradients are apart, in elements, and the address of the first.
+    stride: int
+    grads: int
+
+    def computing(self) -> AbstractContextManager[None]:
+        """Return what is to be entered while windows are computed."""
+        ...
+
+    def compute(self, held: Integers, rows: int, losses: int, keys: Keys | None) -> None:
+        """Queue the gradients of a window of B minibatches, as many as `fix_window` says at most.
+
+        `held` are the addresses of parameters (B,), `rows` that of samples, int64 (B, µ), and `losses` that of where
+        the losses go, float32 (B, µ).
+        """
+        ...
+
+
+class WindowsExecutor:
+    """Processes events whose gradients an engine computes window by window; see QueueExecutor."""
+
+    def __init__(self, engine: OfWindows, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
+        """Allocate places, and copy θ to the first of them. Raises ConfigError if they do not fit."""
+        self._engine, self._kernel = engine, machine().load(unit_of_rule(rule))["apply"]
+        self._arrays: list[DeviceArray] = [params, *arrays]
+        self._places = Places(places, params.size, engine.stride)
+        self._places.begin(params)
+
+    def warm_up(self) -> None:
+        """Do nothing: the rule's kernel is compiled, or loaded from the cache, when the executor is made."""
+
+    def take_places(self) -> Array:
+        """Return what clients hold, a copy (places, P)."""
+        return self._places.take()
+
+    def put_places(self, values: Array) -> None:
+        """Overwrite what clients hold, (places, P)."""
+        self._places.put(values)
+
+    def advance(
+        self,
+        windows: Sequence[tuple[int, int]],
+        held: Integers,
+        kept: Integers,
+        rows: NDArray[np.int32],
+        coefficients: Array,
+        keys: Keys | None = None,
+    ) -> Processed:
+        """Process n events, window by window: first all gradients of a window, then its updates in one kernel."""
+        engine, n = self._engine, len(held)
+        sources, targets = self._places.addresses(held), upload(self._places.addresses(kept), np.int64)
+        samples, losses = upload(rows, np.int64), empty(rows.shape)
+        numbers, diverged_at = upload_coefficients(coefficients, n), upload([n], np.int32)
+        begin, end = np.array(windows, np.int64).reshape(-1, 2).T
+        launches = Launches(machine(), len(begin))
+        add_apply(
+            launches, self._kernel, [array.address for array in self._arrays], self._arrays[0].size,
+            gradients=engine.grads, stride=engine.stride, coefficients=numbers.address + 4 * numbers.shape[1] * begin,
+            targets=targets.address + 8 * begin, diverged_at=diverged_at.address, first=begin, events=end - begin,
+        )  # fmt: skip
+        update = launches.by_window()
+        with engine.computing():
+            for number, (first, last) in enumerate(windows):
+                some, at = slice(first, last), first * rows.shape[1]
+                engine.compute(
+                    sources[some], samples.address + 8 * at, losses.address + 4 * at, keys and keys.part(some)
+                )
+                update(number)
+        return np.asarray(losses), int(np.asarray(diverged_at)[0])

@@ -29,8 +29,10 @@ WRITTEN = rules.flush, rules.positive_part, rules.sign
 
 
 @functools.cache
-def unit_of_rule(rule: Rule, mu: int = 0) -> Unit:
+def unit_of_rule(rule: Rule, mu: int = 0, tall: int = 0) -> Unit:
     """Return the unit of a rule, whose kernel is `apply`; with `mu`, that of sources/rule_thin.cu, `apply_thin`.
+
+    With `mu` and `tall`, the rows of a thread, it is that of sources/rule_wide.cu, `apply_wide`.
 
     Raises SimulationError for what a rule may not use.
     """
@@ -52,7 +54,8 @@ def unit_of_rule(rule: Rule, mu: int = 0) -> Unit:
             "DEVICE void rule(float* values, float g, const float* coefficients) {",
             *lines,
             "}",
-            *([f"#define SAMPLES {mu}", '#include "rule_thin.cu"'] if mu else ['#include "rule.cu"']),
+            *[f"#define {name} {value}" for name, value in (("SAMPLES", mu), ("TALL", tall)) if value],
+            f'#include "{"rule_wide.cu" if tall else "rule_thin.cu" if mu else "rule.cu"}"',
         ]
     )
     return make_unit(f"the rule {rule.function.__module__}.{rule.function.__qualname__}", source + "\n")

@@ -20,13 +20,12 @@ from fredsim.data.problems import Quadratic
 from fredsim.data.sampling import decode_task
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics import distributions, squares
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
 
 __all__ = ["CudaLeastSquares", "CudaQuadratic"]
-
-Array = NDArray[np.float32]
 
 
 class CudaLeastSquares(CudaEngine):
@@ -51,7 +50,7 @@ class CudaLeastSquares(CudaEngine):
         train, errors = self._dataset.train, self._space.errors[-1]
         self._add_errors(launches, train, batches, self.mu, held=held, rows=rows, losses=losses, errors=errors)
 
-    def strips(self, rows: Any) -> None:
+    def strips(self, rows: Any, tall: int = 0) -> None:
         """Return None: the kernel of a rule would change a bias, which there is none of."""
 
     def _add_errors(self, launches: Launches, split: Split, batches: Any, mu: int, **fields: Any) -> None:

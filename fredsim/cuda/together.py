@@ -21,11 +21,10 @@ from fredsim.cuda.launches import Launches, run_all
 from fredsim.cuda.machines import machine
 from fredsim.cuda.operations import APPLIED
 from fredsim.cuda.queue import Processed, Stretch, process, upload_coefficients, upload_keys
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.ops.draws import Keys
 
 __all__ = ["process_together"]
-
-Integers = NDArray[np.int64]
 
 
 def process_together(stretches: Sequence[Stretch]) -> list[Processed]:
@@ -119,22 +118,20 @@ class Lane:
             self.launches, batches, held=sources.address + 8 * begin, rows=rows,
             losses=self._losses.address + 4 * mu * begin, **of_keys,
         )  # fmt: skip
-        size, stride = stretches[0].executor.arrays[0].size, engine.stride
-        fields: dict[str, Any]
-        if (found := engine.strips(rows)) is not None:
-            name, blocks, fields = "apply_thin_runs", found[0], {"minibatches": found[1]}
-        else:
-            gradients = engine.add_gradients(self.launches, batches, rows)
-            name, blocks = "apply_runs", -(-size // APPLIED)
-            fields = {"gradients": gradients, "size": size, "stride": stride}
+        size, gradients = stretches[0].executor.arrays[0].size, {}
+        if engine.strips(rows) is None:
+            formed = engine.add_gradients(self.launches, batches, rows)
+            gradients = {"gradients": formed, "size": size, "stride": engine.stride}
         first = 0
         while first < len(stretches):
-            kernels = stretches[first].executor.kernels
-            end = first + sum(s.executor.kernels is kernels for s in stretches)
-            self._add_rule(name, blocks, fields, first, end)
+            executor = stretches[first].executor
+            end = first + sum(s.executor.kernels is executor.kernels for s in stretches)
+            found = engine.strips(rows, executor.tall)  # by the engine that has computed the passes
+            blocks, fields = (found[0], {"minibatches": found[1]}) if found else (-(-size // APPLIED), gradients)
+            self._add_rule(blocks, fields, first, end)
             first = end
 
-    def _add_rule(self, name: str, blocks: int, fields: dict[str, Any], first: int, end: int) -> None:
+    def _add_rule(self, blocks: int, fields: dict[str, Any], first: int, end: int) -> None:
         """Add the kernel of the rule that the runs from `first` to `end` have."""
         stretches = self._stretches[first:end]
         executors = [stretch.executor for stretch in stretches]
@@ -145,9 +142,9 @@ class Lane:
         coefficients[self.place[pushes]] = np.concatenate([stretch.coefficients for stretch in stretches])
         numbers = upload_coefficients(coefficients, self._n)
         self._kept += [arrays, numbers]
-        runs = self._counts.shape[1]
+        runs, kernel = self._counts.shape[1], executors[0].kernels[f"{executors[0].kernel}_runs"]
         self.launches.add(
-            executors[0].kernels[name], (blocks, end - first, 1), self._counts[:, first:end].any(axis=1),
+            kernel, (blocks, end - first, 1), self._counts[:, first:end].any(axis=1),
             arrays=arrays.address, coefficients=numbers.address, targets=self._targets.address,
             begins=self._begins.address + 4 * (runs * np.arange(len(self._counts)) + first),
             diverged_at=self._diverged_at.address + 4 * first, window=self._window, **fields,

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from fredsim.data.on_demand import MOST_IN_MEMORY, Reader
 from fredsim.errors import DataError, one_line
+from fredsim.numerics.arrays import Integers
 from fredsim.system.files import content_digest, open_regular
 from fredsim.system.memory import format_bytes
 
 __all__ = ["NpyReader", "digest_of_folder", "is_small", "open_arrays", "read_arrays_of"]
-
-Integers = NDArray[np.int64]
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 REMEDY = (

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import DataError
+from fredsim.numerics.arrays import Integers
 from fredsim.system.memory import format_bytes, machine_memory
 
 __all__ = ["MOST_IN_MEMORY", "InMemory", "OnDemand", "Reader", "blocks_of_rows"]
 
-Integers = NDArray[np.int64]
 Change = Callable[[NDArray[Any]], NDArray[Any]]
 
 #: The most bytes of samples, in float32, that are read into memory at once, and kept there.
@@ -187,7 +187,6 @@ class OnDemand:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Read all of it, for what needs all targets at once, as some partitions do."""
-        del copy
         out = np.empty(self.shape, dtype or self.dtype)
         for rows in blocks_of_rows(len(self), self.itemsize * math.prod(self.shape[1:])):
             out[rows] = self[rows]

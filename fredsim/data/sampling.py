@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.data.partitions.shards import BLOCK_ROWS, Shards
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Stream, Streams, Words
 
 __all__ = ["Sampler", "TaskSampler", "decode_task", "make_sampler"]
-
-Integers = NDArray[np.int64]
 
 MOST_KEPT = 2**25  # the most samples in the orders of passes that are kept: 128 MiB
 AHEAD = 16  # how many of a client's minibatches are drawn together when one is needed

@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.errors import DataError
+from fredsim.numerics.arrays import Array, Floats
 from fredsim.numerics.squares import combine_columns
 from fredsim.numerics.streams import Stream, Streams, normal_quantile, uniform24
 
 __all__ = ["draw_rows", "mishchenko_rows"]
-
-Array = NDArray[np.float32]
-Floats = NDArray[np.float64]
 
 ELEMENTS_AT_ONCE = 2**18  # how many elements are drawn together, which takes about 100 bytes for each
 MATRIX, SOLUTION, TARGETS = range(3)  # what a draw is for; a draw has this in place of the client

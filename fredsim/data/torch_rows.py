@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError, DataError
+from fredsim.numerics.arrays import Integers
 
 __all__ = ["TorchRows"]
-
-Integers = NDArray[np.int64]
 
 
 class TorchRows:

@@ -9,7 +9,7 @@ from fredsim.kernels.mlp.engine import NumbaEngine
 from fredsim.kernels.mlp.pending import slot_bytes
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
 from fredsim.kernels.ops.engine import NumbaGraphEngine
-from fredsim.kernels.quadratic.engine import NumbaQuadratic
+from fredsim.kernels.quadratic import NumbaQuadratic
 from fredsim.networks.graph import Graph
 from fredsim.networks.mlp import as_mlp
 

@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -102,6 +103,7 @@ class TorchEngine(OnOperations):
         self.statistics = self._tracked()
         self._channels_last = False  # whether images and filters are stored that way
         self._own = OwnParams(model)
+        self._make_room()
         self._shares = torch.full((mu,), 1 / mu, device=self._device)  # of samples in the mean loss
         self._buffers, self._places = Unchanged(self._module), _places(self._module)
         try:
@@ -109,6 +111,9 @@ class TorchEngine(OnOperations):
         except BaseException:
             self._put_settings_back()
             raise
+
+    def _make_room(self) -> None:
+        """Allocate what gradients need; here nothing."""
 
     def _tracked(self) -> Statistics | None:
         """Return the clients' running statistics, if the model says what the server does with them."""
@@ -336,13 +341,17 @@ class TorchEngine(OnOperations):
         Each tensor is a copy with the alignment of PyTorch's own tensors, because libraries choose their loops, and so
         the bits, by alignment.
         """
-        flat = torch.stack([torch.from_numpy(np.ascontiguousarray(params)) for params in held]).to(self._device)
+        flat = self._flat(held)
         parts = torch.split(flat, self._model.layout.sizes, dim=1)
         several = (len(held),) if len(held) > 1 else ()
         return {
             name: part.reshape(*several, *shape).clone(memory_format=torch.contiguous_format)
             for (name, shape), part in zip(self._model.layout.tensors, parts, strict=True)
         }
+
+    def _flat(self, held: Sequence[Array]) -> torch.Tensor:
+        """Return parameters of minibatches, (B, P), where they are computed."""
+        return torch.stack([torch.from_numpy(np.ascontiguousarray(params)) for params in held]).to(self._device)
 
     def _compute_one(self, params: Array, rows: NDArray[np.int64], grad: Array, backward: Array | None = None) -> Array:
         """Write the mean gradient of a minibatch to `grad`, (P,); return the samples' losses (µ,).
@@ -356,22 +365,30 @@ class TorchEngine(OnOperations):
         else:
             self._own.copy(params)
         version = self._own.version
-        losses = self._losses_of(self._logits({}, x), y)
-        checked: AbstractContextManager[None] = nullcontext()
-        if backward is not None:
-            self._own.copy(backward)
-            checked = nothing_again(self._model.refused)
-        with checked:
-            if losses.dtype == torch.float32:  # as of losses.mean(), without its two passes
-                found = self._own.gradients(losses, self._shares)
-            else:
-                found = self._own.gradients(losses.mean())
+        losses, found = self._passes(x, y, None if backward is None else partial(self._own.copy, backward))
         if self._own.by_views and self._own.version != version:
             raise self._model.refused(
                 "changes its parameters in place in some forward passes, but did not in the first ones; change copies"
             )
         self._own.write(found, grad)
         return np.asarray(losses.detach().cpu())
+
+    def _passes(
+        self, x: torch.Tensor, y: torch.Tensor, between: Callable[[], None] | None = None
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        """Return the losses (µ,) of a minibatch at the module's own parameters, and the gradients of their mean.
+
+        `between` is called between the forward and the backward pass.
+        """
+        losses = self._losses_of(self._logits({}, x), y)
+        checked: AbstractContextManager[None] = nullcontext()
+        if between is not None:
+            between()
+            checked = nothing_again(self._model.refused)
+        with checked:
+            if losses.dtype == torch.float32:  # as of losses.mean(), without its two passes
+                return losses, self._own.gradients(losses, self._shares)
+            return losses, self._own.gradients(losses.mean())
 
     def _minibatch(self, samples: torch.Tensor) -> torch.Tensor:
         """Return samples in the memory format in which they are computed."""

@@ -119,6 +119,13 @@ class TorchModel(Network):
         self.why_native = ""
         """Why fredsim does not compute it itself, if it has tried."""
 
+    def move(self, device: str) -> None:
+        """Move the module to a device of PyTorch's."""
+        import torch
+
+        self.device = torch.device(device)
+        self.module.to(self.device)
+
     @cached_property
     def layout(self) -> Layout:
         """The own names and shapes of the parameters that are trained."""

@@ -65,7 +65,7 @@ class OwnParams:
 
     def become(self, params: Array) -> None:
         """Let them have these values, (P,), which must stay until their gradients are computed."""
-        if not self.by_views or params.ctypes.data % LINE:
+        if not self.by_views or not isinstance(params, np.ndarray) or params.ctypes.data % LINE:
             self.copy(params)
             return
         parts = self._parts(params)
@@ -78,10 +78,20 @@ class OwnParams:
     def copy(self, params: Array) -> None:
         """Let them have these values, (P,), in memory of their own, also between a forward and a backward pass."""
         self.leave()
-        host = self._device.type == "cpu"
+        params, host = np.asarray(params), self._device.type == "cpu"  # they may be an array of another backend's
         parts = self._parts(params) if host else self._split(torch.from_numpy(params).to(self._device))
         # Not the parameters themselves: autograd would refuse weights that have changed since the forward pass.
         torch._foreach_copy_(self._rooms, parts)
+
+    def use(self, rooms: Tensors) -> None:
+        """Let them be these tensors, of their own shapes."""
+        for value, room in zip(self._values, rooms, strict=True):
+            value.data = room
+        self._away = True
+
+    def split(self, flat: torch.Tensor) -> Tensors:
+        """Return views of a flat tensor (P,), one for each parameter."""
+        return self._split(flat)
 
     def leave(self) -> None:
         """View no array any longer."""

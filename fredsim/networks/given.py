@@ -14,13 +14,13 @@ from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 from fredsim.networks.layout import Layout
 from fredsim.networks.network import Network
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
 from fredsim.system.files import content_digest, read_bytes
 from fredsim.system.tensor_files import parse_tensors
 
 __all__ = ["GivenNetwork", "Weights", "frozen_names", "given_network", "read_weights"]
 
-Array = NDArray[np.float32]
 MOST_NAMES = 3  # that a message lists
 
 
@@ -55,7 +55,6 @@ class GivenNetwork(Network):
 
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters of the tensors that are trained, float32 (P,)."""
-        del streams
         return self._graph.part_of(self._initial)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.networks.graph import Graph
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.linear import Linear
@@ -18,8 +18,6 @@ from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, uniform24
 
 __all__ = ["INITS", "initial_parameters"]
-
-Array = NDArray[np.float32]
 
 #: The ways to draw weights.
 INITS = ("he", "glorot", "torch", "zeros", "normal")

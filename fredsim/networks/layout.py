@@ -10,11 +10,10 @@ from itertools import accumulate, pairwise
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fredsim.numerics.arrays import Array
 
 __all__ = ["Layout"]
-
-Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

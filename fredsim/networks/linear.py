@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
 from fredsim.networks.network import MeasuredBy, Network
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops import linear as operators
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
@@ -20,8 +20,6 @@ from fredsim.numerics.ops.views import Reshape
 from fredsim.numerics.streams import Stream, Streams, normal_quantile
 
 __all__ = ["Linear", "is_linear"]
-
-Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

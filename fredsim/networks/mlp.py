@@ -6,21 +6,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.initial import initial_parameters
 from fredsim.networks.layout import Layout
 from fredsim.networks.network import Network
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.pointwise import Relu
 from fredsim.numerics.streams import Streams
 
 __all__ = ["Mlp", "as_mlp"]
-
-Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

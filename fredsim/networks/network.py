@@ -93,5 +93,4 @@ class Network(ABC):
 
     def remarks(self, x: NDArray[Any]) -> Iterator[str]:
         """Yield what about it was perhaps not meant; `x` (µ, …) are the samples of a minibatch."""
-        del x
         yield from ()

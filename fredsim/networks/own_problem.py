@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fredsim.errors import ConfigError, shown
 from fredsim.networks.layout import Layout
 from fredsim.networks.network import MeasuredBy, Network, Numerics
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Draws
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.plugins.failures import described, is_interrupt
@@ -27,8 +28,6 @@ from fredsim.plugins.seeding import generator_states, seeded
 from fredsim.system.files import content_digest, files_named
 
 __all__ = ["COLUMNS_OF", "Declared", "Draw", "OwnProblem", "declared", "find_problem"]
-
-Array = NDArray[np.float32]
 
 FORM = "package.module:Class"
 METHODS = ("initial", "gradient", "evaluate")
@@ -238,7 +237,6 @@ class OwnProblem(Network):
 
     def initial(self, streams: Streams) -> Array:
         """Return the initial parameters, float32 (P,)."""
-        del streams  # they were drawn when the object was made
         return self._initial.copy()
 
     def gradient(

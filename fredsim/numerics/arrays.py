@@ -1,4 +1,4 @@
-"""Arrays that begin at a cache line, and constants of float32 arrays and caches."""
+"""The types of arrays, arrays that begin at a cache line, and constants of float32 arrays and caches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["LARGEST", "LINE", "MARGIN", "aligned"]
+__all__ = ["LARGEST", "LINE", "MARGIN", "Array", "Floats", "Integers", "aligned"]
+
+Array = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 LARGEST = 3.4028234663852886e38  # the largest finite float32
 LINE = 64  # bytes of a cache line

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["WORDS", "draw_places", "moved", "sample_generator"]
-
-Integers = NDArray[np.int64]
 
 #: The words of a sample, a block of Philox: whether it is flipped, by how many rows and columns it is moved, unused.
 WORDS = 4

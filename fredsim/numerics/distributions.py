@@ -23,12 +23,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fredsim.numerics.arrays import Floats
 from fredsim.numerics.elementary import exp64, log64
 from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, philox4x32, uniform24
 
 __all__ = ["BLOCK", "ELEMENTS_PER_DRAW", "FAMILIES", "Distribution", "Draw", "block_of", "draw"]
 
-Floats = NDArray[np.float64]
 ELEMENTS_PER_DRAW = 8  # the number of a stream's elements that one draw uses
 BLOCK = 2**14  # the number of draws that are made at once, so that intermediate arrays stay in a cache
 SHAPE_RANGE = 0.01, 1e6  # of the gamma distribution: below, draws underflow; above, their rounding shows

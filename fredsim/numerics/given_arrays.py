@@ -13,14 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.operations import Operations, Update
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Draws, Ternary
 
 __all__ = ["CheckedOperations", "check_written", "readable"]
-
-Array = NDArray[np.float32]
 
 
 def readable(array: Any, size: int | None = None, what: str = "the array") -> Array:

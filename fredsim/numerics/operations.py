@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fredsim.numerics.arrays import aligned
+from fredsim.numerics.arrays import Array, aligned
 from fredsim.numerics.distributions import Draw, draw
 from fredsim.numerics.oracle import mean64
 from fredsim.numerics.rule_check import check_rule
@@ -17,7 +16,6 @@ from fredsim.numerics.ternary import NumpyTernary, Ternary
 
 __all__ = ["NumpyOperations", "Operations", "Update"]
 
-Array = NDArray[np.float32]
 Update = Callable[..., bool]
 
 

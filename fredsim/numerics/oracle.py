@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.elementary import exp32, log32
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "tree_sum",
 ]
 
-Array = NDArray[np.float32]
 Weights = list[tuple[Array, Array]]  # per layer: W of shape (inputs, outputs), b of shape (outputs,)
 
 FLUSH = np.float32(2.0**-62)  # smaller errors become +0

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Array, Floats
 from fredsim.numerics.oracle import tree_sum
 from fredsim.numerics.streams import Stream, Streams, normal_quantile
 
@@ -25,9 +25,6 @@ __all__ = [
     "quadratic_value",
     "transposed_product",
 ]
-
-Array = NDArray[np.float32]
-Floats = NDArray[np.float64]
 
 HALF, QUARTER = np.float32(0.5), np.float32(0.25)
 #: The iteration for the optimum ends when the squared norm of the gradient is below this share of that at the start.

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.numerics.streams import Stream, Streams, uniform24
 
 __all__ = ["Draws", "NumpyTernary", "Ternary", "clip", "clipped", "pack", "packed_size", "quantise", "scaler", "unpack"]
 
-Array = NDArray[np.float32]
 SHIFTS = np.array([0, 2, 4, 6], np.uint8)
 #: The codes in the four slots of each byte, (256, 4).
 SLOTS = (np.arange(256, dtype=np.uint8)[:, None] >> SHIFTS) & 3

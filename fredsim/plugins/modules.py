@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from fredsim.errors import ConfigError, how_to_install, nearest, option
+from fredsim.plugins.exits import note_own_code
 from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.plugins.fingerprints import users_modules
 from fredsim.plugins.own_runs import folders_of, note_own_run
@@ -149,6 +150,7 @@ def import_module(name: str) -> ModuleType:
         _check_imported(name, file)
     sys.path[:] = dict.fromkeys([*folders, *sys.path])
     note_import(name)
+    note_own_code(name if file is None else f"{name} ({file})")
     return importlib.import_module(name)
 
 

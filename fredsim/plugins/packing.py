@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.plugins.references import as_state
-from fredsim.plugins.state_arrays import PackedArray, numeric
+from fredsim.plugins.state_arrays import PackedArray, as_state, numeric
 
 __all__ = ["CannotPack", "Packer", "State", "Unpacker"]
 

@@ -1,14 +1,17 @@
-"""Arrays of numbers that are part of a state, with the memory that they span; and whether two values are the same."""
+"""Arrays in a state: copied or not, with the memory that they span; and whether two values are the same."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PackedArray", "numeric", "same"]
+__all__ = ["PackedArray", "as_state", "by_reference", "numeric", "same"]
 
 
 def numeric(name: str) -> np.dtype[Any]:
@@ -51,3 +54,21 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
     return type(one) is type(other) and repr(one) == repr(other)
+
+
+_BY_REFERENCE = ContextVar("by_reference", default=False)
+
+
+@contextmanager
+def by_reference() -> Iterator[None]:
+    """Let states taken within the `with` block have the arrays themselves: for callers that write them at once."""
+    before = _BY_REFERENCE.set(True)
+    try:
+        yield
+    finally:
+        _BY_REFERENCE.reset(before)
+
+
+def as_state(array: Any) -> NDArray[Any]:
+    """Return an array, which may be on a device, for a state: a C-ordered copy; within `by_reference` no copy."""
+    return np.asarray(array, order="C") if _BY_REFERENCE.get() else np.array(array, order="C")

@@ -10,9 +10,10 @@ from fredsim.config.document import dump_yaml
 from fredsim.errors import ConfigError
 from fredsim.runs.folder.results import Result
 from fredsim.runs.plan.calibrate import calibrated, measured, predicted
+from fredsim.show.console import print_table
 from fredsim.show.escaping import escape_title
 from fredsim.show.tables import Table
-from fredsim.show.terminal import print_table, say, say_lines
+from fredsim.show.terminal import say, say_lines
 
 __all__ = ["print_calibrated"]
 

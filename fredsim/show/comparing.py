@@ -20,7 +20,7 @@ from fredsim.runs.verify.rows import has_rows_alone, missing_rows, rows_differen
 from fredsim.runs.verify.sweep import is_sweep, recorded_expansion, stopped_runs, sweep_difference
 from fredsim.runs.verify.verify import changes, results_of, verify_all
 from fredsim.show.progress import make_monitor
-from fredsim.show.terminal import PlainConsole, say
+from fredsim.show.terminal import say
 from fredsim.system.notices import warn
 
 __all__ = ["Collector", "Teller", "compare", "verify"]
@@ -57,7 +57,7 @@ class Teller:
 
     def monitor(self) -> Monitor:
         """Return what shows the progress of runs."""
-        return make_monitor(PlainConsole(stderr=True))
+        return make_monitor()
 
 
 class Collector(Teller):

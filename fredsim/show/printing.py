@@ -22,9 +22,10 @@ from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.many.remarks import runs_at_chance
 from fredsim.runs.verify.verify import results_of
 from fredsim.show.command_options import command_line, given_options
+from fredsim.show.console import PlainConsole, print_table
 from fredsim.show.distinct import distinct, note_alike
 from fredsim.show.tables import Table, short, write_files
-from fredsim.show.terminal import PlainConsole, print_table, say, say_message
+from fredsim.show.terminal import say, say_message
 from fredsim.system.memory import format_bytes
 
 if TYPE_CHECKING:

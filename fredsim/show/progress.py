@@ -15,7 +15,7 @@ from rich.text import Text
 from fredsim.errors import visible
 from fredsim.runs.folder.result import LOSS_NOT_FINITE
 from fredsim.runs.processes.observer import Monitor, Observer
-from fredsim.show.terminal import PlainConsole, status_text
+from fredsim.show.console import PlainConsole, status_text
 from fredsim.simulation.record.recorder import Row
 
 __all__ = ["LineMonitor", "TableMonitor", "make_monitor"]
@@ -268,6 +268,7 @@ def result_text(error: float | None, gap: float | None, loss: float | None) -> s
     return "validation error none" if error is None else f"validation error {error:.4f}"
 
 
-def make_monitor(console: PlainConsole) -> TableMonitor | LineMonitor:
-    """Return a live table if the console is a terminal, otherwise plain lines."""
+def make_monitor() -> TableMonitor | LineMonitor:
+    """Return what shows progress on stderr: a live table if it is a terminal, otherwise plain lines."""
+    console = PlainConsole(stderr=True)
     return TableMonitor(console) if console.is_terminal else LineMonitor(console)

@@ -13,9 +13,9 @@ from typing import Any
 from rich.table import Table as RichTable
 
 from fredsim.errors import visible
+from fredsim.show.console import status_text
 from fredsim.show.escaping import escape_cell, escape_markdown
 from fredsim.show.latex import escape_latex
-from fredsim.show.terminal import status_text
 from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["PUBLISHED", "Table", "short", "write_files"]

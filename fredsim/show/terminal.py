@@ -1,28 +1,28 @@
-"""Writes to the terminal: the one place that does, so that nothing in a text of someone else is obeyed there.
+"""Writes lines to the terminal, so that nothing in a text of someone else is obeyed there (tables: show.console).
 
-Such a text, say the name of a folder, may have control characters or Rich's markup. Both are shown as they are.
+Such a text, say the name of a folder, may have control characters. They are shown as they are. Rich is only imported
+for a terminal, since it takes as long as the rest of a command such as `fredsim list`.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from typer.core import TyperGroup
 
 from fredsim.errors import visible
 
-__all__ = ["Group", "PlainConsole", "print_table", "say", "say_lines", "say_message", "say_wrapped", "status_text"]
+__all__ = ["Group", "say", "say_lines", "say_message", "say_wrapped"]
 
-#: The colours of how runs end; what is not here is red.
-STATUS_STYLES = {"finished": "green", "finished, at chance level": "yellow", "interrupted": "yellow"}
+#: Variables by which a user tells Rich that a stream is a terminal.
+TOLD = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
 
 def say(text: object, *, err: bool = False) -> None:
@@ -38,6 +38,11 @@ def say_lines(text: str) -> None:
 
 def say_wrapped(text: str) -> None:
     """Print a text of several lines, such as a list; on a terminal, wrap long lines between words."""
+    if not _may_be_terminal(sys.stdout):
+        say_lines(text)
+        return
+    from fredsim.show.console import PlainConsole
+
     console = PlainConsole()
     for line in text.removesuffix("\n").split("\n"):
         for part in _wrapped(visible(line), console.width) if console.is_terminal else [line]:
@@ -46,6 +51,13 @@ def say_wrapped(text: str) -> None:
 
 def say_message(kind: str, text: str) -> None:
     """Print a message to stderr, after its kind, `error` or `note`; on a terminal in colour, wrapped between words."""
+    if not _may_be_terminal(sys.stderr):
+        say(f"{kind}: {text}", err=True)
+        return
+    from rich.text import Text
+
+    from fredsim.show.console import PlainConsole
+
     console = PlainConsole(stderr=True)
     if not console.is_terminal:
         say(f"{kind}: {text}", err=True)
@@ -56,9 +68,9 @@ def say_message(kind: str, text: str) -> None:
     console.print(shown, highlight=False, soft_wrap=True)
 
 
-def status_text(status: str) -> Text:
-    """Return how a run ended, in its colour."""
-    return Text(visible(status), style=STATUS_STYLES.get(status, "red"))
+def _may_be_terminal(stream: TextIO | None) -> bool:
+    """Return whether Rich may take a stream for a terminal; if it cannot, Rich need not be imported."""
+    return stream is not None and (stream.isatty() or any(name in os.environ for name in TOLD))
 
 
 def _wrapped(line: str, width: int, indent: int | None = None) -> list[str]:
@@ -72,20 +84,6 @@ def _wrapped(line: str, width: int, indent: int | None = None) -> list[str]:
         line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False,
         replace_whitespace=False, expand_tabs=False,
     )  # fmt: skip
-
-
-class PlainConsole(Console):
-    """A console of Rich without markup, names of emoji, and control characters in texts."""
-
-    def render_str(self, text: str, **how: Any) -> Text:
-        """Return a text as it is shown: in a cell, a title or a line."""
-        return super().render_str(visible(text), **how | {"markup": False, "emoji": False})
-
-
-def print_table(table: Table) -> None:
-    """Print a table; if the output is no terminal, it is 160 characters wide."""
-    console = PlainConsole()
-    (console if console.is_terminal else PlainConsole(width=160)).print(table)
 
 
 class Group(TyperGroup):

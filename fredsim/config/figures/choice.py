@@ -34,7 +34,8 @@ class FigureChoice(HyperParameters):
     y: Annotated[Printable, Field(examples=["train_loss"])] = "validation_error"
     """The column of `metrics.csv` that curves, ends and a matrix show."""
     reach: list[Finite] = Field(default_factory=list, examples=[[0.1, 0.05]])
-    """For curves: the table says when each of these values of y was reached. A matrix shows when its one value was."""
+    """For curves: the table says when each of these values of y was reached. A matrix shows when its one value was;
+    without one, y at the end."""
     where: dict[Printable, Any] = Field(default_factory=dict, examples=[{"server.name": ["asgd", "sync"]}])
     """Only runs whose keys have these values, or one of a list, are drawn."""
     best: bool = False

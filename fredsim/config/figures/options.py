@@ -91,14 +91,14 @@ class Options:
     ends: `y` is a column; `x` is one of `X` or, for ends, also the share of `pushes` or `fetches` that passed, or a
     dotted key; None is seconds for curves if all rows are on the clock, else iterations, and bytes for ends. `reach`:
     values of `y` for which the table of curves has the first iteration, bytes and seconds, and of which a matrix shows
-    one; for runs that have a gap instead of an error, the error stands for the gap. `where`: only runs whose keys have
-    these values, or one of a list, are drawn; `best`: of these, only those that `select` chose; `log`: whether the y
-    axis is logarithmic, None: if the values shown span more than a factor of 5; `quartiles`: the bands of curves
-    cover the middle half of the runs, not all. `clients`, such as `0-3,8`, and
-    `begin` and `end`, in simulated seconds, select the part of a timeline, or of waits, that is shown; for curves `end`
-    is where the x axis ends. `caption`: whether the picture has its caption and `command`. `data_root`: where data
-    files are kept, which only a figure of shards reads. `style`: one of STYLES, for one column of a paper or for the
-    whole page; None: as large as the content requires. `nats`: whether losses are of probabilities, and so in nats.
+    one (without it, y at the end); for runs that have a gap instead of an error, the error stands for the gap. `where`:
+    only runs whose keys have these values, or one of a list, are drawn; `best`: of these, only those that `select`
+    chose; `log`: whether the y axis is logarithmic, None: if the values shown span more than a factor of 5;
+    `quartiles`: the bands of curves cover the middle half of the runs, not all. `clients`, such as `0-3,8`, and `begin`
+    and `end`, in simulated seconds, select the part of a timeline, or of waits, that is shown; for curves `end` is
+    where the x axis ends. `caption`: whether the picture has its caption and `command`. `data_root`: where data files
+    are kept, which only a figure of shards reads. `style`: one of STYLES, for one column of a paper or for the whole
+    page; None: as large as the content requires. `nats`: whether losses are of probabilities, and so in nats.
     """
 
     by: Sequence[str] | None = None
@@ -169,8 +169,10 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
     for name, why in what.fixed.items():
         if getattr(options, name):
             yield name, f"is given; {why}"
-    if kind == "matrix" and len(options.reach) != 1:
+    if kind == "matrix" and len(options.reach) > 1:
         yield "reach", f"is given {len(options.reach)} times; a matrix shows when one value is reached, such as 0.05"
+    if kind == "matrix" and options.x is not None and not options.reach:
+        yield "x", f"is '{options.x}'; a matrix without reach shows how runs ended, so leave it out, or give reach"
     yield from _window_problems(kind, options)
     if wrong := _wrong_formula(options.title):
         yield "title", f"is '{options.title}', whose formula cannot be read ({wrong}); write \\$ for a dollar sign"

@@ -2,7 +2,7 @@
 
 For each combination of the other axes, the value of `over` is chosen whose runs, over `cases` and seeds, end with the
 smallest mean, as Odena (2016) chose one learning rate per server among 16. A value with fewer runs that diverged or
-failed is preferred, whatever its mean.
+failed is preferred, whatever its mean. `per: server.name` chooses for each server of `cases`.
 
 `select: {best: seconds_to, error: 0.05, over: server.lr}` compares the simulated seconds at which a run has its first
 row with at most this validation error; a run that never has such a row counts as failed.
@@ -39,6 +39,9 @@ class Selection(HyperParameters):
     """The validation error that is to be reached; given if, and only if, `best` is `seconds_to`."""
     over: Annotated[Annotated[list[str], Field(min_length=1)] | str, Field(examples=["server.lr"])]
     """The axis, or axes, of which a value is chosen."""
+    per: Annotated[Annotated[list[str], Field(min_length=1)] | str | None, Field(examples=["server.name"])] = None
+    """The keys of `cases`, one or several, for each of whose values there is a choice of its own; null: there is one
+    choice for all cases."""
 
     @model_validator(mode="after")
     def check(self) -> Selection:
@@ -52,6 +55,11 @@ class Selection(HyperParameters):
     def axes(self) -> list[str]:
         """The axes of which values are chosen."""
         return [self.over] if isinstance(self.over, str) else self.over
+
+    @property
+    def separate(self) -> list[str]:
+        """The keys of `cases` that are told apart."""
+        return [self.per] if isinstance(self.per, str) else self.per or []
 
 
 def check_selection(
@@ -104,6 +112,11 @@ def check_selection(
         if axis not in columns:
             known = ", ".join(columns) or "none: there is no sweep"
             raise ConfigError(f"select.over: is {axis!r}, no axis{nearest(axis, columns)} (axes: {known})")
+    for axis in selection.separate:
+        if axis not in columns or axis in selection.axes:
+            known = ", ".join(one for one in columns if one not in selection.axes) or "none"
+            what = "an axis of which a value is chosen" if axis in columns else f"no axis{nearest(axis, columns)}"
+            raise ConfigError(f"select.per: is {axis!r}, {what} (other axes: {known})")
 
 
 def best_rows(
@@ -116,7 +129,8 @@ def best_rows(
     """
     over = selection.axes
     columns = dict.fromkeys(axis for axes, _ in runs for axis in axes)
-    others = [axis for axis in columns if axis not in {*over, *cases, "seed"}]
+    together = {*over, *cases, "seed"} - {*selection.separate}
+    others = [axis for axis in columns if axis not in together]
     groups: dict[str, dict[str, list[tuple[Row, Row]]]] = {}
     for run in runs:
         group, candidate = (repr([run[0].get(axis) for axis in some]) for some in (others, over))

@@ -34,6 +34,4 @@ class DropoutKernels(OperatorKernels):
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Add the errors of what stayed."""
-        if not wanted[0]:
-            return [None]
         return [self._add(plan, error, self.inputs[0].like()) if self.operator.draws else error]

@@ -54,6 +54,9 @@ class PointwiseKernels(OperatorKernels):
         operator = self.operator
         number = FUNCTIONS.index(type(operator)) + (isinstance(operator, Gelu) and operator.approximate == "tanh")
         size, (by, high) = self.inputs[0].size, _numbers(operator)
+        if isinstance(operator, Relu):
+            plan.step("networks/pointwise", "rectify", blocks_for(-(-size // 4)), size=size, **fields)
+            return
         plan.step(
             "networks/pointwise", "apply_function", blocks_for(size), size=size, by=by, high=high, operation=number,
             **fields,
@@ -66,8 +69,6 @@ class PointwiseKernels(OperatorKernels):
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Add the errors times the slopes."""
-        if not wanted[0]:
-            return [None]
         sent = self.inputs[0].like()
         self._add(plan, x=self.inputs[0], errors=error, out=sent)
         return [sent]
@@ -81,7 +82,6 @@ class BothKernels(OperatorKernels):
     @classmethod
     def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
         """Return that there are too many axes, if so."""
-        del operator
         return f"more than {AXES - 1} axes" if len(shapes[0]) >= AXES else ""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
@@ -122,6 +122,12 @@ def strides_of(shape: Sequence[int]) -> list[int]:
 
 def _combine(plan: Steps, a: Value, b: Value | None, out: Value, *, product: bool) -> None:
     """Add a launch that combines two values; along axes that the output lacks, what they give is summed."""
+    if b is not None and a.shape == b.shape == out.shape:
+        plan.step(
+            "networks/pointwise", "combine_alike", blocks_for(-(-out.size // 4)), a=a, b=b, out=out, size=out.size,
+            product=int(product),
+        )  # fmt: skip
+        return
     full = (plan.mu, *a.shape) if b is None else (plan.mu, *map(max, a.shape, b.shape))
     kept = (plan.mu, *out.shape)
     fields: dict[str, Any] = {}

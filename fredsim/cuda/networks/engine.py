@@ -126,7 +126,7 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         del launches, batches, rows
         return self._grads.address
 
-    def strips(self, rows: Any) -> None:
+    def strips(self, rows: Any, tall: int = 0) -> None:
         """Return None: no kernel of a rule forms these gradients."""
 
     def _given(self, split: Split, held: Any, rows: Any, losses: Any) -> dict[Given, Any]:

@@ -149,8 +149,6 @@ class PoolingKernels(OperatorKernels):
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Add the sums over the windows that an element is in."""
-        if not wanted[0]:
-            return [None]
         sent = self.inputs[0].like()
         fields = self._fields(plan) | {"errors": error, "out": sent}
         name = "mean_of_windows_back"

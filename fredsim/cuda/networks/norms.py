@@ -19,6 +19,8 @@ __all__ = ["NormKernels"]
 #: The most units of a set, and bands of a sample, whose sums have room in the shared memory of a block.
 MOST_UNITS, MOST_BANDS = 2048, 1024
 WHOLE, WITHOUT_MEAN, FROZEN = range(3)
+#: The bands whose sums of samples' own gradients a block forms at a time.
+BANDS = 64
 
 
 class NormKernels(OperatorKernels):
@@ -105,9 +107,9 @@ class NormKernels(OperatorKernels):
             each = channels // operator.groups if isinstance(operator, GroupNorm) else 1
             places |= {"group": each, "sample_sets": 0 if isinstance(operator, BatchNorm) else channels // each}
         tensors = [self.tensors[role] for role in ("weight", "bias") if role in self.tensors]
-        sums = Buffer(plan.mu * 2 * channels)
+        sums, of_block = Buffer(plan.mu * 2 * channels), max(1, BANDS // -(-positions // places["band"]))
         plan.step(
-            "networks/norms", "norm_weights", (channels, plan.mu), of=fields, sums=sums, mu=plan.mu, channels=channels,
-            positions=positions, sample_stride=channels * positions, **places,
+            "networks/norms", "norm_weights", (-(-channels // of_block), plan.mu), of=fields, sums=sums, mu=plan.mu,
+            channels=channels, positions=positions, sample_stride=channels * positions, **places,
         )  # fmt: skip
         plan.mean_samples(sums, tensors, plan.mu, 2 * channels)

@@ -31,7 +31,6 @@ class OperatorKernels:
     @classmethod
     def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
         """Return why there are no kernels for these attributes and shapes of inputs; "" if there are."""
-        del operator, shapes
         return ""
 
     def __init__(self, operator: Any, shapes: Sequence[Shape], tensors: dict[str, Tensor]) -> None:
@@ -47,7 +46,8 @@ class OperatorKernels:
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Add the launches that compute the tensors' gradients and the errors of the inputs that are wanted.
 
-        `error` is that of the output, which must not be written. Return the errors, None for one that is not wanted.
+        `error` is that of the output, which must not be written. Return the errors, None for one that is not wanted. An
+        operator without tensors is asked only if one is.
         """
         raise NotImplementedError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fredsim.cuda.networks.dense import LinearKernels
 from fredsim.cuda.networks.dropout import DropoutKernels
 from fredsim.cuda.networks.elements import FUNCTIONS, BothKernels, PointwiseKernels
 from fredsim.cuda.networks.images import ConvolutionKernels, PoolingKernels
+from fredsim.cuda.networks.linear import LinearKernels
 from fredsim.cuda.networks.losses import CrossEntropyKernels, ElementsKernels
 from fredsim.cuda.networks.norms import NormKernels
 from fredsim.cuda.networks.operator import LossKernels, OperatorKernels

@@ -31,7 +31,7 @@ class ReshapeKernels(OperatorKernels):
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Return the error in the old shape."""
-        return [replace(error, shape=self.shapes[0]) if wanted[0] else None]
+        return [replace(error, shape=self.shapes[0])]
 
 
 class PermuteKernels(OperatorKernels):
@@ -42,7 +42,6 @@ class PermuteKernels(OperatorKernels):
     @classmethod
     def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
         """Return that there are too many axes, if so."""
-        del operator
         return f"more than {AXES - 1} axes" if len(shapes[0]) >= AXES else ""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
@@ -52,8 +51,6 @@ class PermuteKernels(OperatorKernels):
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Add a copy in the old order."""
-        if not wanted[0]:
-            return [None]
         sent = self.inputs[0].like()
         _permute(plan, error, sent, [int(axis) for axis in np.argsort(self.operator.axes)])
         return [sent]
@@ -91,8 +88,6 @@ class SliceKernels(OperatorKernels):
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Add a copy with +0 around it."""
-        if not wanted[0]:
-            return [None]
         sent = self.inputs[0].like()
         _section(plan, "put_section", error, sent, self.operator.axis, self.operator.begin, fills=True)
         return [sent]

@@ -77,3 +77,19 @@ DEVICE float mean_of(float sum, int mu) {
   const float total = sum + 0.0f, count = (float)mu;
   return (mu & (mu - 1)) == 0 ? total * (1.0f / count) : total / count;  // by a power of two, a product is the quotient
 }
+
+// Up to four neighbours of an array; `whole`: it is known that there are four, and that they lie like a float4.
+DEVICE void read_four(float* four, const float* from, int count, bool whole) {
+  UNROLL for (int c = 0; c < 4; c++) four[c] = 0.0f;
+  if (whole) *(float4*)four = *(const float4*)from;
+  else
+    UNROLL for (int c = 0; c < 4; c++)
+      if (c < count) four[c] = from[c];
+}
+
+DEVICE void write_four(float* to, const float* four, int count, bool whole) {
+  if (whole) *(float4*)to = *(const float4*)four;
+  else
+    UNROLL for (int c = 0; c < 4; c++)
+      if (c < count) to[c] = four[c];
+}

@@ -3,8 +3,8 @@
 // The order of sums: the leaves x[m, k]·e[m, j] of a weight, or 1·e[m, j] of a bias, are added by the balanced binary
 // tree over m; + 0 at the end, then ÷ µ once. A leaf that is missing is +0, which changes no sum but −0.
 // A block sums at most LEAVES = 128 samples; of larger minibatches, `sum_parts` adds the sums of these by the tree.
-#include "common.h"
 #include "gradients.h"
+#include "tree.h"
 
 template <int COUNT> DEVICE float tree_sum(const float* x, const float (*e)[4], int c) {  // of leaves x[m]·e[m][c]
   if constexpr (COUNT == 1) return x[0] * e[0][c];
@@ -125,28 +125,8 @@ struct Parts {
 };
 
 KERNEL(sum_parts, Parts, 128, 0) {
-  constexpr int LEVELS = 20;
   const i64 i = blockIdx.x * (i64)128 + threadIdx.x;
   if (i >= p.stride) return;
-  const float* const from = p.sums + (i64)blockIdx.z * p.parts * p.stride + i;
-  float waiting[LEVELS], total = 0.0f;
-  UNROLL for (int l = 0; l < LEVELS; l++) waiting[l] = 0.0f;
-  for (int part = 0; part < p.parts; part++) {
-    float sum = from[part * p.stride];
-    bool going = true;
-    UNROLL for (int l = 0; l < LEVELS; l++) {
-      if (going && (part >> l & 1)) sum = waiting[l] + sum;
-      else if (going) {
-        waiting[l] = sum;
-        going = false;
-      }
-    }
-  }
-  bool any = false;
-  UNROLL for (int l = 0; l < LEVELS; l++)
-    if (p.parts >> l & 1) {
-      total = any ? waiting[l] + total : waiting[l];
-      any = true;
-    }
+  const float total = tree_of(p.sums + (i64)blockIdx.z * p.parts * p.stride + i, p.stride, p.parts);
   p.out[blockIdx.z * p.stride + i] = mean_of(total, p.mu);
 }

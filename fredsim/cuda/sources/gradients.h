@@ -1,4 +1,6 @@
 // What the kernels of gradients share; the order of the sums is in gradients.cu.
+#include "common.h"
+
 #define LAYERS 4
 struct Gradients {  // of up to LAYERS layers in one launch: those from `first_tile` on are a layer's
   const float* x[LAYERS];       // the data set, or z of the layer below (B, µ, inputs)

@@ -2,17 +2,7 @@
 // the rule to it, and is never in memory. The order of the sums over a minibatch is that of gradients.cu. Before this
 // file stands what stands before rule.cu, and also:
 //   #define SAMPLES …        1, 2, 4 or 8
-#include "gradients.h"
-
-struct ApplyThin {
-  Gradients minibatches;      // of all pushes
-  float* arrays[ARRAYS];      // θ and the state
-  const float* coefficients;  // (events, COEFFICIENTS)
-  float* const* targets;      // (events,): where θ is written after a push, unless it is null
-  int* diverged_at;           // becomes at most first + e if θ is not finite after push e
-  int first;
-  int events;
-};
+#include "apply_thin.h"
 
 // The pushes are of minibatches first − window and those behind it.
 DEVICE void apply_thin_pushes(float* const* arrays, const ApplyThin& p, const Gradients& minibatches, int window) {
@@ -46,24 +36,7 @@ DEVICE void apply_thin_pushes(float* const* arrays, const ApplyThin& p, const Gr
 
 KERNEL(apply_thin, ApplyThin, 128, 0) { apply_thin_pushes(p.arrays, p, p.minibatches, p.first); }
 
-// The same for R runs side by side: see ApplyRuns in rule.cu.
-struct ApplyThinRuns {
-  Gradients minibatches;      // of the window's pushes
-  float* const* arrays;       // (R, ARRAYS): θ and the state of each run
-  const float* coefficients;  // (n, COEFFICIENTS)
-  float* const* targets;      // (n,)
-  const int* begins;          // (R + 1,): where each run's pushes of this window begin, and where the last one's end
-  int* diverged_at;           // (R,)
-  int window;                 // where the pushes of the window begin, of which the first has the first minibatch
-};
-
 KERNEL(apply_thin_runs, ApplyThinRuns, 128, 0) {
-  const int r = blockIdx.y, first = read(p.begins + r), events = read(p.begins + r + 1) - first;
-  ApplyThin own;
-  own.coefficients = p.coefficients + (i64)first * COEFFICIENTS;
-  own.targets = p.targets + first;
-  own.diverged_at = p.diverged_at + r;
-  own.first = first;
-  own.events = events;
-  if (events > 0) apply_thin_pushes(p.arrays + r * ARRAYS, own, p.minibatches, p.window);
+  const ApplyThin own = pushes_of(p, blockIdx.y);
+  if (own.events > 0) apply_thin_pushes(p.arrays + blockIdx.y * ARRAYS, own, p.minibatches, p.window);
 }

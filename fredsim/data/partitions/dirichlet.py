@@ -7,18 +7,15 @@ client); a sample of a client that draws its samples from elements 12 and 13 of 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.data.partitions.shards import BLOCK_ROWS, Shards, ShardTable
 from fredsim.errors import ConfigError
+from fredsim.numerics.arrays import Floats, Integers
 from fredsim.numerics.distributions import Distribution, draw
 from fredsim.numerics.elementary import exp64, log64
 from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["ATTEMPTS", "dirichlet", "dirichlet_of_equal_sizes"]
-
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 #: How often the whole partition is drawn before giving up, as in Flower.
 ATTEMPTS = 11

@@ -8,15 +8,14 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.data.partitions.shards import ShardTable
 from fredsim.errors import ConfigError
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Stream, Streams
 
 __all__ = ["Assignment", "iid", "pathological", "sorted_shards"]
 
-Integers = NDArray[np.int64]
 Assignment = Literal["random", "first-deterministic", "deterministic"]
 
 

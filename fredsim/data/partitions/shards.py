@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BLOCK_ROWS", "ShardTable", "Shards"]
+from fredsim.numerics.arrays import Integers
 
-Integers = NDArray[np.int64]
+__all__ = ["BLOCK_ROWS", "ShardTable", "Shards"]
 
 #: The rows of shards that are processed together, unless a single client has more.
 BLOCK_ROWS = 2**20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.compute.storage import Limits, Pool
 from fredsim.jit.team import Team, address
@@ -11,15 +10,13 @@ from fredsim.kernels.arrays.draws import NumbaDraws
 from fredsim.kernels.arrays.reductions import BLOCK, all_finite, duplicate, duplicate_finite, mean64
 from fredsim.kernels.arrays.ternary import NumbaTernary
 from fredsim.kernels.arrays.update import TeamRule
-from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.arrays import MARGIN, Array, aligned
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Ternary
 from fredsim.system.processors import default_threads
 
 __all__ = ["NumbaOperations"]
-
-Array = NDArray[np.float32]
 
 #: Arrays of up to this many floats are checked by a single thread.
 ONE_THREAD_FLOATS = 2**19

@@ -10,11 +10,10 @@ from fredsim.jit.pointers import floats, item, put, uint8s
 from fredsim.jit.team import Team
 from fredsim.kernels.arrays.streams import philox, uniform24
 from fredsim.numerics import ternary
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.ternary import Draws
 
 __all__ = ["NumbaTernary", "encode"]
-
-Array = NDArray[np.float32]
 
 
 @kernel(g=floats, count=int, scaler=floats, seed=int, stream=int, begin=int, step=int, client=int, packed=uint8s)

@@ -24,13 +24,11 @@ from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
 from fredsim.kernels.ops.at_two import GradientsAtTwo
 from fredsim.kernels.ops.outputs import Outputs
 from fredsim.networks.mlp import Mlp
-from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.arrays import MARGIN, Array, aligned
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
 __all__ = ["NumbaEngine"]
-
-Array = NDArray[np.float32]
 
 #: The bytes of the weights' rows of one chunk of columns of the inputs, which should stay in the L1 cache.
 CHUNK_BYTES = 24 * 2**10

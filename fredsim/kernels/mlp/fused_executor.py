@@ -20,12 +20,10 @@ from fredsim.kernels.arrays.update import compile_rule
 from fredsim.kernels.mlp.pending import PassExecutor, slot_bytes
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
-from fredsim.numerics.arrays import aligned
+from fredsim.numerics.arrays import Array, aligned
 from fredsim.numerics.rules import Rule
 
 __all__ = ["NumbaFusedExecutor"]
-
-Array = NDArray[np.float32]
 
 #: The most bytes of passes that are done before the window in which their push arrives.
 AHEAD_BYTES = 2**22

@@ -21,13 +21,10 @@ from fredsim.kernels.mlp.pending import PendingPasses
 from fredsim.kernels.mlp.sparse_rows import pack_split
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
-from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.arrays import MARGIN, Array, Integers, aligned
 from fredsim.numerics.rules import Rule
 
 __all__ = ["NumbaHandExecutor"]
-
-Array = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 #: The bytes that one window keeps besides the parameters; they should stay in the L2 cache.
 WINDOW_BYTES = 2**19

@@ -21,12 +21,9 @@ from fredsim.jit.team import Team, address
 from fredsim.kernels.mlp.sparse_rows import pack_split
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
-from fredsim.numerics.arrays import LINE, MARGIN, aligned
+from fredsim.numerics.arrays import LINE, MARGIN, Array, Integers, aligned
 
 __all__ = ["NumbaGradientExecutor", "PassExecutor", "PendingPasses", "pack_passes", "slot_bytes"]
-
-Array = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 #: The bytes of workspace for minibatches whose passes are done together.
 WORKSPACE_BYTES = 2**22

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fredsim.jit.kernel import Fields
 from fredsim.jit.pointers import int64s, uint8s
+from fredsim.numerics.arrays import Integers
 
 __all__ = ["GROUP", "MAX_LANES", "NETWORK", "ROWS_TOGETHER", "TABLES", "WorkspaceLayout", "block_size"]
 
@@ -27,8 +28,6 @@ NETWORK = Fields(
 #: Tables by the pattern of four blocks' activity (see `_tables`); `all_active` (groups, `stride`), the bytes of rows in
 #: which every block is active; and `stack_floats`, how many floats the stack of waiting sums takes.
 TABLES = Fields(counts=uint8s, blocks=uint8s, all_active=uint8s, stride=int, stack_floats=int)
-
-Integers = NDArray[np.int64]
 
 
 def _offsets(lengths: Integers) -> Integers:

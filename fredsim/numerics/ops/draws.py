@@ -15,12 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.ops.operator import Draw, Operator, Shape
 from fredsim.numerics.streams import Stream, Streams, uniform24
 
 __all__ = ["Draws", "Keys", "blocks_of"]
-
-Integers = NDArray[np.int64]
 
 
 class Keys(NamedTuple):

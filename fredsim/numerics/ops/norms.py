@@ -77,7 +77,6 @@ class _Norm(Operator):
 
     def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, ...]:
         """Return x̂ and r, and the mean and the variance if both are those of the elements."""
-        del tensors
         count = np.float32(self._count(x.shape))
         mean = self._sum(x) / count
         apart = x - mean

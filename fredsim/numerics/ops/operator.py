@@ -97,5 +97,4 @@ class Operator(ABC):
 
     def gradients(self, error: Array, kept: Any, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
         """Return the samples' own gradients of each tensor that has one, by role; arguments as of `backward`."""
-        del error, kept, tensors
         return {}

@@ -75,12 +75,21 @@ class Checkpoint:
 
 
 def identity_of_run(
-    experiment: Experiment, backend: str, path: str, code: Mapping[str, str], model_files: Mapping[str, str]
+    experiment: Experiment,
+    backend: str,
+    path: str,
+    code: Mapping[str, str],
+    model_files: Mapping[str, str],
+    *,
+    numerics: str,
+    device: str | None,
 ) -> dict[str, Any]:
     """Return the identity of a run.
 
     `code` has the SHA-256 of the user's modules, `model_files` that of the files that a PyTorch module reads, by name.
+    `device` is where gradients are computed, which native ones of the backend cuda depend on; None: on the processor.
     """
+    where = {"device": device} if backend == "cuda" and numerics == "native" else {}
     return {
         "experiment": experiment.digest,
         "fredsim": fredsim_version(),
@@ -89,6 +98,7 @@ def identity_of_run(
         "code": dict(code),
         "probe": None if experiment.probe is None else experiment.probe.model_dump(),
         **({"model_files": dict(model_files)} if model_files else {}),
+        **where,
     }
 
 

@@ -154,10 +154,13 @@ def _backend(value: Any, _: object, config: Mapping[str, Any]) -> bool:
 
 
 def _device(value: Any, record: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    model = config.get("model")  # none beside a problem of the user's own, which is on no device that is known
-    by_torch = model is not None and record.get("numerics") == "native"
-    on_device = model is not None and (model["device"] if by_torch else record["backend"]) == "cuda"
-    return _text(value) if on_device else value is None
+    model = config.get("model")
+    if model is None:  # beside a problem of the user's own, which is on no device that is known
+        return value is None
+    asked = model["device"] if record.get("numerics") == "native" else record["backend"]
+    if asked != "cuda" and record["backend"] == "cuda" and value is None:
+        return True  # PyTorch could not compute the module there
+    return _text(value) if "cuda" in (asked, record["backend"]) else value is None
 
 
 def _versions(value: Any, *_: object) -> bool:

@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Array
+
 __all__ = ["pack", "unpack"]
 
-Array = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
 WIDTHS = (1, 2, 4, 8)  # how many bits a code may have
 UNCODED = 32  # written in place of a width: the tensor has too many different values, and is sent as it is

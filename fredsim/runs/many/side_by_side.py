@@ -25,7 +25,7 @@ from fredsim.simulation.paths.pace import SharedPace
 from fredsim.simulation.paths.start import make_simulation
 from fredsim.system.turns import Turns
 
-__all__ = ["MOST_RUNS", "SideBySide", "side_by_side_pays"]
+__all__ = ["MOST_RUNS", "SideBySide"]
 
 #: The most runs that are side by side; the next one begins when one of them ends.
 MOST_RUNS = 32
@@ -87,10 +87,11 @@ class SideBySide:
 
     def _simulation(self, parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
         """Make the simulation of a run that the device processes in stretches. Raises AloneError if it does not."""
-        del files
         simulation = make_simulation(replace(parts, pace=self._pace))
         if simulation.choice.path != "queued":
             raise AloneError(f"path is {simulation.choice.path}, since {simulation.choice.why}")
+        if parts.engine.numerics != "portable":
+            raise AloneError("PyTorch computes its gradients")
         return simulation
 
     def _process(self) -> None:
@@ -140,20 +141,6 @@ class SideBySide:
         for why, labels in reasons.items():
             more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
             self._monitor.note(f"{labels[0]}{more}: not side by side with other runs; {why}")
-
-
-def side_by_side_pays(tasks: Sequence[Task]) -> bool:
-    """Return whether a device computes at least two of the runs, by launches that a single run rarely fills.
-
-    An emulated device gains nothing.
-    """
-    if sum(not _why_alone(task) for task in tasks) < 2:
-        return False
-    try:
-        from fredsim.cuda.machines import EMULATED
-    except ConfigError:  # what the backend needs is missing, as each run will say
-        return False
-    return not EMULATED
 
 
 def _why_alone(task: Task) -> str:

@@ -23,7 +23,7 @@ from fredsim.runs.folder.result import Result, check_inside
 from fredsim.runs.folder.sweep_tables import SweepTables, failed, outcome_values
 from fredsim.runs.many.cluster import Cluster
 from fredsim.runs.many.resuming import reason_to_run
-from fredsim.runs.many.side_by_side import SideBySide, side_by_side_pays
+from fredsim.runs.many.side_by_side import SideBySide
 from fredsim.runs.many.tasks import Jobs, Task
 from fredsim.runs.processes.isolation import note_code
 from fredsim.runs.processes.observer import Monitor
@@ -73,7 +73,7 @@ def run_sweep(
             monitor.note(note)
         if cluster is not None:
             cluster.run(tasks, monitor, stop, tables.ended)
-        elif jobs == "device" or (jobs is None and side_by_side_pays(tasks)):
+        elif jobs == "device":
             SideBySide(tasks, monitor, stop, tables.ended).run()
         elif jobs is not None and min(jobs, len(tasks)) > 1:
             Processes(tasks, jobs, monitor, stop, tables.ended).run()

@@ -16,6 +16,7 @@ from fredsim.config.document import Document
 from fredsim.config.experiment import exchange_keys
 from fredsim.dispatchers.distributions import Distributions
 from fredsim.errors import OutputError
+from fredsim.numerics.arrays import Floats
 from fredsim.numerics.distributions import draw
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.folder.results import Result
@@ -23,8 +24,6 @@ from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_experiment
 
 __all__ = ["calibrated", "measured", "predicted"]
-
-Floats = NDArray[np.float64]
 
 FEWEST = 30  # tasks that are needed to estimate a distribution
 DRAWS = 20_000  # draws from each candidate distribution, to compare the tasks with

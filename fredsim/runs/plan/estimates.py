@@ -24,7 +24,7 @@ from fredsim.networks.mlp import as_mlp
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
-from fredsim.runs.plan.forecast import Milestone, clock_of, forecast_run
+from fredsim.runs.plan.forecast import Milestone, arrived_share, clock_of, forecast_run
 from fredsim.runs.processes.isolation import do_apart, own_modules
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Started
@@ -292,7 +292,7 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     own *= clients * size
     on_device = summary["backend"] == "cuda" and model.graph is not None
     if _whole_process(prepared) and not on_device and summary["peak"]:  # that of the clients that had arrived is in it
-        missing = (1 - 1 / max(1, clients)) ** summary["iterations"]  # about the share of the clients that had not
+        missing = 1 - arrived_share(prepared, int(summary["iterations"]), clients)
         return most_held, int(summary["peak"] + missing * (own + (0 if together else held)))
     data *= 4 if model.measured_by == "gap" else 2  # as loaded, and as kernels read it; a gap needs float64, too
     work = summary["buffers"]  # the values and errors of a minibatch, which on the path `hand` clients hold

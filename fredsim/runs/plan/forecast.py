@@ -11,17 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fredsim.dispatchers.base import Order
 from fredsim.dispatchers.local_steps import VariedSteps
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.discovery import is_built_in
 from fredsim.runs.single.opening import make_dispatcher, make_server
 from fredsim.runs.single.prepared import Prepared
 from fredsim.simulation.paths.start import arrivals_react
 from fredsim.simulation.plugins.run_context import RunContext
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 
-__all__ = ["Forecast", "Milestone", "clock_of", "forecast_run"]
+__all__ = ["Forecast", "Milestone", "arrived_share", "clock_of", "forecast_run"]
 
 AHEAD = 20_000  # a clock is run ahead for this many events, or for two per client if that is more …
 MOST_AHEAD = 2_000_000  # … but for this many at most
@@ -54,12 +57,36 @@ def clock_of(prepared: Prepared) -> RunClock | None:
     if not isinstance(clock, GuardedClock):
         return None
     server, protocol = make_server(prepared.experiment)
-    streams = Streams(prepared.experiment.seed)
-    context = RunContext(prepared.experiment.clients.count, prepared.model.layout, streams, NumpyOperations())
-    context.call_init(clock)
+    _context(prepared).call_init(clock)
     if not clock.timed:
         return None
     return RunClock(clock, arrivals_react(clock, server.contract, protocol), protocol.work.steps_of_tasks)
+
+
+def _context(prepared: Prepared) -> RunContext:
+    streams = Streams(prepared.experiment.seed)
+    return RunContext(prepared.experiment.clients.count, prepared.model.layout, streams, NumpyOperations())
+
+
+def arrived_share(prepared: Prepared, iterations: int, clients: int) -> float:
+    """Return about which share of the `clients` that arrive in a run are among its first arrivals.
+
+    It is exact if nothing but fredsim's own dispatcher decides who arrives, and otherwise a little too small; of a
+    user's dispatcher, and of a clock that reacts to what is computed, it is as if each client were equally likely.
+    """
+    found, order = clock_of(prepared), None
+    if found is None:
+        dispatcher = make_dispatcher(prepared.experiment)
+        if is_built_in(type(dispatcher.inner)) and not isinstance(dispatcher, GuardedClock):
+            _context(prepared).call_init(dispatcher)
+            order = dispatcher.choose_many(0, iterations)
+    elif not found.reacts:
+        size, until = 4 * prepared.model.layout.size, prepared.length.until
+        found.clock.configure(reacts=False, size=size, steps=found.steps, until=until)
+        order = Order.joined(list(found.clock.orders(iterations, until))).client
+    if order is None:
+        return 1 - (1 - 1 / max(1, clients)) ** iterations
+    return min(1.0, len(np.unique(order)) / max(1, clients))
 
 
 def forecast_run(prepared: Prepared, summary: Mapping[str, Any], iterations: int | None) -> Forecast | None:

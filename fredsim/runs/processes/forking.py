@@ -28,6 +28,7 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 from fredsim.errors import SimulationError
+from fredsim.plugins.exits import end_process
 from fredsim.runs.processes.process import Process, ProcessTask, Started
 from fredsim.runs.processes.worker import Placed, be_silent, serve
 
@@ -64,9 +65,9 @@ def in_fork(ask: Callable[[], bool]) -> bool:
     """Return the answer to a question that a fork of this process asks and then ends."""
     if (process := _fork()) == 0:
         try:
-            os._exit(ask())
+            end_process(ask())
         finally:
-            os._exit(0)
+            end_process(0)
     return os.waitpid(process, 0)[1] != 0
 
 
@@ -278,7 +279,7 @@ class Forks:
             do()
         except BaseException:  # the other side learns the exit code
             traceback.print_exc()
-        os._exit(1)
+        end_process(1)
 
     def _reap(self, leash: socket.socket, process: int) -> None:
         """If a process has ended, send its exit code along the leash."""

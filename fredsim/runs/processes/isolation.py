@@ -24,6 +24,7 @@ from fredsim.errors import SimulationError
 from fredsim.plugins import modules
 from fredsim.plugins.modules import imported_before
 from fredsim.plugins.user_code import named_modules
+from fredsim.runs.processes.endings import ended_early
 from fredsim.runs.processes.forking import new_process
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Process, ProcessTask
@@ -138,7 +139,7 @@ def do_apart(
             with suppress(OSError):  # of a checkpoint that was replaced before the observer could read it
                 getattr(observer, message[0])(*message[1:])
         if message is None:
-            return SimulationError(f"the process of the run ended with exit code {process.close()}")
+            return ended_early(process.close(), task.own)
         failure: Exception | None = message[1]
         return failure
     finally:

@@ -29,6 +29,10 @@ class ProcessTask(Protocol):
     def alone(self) -> bool:
         """Whether the task needs a process that has done nothing else, and does nothing else afterwards."""
 
+    @property
+    def own(self) -> set[str]:
+        """The names of the user's modules whose code it runs."""
+
     def warm_up(self) -> None:
         """Load what tasks like this one need and all of them can share; never import a user's module."""
 

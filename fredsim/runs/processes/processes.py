@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from fredsim.errors import SimulationError
+from fredsim.runs.processes.endings import ended_early
 from fredsim.runs.processes.forking import new_process
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.processes.process import Process, ProcessTask
@@ -80,7 +80,7 @@ class Processes:
                     failure = self._watch(process, task)
                 except (EOFError, OSError, pickle.UnpicklingError):  # the process has ended
                     code, process = self._end(process), None
-                    failure = SimulationError(f"the process of the run ended with exit code {code}")
+                    failure = ended_early(code, task.own)
                 if process is not None and task.alone:
                     self._end(process)
                     process = None

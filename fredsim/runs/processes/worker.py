@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import IO, Any
 
 from fredsim.errors import FredsimWarning, SimulationError, on_command_line, options_are
+from fredsim.plugins.exits import end_process, exits_raise
 from fredsim.plugins.modules import places, put_places
 from fredsim.runs.processes.observer import Observer
 from fredsim.system.environment import wrong_surroundings
@@ -142,7 +143,7 @@ def serve(incoming: IO[bytes], outgoing: IO[bytes], *first: Placed) -> None:
             try:
                 task = pickle.load(incoming)
             except (EOFError, OSError, pickle.UnpicklingError):  # the end of the input, or half a message
-                os._exit(1)
+                end_process(1)
             if task == STOP:
                 stop.set()
             else:
@@ -155,9 +156,10 @@ def serve(incoming: IO[bytes], outgoing: IO[bytes], *first: Placed) -> None:
             pickle.dump(message, outgoing)
             outgoing.flush()
         except (BrokenPipeError, ConnectionResetError):  # the parent is gone
-            os._exit(1)
+            end_process(1)
 
     relay = Relay(send, ADVANCE_SECONDS)
     setattr(relay, "checkpoint", partial(send, "checkpoint"))  # noqa: B010  a Relay's other methods are set likewise
-    while True:
-        send("done", tasks.get().do(relay, stop.is_set))
+    with exits_raise():
+        while True:
+            send("done", tasks.get().do(relay, stop.is_set))

@@ -26,12 +26,12 @@ from fredsim.runs.processes.forking import start_early
 from fredsim.runs.processes.isolation import do_apart, must_be_apart, note_code, note_run, surroundings_kept
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
-from fredsim.runs.single.opening import check
+from fredsim.runs.single.opening import check, chosen_backend
 from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.single.prepared import Prepared, prepare
 from fredsim.runs.single.provenance import provenance
 from fredsim.runs.single.run import Run
-from fredsim.simulation.paths.backends import make_engine, resolve_backend
+from fredsim.simulation.paths.backends import make_engine
 from fredsim.simulation.paths.loop import Outcome, evaluate
 from fredsim.simulation.record.recorder import Recorder, Row, histogram_text
 from fredsim.simulation.schedule.length import Length
@@ -84,7 +84,6 @@ class Execution(OneRun):
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
         """Do the run; return why it failed, or None."""
-        del threads  # given in `how`, if at all
         try:
             execute(self.experiment, self.folder, root=self.root, observer=observer, stop=stop, **self.how)
         except FredsimError as error:
@@ -120,7 +119,7 @@ def execute_here(
     observer = observer or Observer()
     release_free_memory()  # what an earlier run in this process has left
     prepared = prepare(experiment, root)
-    backend = resolve_backend(experiment.backend)
+    backend = chosen_backend(experiment, prepared.model.layout.size)
     size, length = experiment.clients.batch_size, prepared.length
     with ExitStack() as opened:
         opened.enter_context(on_notices(observer.compiling, observer.note))

@@ -28,7 +28,12 @@ class OneRun:
     @property
     def alone(self) -> bool:
         """Whether the run has a user's own code."""
-        return bool(own_modules(self.experiment.plain()))
+        return bool(self.own)
+
+    @property
+    def own(self) -> set[str]:
+        """The names of the user's modules whose code it runs."""
+        return own_modules(self.experiment.plain())
 
     def warm_up(self) -> None:
         """Load what other runs need as well."""

@@ -28,7 +28,6 @@ from fredsim.numerics.streams import Streams
 from fredsim.runs.single.opening import make_server
 from fredsim.runs.single.sizes import check_sizes
 from fredsim.simulation.clients.stages import StagePlan
-from fredsim.simulation.paths.backends import resolve_backend
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors
 
@@ -137,7 +136,7 @@ def _check_two_vectors(experiment: Experiment) -> None:
     elif getattr(experiment.model, "precision", "float32") != "float32":
         why = "of other precisions PyTorch's backward pass takes what the forward pass has made of the parameters"
         remedy = "leave model.precision out, or give a delay with weight stashing, such as pipedream"
-    elif resolve_backend(experiment.backend) == "cuda":
+    elif experiment.backend == "cuda":
         why, remedy = "the backend cuda computes both passes with the same parameters", "give backend: numba"
     else:
         return

@@ -40,10 +40,16 @@ def provenance(backend: Backend, engine: Engine, choice: Choice, dataset: Datase
 
 
 def changed_provenance(summary: Mapping[str, Any]) -> list[str]:
-    """Say how the processor and the version of PyTorch differ from those that a summary.json names."""
-    torch = summary["versions"].get("torch")
-    pairs = ("processor", summary["processor"], processor_name()), ("PyTorch", torch, _version("torch"))
-    return [f"{what} was {before} and is {here}" for what, before, here in pairs if before != here]
+    """Say how the processor and the version of PyTorch differ from those that a summary.json names, and on what it ran.
+
+    Where a device has computed the gradients, the processor does not matter to them.
+    """
+    torch, device = summary["versions"].get("torch"), summary.get("device")
+    pairs = [("processor", summary["processor"], processor_name()), ("PyTorch", torch, _version("torch"))]
+    told = [f"{what} was {before} and is {here}" for what, before, here in pairs if before != here]
+    if device is not None:
+        told.insert(0, f"its gradients were computed on {device}")
+    return told
 
 
 def _version(package: str) -> str:

@@ -22,7 +22,7 @@ from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import imported_anew
 from fredsim.plugins.outside import Outside
-from fredsim.plugins.references import by_reference
+from fredsim.plugins.state_arrays import by_reference
 from fredsim.plugins.states import State
 from fredsim.runs.checkpoint.checkpoints import (
     NO_CHECKPOINTS,
@@ -108,8 +108,9 @@ class Run:
         """Set the identity that checkpoints must have; `code` has the SHA-256 of the user's modules, by name."""
         path = self.simulation.choice.path
         self._identity = identity_of_run(
-            self._prepared.experiment, self._backend, path, code, self._prepared.model_files
-        )
+            self._prepared.experiment, self._backend, path, code, self._prepared.model_files,
+            numerics=self._engine.numerics, device=self._engine.device_name,
+        )  # fmt: skip
 
     def newest_checkpoint(self) -> Checkpoint | None:
         """Restore the newest checkpoint that the run can continue from, and return it; None if there is none.

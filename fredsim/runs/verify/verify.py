@@ -232,7 +232,10 @@ def identity_of(result: Result, root: str | os.PathLike[str] | None = None) -> d
     if made_of_files(experiment):
         prepared = prepare(experiment, root)
         code, files = code | dict(prepared.model.code), prepared.model_files
-    return identity_of_run(experiment, summary["backend"], summary["path"], code, files)
+    return identity_of_run(
+        experiment, summary["backend"], summary["path"], code, files,
+        numerics=summary.get("numerics", "portable"), device=summary.get("device"),
+    )  # fmt: skip
 
 
 def recorded_experiment(result: Result, backend: str | None = None) -> Experiment:

@@ -16,7 +16,6 @@ from typing import Any, get_args
 
 import typer
 
-from fredsim.config.choices import Backend
 from fredsim.config.figures.options import KINDS, SHARES, STYLES, X, Y
 from fredsim.config.shipped import shipped
 from fredsim.errors import FredsimError
@@ -61,6 +60,8 @@ def targets(incomplete: str) -> list[str]:
 
 def backends(incomplete: str) -> list[str]:
     """Offer the backends."""
+    from fredsim.config.choices import Backend
+
     return _beginning(get_args(Backend), incomplete)
 
 

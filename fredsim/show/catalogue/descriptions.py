@@ -26,13 +26,13 @@ from fredsim.servers.schedules import Constant
 from fredsim.show.catalogue.listing import LISTINGS, Entry, default_of, own_text
 from fredsim.show.catalogue.names import names_by_kind
 
-__all__ = ["constant_of", "describe", "explain_nulls", "models_of", "range_of"]
+__all__ = ["constant_of", "describe", "description", "explain_nulls", "models_of", "range_of"]
 
 
 def describe(name: str) -> str:
     """Describe a name: its kind, its idea, and each hyper-parameter. Raises ConfigError if there is no such name."""
     entries = {kind.removesuffix("s"): listing().get(name) for kind, listing in LISTINGS.items()}
-    found = [_described(kind, name, entry) for kind, entry in entries.items() if entry]
+    found = [description(kind, name, entry) for kind, entry in entries.items() if entry]
     if not found and ":" in name:
         try:
             found = [_own(name)]
@@ -58,7 +58,7 @@ def _own(name: str) -> str:
     fits = [kind for kind, methods in REQUIRED.items() if all(callable(getattr(found, one, None)) for one in methods)]
     kind = fits[0] if fits else "dispatcher" if is_user_clock(found) else "class"
     if issubclass(found, Configurable):
-        return _described(kind, name, Entry(text, found.Hyper, own_text(found, "citation")))
+        return description(kind, name, Entry(text, found.Hyper, own_text(found, "citation")))
     return _signature(f"{name}: {kind}", text, found)
 
 
@@ -76,7 +76,8 @@ def _signature(heading: str, text: str, found: Any, skipped: Sequence[str] = ())
     return _page(heading, [text], rows)
 
 
-def _described(kind: str, name: str, entry: Entry) -> str:
+def description(kind: str, name: str, entry: Entry) -> str:
+    """Describe a name of a kind, such as `server`."""
     rows = list(_rows(entry.model)) if entry.model else []
     return _page(f"{name}: {kind}", [entry.idea, entry.takes, entry.citation], rows)
 

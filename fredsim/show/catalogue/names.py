@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-__all__ = ["keys_of_experiments", "keys_of_name", "list_text", "names_by_kind"]
+__all__ = ["keys_of_experiments", "keys_of_name", "list_text", "names_by_kind", "pages_of"]
 
 #: The meaning of a key, and values that it may have, as YAML.
 Known = tuple[str, list[str]]
@@ -40,6 +40,11 @@ def keys_of_name(kind: str, name: str) -> dict[str, Known]:
 def keys_of_experiments() -> dict[str, Known]:
     """Return the keys of an experiment, dotted, without the hyper-parameters of classes that are chosen by name."""
     return {key: (meaning, values) for key, (meaning, values) in _content()["keys"].items()}
+
+
+def pages_of(name: str) -> list[str]:
+    """Return the descriptions of a name, one for each kind that has it, as `fredsim list NAME` prints them."""
+    return [names[name]["page"] for names in _content()["kinds"].values() if name in names]
 
 
 def list_text(kind: str | None) -> str:

@@ -212,7 +212,10 @@ def _texts(values: Flat) -> str:
 
 
 def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
-    """Return a key and its value; without a value, the first key within it, else the nearest one around it."""
+    """Return a key and its value; without a value, the first key within it, else the nearest one around it.
+
+    If there is nothing else within a key, it is shown with its value: `forward 0`.
+    """
     at = key
     while at:
         if at in config:
@@ -220,7 +223,9 @@ def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
         if f"{at}.name" in config:
             return f"{at}.name", config[f"{at}.name"]
         inner = [one.removeprefix(f"{at}.") for one in config if one.startswith(f"{at}.")]
-        if inner:
-            return at, inner[0].partition(".")[0]
+        if inner and at == key:
+            known = [one for one in inner if config[f"{at}.{one}"] is not None]
+            alone = len(known) == 1 and not isinstance(config[f"{at}.{known[0]}"], bool)
+            return at, words(known[0], config[f"{at}.{known[0]}"]) if alone else inner[0].partition(".")[0]
         at = at.rpartition(".")[0]
     return key, "none" if key.endswith(".name") else None

@@ -28,6 +28,7 @@ PANELS = 0.82  # the least width of the panels beside a legend, as a share of th
 MOST_INSIDE_FIXED = 3  # the most lines whose legend fits inside the axes, if the figure's width is given
 HANDLE = 0.45  # the width, in inches, of a line's sample before its name
 LONGEST = 32  # the most letters in a line of a legend beside the panels
+ABOVE_AND_BELOW = 1.2  # inches above and below a legend beside the panels: a caption has room in the lower half
 AROUND = 0.02  # inches around a legend inside a panel that are free of lines
 MOST_COLUMNS = 4
 Place = Literal["best", "upper right", "upper left", "lower left", "lower right", "center right", "upper center"]
@@ -130,7 +131,7 @@ def _finish(legend: Legend) -> Legend:
 
 
 def _add_beside(figure: Figure, handles: dict[str, Artist], title: str) -> None:
-    """Draw the legend beside the panels; if long names would leave too little space for these, widen the figure."""
+    """Draw the legend beside the panels; if long names or many lines leave too little space, enlarge the figure."""
     names, heading = (
         ("\n".join(textwrap.wrap(name, LONGEST)) for name in handles),
         "\n".join(textwrap.wrap(title, LONGEST)),
@@ -138,8 +139,9 @@ def _add_beside(figure: Figure, handles: dict[str, Artist], title: str) -> None:
     legend = _finish(
         figure.legend(list(handles.values()), list(names), loc="outside right center", title=heading or None)
     )
-    width, taken = figure.get_figwidth(), legend.get_window_extent().width / figure.dpi
-    figure.set_figwidth(max(width, taken + PANELS * width))
+    width, box = figure.get_figwidth(), legend.get_window_extent()
+    figure.set_figwidth(max(width, box.width / figure.dpi + PANELS * width))
+    figure.set_figheight(max(figure.get_figheight(), box.height / figure.dpi + ABOVE_AND_BELOW))
 
 
 def _add_within(

@@ -76,7 +76,6 @@ class TickNumbers(Formatter):
 
     def __call__(self, value: float, pos: int | None = None) -> str:
         """Return the text of one tick."""
-        del pos
         return number(float(f"{value:.12g}"))
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:

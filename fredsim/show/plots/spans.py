@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.config.figures.options import Options, client_ids
 from fredsim.errors import ConfigError, OutputError
+from fredsim.numerics.arrays import Integers
 from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE
 
@@ -31,8 +31,6 @@ COLOURS = {
 }  # fmt: skip
 STATES = tuple(COLOURS)
 TIMES = ("began_ns", "done_ns", "received_ns", "time_ns")
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

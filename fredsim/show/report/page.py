@@ -35,6 +35,8 @@ SCRIPTS = (
     "explore.js",
     "parallel.js",
 )
+#: How plotly.js begins and ends: it is a function, the last argument of the one that calls it.
+PROGRAM = re.compile(r"(\A(?s:.{,1000}?), )(\(\) => \{\n(?s:.*)\})(\)\);\s*)\Z")
 #: Where plotly.js adds a style for its maps, unless there is an element with this id.
 STYLES = re.compile(r'document\.getElementById\("([0-9a-f]{64})"\)')
 
@@ -88,7 +90,16 @@ def _plotly() -> str:
         raise ConfigError(
             f"fredsim report needs plotly, which cannot be imported ({error}); {how_to_install('report')}"
         ) from None
-    return str(get_plotlyjs())
+    return parsed_once(str(get_plotlyjs()))
+
+
+def parsed_once(program: str) -> str:
+    """Return plotly.js with parentheses around the function that it is: a browser then parses it once, not twice.
+
+    Without them it reads the function to its end, as one that may never be called, and again when it is called. A
+    program of another form is returned as it is.
+    """
+    return PROGRAM.sub(r"\1(\2)\3", program)
 
 
 def _page(given: Given, program: str, *, log: bool) -> str:

@@ -15,16 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.operations import Operations
-from fredsim.plugins.references import as_state
+from fredsim.plugins.state_arrays import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.servers.elementwise import PerClient
 
 __all__ = ["ControlVariates"]
-
-Array = NDArray[np.float32]
 
 
 class ControlVariates(Stateful):

@@ -21,16 +21,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.config.choices import DroppedPush
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.operations import Operations
-from fredsim.plugins.references import as_state
+from fredsim.plugins.state_arrays import as_state
 from fredsim.plugins.states import State, Stateful, part_of
 
 __all__ = ["Message", "Outbox", "PendingPush"]
 
-Array = NDArray[np.float32]
 Compress = Callable[[Array], tuple[Array, int]]
 
 

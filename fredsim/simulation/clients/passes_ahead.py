@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import FusedExecutor
 from fredsim.dispatchers.base import earlier_arrivals
+from fredsim.numerics.arrays import Array, Integers
 
 __all__ = ["PassesAhead"]
-
-Array = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 
 class PassesAhead:

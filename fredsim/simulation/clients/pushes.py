@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Array
 from fredsim.plugins.states import Stateful
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.outbox import PendingPush
 from fredsim.simulation.plugins.local_work import Tasks
 
 __all__ = ["EventObserver", "Pushes"]
-
-Array = NDArray[np.float32]
 
 
 class Pushes(Stateful):

@@ -20,18 +20,16 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.config.stages import Stages
 from fredsim.networks.layout import Layout
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.elementary import pow64
 from fredsim.numerics.operations import Operations
 from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.servers.elementwise import PerClient
 
 __all__ = ["PipelineParams", "StagePlan"]
-
-Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,11 @@ def _make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, 
         operations = make_operations(backend, threads)
         if (own := problem_engine(network, threads or default_threads(), operations)) is not None:
             return own
+        if backend == "cuda":
+            from fredsim.cuda.queue import WindowsExecutor
+            from fredsim.native.on_device import make_engine as on_device
+
+            return on_device(network, dataset, mu, threads, cast(Any, operations), WindowsExecutor)
         from fredsim.native.engine import make_engine as native
 
         return native(network, dataset, mu, threads, operations)

@@ -7,6 +7,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.verdicts import ALLOWED, DIVERGED, UNDECIDED
 from fredsim.plugins.states import State
 from fredsim.simulation.clients.passes_ahead import PassesAhead
@@ -17,8 +18,6 @@ from fredsim.simulation.schedule.length import Length
 from fredsim.simulation.schedule.schedule import AHEAD, Schedule
 
 __all__ = ["Fused"]
-
-Array = NDArray[np.float32]
 
 #: The most samples whose indices are drawn ahead at once.
 SAMPLES = 2**18

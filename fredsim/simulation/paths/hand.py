@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import GradientExecutor, HandExecutor
 from fredsim.compute.storage import Limits
-from fredsim.plugins.references import as_state
+from fredsim.numerics.arrays import Array, Integers
+from fredsim.plugins.state_arrays import as_state
 from fredsim.plugins.states import State
 from fredsim.simulation.paths.loop import Diverged, Parts
 from fredsim.simulation.paths.pace import SLICE
@@ -26,9 +27,6 @@ from fredsim.simulation.schedule.schedule import assign_slots, next_arrivals
 from fredsim.system.memory import refuse_what_clients_hold
 
 __all__ = ["HandByRule", "HandWholeGradients"]
-
-Array = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 #: How many tasks are begun together from the initial parameters, at most.
 TOGETHER = 1024

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order, Timeline
 from fredsim.dispatchers.local_steps import VariedSteps
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.pushes import EventObserver, Pushes
@@ -24,8 +24,6 @@ from fredsim.simulation.paths.loop import Parts
 from fredsim.simulation.plugins.local_work import Tasks
 
 __all__ = ["ClientTask", "LiveDispatcher", "LivePushes", "TaskResult", "WorkerPool", "live_parts"]
-
-Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,6 @@ class LiveDispatcher(Timeline):
 
     def init(self, clients: int, streams: Streams) -> None:
         """Start the run's clock."""
-        del clients, streams
         self.start()
 
     def start(self) -> None:
@@ -108,12 +105,10 @@ class LiveDispatcher(Timeline):
         self, *, reacts: bool = True, size: int = 0, steps: int | VariedSteps = 1, until: int | None = None
     ) -> None:
         """Note when the run ends; nothing else matters here."""
-        del reacts, size, steps
         self._until = until
 
     def expected_arrivals(self, nanoseconds: int) -> int | None:
         """Return None: the number of arrivals cannot be estimated."""
-        del nanoseconds
         return None
 
     def now(self) -> int:
@@ -122,7 +117,6 @@ class LiveDispatcher(Timeline):
 
     def draw(self, count: int) -> Order:
         """Wait for the next arrival and return it alone; an empty order if the run's time is over before."""
-        del count
         left = None if self._until is None else max(0.0, (self._until - self.now()) / 1e9)
         done = self.last = self.pool.next(left)
         if done is None:

@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
 from fredsim.compute.metrics import Metrics
@@ -25,6 +24,7 @@ from fredsim.compute.storage import Limits, Pool
 from fredsim.config.choices import Backend, PathName
 from fredsim.data.sampling import Sampler
 from fredsim.networks.network import Network
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.outside import Outside
@@ -45,7 +45,6 @@ from fredsim.simulation.schedule.length import Goal, Interval, Length
 
 __all__ = ["Diverged", "Outcome", "Parts", "Simulation", "StopRequested", "evaluate"]
 
-Array = NDArray[np.float32]
 Measurements = tuple[tuple[float, float], str, dict[str, float]]
 Status = Literal["finished", "diverged", "interrupted"]
 

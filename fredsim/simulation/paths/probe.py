@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Limits
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import tree_sum
 from fredsim.plugins.states import Stateful
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 __all__ = ["COLUMNS", "OF_TENSORS", "Probe", "of_tensor"]
-
-Array = NDArray[np.float32]
 
 #: The columns of every probe.csv; further ones depend on the server.
 COLUMNS = ("iteration", "timestamp", "client", "staleness", "b_staleness", "gradient_norm", "distance")

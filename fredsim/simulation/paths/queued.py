@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.compute.engines import QueueExecutor
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Keys
 from fredsim.plugins.states import State
 from fredsim.simulation.paths.loop import Parts
@@ -13,8 +13,6 @@ from fredsim.simulation.paths.stretches import Processed, Stretches
 from fredsim.simulation.schedule.schedule import assign_places, split_windows
 
 __all__ = ["Queued"]
-
-Array = NDArray[np.float32]
 
 
 class Queued(Stretches):

@@ -14,9 +14,9 @@ from itertools import compress
 from operator import sub
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError
+from fredsim.numerics.arrays import Array, Integers
 from fredsim.plugins.states import Stateful
 from fredsim.simulation.clients.control_variates import ControlVariates
 from fredsim.simulation.clients.holdings import Holdings
@@ -37,9 +37,6 @@ from fredsim.simulation.schedule.schedule import Arrivals, Schedule
 from fredsim.system.memory import refuse_what_clients_hold
 
 __all__ = ["Snapshots", "pushes_may_be_cancelled"]
-
-Array = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 
 def pushes_may_be_cancelled(dispatcher: GuardedDispatcher, contract: Contract) -> bool:
@@ -294,7 +291,6 @@ class Snapshots(Simulation):
 
     def _note_done(self, client: int, number: int, sent: int, size: int | None = None) -> int:
         """Note that a client's gradient is done and a push of `size` bytes is on its way; return these bytes."""
-        del sent
         if self._log is not None:
             self._log.note_done(client, number)
         size = self._parts.params.nbytes * self._copies if size is None else size

@@ -8,14 +8,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Array, Integers
 from fredsim.plugins.states import State
 from fredsim.simulation.paths.loop import Diverged, Parts
 from fredsim.simulation.schedule.schedule import Schedule
 
 __all__ = ["Processed", "Stretches"]
 
-Array = NDArray[np.float32]
-Integers = NDArray[np.int64]
 #: Of n events: the timestamp before each (n,), the staleness (n,), and the samples' losses (n, µ).
 Processed = tuple[Integers, Integers, Array]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Array
 from fredsim.plugins.guarded import Guarded
 from fredsim.simulation.plugins.guarded_arrays import checked_array
 
 __all__ = ["GuardedOptimizer"]
-
-Array = NDArray[np.float32]
 
 
 class GuardedOptimizer(Guarded):

@@ -16,6 +16,7 @@ from fredsim.dispatchers.base import Dispatcher, Order
 from fredsim.dispatchers.gates import Gate, Statistics
 from fredsim.dispatchers.gates.budget import Budget
 from fredsim.errors import SimulationError
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Stream
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.failures import said
@@ -26,7 +27,6 @@ from fredsim.simulation.plugins.run_context import RunContext
 
 __all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate"]
 
-Array = NDArray[np.float32]
 BOOLEAN = (bool, np.bool_)
 #: How many choices a user's dispatcher is asked for at a time: it may be slow.
 OWN_CHOICES = 256

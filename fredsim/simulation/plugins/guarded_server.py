@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import FredsimError, SimulationError
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.given_arrays import check_written
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import said
@@ -25,8 +26,6 @@ from fredsim.simulation.record.recorder import Recorder
 from fredsim.simulation.record.server_metrics import add_record_method, check_proxies
 
 __all__ = ["GuardedServer", "PushResult"]
-
-Array = NDArray[np.float32]
 
 
 class PushResult(NamedTuple):

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine
 from fredsim.data.sampling import Sampler
-from fredsim.numerics.arrays import MARGIN
+from fredsim.numerics.arrays import MARGIN, Array, Integers
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import tree_sum
 from fredsim.numerics.rules import Rule
@@ -31,9 +30,6 @@ from fredsim.simulation.plugins.client_work import ClientWork, Form
 from fredsim.simulation.plugins.guarded_optimizer import GuardedOptimizer
 
 __all__ = ["ControlVariates", "LocalWork", "StepCounts", "Tasks", "norm"]
-
-Array = NDArray[np.float32]
-Integers = NDArray[np.int64]
 
 
 def step(theta: Any, total: Any, g: Any, rate: Any) -> Any:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Integers
 from fredsim.plugins.states import Stateful
 
 __all__ = ["ClientCounts"]
-
-Integers = NDArray[np.int64]
 
 
 class ClientCounts(Stateful):

@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.oracle import mean64, tree_sum
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.record.client_counts import ClientCounts
@@ -61,8 +62,9 @@ METRICS = tuple(column.name for column in fields(Row) if column.name != "more")
 TEST = ("test_loss", "test_error")
 #: The columns of what may be measured of the parameters (fredsim.compute.objectives).
 MEASURED = ("gap", "gradient_norm")
+#: The events whose losses are added up together: about what a processor's cache holds.
+TOGETHER = 1024
 Kind = Literal["sum", "mean"]
-Integers = NDArray[np.int64]
 
 
 class Recorder(Stateful):
@@ -224,8 +226,12 @@ class Recorder(Stateful):
         """Return the mean of the minibatches' mean losses, both means by balanced trees in float64."""
         if not (self._losses and self._has_losses):
             return None
-        samples = np.concatenate(self._losses).T.astype(np.float64)
-        return mean64(tree_sum(samples) / np.float64(len(samples)))
+        losses = np.concatenate(self._losses)
+        means = np.empty(len(losses))
+        for begin in range(0, len(losses), TOGETHER):
+            some = losses[begin : begin + TOGETHER].astype(np.float64)
+            means[begin : begin + TOGETHER] = tree_sum(some.T) / np.float64(some.shape[1])
+        return mean64(means)
 
 
 def _nearest_rank(ordered: NDArray[np.int64], percent: int) -> int | None:

@@ -9,15 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import earlier_arrivals
+from fredsim.numerics.arrays import Integers
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.schedule.schedule import Schedule
 
 __all__ = ["CLOCK", "DONE", "EVENTS", "EventLog", "EventSink"]
-
-Integers = NDArray[np.int64]
 
 #: Columns of every events.parquet, and their types.
 EVENTS = {

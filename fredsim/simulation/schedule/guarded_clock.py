@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from fredsim.dispatchers.base import OnGradientDone, Order, Timeline
@@ -20,6 +19,7 @@ from fredsim.dispatchers.durations import LAST, Draws, as_nanoseconds
 from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import explain
+from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.failures import said
 from fredsim.plugins.guarded import Guarded, is_real
@@ -28,8 +28,6 @@ from fredsim.simulation.plugins.guarded_plugins import OWN_CHOICES, GuardedDispa
 from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
 
 __all__ = ["GuardedClock", "OwnClock"]
-
-Integers = NDArray[np.int64]
 
 
 class GuardedClock(GuardedDispatcher):

@@ -11,18 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fredsim.dispatchers.base import Order, earlier_arrivals
 from fredsim.errors import SimulationError
+from fredsim.numerics.arrays import Integers
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher, GuardedGate
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import Length
 
 __all__ = ["Arrivals", "Schedule", "assign_places", "assign_slots", "next_arrivals", "split_windows", "whole_schedule"]
-
-Integers = NDArray[np.int64]
 
 #: How many choices are drawn together, if no client is ever held.
 AHEAD = 1024
@@ -110,32 +108,27 @@ def assign_places(schedule: Schedule) -> tuple[Integers, Integers, int]:
     A place is an array (P,) on a device; the third value is the number of places. A fetch that is never used has place
     −1. Place 0 keeps the initial parameters; any other place is free again once the client that used it has arrived.
     """
-    held, kept = [0] * len(schedule), [-1] * len(schedule)
-    free: list[int] = []
-    places = 1
-    for event, (begun, following) in enumerate(
-        zip(schedule.begun.tolist(), next_arrivals(schedule).tolist(), strict=True)
-    ):
-        if begun >= 0:
-            held[event] = kept[begun]
-            free.append(kept[begun])
-        if following >= 0:
-            if not free:
-                free.append(places)
-                places += 1
-            kept[event] = free.pop()
-    return np.array(held, np.int64), np.array(kept, np.int64), places
+    from fredsim.jit.places import give_out  # only runs on a device need it, and numba's import takes half a second
+
+    held, kept = np.zeros(len(schedule), np.int64), np.full(len(schedule), -1, np.int64)
+    begun, following = np.ascontiguousarray(schedule.begun), next_arrivals(schedule)
+    free = np.empty(len(schedule) + 1, np.int64)
+    arrays = begun, following, held, kept, free
+    places = give_out.call(*(array.ctypes.data for array in arrays), len(schedule))
+    return held, kept, places
 
 
 def split_windows(begun: Integers, room: int) -> Iterator[tuple[int, int]]:
     """Yield windows [begin, end) of at most `room` events whose tasks were all begun before the window."""
-    begin = 0
-    for event, started in enumerate(begun.tolist()):
-        if started >= begin or event - begin == room:
-            yield begin, event
-            begin = event
-    if begin < len(begun):
-        yield begin, len(begun)
+    n, begin = len(begun), 0
+    late = begun >= 0
+    arrives = np.full(n, n, np.int64)  # the event at which the task that was begun after an event arrives
+    arrives[begun[late]] = np.flatnonzero(late)
+    ends = np.minimum.accumulate(arrives[::-1])[::-1].tolist()  # the first event whose task was begun at one or later
+    while begin < n:
+        end = min(ends[begin], begin + room)
+        yield begin, end
+        begin = end
 
 
 class Arrivals(Stateful):

@@ -109,24 +109,7 @@ struct Elements {
   int half;              // of a squared error: e·e·½, whose error is e
 };
 
-KERNEL(squared_error, Elements, 64, 0) {  // a thread has a sample
-  const int m = blockIdx.x * 64 + threadIdx.x;
-  if (m >= p.mu) return;
-  const i64 sample = blockIdx.z * (i64)p.mu + m;
-  const float* const z = p.z + sample * p.count;
-  const float* const y = p.targets + (i64)p.rows[sample] * p.count;
-  const float count = (float)p.count;
-  float total = 0.0f;
-  for (int i = 0; i < p.count; i++) {
-    const float e = z[i] - y[i];
-    total = total + e * e;
-    if (p.errors) p.errors[sample * p.count + i] = p.half ? e : e * 2.0f / count;
-  }
-  p.losses[sample] = p.half ? total * 0.5f : total / count;
-  if (p.wrong) p.wrong[sample] = double_of(0x7ff8000000000000ll);
-}
-
-KERNEL(binary_cross_entropy, Elements, 64, 0) {  // a thread has a sample
+template <bool BINARY> DEVICE void elements(const Elements& p) {  // a thread has a sample
   const int m = blockIdx.x * 64 + threadIdx.x;
   if (m >= p.mu) return;
   const i64 sample = blockIdx.z * (i64)p.mu + m;
@@ -136,13 +119,24 @@ KERNEL(binary_cross_entropy, Elements, 64, 0) {  // a thread has a sample
   float total = 0.0f;
   int wrong = 0;
   for (int i = 0; i < p.count; i++) {
-    const double wide = z[i], wanted = y[i];
-    double loss = (wide > 0.0 ? wide : 0.0) - wide * wanted + log64(1.0 + exp64(-fabs(wide)));
-    if (wide != wide) loss = wide;
-    total = total + (float)loss;
-    wrong += (z[i] > 0.0f) != (y[i] > 0.5f);
-    if (p.errors) p.errors[sample * p.count + i] = (float)(sigmoid64(wide) - wanted) / count;
+    float error;
+    if (BINARY) {
+      const double wide = z[i], wanted = y[i];
+      double loss = (wide > 0.0 ? wide : 0.0) - wide * wanted + log64(1.0 + exp64(-fabs(wide)));
+      if (wide != wide) loss = wide;
+      total = total + (float)loss;
+      wrong += (z[i] > 0.0f) != (y[i] > 0.5f);
+      error = (float)(sigmoid64(wide) - wanted) / count;
+    } else {
+      const float e = z[i] - y[i];
+      total = total + e * e;
+      error = p.half ? e : e * 2.0f / count;
+    }
+    if (p.errors) p.errors[sample * p.count + i] = error;
   }
-  p.losses[sample] = total / count;
-  if (p.wrong) p.wrong[sample] = (double)wrong / (double)p.count;
+  p.losses[sample] = p.half ? total * 0.5f : total / count;
+  if (p.wrong) p.wrong[sample] = BINARY ? (double)wrong / (double)p.count : double_of(0x7ff8000000000000ll);
 }
+
+KERNEL(squared_error, Elements, 64, 0) { elements<false>(p); }
+KERNEL(binary_cross_entropy, Elements, 64, 0) { elements<true>(p); }

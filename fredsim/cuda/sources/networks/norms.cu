@@ -229,35 +229,51 @@ struct NormWeights {
   int moves;
 };
 
-// A block of 32 threads has a channel of a sample, a thread some of its bands.
-KERNEL(norm_weights, NormWeights, 32, 4 * 2 * 1024) {
-  SHARED(float, slots);
-  const int channel = blockIdx.x, sample = blockIdx.y, bands = bands_of(p.positions, p.band), t = threadIdx.x;
-  const i64 base = blockIdx.z * p.of.size + sample * p.sample_stride + channel * p.channel_stride;
-  for (int band = t; band < bands; band += 32) {
-    const int end = smaller(p.positions, (band + 1) * p.band);
-    float scaled = 0.0f, total = 0.0f;
-    for (int i = band * p.band; i < end; i++) {
-      const i64 at = base + i * p.position_stride;
-      const int set = sample * p.sample_sets + channel / p.group + i * p.moves;
-      const float error = p.of.errors[at];
-      scaled = scaled + error * normal(p.of, known(p.of, set, channel), at);
-      total = total + error;
+// A block has some channels of a sample: those of 64 bands, or one. At a time, PIECE terms of each of 64 bands are in
+// shared memory: neighbouring threads read neighbours, then a thread adds up those of a band, of δ·x̂ or of δ. A term
+// beyond the last is +0, which changes no sum: one that begins at +0 is never −0.
+#define BANDS 64
+#define PIECE 32
+KERNEL(norm_weights, NormWeights, 128, 4 * (2 * 1024 + 2 * 64 * 33)) {
+  SHARED(float, slots);                   // [2][1024]: the bands' sums
+  float* const stage = slots + 2 * 1024;  // [2][BANDS][PIECE + 1]
+  const int bands = bands_of(p.positions, p.band), most = larger(1, BANDS / bands), first = blockIdx.x * most;
+  const int channels = smaller(most, p.channels - first), all = channels * bands, sample = blockIdx.y, t = threadIdx.x;
+  const i64 base = blockIdx.z * p.of.size + sample * p.sample_stride;
+  const bool along = p.position_stride == 1;  // whether neighbouring positions are neighbours in memory, else channels
+  for (int begin = 0; begin < all; begin += BANDS) {
+    float total = 0.0f;
+    for (int at = 0; at < smaller(p.band, p.positions); at += PIECE) {
+      barrier();
+      for (int id = t; id < BANDS * PIECE; id += T) {
+        const int row = along ? id / PIECE : id % BANDS, j = along ? id % PIECE : id / BANDS;
+        const int channel = first + (begin + row) % channels, i = (begin + row) / channels * p.band + at + j;
+        float error = 0.0f, scaled = 0.0f;
+        if (begin + row < all && at + j < p.band && i < p.positions) {
+          const i64 place = base + channel * p.channel_stride + i * p.position_stride;
+          const int set = sample * p.sample_sets + channel / p.group + i * p.moves;
+          error = p.of.errors[place];
+          scaled = error * normal(p.of, known(p.of, set, channel), place);
+        }
+        stage[row * (PIECE + 1) + j] = scaled;
+        stage[(BANDS + row) * (PIECE + 1) + j] = error;
+      }
+      barrier();
+      UNROLL for (int j = 0; j < PIECE; j++) total = total + stage[t * (PIECE + 1) + j];
     }
-    slots[band] = scaled;
-    slots[1024 + band] = total;
+    const int band = begin + t % BANDS;
+    if (band < all) slots[t / BANDS * 1024 + band] = total;
   }
   barrier();
   for (int apart = 1; apart < bands; apart *= 2) {
-    for (int i = t * 2 * apart; i + apart < bands; i += 64 * apart) {
-      slots[i] = slots[i] + slots[i + apart];
-      slots[1024 + i] = slots[1024 + i] + slots[1024 + i + apart];
+    const int pairs = (bands + 2 * apart - 1) / (2 * apart) * channels;
+    for (int id = t; id < 2 * pairs; id += T) {
+      float* const own = slots + id / pairs * 1024 + id % pairs % channels;
+      const int band = id % pairs / channels * 2 * apart;
+      if (band + apart < bands) own[band * channels] = own[band * channels] + own[(band + apart) * channels];
     }
     barrier();
   }
-  float* const out = p.sums + ((i64)blockIdx.z * p.mu + sample) * 2 * p.channels + channel;
-  if (t == 0) {
-    out[0] = slots[0];
-    out[p.channels] = slots[1024];
-  }
+  float* const out = p.sums + ((i64)blockIdx.z * p.mu + sample) * 2 * p.channels + first;
+  for (int id = t; id < 2 * channels; id += T) out[id / channels * p.channels + id % channels] = slots[id / channels * 1024 + id % channels];
 }

@@ -27,7 +27,6 @@ DEVICE float root(float x) { return 1.0f / sqrtf(x); }
 DEVICE float value_of(int operation, float x, float by, float high) {
   const double wide = x;
   switch (operation) {
-    case RELU: return x > 0.0f ? x : 0.0f;
     case LEAKY_RELU: return x > 0.0f ? x : x * by;
     case SCALE: return x * by;
     case SHIFT: return x + by;
@@ -89,9 +88,20 @@ KERNEL(apply_function, Pointwise, 128, 0) {
   if (i >= p.size) return;
   const float x = p.x[at];
   if (!p.errors) p.out[at] = value_of(p.operation, x, p.by, p.high);
-  else if (p.operation == RELU) p.out[at] = x > 0.0f ? p.errors[at] : 0.0f;  // an infinite error of a dead unit is +0
   else if (p.operation == HARDTANH) p.out[at] = x <= p.by || x >= p.high ? 0.0f : p.errors[at];
   else p.out[at] = p.errors[at] * slope_of(p.operation, x, p.by);
+}
+
+KERNEL(rectify, Pointwise, 128, 0) {  // RELU, four elements a thread
+  const i64 i = 4 * (blockIdx.x * (i64)128 + threadIdx.x), at = blockIdx.z * p.size + i;
+  if (i >= p.size) return;
+  const int count = (int)smaller((i64)4, p.size - i);
+  const bool whole = p.size % 4 == 0;
+  alignas(16) float x[4], out[4];
+  read_four(x, p.x + at, count, whole);
+  read_four(out, (p.errors ? p.errors : p.x) + at, count, whole);
+  UNROLL for (int c = 0; c < 4; c++) out[c] = x[c] > 0.0f ? out[c] : 0.0f;  // an infinite error of a dead unit is +0
+  write_four(p.out + at, out, count, whole);
 }
 
 #define AXES 8
@@ -140,4 +150,24 @@ KERNEL(combine, Both, 128, 0) {
       total = total + result(at_a, at_b);
     }
   p.out[blockIdx.z * p.size + i] = total;
+}
+
+struct Alike {  // two values of one shape
+  const float* a;  // (B, size)
+  const float* b;
+  float* out;
+  i64 size;
+  int product;  // else the sum
+};
+
+KERNEL(combine_alike, Alike, 128, 0) {  // four elements a thread
+  const i64 i = 4 * (blockIdx.x * (i64)128 + threadIdx.x), at = blockIdx.z * p.size + i;
+  if (i >= p.size) return;
+  const int count = (int)smaller((i64)4, p.size - i);
+  const bool whole = p.size % 4 == 0;
+  alignas(16) float a[4], b[4];
+  read_four(a, p.a + at, count, whole);
+  read_four(b, p.b + at, count, whole);
+  UNROLL for (int c = 0; c < 4; c++) a[c] = p.product ? a[c] * b[c] : a[c] + b[c];
+  write_four(p.out + at, a, count, whole);
 }

@@ -18,40 +18,31 @@ struct Pooling {
   int divisor;          // 0: the elements of the window that lie inside of the image
 };
 
-KERNEL(largest_of_windows, Pooling, 128, 0) {
+template <bool LARGEST> DEVICE void forward(const Pooling& p) {
   const i64 area = (i64)p.out_rows * p.out_columns, i = blockIdx.x * (i64)128 + threadIdx.x;
   if (i >= p.images * area) return;
-  const i64 image = blockIdx.z * p.images + i / area;
+  const i64 at = blockIdx.z * p.images * area + i;
   const int* const row = p.spans + 2 * (i % area / p.out_columns);
   const int* const column = p.spans + 2 * (p.out_rows + i % p.out_columns);
-  const float* const x = p.x + image * p.rows * p.columns;
+  const float* const x = p.x + at / area * p.rows * p.columns;
   int place = row[0] * p.columns + column[0];
-  float best = x[place];
+  float found = LARGEST ? x[place] : 0.0f;
   for (int r = row[0]; r < row[1]; r++)
     for (int c = column[0]; c < column[1]; c++) {
       const float v = x[r * p.columns + c];
-      if (v > best || v != v) {
-        best = v;
+      if (!LARGEST) found = found + v;
+      else if (v > found || v != v) {
+        found = v;
         place = r * p.columns + c;
       }
     }
-  p.out[blockIdx.z * p.images * area + i] = best;
-  p.places[blockIdx.z * p.images * area + i] = place;
+  const int inside = (row[1] - row[0]) * (column[1] - column[0]);
+  p.out[at] = LARGEST ? found : found / (float)(p.divisor ? p.divisor : inside);
+  if (LARGEST) p.places[at] = place;
 }
 
-KERNEL(mean_of_windows, Pooling, 128, 0) {
-  const i64 area = (i64)p.out_rows * p.out_columns, i = blockIdx.x * (i64)128 + threadIdx.x;
-  if (i >= p.images * area) return;
-  const i64 image = blockIdx.z * p.images + i / area;
-  const int* const row = p.spans + 2 * (i % area / p.out_columns);
-  const int* const column = p.spans + 2 * (p.out_rows + i % p.out_columns);
-  const float* const x = p.x + image * p.rows * p.columns;
-  float total = 0.0f;
-  for (int r = row[0]; r < row[1]; r++)
-    for (int c = column[0]; c < column[1]; c++) total = total + x[r * p.columns + c];
-  const int count = p.divisor ? p.divisor : (row[1] - row[0]) * (column[1] - column[0]);
-  p.out[blockIdx.z * p.images * area + i] = total / (float)count;
-}
+KERNEL(largest_of_windows, Pooling, 128, 0) { forward<true>(p); }
+KERNEL(mean_of_windows, Pooling, 128, 0) { forward<false>(p); }
 
 template <bool LARGEST> DEVICE void back(const Pooling& p) {
   const i64 area = (i64)p.rows * p.columns, i = blockIdx.x * (i64)128 + threadIdx.x;

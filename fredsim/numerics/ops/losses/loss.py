@@ -34,7 +34,6 @@ class Loss(ABC):
 
     def output(self, target: Shape, classes: int) -> Shape:
         """Return the shape of the outputs that targets of this shape are compared with; `classes` of each label."""
-        del classes
         return target or (1,)
 
     def target(self, output: Shape) -> Shape:
@@ -50,5 +49,4 @@ class Loss(ABC):
 
         None is for losses that are not `measured_by` the error.
         """
-        del output, target
         return None

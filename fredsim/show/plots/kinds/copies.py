@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 
 from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
-from fredsim.show.plots.coinciding import coinciding, merged_name
 from fredsim.show.plots.drawing import Drawing, Kind, Options, X, default_y, final_values, share_of
 from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.hidden_lines import coinciding, merged_name
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.curve_titles import MANY
 from fredsim.show.plots.titles.subjects import subject_of

@@ -20,7 +20,6 @@ from matplotlib.lines import Line2D
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import published
 from fredsim.show.plots.axes import plain_numbers, style_y, unclip
-from fredsim.show.plots.coinciding import coinciding
 from fredsim.show.plots.drawing import (
     Drawing,
     Kind,
@@ -35,8 +34,8 @@ from fredsim.show.plots.drawing import (
     x_of,
 )
 from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.hidden_lines import coinciding, tell_apart
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.stripes import tell_apart
 from fredsim.show.plots.titles.curve_titles import MANY, Shape, name_lines, titled
 from fredsim.show.plots.titles.questions import of_which_less_is_better
 from fredsim.show.tables import PUBLISHED, Table

@@ -18,7 +18,6 @@ from fredsim.config.figures.options import SHARES
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import published
 from fredsim.show.plots.axes import plain_numbers, style_y, unclip
-from fredsim.show.plots.coinciding import coinciding
 from fredsim.show.plots.drawing import (
     Drawing,
     Kind,
@@ -32,8 +31,8 @@ from fredsim.show.plots.drawing import (
     x_of,
 )
 from fredsim.show.plots.groups import Line, Panel, flat_config, labels
+from fredsim.show.plots.hidden_lines import coinciding, tell_apart
 from fredsim.show.plots.numbers import TickNumbers, number
-from fredsim.show.plots.stripes import tell_apart
 from fredsim.show.plots.titles.end_titles import Point, middle_of, titled, x_label
 from fredsim.show.plots.titles.questions import of_which_less_is_better, ranked
 from fredsim.show.plots.words import spoken, value_name

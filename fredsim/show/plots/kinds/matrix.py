@@ -1,10 +1,13 @@
-"""A heat map of when lines reach a value: one row per line, one column per panel, colours relative to the column."""
+"""A heat map of how lines end, or of when they reach a value: one row per line, one column per panel.
+
+Colours are relative to the best of a column.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -13,6 +16,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
+from fredsim.errors import ConfigError
 from fredsim.show.colours import PALETTE
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit, label_of, quantity_text
 from fredsim.show.plots.groups import Line, Panel, flat_config
@@ -21,7 +25,7 @@ from fredsim.show.plots.kinds.curves import first_x
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.styles import Style, style_of
 from fredsim.show.plots.titles.fair import field_of
-from fredsim.show.plots.titles.questions import leaders, quantity, ranked
+from fredsim.show.plots.titles.questions import leaders, of_which_less_is_better, quantity, ranked, which
 from fredsim.show.plots.titles.subjects import Subject, subject_of
 from fredsim.show.plots.words import head
 from fredsim.show.tables import Table
@@ -37,20 +41,34 @@ NAMES = 26  # the most letters in a line of a row's name
 HATCH: dict[str, Any] = {"hatch": "//////", "facecolor": "white", "edgecolor": "0.82", "linewidth": 0.0}
 
 
+@dataclass(frozen=True)
+class Cells:
+    """What the cells show: for each panel a number by the line's label, infinity where there is none.
+
+    `unit`: what numbers are divided by, its name being `suffix`. `missing`: the text of a cell without a number.
+    `label` stands below the cells. `x`: the axis on which lines compete (fredsim.show.plots.titles.fair).
+    """
+
+    numbers: list[dict[str, float]]
+    rows: list[dict[str, Any]]
+    missing: str
+    label: str
+    caption: str
+    question: str
+    x: str | None
+    unit: float = 1.0
+    suffix: str = ""
+
+
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw all panels, one column each, into one Axes."""
     (axes,) = grid
-    (value,) = options.reach
     panels = neighbours(panels)
     style = style_of(options)
-    runs = [run for panel in panels for line in panel.lines for run in line.runs]
-    x = options.x or ("seconds" if all(run.timed for run in runs) else "iterations")
-    found = [{line.label: _when(line, x, options.y, value) for line in panel.lines} for panel in panels]
-    middles = [{label: middle for label, (middle, _) in column.items()} for column in found]
     subject = subject_of(panels)
-    lines = _rows_in_order(panels, middles, subject, options)
-    unit, name = axis_unit(x, max((when for one in middles for when in one.values() if math.isfinite(when)), default=0))
-    image = _draw_cells(axes, lines, middles, style, unit)
+    cells = _of_times(panels, subject, options) if options.reach else _of_ends(panels, subject, options)
+    lines = _rows_in_order(panels, cells.numbers, subject, options)
+    image = _draw_cells(axes, lines, cells, style)
     figure = axes.get_figure(root=True)
     assert figure is not None
     wide = min(WIDEST, 2.6 + CELL[0] * len(panels)) if len(panels) > 4 else 6.0
@@ -58,12 +76,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     names = dict.fromkeys(lines, "") | subject.full
     shown = [style.wrapped(names[line] or line, NAMES) for line in lines]
     axes.set_yticks(range(len(lines)), shown, fontsize=style.dense + (1 if style.width is None else 0))
-    what = label_of(options.y).partition(" (")[0]
-    real = any(run.live for run in runs)
-    counted = quantity_text(x, real=real) if x == "seconds" or not name else f"{name} pushed and fetched"
-    if x == "seconds" and unit != 1:
-        counted = counted.replace("seconds", name)
-    label = f"in a cell: {counted} to a {what} of {number(value)}; bold: the best of a column"
+    label = f"in a cell: {cells.label}; bold: the best of a column"
     axes.set_xlabel(style.wrapped(label, 90, 0.75), labelpad=6, fontsize=style.dense + (style.width is None))
     add_headers(
         axes, [replace(panel, title=head(panel.title), parts=tuple(map(head, panel.parts))) for panel in panels], style
@@ -74,6 +87,29 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     bar.set_ticks([1, 2, 4, WORST], labels=["1", "2", "4", number(WORST)], fontsize=style.dense)
     bar.ax.minorticks_off()
     bar.set_label("times the best of the column", fontsize=style.dense)
+    scaled = [{label: value / cells.unit for label, value in column.items()} for column in cells.numbers]
+    fields = [field_of({line.label: line.runs for line in panel.lines}, cells.x) for panel in panels]
+    answer = leaders(scaled, subject.full, cells.suffix and f" {cells.suffix}", "columns", fields=fields)
+    colours = f"Colours: times the best of the column, the lightest {WORST:g} times or more."
+    return Drawing(f"{cells.caption} {colours}", [Table(cells.rows)], question=cells.question, answer=answer)
+
+
+KIND = Kind(draw, axes=1, columns=True)
+
+
+def _of_times(panels: Sequence[Panel], subject: Subject, options: Options) -> Cells:
+    """Return the x at which lines reach the value of `reach`, as the median of their runs."""
+    (value,) = options.reach
+    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    x = options.x or ("seconds" if all(run.timed for run in runs) else "iterations")
+    found = [{line.label: _when(line, x, options.y, value) for line in panel.lines} for panel in panels]
+    middles = [{label: middle for label, (middle, _) in column.items()} for column in found]
+    unit, name = axis_unit(x, max((when for one in middles for when in one.values() if math.isfinite(when)), default=0))
+    what = label_of(options.y).partition(" (")[0]
+    real = any(run.live for run in runs)
+    counted = quantity_text(x, real=real) if x == "seconds" or not name else f"{name} pushed and fetched"
+    if x == "seconds" and unit != 1:
+        counted = counted.replace("seconds", name)
     rows = [
         _row(panel, line, column, (x, value))
         for panel, column in zip(panels, found, strict=True)
@@ -81,17 +117,41 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     ]
     caption = (
         f"{quantity_text(x, real=real).capitalize()} to a {what} of {value:g}; of several runs the median, where one "
-        f"that is never there counts as infinite. Colours: times the best of the column, the lightest {WORST:g} times "
-        "or more."
+        "that is never there counts as infinite."
     )
     question = f"Which {subject.noun} is first at a {quantity(options.y)} of {number(value)}?"
-    scaled = [{label: when / unit for label, when in column.items()} for column in middles]
-    fields = [field_of({line.label: line.runs for line in panel.lines}, x) for panel in panels]
-    answer = leaders(scaled, subject.full, name and f" {name}", "columns", fields=fields)
-    return Drawing(caption, [Table(rows)], question=question, answer=answer)
+    label = f"{counted} to a {what} of {number(value)}"
+    return Cells(middles, rows, "never", label, caption, question, x, unit, name)
 
 
-KIND = Kind(draw, axes=1, columns=True)
+def _of_ends(panels: Sequence[Panel], subject: Subject, options: Options) -> Cells:
+    """Return y at the end of lines, as the median of their runs. Raises ConfigError if more of it may be better."""
+    if not of_which_less_is_better(options.y):
+        raise ConfigError(
+            f"y is {options.y}, of which less need not be better; give a matrix `reach`, or an error or a loss as y"
+        )
+    ends = [{line.label: _finals(line, options.y) for line in panel.lines} for panel in panels]
+    middles = [{label: median(values) for label, values in column.items()} for column in ends]
+    rows = []
+    for panel, column, middle in zip(panels, ends, middles, strict=True):
+        for line in panel.lines:
+            values, at = column[line.label], middle[line.label]
+            row = panel.row({"line": line.label, "runs": len(values), "diverged": values.count(math.inf)})
+            row |= {f"final {options.y}": _number(at), "smallest": _number(min(values))}
+            row |= {"largest": _number(max(values)), "times the best": _number(_ratio(at, min(middle.values())))}
+            rows.append(row)
+    what = label_of(options.y).partition(" (")[0]
+    caption = (
+        f"{what[0].upper()}{what[1:]} at the end of runs; of several the median, where one that diverged counts as "
+        "infinite."
+    )
+    return Cells(middles, rows, "diverged", f"{what} at the end", caption, which(subject, options.y), None)
+
+
+def _finals(line: Line, y: str) -> list[float]:
+    """Return the y with which each run of a line ended, infinity for one that diverged."""
+    ends = [math.inf if run.has_diverged else run.final(y) for run in line.runs]
+    return [math.inf if end is None or not math.isfinite(end) else end for end in ends]
 
 
 def _rows_in_order(
@@ -111,22 +171,21 @@ def _rows_in_order(
     return given if any(isinstance(options.where.get(key), list) for key in keys) else ranked(middles)
 
 
-def _draw_cells(
-    axes: Axes, lines: Sequence[str], middles: Sequence[Mapping[str, float]], style: Style, unit: float
-) -> AxesImage:
-    """Draw the cells; a line that never reaches the value is hatched, the best of a column is bold."""
+def _draw_cells(axes: Axes, lines: Sequence[str], cells: Cells, style: Style) -> AxesImage:
+    """Draw the cells; one without a number is hatched, the best of a column is bold."""
+    middles = cells.numbers
     shades = [[math.nan] * len(middles) for _ in lines]
     for place, column in enumerate(middles):
         best = min(column.values(), default=math.inf)
         for label, middle in column.items():
             row = lines.index(label)
             ratio = _ratio(middle, best)
-            shades[row][place] = ratio
+            shades[row][place] = min(ratio, WORST)
             if math.isinf(middle):
                 axes.add_patch(Rectangle((place - 0.5, row - 0.5), 1, 1, zorder=0.5, **HATCH))
-            text = "never" if math.isinf(middle) else number(middle / unit, 3)
+            text = cells.missing if math.isinf(middle) else number(middle / cells.unit, 3)
             weight = "bold" if math.isfinite(middle) and middle == best else "normal"
-            colour = "white" if ratio < LIGHT else "0.1" if math.isfinite(ratio) else "0.35"
+            colour = "white" if ratio < LIGHT else "0.35" if math.isnan(ratio) else "0.1"
             axes.text(place, row, text, ha="center", va="center", fontsize=style.dense, color=colour, fontweight=weight)
     image = axes.imshow(shades, cmap=SHADES, norm=LogNorm(1.0, WORST), aspect="auto")
     axes.set_xlim(-0.5, len(middles) - 0.5)
@@ -154,8 +213,12 @@ def _row(panel: Panel, line: Line, found: Mapping[str, tuple[float, int]], at: t
 
 
 def _ratio(middle: float, best: float) -> float:
-    """Return a time over the best of its column, NaN without one."""
-    return middle / best if math.isfinite(middle) and best else math.nan
+    """Return a number over the best of its column, NaN without one; infinity for one above a best of 0 or less."""
+    if not math.isfinite(middle):
+        return math.nan
+    if middle == best:
+        return 1.0
+    return middle / best if best > 0 else math.inf
 
 
 def _when(line: Line, x: str, y: str, value: float) -> tuple[float, int]:

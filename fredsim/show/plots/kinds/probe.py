@@ -87,13 +87,16 @@ def probes_of(line: Line) -> pd.DataFrame:
 
 
 def quartiles(probes: pd.DataFrame, column: str) -> NDArray[np.float64]:
-    """Sort probes by `column`, split them into PARTS[column] parts, and return an array (4, parts).
+    """Sort probes by `column`, split them into up to PARTS[column] parts, and return an array (4, parts).
 
-    Its rows are the medians of the column, then the first quartiles, medians and third quartiles of the B-staleness.
+    Probes with the same value are in the same part. The array's rows are the medians of the column, then the first
+    quartiles, medians and third quartiles of the B-staleness.
     """
     ordered = probes.sort_values([column, "iteration"], kind="stable")
     at, values = (ordered[name].to_numpy() for name in (column, "b_staleness"))
-    where = np.array_split(np.arange(len(at)), min(PARTS[column], len(at)))
+    parts = np.array_split(at, min(PARTS[column], len(at)))
+    begins = np.unique(np.searchsorted(at, [part[0] for part in parts]))
+    where = np.split(np.arange(len(at)), begins[1:])
     x = np.array([np.median(at[part]) for part in where])
     known = [values[part][~np.isnan(values[part])] for part in where]
     with np.errstate(invalid="ignore"):  # between two infinities

@@ -12,9 +12,9 @@ from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
 
 from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
-from fredsim.show.plots.coinciding import coinciding, merged_name
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.hidden_lines import coinciding, merged_name
 from fredsim.show.plots.numbers import TickNumbers, number
 from fredsim.show.plots.titles.questions import ranked
 from fredsim.show.plots.titles.subjects import subject_of
@@ -24,7 +24,7 @@ from fredsim.show.tables import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CAPTION", "KIND", "Histogram", "counts_of", "final_row", "histograms", "tail_of"]
+__all__ = ["CAPTION", "KIND", "Histogram", "counts_of", "different", "final_row", "histograms", "tail_of"]
 
 BINS = 60
 HIGHEST = 1.5  # the most that the y axis shows; no share is above 1
@@ -96,7 +96,7 @@ def _titled(
         ]
         answer = f"Least stale: {texts[0]}; most: {texts[1]}" if len(means[0]) > 1 else f"{number(least[1])} on average"
     elif all(len(one) == 1 for one in means):
-        found = {head(panel.title): next(iter(one.values())) for panel, one in zip(panels, means, strict=True)}
+        found = {head(title): next(iter(one.values())) for title, one in zip(different(panels), means, strict=True)}
         ends = [
             f"{number(found[title])} with {title}"
             for title in (min(found, key=found.__getitem__), max(found, key=found.__getitem__))
@@ -106,6 +106,12 @@ def _titled(
     order = ranked(means)
     drawing = replace(drawing, question=question, answer=answer, order=order, merged=merged)
     return replace(drawing, first="least stale first", better="↙ fresher")
+
+
+def different(panels: Sequence[Panel]) -> list[str]:
+    """Return the titles of panels without the parts that all of them have."""
+    common = set(panels[0].parts).intersection(*(panel.parts for panel in panels))
+    return [", ".join(part for part in panel.parts if part not in common) or panel.title for panel in panels]
 
 
 def _mean(counts: pd.Series[int]) -> float:

@@ -16,8 +16,8 @@ from fredsim.show.plots.axes import plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.kinds.waits import add_state_labels, bar_style, set_height, time_caption, time_row
+from fredsim.show.plots.perfetto import write_trace
 from fredsim.show.plots.spans import STATES, Spans, spans_of, window_of
-from fredsim.show.plots.trace import write_trace
 from fredsim.show.tables import Table
 
 __all__ = ["KIND", "trace"]

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from fredsim.numerics.arrays import Integers
 from fredsim.show.plots.axes import plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.spans import COLOURS, STATES, Integers, shares, spans_of, window_of
+from fredsim.show.plots.spans import COLOURS, STATES, shares, spans_of, window_of
 from fredsim.show.plots.styles import style_of
 from fredsim.show.tables import Table
 

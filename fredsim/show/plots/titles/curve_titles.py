@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from fredsim.runs.folder.results import Result
-from fredsim.show.plots.coinciding import merged_name
 from fredsim.show.plots.drawing import Drawing, Options, axis_unit, final_values, x_of
 from fredsim.show.plots.groups import Panel
+from fredsim.show.plots.hidden_lines import merged_name
 from fredsim.show.plots.line_ends import End, name_ends
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.costs import NEAR_TEXT, fewest, limit_of

@@ -9,9 +9,9 @@ from statistics import median
 
 from fredsim.config.figures.options import SHARES
 from fredsim.runs.folder.results import Result
-from fredsim.show.plots.coinciding import merged_name
 from fredsim.show.plots.drawing import Drawing, Options, X, axis_unit, final_values
 from fredsim.show.plots.groups import Panel, labels
+from fredsim.show.plots.hidden_lines import merged_name
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.costs import Cost, cheapest, fewest
 from fredsim.show.plots.titles.fair import Field, field_of

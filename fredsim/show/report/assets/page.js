@@ -80,7 +80,12 @@ function median(values) {
 // Colours
 
 const isDark = () => document.documentElement.dataset.theme === "dark";
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const colourValues = new Map(); // by theme and name: the browser looks each up in the whole style
+function colour(name) {
+  const key = `${document.documentElement.dataset.theme} ${name}`;
+  if (!colourValues.has(key)) colourValues.set(key, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return colourValues.get(key);
+}
 const DASHED = { solid: "none", dash: "8 4", dashdot: "8 3 2 3", dot: "2 3" };
 
 function faint(hex, share) {
@@ -157,6 +162,16 @@ function redraw(all = true) {
   return waiting;
 }
 
+const MANY = 100; // runs: of more, what is below the first screen is drawn once that is there
+
+async function drawRest() {
+  for (const kind of ["staleness", "copies", "probe"]) {
+    await drawFigures(kind);
+    await new Promise((done) => setTimeout(done)); // the reader may do something meanwhile
+  }
+  await redraw(false);
+}
+
 async function begin() {
   const texts = ["data", "plotly"].map(unpacked);
   data = JSON.parse(await texts[0]);
@@ -171,8 +186,8 @@ async function begin() {
   makeTexts();
   makeDifference();
   makeExplore();
-  for (const kind of ["staleness", "copies", "probe"]) await drawFigures(kind);
-  await redraw(false);
+  if (data.runs.length <= MANY) await drawRest();
   document.documentElement.dataset.drawn = "";
+  if (data.runs.length > MANY) setTimeout(drawRest, 200);
 }
 begin();

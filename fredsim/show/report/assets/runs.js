@@ -50,9 +50,14 @@ function makeHead(columns) {
   return make("thead", {}, make("tr", {}, make("th", {}, every), ...names), make("tr", { class: "filters" }, make("td"), ...filters));
 }
 
-// Return the different values of a column, in order.
+// Return the different values of a column, in order; they stay the same.
+const sortedValues = new Map();
 function valuesOf(at) {
-  return [...new Set(data.table.rows.map((row) => row[at]).filter((value) => value !== null))].sort((a, b) => order(a, b, false));
+  if (!sortedValues.has(at)) {
+    const values = new Set(data.table.rows.map((row) => row[at]).filter((value) => value !== null));
+    sortedValues.set(at, [...values].sort((a, b) => order(a, b, false)));
+  }
+  return sortedValues.get(at);
 }
 
 function change(changes) {

@@ -1,25 +1,50 @@
-"""Lines that would hide one another, because they lie almost one upon the other: the upper ones are dashed.
+"""Lines that would hide one another.
 
-The first is drawn whole, and each of the others with gaps through which those below it are seen.
+Those of the same values are drawn once, and counted. Of those that lie almost one upon the other, the first is drawn
+whole, and each of the others with gaps through which those below it are seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-__all__ = ["tell_apart"]
+__all__ = ["coinciding", "merged_name", "tell_apart"]
 
+MOST_NAMED = 3  # the most lines that coincide whose names are all given
+LONG = 60  # the most letters of these names
 NEAR = 1.0  # the distance, in points, within which a line hides another
 SHARE = 0.7  # the share of the width over which it does so
 PLACES = 80  # at how many x two lines are compared
 PERIOD = 9.0  # the length of a dash and its gap, as a multiple of the width of the line
 MOST = 4  # the most lines that share a period
 LARGER = 2.2  # how much larger, in points, the marker of a line below another is
+
+
+def coinciding(shapes: Mapping[str, Hashable]) -> dict[str, list[str]]:
+    """Return the labels of lines that are drawn, each with those that coincide with it, itself first."""
+    first: dict[Hashable, str] = {}
+    found: dict[str, list[str]] = {}
+    for label, shape in shapes.items():
+        found.setdefault(first.setdefault(shape, label), []).append(label)
+    return found
+
+
+def merged_name(names: Sequence[str]) -> str:
+    """Return what the legend calls lines that coincide: all of their names if they are few, else how many."""
+    if len(names) == 1:
+        return names[0]
+    if len(names) == 2 and len(" and ".join(names)) <= LONG:
+        return f"{names[0]} and {names[1]} (2 lines coincide)"
+    text = "; ".join(names)
+    if len(names) <= MOST_NAMED and len(text) <= LONG:
+        return f"{len(names)} lines coincide: {text}"
+    shown = f"{names[0]}; {names[1]}; …" if len(names[0]) + len(names[1]) < LONG else f"{names[0]}; …"
+    return f"{len(names)} lines coincide: {shown}"
 
 
 def tell_apart(grid: Sequence[Axes], drawn: Sequence[Mapping[str, Line2D]]) -> None:
