@@ -56,13 +56,15 @@ def rules_of_servers() -> list[Rule]:
 def units(capability: int) -> Iterator[Unit]:
     """Give the units of all families, and those of all servers' rules; of the latter, two suffice for old devices.
 
-    They are all of two sources (rule.cu, rule_thin.cu), in which nothing depends on the device but the rule does.
+    They are all of three sources (rule.cu, rule_thin.cu, rule_wide.cu), in which nothing depends on the device but the
+    rule does.
     """
     yield from map(unit_of, FAMILIES)
     old = capability < max(CAPABILITIES)
     yield from map(unit_of_rule, rules_of_servers()[: 1 if old else None])
     for mu in (8,) if old else (1, 2, 4, 8):
         yield unit_of_rule(FASGD["std"], mu)
+    yield unit_of_rule(FASGD["std"], 4, 4)
 
 
 class Compiled(NamedTuple):
