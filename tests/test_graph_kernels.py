@@ -14,6 +14,8 @@ import pytest
 from fredsim.compute.graph_engine import GraphEngine
 from fredsim.kernels.ops.engine import NumbaGraphEngine
 from fredsim.kernels.ops.images.correlate import LANES, Tile, padded, spans, tile_of
+from fredsim.kernels.ops.images.repeated import RepeatedPixels
+from fredsim.kernels.ops.images.rewritten import with_images
 from fredsim.kernels.ops.program import Batch
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import MARGIN
@@ -27,7 +29,8 @@ from fredsim.numerics.ops.operator import Array
 from fredsim.numerics.ops.pointwise import Relu, Tanh
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, MaxPool2d
 from fredsim.numerics.ops.products import Softmax
-from fredsim.numerics.ops.views import Cat, Reshape
+from fredsim.numerics.ops.sources import Constant
+from fredsim.numerics.ops.views import Cat, Permute, Reshape
 from tests.conftest import HAS_CUDA
 from tests.random_graphs import Builder, bits, dataset, initial, mixed, on_device, random_graph
 
@@ -180,6 +183,32 @@ def test_errors_of_one_value_are_added_in_the_order_of_a_nodes_inputs() -> None:
     made.add(Cat(0), *ends)
     made.add(Linear(4))
     compare(made.graph(CrossEntropy()), 6, 2, 3)
+
+
+def test_what_the_plan_writes_with_images_has_the_bits_of_the_graph() -> None:
+    """Repeated pixels, norms of sequences and of vectors, and channels that become the last axis."""
+    made = Builder(5, 4, 6)
+    image = made.add(Conv2d(20, (3, 3), padding=(1, 1)))
+    pixels = made.add(Reshape((20, 4, 1, 6, 1)))
+    ones = made.add(Reshape((1, 1, 2, 1, 3)), made.add(Constant.of(np.ones((1, 1, 1, 2, 1, 3), np.float32)), image))
+    made.add(Mul(), pixels, ones)
+    made.add(Reshape((20, 8, 18)))
+    made.add(Conv2d(4, (3, 3), (2, 2)))
+    made.add(Reshape((4, 24)))
+    made.add(Permute((1, 0)))
+    made.add(LayerNorm())
+    made.add(BatchNorm())
+    made.add(GroupNorm(8))
+    made.add(Reshape((-1,)))
+    made.add(Linear(6))
+    made.add(BatchNorm(affine=False))
+    made.add(Linear(4))
+    graph = made.graph(CrossEntropy())
+    kinds = [type(node.operator) for node in with_images(graph).nodes]
+    assert kinds.count(RepeatedPixels) == 1
+    assert kinds.count(Mul) == 0
+    assert Permute((1, 2, 0)) in [node.operator for node in with_images(graph).nodes]
+    compare(graph, 5, 2, 0)
 
 
 def test_samples_that_meet_are_evaluated_in_the_blocks_of_the_definition() -> None:

@@ -126,9 +126,9 @@ def test_a_note_says_which_it_took(small_yaml: Path, command: Command) -> None:
         "note: model.name: torch:their_nets:images is computed by fredsim, with the same bits on every machine "
         "(numerics: portable); with numerics: native PyTorch computes it"
     ]
-    assert noted("native", f"{NET}, activation: ELU") == [
-        "note: model.name: torch:their_nets:images uses elu in its layer '1' (ELU), which is not among the operators "
-        "that fredsim computes itself; the nearest that it does is gelu; so PyTorch computes it (numerics: native)"
+    assert noted("native", f"{NET}, activation: Mish") == [
+        "note: model.name: torch:their_nets:images uses mish in its layer '1' (Mish), which is not among the operators "
+        "that fredsim computes itself; the nearest that it does is silu; so PyTorch computes it (numerics: native)"
     ]
     assert [summary(out)["numerics"] for out in ("portable", "native")] == ["portable", "native"]
     assert command("verify", "native")[:2] == (0, "native: same bits\n")
@@ -137,7 +137,7 @@ def test_a_note_says_which_it_took(small_yaml: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (f"{NET}, activation: ELU, numerics: portable", "the nearest that it does is gelu; give numerics: native"),
+        (f"{NET}, activation: Mish, numerics: portable", "the nearest that it does is silu; give numerics: native"),
         (f"{NET}, classes: 7, numerics: portable", "maps a sample to (7,); it must give logits, (10,)"),
         ("name: 'torch:their_nets:Odd', numerics: portable", "uses sum in its forward, which is taken over samples"),
         (f"{NET}, numerics: portable, device: cuda", "model: device is cuda, on which PyTorch would compute; with"),

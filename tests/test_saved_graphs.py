@@ -20,6 +20,7 @@ from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.vgg import vgg
 from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.attention import Attention
+from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
@@ -27,6 +28,7 @@ from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import Scale
 from fredsim.numerics.ops.registry import LOSSES, OPERATORS
 from fredsim.numerics.ops.sources import Constant, Parameter
+from fredsim.numerics.ops.views import Reshape
 from fredsim.numerics.streams import Streams
 
 
@@ -73,6 +75,18 @@ def test_whole_numbers_and_floats_of_one_value_have_one_text() -> None:
     )
     assert one == other
     assert text_of_graph(one) == text_of_graph(other)
+
+
+def test_fields_that_were_added_later_are_left_out_where_they_have_their_default() -> None:
+    """So the text of an earlier network is what it was."""
+    layout = Layout((("w", (2, 1, 1, 1)),))
+    for has in (False, True):
+        operator = Conv2d(2, (1, 1), bias=False, dilation=(1, 2 if has else 1))
+        nodes = Node(operator, (0,), (("weight", "w"),)), Node(Reshape((-1,)), (1,))
+        text = text_of_graph(Graph((1, 1, 1), (), nodes, CrossEntropy(), layout))
+        assert ("dilation" in text) is has
+        assert "flat" not in text
+        assert graph_of_text(text.encode()).nodes == nodes
 
 
 def test_a_label_that_does_not_count_may_be_any_integer() -> None:

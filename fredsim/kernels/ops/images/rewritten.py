@@ -10,7 +10,7 @@ from fredsim.kernels.ops.images.repeated import RepeatedPixels
 from fredsim.networks.graph import Graph, Node
 from fredsim.numerics.ops.arithmetic import Mul
 from fredsim.numerics.ops.norms import BatchNorm, GroupNorm
-from fredsim.numerics.ops.operator import Operator
+from fredsim.numerics.ops.operator import Array, Operator
 from fredsim.numerics.ops.sources import Constant
 from fredsim.numerics.ops.views import Permute, Reshape
 
@@ -79,21 +79,29 @@ def _repeated(graph: Graph, used: Counter[int]) -> dict[int, tuple[int, Repeated
         before, ones = times.inputs
         if not before or not ones or used[before] != 1:
             continue
-        first, factor = graph.nodes[before - 1], graph.nodes[ones - 1].operator
+        first, factor = graph.nodes[before - 1], _numbers(graph, ones)
         channels, rows, down, columns, across = graph.shapes[product]
         source = first.inputs[0]
         if (
             isinstance(first.operator, Reshape)
-            and isinstance(factor, Constant)
-            and factor.dtype == "float32"
-            and factor.sizes == (1, 1, down, 1, across)
-            and bool((factor.values == 1).all())
+            and factor is not None
+            and factor.shape == (1, 1, down, 1, across)
+            and bool((factor == 1).all())
             and graph.shapes[source] == (channels, rows, columns)
             and graph.shapes[number] == (channels, rows * down, columns * across)
         ):
             found |= {before: (source, None), product: (source, None)}
             found[number] = source, RepeatedPixels(down, across)
     return found
+
+
+def _numbers(graph: Graph, number: int) -> Array | None:
+    """Return the numbers of a constant, perhaps in another shape; None of any other value."""
+    node = graph.nodes[number - 1]
+    if isinstance(node.operator, Reshape) and node.inputs[0]:
+        values = _numbers(graph, node.inputs[0])
+        return None if values is None else values.reshape(graph.shapes[number])
+    return node.operator.values if isinstance(node.operator, Constant) else None
 
 
 def _joined_first(graph: Graph, used: Counter[int]) -> set[int]:
