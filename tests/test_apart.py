@@ -239,7 +239,8 @@ def test_no_process_outlives_the_one_that_was_killed(tmp_path: Path) -> None:
         return found
 
     process = begin_second_run(tmp_path)
-    assert len(marked()) == 3  # the command, the process that forks, and the one that does the run
+    # The command, the process that tells if the command dies, the one that forks, and the one that does the run.
+    assert len(marked()) == 4
     process.kill()
     process.communicate()
     wait_for(lambda: not marked())

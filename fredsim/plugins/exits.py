@@ -52,8 +52,9 @@ def watched() -> Iterator[None]:
     def note(module: str) -> None:
         if not pipe:
             pipe.append(_watcher())
+        shown = "".join(letter if letter.isprintable() else "?" for letter in module)  # it goes to a terminal
         with suppress(OSError):  # somebody has killed the watcher
-            os.write(pipe[0], f"{module}\n".encode())
+            os.write(pipe[0], f"{shown}\n".encode())
 
     if not hasattr(os, "fork") or sys.platform == "darwin":
         yield
