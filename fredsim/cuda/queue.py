@@ -90,23 +90,14 @@ AT_ONCE = 512
 PROCESS: ContextVar[Callable[[Stretch], Processed] | None] = ContextVar("process", default=None)
 
 
-class CudaQueueExecutor:
-    """Processes events: fredsim.compute.engines.QueueExecutor. In `advance` the host waits only once, at the end."""
+class PlacesExecutor:
+    """What executors have in common: places for what clients hold, and the server's arrays."""
 
-    def __init__(self, engine: Queueing, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
-        """Allocate places, and copy θ to the first of them.
-
-        Raises NoRoomError if they do not fit on the device beside other runs, ConfigError if they fit nowhere.
-        """
-        self.engine, self.rule = engine, rule
+    def __init__(self, params: Any, arrays: Sequence[Any], stride: int, places: int, *, spill: bool = True) -> None:
+        """Allocate places, and copy θ to the first of them; see Places."""
         #: θ and the state of the server.
         self.arrays: list[DeviceArray] = [params, *arrays]
-        #: The name of the rule's kernel, and the rows of its threads if it is `apply_wide`.
-        self.kernel, self.tall = kernel_for(engine, len(self.arrays))
-        thin = self.kernel != "apply"
-        self.kernels = machine().load(unit_of_rule(rule, ROUNDED[engine.mu] if thin else 0, self.tall))
-        #: Beside other runs, one whose clients hold too much for the device waits instead.
-        self._places = Places(places, params.size, engine.stride, spill=PROCESS.get() is None)
+        self._places = Places(places, params.size, stride, spill=spill)
         self._places.begin(params)
 
     def warm_up(self) -> None:
@@ -123,6 +114,23 @@ class CudaQueueExecutor:
     def addresses(self, places: Integers) -> Integers:
         """Return the addresses of places; 0 for a negative one."""
         return self._places.addresses(places)
+
+
+class CudaQueueExecutor(PlacesExecutor):
+    """Processes events: fredsim.compute.engines.QueueExecutor. In `advance` the host waits only once, at the end."""
+
+    def __init__(self, engine: Queueing, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
+        """Allocate places, and copy θ to the first of them.
+
+        Raises NoRoomError if they do not fit on the device beside other runs, ConfigError if they fit nowhere.
+        """
+        self.engine, self.rule = engine, rule
+        #: The name of the rule's kernel, and the rows of its threads if it is `apply_wide`.
+        self.kernel, self.tall = kernel_for(engine, 1 + len(arrays))
+        thin = self.kernel != "apply"
+        self.kernels = machine().load(unit_of_rule(rule, ROUNDED[engine.mu] if thin else 0, self.tall))
+        # Beside other runs, one whose clients hold too much for the device waits instead.
+        super().__init__(params, arrays, engine.stride, places, spill=PROCESS.get() is None)
 
     def advance(
         self,
@@ -144,10 +152,10 @@ def kernel_for(engine: Queueing, arrays: int) -> tuple[str, int]:
     `apply_thin` and `apply_wide` form the gradients themselves; the second number is the rows of the latter's threads.
     """
     tall = 8 if arrays <= 2 else 4 if arrays <= 4 else 2
-    if engine.strips(0) is None:
-        return "apply", 0
     wide = engine.strips(0, tall)
-    return ("apply_wide", tall) if wide is not None and wide[0] >= WIDE else ("apply_thin", 0)
+    if wide is None:
+        return "apply", 0
+    return ("apply_wide", tall) if wide[0] >= WIDE else ("apply_thin", 0)
 
 
 def process(stretch: Stretch) -> Processed:
@@ -229,26 +237,13 @@ class OfWindows(Protocol):
         ...
 
 
-class WindowsExecutor:
+class WindowsExecutor(PlacesExecutor):
     """Processes events whose gradients an engine computes window by window; see QueueExecutor."""
 
     def __init__(self, engine: OfWindows, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> None:
         """Allocate places, and copy θ to the first of them. Raises ConfigError if they do not fit."""
         self._engine, self._kernel = engine, machine().load(unit_of_rule(rule))["apply"]
-        self._arrays: list[DeviceArray] = [params, *arrays]
-        self._places = Places(places, params.size, engine.stride)
-        self._places.begin(params)
-
-    def warm_up(self) -> None:
-        """Do nothing: the rule's kernel is compiled, or loaded from the cache, when the executor is made."""
-
-    def take_places(self) -> Array:
-        """Return what clients hold, a copy (places, P)."""
-        return self._places.take()
-
-    def put_places(self, values: Array) -> None:
-        """Overwrite what clients hold, (places, P)."""
-        self._places.put(values)
+        super().__init__(params, arrays, engine.stride, places)
 
     def advance(
         self,
@@ -261,13 +256,13 @@ class WindowsExecutor:
     ) -> Processed:
         """Process n events, window by window: first all gradients of a window, then its updates in one kernel."""
         engine, n = self._engine, len(held)
-        sources, targets = self._places.addresses(held), upload(self._places.addresses(kept), np.int64)
+        sources, targets = self.addresses(held), upload(self.addresses(kept), np.int64)
         samples, losses = upload(rows, np.int64), empty(rows.shape)
         numbers, diverged_at = upload_coefficients(coefficients, n), upload([n], np.int32)
         begin, end = np.array(windows, np.int64).reshape(-1, 2).T
         launches = Launches(machine(), len(begin))
         add_apply(
-            launches, self._kernel, [array.address for array in self._arrays], self._arrays[0].size,
+            launches, self._kernel, [array.address for array in self.arrays], self.arrays[0].size,
             gradients=engine.grads, stride=engine.stride, coefficients=numbers.address + 4 * numbers.shape[1] * begin,
             targets=targets.address + 8 * begin, diverged_at=diverged_at.address, first=begin, events=end - begin,
         )  # fmt: skip

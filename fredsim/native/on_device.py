@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +32,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.plugins.fingerprints import fingerprint
 from fredsim.system import notices
+from fredsim.system.garbage import uncollected
 
 __all__ = ["DeviceOperations", "DeviceTorchEngine", "make_engine"]
 
@@ -253,7 +254,8 @@ class DeviceTorchEngine(TorchEngine):
         self._why_no_graph = self._obstacle()
         if self._why_no_graph:
             return
-        with self.computing(), without_garbage():
+        gc.collect()
+        with self.computing(), uncollected():  # else memory of the device would be freed while a graph is captured
             torch.cuda.synchronize()
             stream = torch.cuda.current_stream()  # PyTorch stays on another one where capturing fails
             try:
@@ -431,19 +433,6 @@ class DeviceTorchEngine(TorchEngine):
 
     def _choose_views(self, rows: Integers) -> None:
         """Leave parameters where graphs find them."""
-
-
-@contextmanager
-def without_garbage() -> Iterator[None]:
-    """Within a `with` block, collect no garbage: memory of the device would be freed while a graph is captured."""
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _copied(tensor: torch.Tensor) -> Array:

@@ -11,7 +11,7 @@ __all__ = ["uncollected"]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Search for no garbage in a `with` block: for imports, of which all stays."""
+    """Search for no garbage in a `with` block: for imports, of which all stays, or where nothing may be freed."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -275,5 +275,8 @@ KERNEL(norm_weights, NormWeights, 128, 4 * (2 * 1024 + 2 * 64 * 33)) {
     barrier();
   }
   float* const out = p.sums + ((i64)blockIdx.z * p.mu + sample) * 2 * p.channels + first;
-  for (int id = t; id < 2 * channels; id += T) out[id / channels * p.channels + id % channels] = slots[id / channels * 1024 + id % channels];
+  for (int id = t; id < 2 * channels; id += T) {
+    const int which = id / channels, channel = id % channels;
+    out[which * p.channels + channel] = slots[which * 1024 + channel];
+  }
 }

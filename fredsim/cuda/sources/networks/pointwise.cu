@@ -1,8 +1,8 @@
 // Functions of each element, sums and products of two inputs, of B minibatches.
 //
 // An activation is computed in double and rounded once, and so is its derivative, by which the error is multiplied in
-// float; relu, leaky_relu, hardtanh, rsqrt, tanh, sigmoid, scale and shift need float alone for the latter. Where an input of a sum or a
-// product was repeated along axes, its error is the sum over them in row-major order from +0.
+// float; relu, leaky_relu, hardtanh, rsqrt, tanh, sigmoid, scale and shift need float alone for the latter. Where an
+// input of a sum or a product was repeated along axes, its error is the sum over them in row-major order from +0.
 #include "common.h"
 #include "elementary.h"
 

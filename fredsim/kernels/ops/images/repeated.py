@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, shift
 from fredsim.jit.vector import load, zeros
-from fredsim.kernels.ops.operator import OperatorKernels
+from fredsim.kernels.ops.operator import JoinedNodes, OperatorKernels
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
 from fredsim.kernels.ops.values import Value
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape
+from fredsim.numerics.ops.operator import Shape
 
 __all__ = ["RepeatedPixels", "RepeatedPixelsKernels"]
 
 
 @dataclass(frozen=True)
-class RepeatedPixels(Operator):
+class RepeatedPixels(JoinedNodes):
     """From (C, H, W) to (C, H·rows, W·columns); the nodes that it stands for have its definition."""
 
     rows: int
@@ -29,16 +28,6 @@ class RepeatedPixels(Operator):
         """Return the larger shape."""
         channels, rows, columns = shapes[0]
         return channels, rows * self.rows, columns * self.columns
-
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Any]:
-        """Raise NotImplementedError."""
-        raise NotImplementedError
-
-    def backward(self, error: Array, kept: Any, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Raise NotImplementedError."""
-        raise NotImplementedError
 
 
 @kernel(x=floats, x_sample=int, x_row=int, channels=int, samples=int, rows=int, columns=int, down=int, across=int,

@@ -7,17 +7,18 @@ places. `fuse_heads` writes such a part of a graph as one node, which has the sa
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.kernels.ops.operator import JoinedNodes
 from fredsim.kernels.ops.sequences.attention import AttentionKernels
 from fredsim.networks.graph import Graph, Node
 from fredsim.numerics.ops.attention import Attention
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape
+from fredsim.numerics.ops.operator import Shape
 from fredsim.numerics.ops.views import Permute, Reshape, Slice
 
 __all__ = ["HeadsAttention", "HeadsKernels", "fuse_heads"]
@@ -35,7 +36,7 @@ class Lie(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HeadsAttention(Operator):
+class HeadsAttention(JoinedNodes):
     """Attention of q, k and v that lie in the inputs; each element of these belongs to one of them.
 
     `parts` are the shapes of q, k and v, (heads, rows, columns), and `lies` where they lie; `output` is the output's
@@ -59,16 +60,6 @@ class HeadsAttention(Operator):
         """Return the output's shape."""
         del shapes
         return self.output
-
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Any]:
-        """Raise NotImplementedError."""
-        raise NotImplementedError
-
-    def backward(self, error: Array, kept: Any, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Raise NotImplementedError."""
-        raise NotImplementedError
 
 
 class HeadsKernels(AttentionKernels):
