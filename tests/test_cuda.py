@@ -35,7 +35,8 @@ def same(one: Result, other: Result) -> None:
     {"clients": {"count": 30, "batch_size": 1, "partition": SHARDS}, "model": {"hidden": []}},
     {"data": {"name": "digits", "validation": 0}},
 ], ids=["plain", "no waiting", "large minibatches", "softmax regression", "nothing to validate on"])  # fmt: skip
-def test_digits(changes: dict[str, Any], simulate: Simulate) -> None:
+def test_digits(changes: dict[str, Any], simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.cuda.queue.AT_ONCE", 3)  # so that some windows are launched after others
     server = {"name": "fasgd", "lr": 0.005}
     base = {"iterations": 200, "clients": {"count": 8, "batch_size": 8}, "server": server, **changes}
     base["evaluation"] = {"every": 7, "per_client": True}
@@ -57,6 +58,22 @@ def test_rules_of_large_networks(
     base = {"iterations": 30, "clients": {"count": 5, "batch_size": mu}, "model": {"hidden": hidden}}
     base["server"] = {"name": server, "lr": 0.01}
     same(simulate(base), simulate({**base, "backend": "cuda"}))
+
+
+@needs_cuda
+@pytest.mark.parametrize(("mu", "wide"), [(3, 512), (3, 1), (12, 512)])
+def test_where_a_run_diverges(mu: int, wide: int, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some windows after the first, of those that are launched together, too."""
+    monkeypatch.setattr("fredsim.cuda.queue.WIDE", wide)
+    monkeypatch.setattr("fredsim.cuda.queue.AT_ONCE", 2)
+    rate = {"name": "step", "base": 0.1, "every": 20, "factor": 1e5}
+    clients = {"count": 3, "batch_size": mu}
+    base: dict[str, Any] = {"iterations": 200, "clients": clients, "server": {"name": "asgd", "lr": rate}}
+    base["model"] = {"hidden": [16, 16, 16], "init": "he"}
+    numba, cuda = (simulate({**base, "backend": backend}) for backend in ("numba", "cuda"))
+    assert (cuda.summary["status"], cuda.summary["path"]) == ("diverged", "queued")
+    assert cuda.summary["iterations"] == numba.summary["iterations"] > 10
+    same(numba, cuda)
 
 
 @needs_cuda

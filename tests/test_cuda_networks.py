@@ -260,7 +260,8 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_whole_runs(name: str, simulate: Simulate) -> None:
+def test_whole_runs(name: str, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.cuda.queue.AT_ONCE", 2)  # so that some windows are launched after others
     base = {
         "iterations": 12,
         "data": {"name": "digits", "train": 60, "validation": 30},
@@ -321,11 +322,18 @@ def test_what_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "norm"),
-    [((20, 33, 30), GroupNorm(1)), ((66, 300), GroupNorm(1)), ((3, 17, 9), BatchNorm()), ((2, 1100), LayerNorm())],
+    [
+        ((20, 33, 30), GroupNorm(1)),
+        ((66, 300), GroupNorm(1)),
+        ((3, 17, 9), BatchNorm()),
+        ((2, 1100), LayerNorm()),
+        ((4, 530), GroupNorm(2)),
+        ((530, 3), LayerNorm()),
+    ],
     ids=str,
 )
 def test_norms_of_many_numbers(shape: tuple[int, ...], norm: Operator) -> None:
-    """More terms than a block keeps at once, more bands than it keeps sums of, and many samples."""
+    """More terms than a block keeps at once, more bands than it keeps sums or terms of, and many samples."""
     made, mu = Builder(*shape), 41 if isinstance(norm, BatchNorm) else 2
     made.add(Parameter(shape), 0)
     made.add(Add(), 0, 1)
