@@ -13,7 +13,7 @@ import typer
 from fredsim.errors import FredsimError, options_are
 from fredsim.plugins.exits import exits_raise, watched
 from fredsim.show import command_options as option
-from fredsim.show.terminal import Group, say, say_lines, say_message, say_wrapped
+from fredsim.show.terminal import Group, print_error, say, say_lines, say_message, say_wrapped
 from fredsim.system.environment import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
 from fredsim.system.garbage import uncollected
 from fredsim.system.notices import notes_as_lines
@@ -329,7 +329,7 @@ def new(
 @app.command()
 def ls(folder: option.Here = Path("results")) -> None:
     """List the results in a folder: what, when, how far, and the best run; it runs nothing and changes nothing."""
-    from fredsim.show.printing import print_overview
+    from fredsim.show.overview import print_overview
 
     print_overview(folder)
 
@@ -363,8 +363,6 @@ def main() -> None:
                 if sys.stdout is not None:
                     sys.stdout.flush()
         except FredsimError as error:
-            from fredsim.show.printing import print_error
-
             print_error(*error.args)
             shut_output()
             sys.exit(2)
