@@ -337,9 +337,13 @@ def ls(folder: option.Here = Path("results")) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of an experiment's file, with which editors complete and check its keys."""
-    from fredsim.config.schema.experiments import as_text
+    from fredsim.config.shipped import shipped_schema
 
-    say_lines(as_text())
+    if (text := shipped_schema()) is None:
+        from fredsim.config.schema.experiments import as_text
+
+        text = as_text()
+    say_lines(text)
 
 
 def main() -> None:

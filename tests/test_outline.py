@@ -54,11 +54,10 @@ def test_recorded_sweeps() -> None:
         ({"sweep": [1]}, None),
         ({"cases": [1]}, None),
         ({"sweep": {"a": [0] * 200, "b": [0] * 200}}, None),
-        *(({"sweep": GRID, "select": select}, None) for select in (
-            1, [], {}, {"over": 1}, {"over": []}, {"over": "a", "best": 1}, {"over": "a", "best": [1]}, {"over": "a", "more": 1},
-            {"over": "a", "per": []}, {"over": "a", "per": [1]}, {"over": "a", "per": 1}, {"over": "a", "error": 0.5},
-            {"over": "a", "best": "seconds_to"}, {"over": "a", "best": "seconds_to", "error": 1.0}, {"over": "a", "best": ""},
-            {"over": "a", "best": "seconds_to", "error": True}, {"over": "a", "best": "seconds_to", "error": float("nan")},
+        *(({"sweep": GRID, "select": select}, None) for select in (1, [], {}, {"over": 1}, {"over": []})),
+        *(({"sweep": GRID, "select": {"over": "a", **more}}, None) for more in (
+            {"best": 1}, {"best": [1]}, {"best": ""}, {"more": 1}, {"per": []}, {"per": [1]}, {"per": 1}, {"error": 0.5},
+            {"best": "seconds_to"}, *({"best": "seconds_to", "error": error} for error in (1.0, True, float("nan"))),
         )),
     ],
 )  # fmt: skip

@@ -35,6 +35,7 @@ def imported_by(*arguments: str) -> set[str]:
         (["list", "servers"], LIGHT),
         (["list", "fasgd"], LIGHT),
         (["list", "torch:fredsim.zoo:lenet"], LIGHT),
+        (["schema"], LIGHT),
         (["ls", str(REFERENCE)], LIGHT - {"rich"} | {"fredsim.hyper", "fredsim.runs.folder.result"}),
         (
             ["show", "quickstart"],
