@@ -56,8 +56,9 @@ def test_recorded_sweeps() -> None:
         ({"sweep": {"a": [0] * 200, "b": [0] * 200}}, None),
         *(({"sweep": GRID, "select": select}, None) for select in (1, [], {}, {"over": 1}, {"over": []})),
         *(({"sweep": GRID, "select": {"over": "a", **more}}, None) for more in (
-            {"best": 1}, {"best": [1]}, {"best": ""}, {"more": 1}, {"per": []}, {"per": [1]}, {"per": 1}, {"error": 0.5},
-            {"best": "seconds_to"}, *({"best": "seconds_to", "error": error} for error in (1.0, True, float("nan"))),
+            {"best": 1}, {"best": [1]}, {"best": ""}, {"more": 1}, {"per": []}, {"per": [1]}, {"per": 1},
+            {"error": 0.5}, {"best": "seconds_to"},
+            *({"best": "seconds_to", "error": error} for error in (1.0, True, float("nan"))),
         )),
     ],
 )  # fmt: skip
