@@ -26,6 +26,28 @@ def read_any(text: str, source: str, places: dict[Key, str]) -> Any:
     return _Reader(source, places).read(text)
 
 
+#: What to do about an error of YAML, by what its text contains; the first that does.
+REMEDIES = {
+    "mapping values are not allowed": "indent the keys of a mapping alike, and put quotes around a text that has ': '",
+    "'\\t' that cannot start": "indent with spaces, not with tabs",
+    "that cannot start any token": "put quotes around the text that begins with it",
+    "unexpected end of stream": "close the quotes",
+    "',' or ']'": "close the bracket, ]",
+    "',' or '}'": "close the bracket, }",
+    "expected ':'": "write KEY: VALUE",
+    "expected <block end>": "indent the keys of a mapping alike, and close every bracket once",
+    "duplicate key": "keep one",
+    "undefined alias": "put quotes around the text",
+    "escape character": "use single quotes, in which a backslash is only that",
+    "another document": "keep one document a file",
+}
+
+
+def _remedy(problem: str) -> str:
+    """Return the remedy for an error of YAML, after a semicolon; nothing if none is known."""
+    return next((f"; {remedy}" for part, remedy in REMEDIES.items() if part in problem), "")
+
+
 class _Scanner(Scanner):
     """Refuses too deeply nested brackets as soon as they are found; ruamel would first look for their ends."""
 
@@ -55,7 +77,8 @@ class _Reader:
                 root = yaml.compose(text)
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            raise ConfigError(f"{self._at(mark)}: not valid YAML: {error.problem or error.context}") from None
+            problem = str(error.problem or error.context)
+            raise ConfigError(f"{self._at(mark)}: not valid YAML: {problem}{_remedy(problem)}") from None
         except ReaderError as error:
             before = text[: error.position]
             at = f":{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
@@ -130,7 +153,7 @@ class _Reader:
         for name, (one, _) in zip(names, node.value, strict=True):
             if name in own:
                 what = f'found duplicate key "{one.value}"'
-                raise ConfigError(f"{self._at(one.start_mark)}: not valid YAML: {what}")
+                raise ConfigError(f"{self._at(one.start_mark)}: not valid YAML: {what}{_remedy(what)}")
             own.add(name)
         for name, (one, value) in zip(names, node.value, strict=True):
             if name != MERGE:
