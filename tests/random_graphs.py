@@ -305,10 +305,10 @@ def dataset(graph: Graph, rng: Draw, count: int = 40, *, odd: bool = False) -> D
 def initial(graph: Graph, rng: Draw, *, odd: bool = False) -> Array:
     """Return parameters, float32 (P,), with MARGIN floats behind them; odd ones as odd samples are."""
     params = aligned(graph.layout.size + MARGIN)[: graph.layout.size]
-    for view in graph.layout.split(params).values():
+    for name, view in graph.layout.split(params).items():
         drawn = rng.normal(size=view.shape) * (1 / np.sqrt(max(1, view[0].size)) if view.ndim > 1 else 1)
         if odd:
             values = np.array([0.0, -0.0, 1e-40, 100.0, -0.5])
             drawn = np.where(rng.random(view.shape) < 0.2, rng.choice(values, view.shape), drawn)
-        view[...] = drawn
+        view[...] = np.abs(drawn) if name.endswith("variance") else drawn
     return params

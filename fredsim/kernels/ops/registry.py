@@ -36,6 +36,8 @@ from fredsim.kernels.ops.sequences.dense_positions import PositionsKernels
 from fredsim.kernels.ops.sequences.embedding import EmbeddingKernels, PositionsOfPlaces
 from fredsim.kernels.ops.sequences.heads import HeadsAttention, HeadsKernels
 from fredsim.kernels.ops.sequences.layer_norm import LayerNormKernels
+from fredsim.kernels.ops.sequences.matmul import MatMulKernels
+from fredsim.kernels.ops.sequences.softmax import SoftmaxKernels
 from fredsim.kernels.ops.sources import ConstantKernels, ParameterKernels
 from fredsim.kernels.ops.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels
 from fredsim.numerics.ops.arithmetic import Add, Mul
@@ -48,7 +50,7 @@ from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
-from fredsim.numerics.ops.norms import BatchNorm, GroupNorm, LayerNorm, RmsNorm
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.pointwise import (
     Elu,
@@ -67,6 +69,7 @@ from fredsim.numerics.ops.pointwise import (
 )
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
+from fredsim.numerics.ops.products import MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
@@ -84,6 +87,7 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     Dropout: (DropoutKernels,),
     Elu: (EluKernels,),
     Embedding: (EmbeddingKernels,),
+    FrozenBatchNorm: (NormKernels,),
     Gelu: (GeluKernels,),
     GroupNorm: (NormKernels,),
     Hardsigmoid: (HardsigmoidKernels,),
@@ -93,6 +97,7 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     LayerNorm: (LayerNormKernels,),
     LeakyRelu: (LeakyReluKernels,),
     Linear: (LinearKernels, PositionsKernels),
+    MatMul: (MatMulKernels,),
     MaxPool2d: (PoolKernels,),
     Mul: (MulKernels,),
     Parameter: (ParameterKernels,),
@@ -108,6 +113,7 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     Sigmoid: (SigmoidKernels,),
     Silu: (SiluKernels,),
     Slice: (SliceKernels,),
+    Softmax: (SoftmaxKernels,),
     Tanh: (TanhKernels,),
 }
 LOSSES: dict[type[Loss], tuple[type[LossKernels], ...]] = {
