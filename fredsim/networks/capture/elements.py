@@ -14,7 +14,7 @@ from fredsim.networks.capture.tensors import (
     named,
     traced,
 )
-from fredsim.networks.capture.values import Builder, Traced, UnsupportedError
+from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.operator import Operator
@@ -132,6 +132,42 @@ def dropout(to: Builder, x: Tensor, p: float, train: bool) -> Tensor:
     return pointwise(to, x, Dropout(float(p)))
 
 
+@named("feature_dropout")
+def dropout_of_channels(to: Builder, x: Tensor, p: float, train: bool) -> Tensor:
+    """Return the product with ones, one for each channel, of which dropout leaves some."""
+    found = traced(to, x)
+    if not train or p == 0:
+        return x
+    if found.batch != 0 or len(found.dims) < 2:
+        raise UnsupportedError("is called without samples or channels")
+    ones = np.ones([size.count if i == 1 else 1 for i, size in enumerate(found.sizes)], np.float32)
+    return binary(to, Mul(), found, traced(to, dropout(to, Fixed(ones, 0), p, train)))
+
+
+@named("prelu")
+def prelu(to: Builder, x: Tensor, weight: Tensor) -> Traced:
+    found, own = traced(to, x), traced(to, weight)
+    channels = Size(own.sizes[0].count)
+    slopes = to.viewed(own, [channels, *[Size(1)] * (len(found.dims) - 2)] if len(found.dims) > 1 else [channels])
+    above = relu(to, found)
+    below = binary(to, Add(), found, scaled(to, above, -1.0))
+    return binary(to, Add(), above, binary(to, Mul(), below, slopes))
+
+
+@named("glu")
+def glu(to: Builder, x: Tensor, dim: int = -1) -> Traced:
+    found = traced(to, x)
+    at = dim % len(found.dims)
+    half = found.sizes[at].count // 2
+    first, second = to.sliced(found, at, 0, half), to.sliced(found, at, half, 2 * half)
+    return binary(to, Mul(), first, sigmoid(to, second))
+
+
+@named("celu")
+def celu(to: Builder, x: Tensor, alpha: float = 1.0) -> Tensor:
+    return scaled(to, elu(to, scaled(to, x, 1 / alpha)), alpha)
+
+
 def number(x: Tensor | float) -> float | None:
     """Return a number, or the only element of a constant, as a float; None for any other tensor."""
     if isinstance(x, int | float):
@@ -198,9 +234,15 @@ def square(to: Builder, x: Tensor) -> Traced:
 
 @named("pow")
 def power(to: Builder, x: Tensor, exponent: Tensor | float) -> Tensor:
-    if number(exponent) not in {1.0, 2.0}:
-        raise UnsupportedError("has another exponent than 2", "mul")
-    return x if number(exponent) == 1 else square(to, x)
+    by = number(exponent)
+    if by == -0.5:
+        return rsqrt(to, x)
+    if by is None or by not in range(1, 9):
+        raise UnsupportedError("has another exponent than a whole number up to 8, or −½", "mul")
+    found = x
+    for _ in range(int(by) - 1):
+        found = binary(to, Mul(), found, x)
+    return found
 
 
 @named("masked_fill")
