@@ -253,7 +253,26 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
     "gates": (
         lambda: nn.Sequential(nn.Linear(4, 6), nn.GLU(), nn.PReLU(), nn.Linear(3, 5), nn.PReLU(5), nn.CELU(0.5)), ROWS,
     ),
-    "powers": (lambda: Own(lambda own, x: own.dense(x) ** 3 + (x**4 + 1) ** -0.5), ROWS),
+    "powers": (lambda: Own(lambda own, x: own.dense(x) ** 3 + (x**4 + 1) ** -0.5 + (x**2 + 1).pow(0.5)), ROWS),
+    "quotients": (
+        lambda: Own(
+            lambda own, x: own.dense(x).exp() / (1 + x.abs()) + 2 / (own.by + x.square()) + (x * x + 1).reciprocal()
+        ), ROWS,
+    ),
+    "more activations": (
+        lambda: nn.Sequential(
+            nn.Linear(4, 3), nn.Softplus(2.0), nn.Linear(3, 3), nn.Mish(), nn.Linear(3, 3), nn.LogSigmoid(),
+            nn.Softsign(), nn.Linear(3, 3), nn.LogSoftmax(1),
+        ), ROWS,
+    ),
+    "deviations": (
+        lambda: Own(
+            lambda own, x: (own.dense(x) - x.mean(-1, True)) / (own.dense(x).std(-1, keepdim=True) + 1e-6)
+            + own.dense(x).var((1, 2), unbiased=False)[:, None, None] + functional.normalize(own.dense(x), dim=2)
+            + own.dense(x).norm(1, 2, keepdim=True)
+        ), PLACES,
+    ),
+    "weights of a norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), ROWS),
     "dropout of channels": (
         lambda: images(nn.Conv2d(2, 3, 3), nn.Dropout2d(0.4), nn.Conv2d(3, 2, 3), outputs=16), IMAGE
     ),
@@ -309,6 +328,11 @@ def test_attention_that_is_written_out_is_one_operator(floats: bool) -> None:
     compare(module, graph, x)
 
 
+def test_the_row_of_padding_is_not_trained() -> None:
+    module, x = seeded(lambda: nn.Embedding(6, 4, padding_idx=2)), np.array([[0, 2, 2], [2, 5, 1]])
+    compare(module, captured(module, x).graph, x)
+
+
 def test_views_become_as_few_nodes_as_they_need() -> None:
     module = seeded(lambda: Own(lambda own, x: own.dense(x).view(-1, 5, 2, 2).transpose(1, 2).flatten(1, 2)))
     operators = [node.operator for node in captured(module, samples(PLACES)).graph.nodes[1:]]
@@ -340,10 +364,8 @@ NOT_IN_THE_SET = "which is not among the operators that fredsim computes itself"
 REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
     "lstm": (lambda: given.Recurrent("LSTM", proj_size=2, hidden_size=4), PLACES,
              "uses lstm in its layer 'body' (LSTM), which has a projection of its output (proj_size); give numerics: "),
-    "long": (lambda: given.Recurrent("GRU"), (600, 4),
-             "which has 600 steps, layers and directions counted; 512 at most; the nearest that it does is scaled_dot"),
-    "mish": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Mish()), ROWS,
-             f"uses mish in its layer '1' (Mish), {NOT_IN_THE_SET}; the nearest that it does is silu;"),
+    "softshrink": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Softshrink()), ROWS,
+                   f"uses softshrink in its layer '1' (Softshrink), {NOT_IN_THE_SET}; the nearest that it does is "),
     "transposed": (lambda: images(nn.ConvTranspose2d(2, 2, 2, 2, groups=2), outputs=384), IMAGE,
                    "uses conv_transpose2d in its layer '0' (ConvTranspose2d), which has groups=2; the nearest that it "
                    "does is conv_transpose2d of one group;"),
@@ -365,8 +387,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
              "uses flip in its forward, which takes some of the samples, or puts them in another order; give numerics"),
     "comparison": (lambda: Own(lambda own, x: own.dense(x) * (x > 0)), ROWS,
              f"uses gt in its forward, {NOT_IN_THE_SET}; give numerics: native"),
-    "log_softmax": (lambda: nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), ROWS,
-                    "uses log_softmax in its layer '1' (LogSoftmax), which the loss contains: leave it out; give"),
     "dilated pooling": (lambda: images(nn.MaxPool2d(2, 1, dilation=2), outputs=48), IMAGE,
                         "uses max_pool2d in its layer '0' (MaxPool2d), which has dilation=[2, 2]; give numerics: "),
     "same": (lambda: images(nn.Conv2d(2, 3, 2, padding="same"), outputs=144), IMAGE,
@@ -428,6 +448,13 @@ def test_what_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert "\n" not in text
     assert len(text) < 420
     assert capfd.readouterr() == ("", "")
+
+
+def test_too_many_steps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.networks.capture.recurrent.MOST", 9)
+    module = seeded(lambda: given.Recurrent("GRU", num_layers=2))
+    with pytest.raises(ConfigError, match=r"which has 10 steps, layers and directions counted; 9 at most; the nearest"):
+        captured(module, samples(PLACES))
 
 
 def test_outputs_that_do_not_fit_the_loss_are_refused() -> None:

@@ -19,22 +19,28 @@ from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import (
+    Abs,
     Elu,
+    Exp,
     Gelu,
     Hardsigmoid,
     Hardswish,
     Hardtanh,
     LeakyRelu,
+    Mish,
+    Reciprocal,
     Relu,
     Rsqrt,
     Scale,
     Shift,
     Sigmoid,
     Silu,
+    Softplus,
+    Sqrt,
     Tanh,
 )
 
-__all__ = ["dropout", "number", "pointwise", "scaled"]
+__all__ = ["absolute", "dropout", "number", "pointwise", "reciprocal", "scaled", "sqrt", "square"]
 
 LARGEST = float(np.finfo(np.float32).max)
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al. 2017
@@ -95,6 +101,46 @@ def selu(to: Builder, x: Tensor) -> Tensor:
 @named("rsqrt")
 def rsqrt(to: Builder, x: Tensor) -> Traced:
     return pointwise(to, x, Rsqrt())
+
+
+@named("abs", "absolute")
+def absolute(to: Builder, x: Tensor) -> Traced:
+    """Return x without its sign."""
+    return pointwise(to, x, Abs())
+
+
+@named("exp")
+def exp(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Exp())
+
+
+@named("sqrt")
+def sqrt(to: Builder, x: Tensor) -> Traced:
+    """Return the square roots."""
+    return pointwise(to, x, Sqrt())
+
+
+@named("reciprocal")
+def reciprocal(to: Builder, x: Tensor) -> Traced:
+    """Return 1/x."""
+    return pointwise(to, x, Reciprocal())
+
+
+@named("softplus")
+def softplus(to: Builder, x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    if threshold < 15:
+        raise UnsupportedError(f"has threshold={threshold}, from which it is another function")
+    return scaled(to, pointwise(to, scaled(to, x, float(beta)), Softplus()), 1 / beta)
+
+
+@named("log_sigmoid")
+def log_sigmoid(to: Builder, x: Tensor) -> Tensor:
+    return scaled(to, softplus(to, scaled(to, x, -1.0)), -1.0)
+
+
+@named("mish")
+def mish(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Mish())
 
 
 @named("leaky_relu")
@@ -224,21 +270,29 @@ def div(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
         return scaled(to, x, 1 / by)
     if isinstance(other, Fixed):
         return binary(to, Mul(), x, replace(other, values=1 / as_float(other.values)))
-    raise UnsupportedError("divides by something that depends on samples or parameters", "mul")
+    if number(other) == 0:
+        raise UnsupportedError("divides by 0")
+    below = reciprocal(to, _tensor(other))
+    return scaled(to, below, by) if (by := number(x)) is not None else binary(to, Mul(), x, below)
 
 
 @named("square")
 def square(to: Builder, x: Tensor) -> Traced:
+    """Return x·x."""
     return binary(to, Mul(), x, x)
+
+
+#: Functions of exponents that are no whole numbers from 1 on.
+ROOTS = {0.5: sqrt, -0.5: rsqrt, -1.0: reciprocal}
 
 
 @named("pow")
 def power(to: Builder, x: Tensor, exponent: Tensor | float) -> Tensor:
     by = number(exponent)
-    if by == -0.5:
-        return rsqrt(to, x)
+    if by in ROOTS:
+        return ROOTS[by](to, x)
     if by is None or by not in range(1, 9):
-        raise UnsupportedError("has another exponent than a whole number up to 8, or −½", "mul")
+        raise UnsupportedError("has another exponent than a whole number up to 8, ½, −½ or −1", "mul")
     found = x
     for _ in range(int(by) - 1):
         found = binary(to, Mul(), found, x)

@@ -27,7 +27,7 @@ from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 
-__all__: list[str] = []
+__all__ = ["mean", "total"]
 
 
 @named("conv2d")
@@ -256,6 +256,7 @@ def _reduced(
 
 @named("mean")
 def mean(to: Builder, x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Traced:
+    """Return the means over dimensions, all if none is given."""
     return _reduced(to, x, dim, keepdim, lambda *_: AdaptiveAvgPool2d())
 
 
@@ -306,6 +307,7 @@ def adaptive_max_pool(to: Builder, x: Tensor, output_size: Sequence[int]) -> tup
 
 @named("sum")
 def total(to: Builder, x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Return the sums over dimensions: the means times the number of elements."""
     found = traced(to, x)
     chosen = dim if dim else range(len(found.dims))
     count = math.prod(found.sizes[i].count for i in {i % len(found.dims) for i in chosen})

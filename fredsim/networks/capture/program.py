@@ -47,6 +47,7 @@ RENAMED = {
     "input": "x",
     "min": "low",
     "max": "high",
+    "ord": "order",
 }  # arguments whose names Python or a reader would take for others'
 
 #: Operators whose results need not be float32: integers are numbers of rows.
@@ -61,13 +62,15 @@ UNKNOWN_CALL = (ValueError, TypeError, LookupError, AttributeError, AssertionErr
 SIMILAR = 0.65  # how alike the names of an operator and of its nearest are, at least
 #: What to use instead of operators that are outside of the set, where the most similar name says nothing; "": nothing.
 INSTEAD = {
-    "celu": "elu", "softplus": "gelu", "mish": "silu", "rrelu": "leaky_relu",
-    "conv3d": "conv2d", "conv_transpose1d": "conv_transpose2d", "conv_transpose3d": "conv_transpose2d", "sqrt": "rsqrt",
-    "reciprocal": "rsqrt", "var": "layer_norm", "std": "layer_norm", "alpha_dropout": "dropout",
+    "log": "log_softmax, or softplus", "log1p": "softplus",
+    **dict.fromkeys(("softshrink", "hardshrink", "threshold"), "relu"),
+    "rrelu": "leaky_relu",
+    "conv3d": "conv2d", "conv_transpose1d": "conv_transpose2d", "conv_transpose3d": "conv_transpose2d",
+    "logsumexp": "log_softmax", "alpha_dropout": "dropout",
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside", "sin", "cos"), ""),
     "embedding_bag": "embedding, and mean",
     "maximum": "relu of a difference", "minimum": "relu of a difference", "im2col": "conv2d", "bilinear": "einsum",
-    "_weight_norm_interface": "layer_norm", "exp": "softmax", "one_hot": "embedding", "fill": "masked_fill",
+    "one_hot": "embedding", "fill": "masked_fill",
     "upsample_trilinear3d": "upsample_bilinear2d",
 }  # fmt: skip
 
@@ -75,7 +78,6 @@ INSTEAD = {
 #: What is special about operators that have nothing near.
 ABOUT = {
     "detach": "stops gradients, and fredsim has those of the whole",
-    "log_softmax": "the loss contains: leave it out",
 }
 
 

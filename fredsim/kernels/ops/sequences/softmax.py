@@ -1,4 +1,4 @@
-"""Kernels of softmax over the last axis: fredsim.numerics.ops.products.Softmax.
+"""Kernels of softmax and its logarithm over the last axis: fredsim.numerics.ops.products.
 
 Sixteen rows are computed together: sums and maxima over columns are those of vectors with one row in each lane.
 """
@@ -14,6 +14,7 @@ from fredsim.jit.pointers import floats, item, shift
 from fredsim.jit.shuffles import transpose16
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, load_part, store, store_part, zeros
+from fredsim.kernels.arrays.elementary import log32
 from fredsim.kernels.arrays.functions import exp_vector
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import Steps
@@ -21,14 +22,15 @@ from fredsim.kernels.ops.rows import part_of
 from fredsim.kernels.ops.values import Value
 from fredsim.numerics.rules import where
 
-__all__ = ["SoftmaxKernels"]
+__all__ = ["LogSoftmaxKernels", "SoftmaxKernels"]
 
 TOGETHER = 16  # rows that are computed together
 VECTORS = 2 * TOGETHER  # floats for one number of each row, twice
 
-#: Rows x (rows, columns). Backwards, x is the error, and p what the forward pass gave. `work` is each thread's
+#: Rows x (rows, columns), and p; if `logs`, `out` gets the logarithms, else it is not used. Backwards, x is the error,
+#: and `out` the input's. `work` is each thread's
 #: workspace, of `work_stride` floats: VECTORS, and TOGETHER padded rows, twice.
-ROWS = Fields(x=floats, p=floats, rows=int, columns=int, work=floats, work_stride=int, out=floats)
+ROWS = Fields(x=floats, p=floats, rows=int, columns=int, logs=int, work=floats, work_stride=int, out=floats)
 
 
 @subroutine
@@ -77,16 +79,27 @@ def share_out(rank, size, barrier, a):
             for c in range(0, a.columns, 16):
                 store(rows, i * width + c, exp_vector(load(zeros(16), rows, i * width + c) - item(numbers, i)))
         turn(rows, width, turned)
+        store(numbers, TOGETHER, load(zeros(16), numbers, 0))
         store(numbers, 0, sum_of(turned, a.columns))
         for i in range(count):
             for c in range(0, a.columns, 16):
                 p = load(zeros(16), rows, i * width + c) / item(numbers, i)
-                store_part(a.out, (first + i) * a.columns + c, p, a.columns - c)
+                store_part(a.p, (first + i) * a.columns + c, p, a.columns - c)
+            if a.logs:
+                write_logs(a, (first + i) * a.columns, item(numbers, TOGETHER + i), log32(item(numbers, i)))
+
+
+@subroutine
+def write_logs(a, at, best, log_total):
+    """Write (x − best) − log_total of a row."""
+    for c in range(0, a.columns, 16):
+        x = load_part(zeros(16), a.x, at + c, a.columns - c)
+        store_part(a.out, at + c, (x - best) - log_total, a.columns - c)
 
 
 @kernel(ROWS)
 def share_back(rank, size, barrier, a):
-    """Write p·(δ − Σ p·δ) of this thread's rows."""
+    """Write p·(δ − Σ p·δ) of this thread's rows or, if `logs`, δ − p·(Σ δ)."""
     width = (a.columns + 15) // 16 * 16
     numbers = shift(a.work, rank * a.work_stride)
     rows = shift(numbers, VECTORS)
@@ -98,18 +111,22 @@ def share_back(rank, size, barrier, a):
         for i in range(count):
             for c in range(0, a.columns, 16):
                 at, left = (first + i) * a.columns + c, a.columns - c
-                store(rows, i * width + c, load_part(zeros(16), a.p, at, left) * load_part(zeros(16), a.x, at, left))
+                error = load_part(zeros(16), a.x, at, left)
+                store(rows, i * width + c, error if a.logs else load_part(zeros(16), a.p, at, left) * error)
         turn(rows, width, turned)
         store(numbers, 0, sum_of(turned, a.columns))
         for i in range(count):
             for c in range(0, a.columns, 16):
                 at, left = (first + i) * a.columns + c, a.columns - c
                 p, error = load_part(zeros(16), a.p, at, left), load_part(zeros(16), a.x, at, left)
-                store_part(a.out, at, p * (error - item(numbers, i)), left)
+                total = item(numbers, i)
+                store_part(a.out, at, error - p * total if a.logs else p * (error - total), left)
 
 
 class SoftmaxKernels(OperatorKernels):
     """Softmax of plain values."""
+
+    logs = False
 
     def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
         """Take and give plain values."""
@@ -119,14 +136,14 @@ class SoftmaxKernels(OperatorKernels):
         columns = self.shapes[0][-1]
         floats_of_one = VECTORS + 2 * TOGETHER * -(-columns // 16) * 16
         return {
-            "x": x, "rows": plan.mu * x.size // columns, "columns": columns,
+            "x": x, "rows": plan.mu * x.size // columns, "columns": columns, "logs": self.logs,
             "work": plan.buffer(plan.threads * floats_of_one), "work_stride": floats_of_one,
         }  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Keep p, which is the output."""
-        self._shares = out
-        plan.step(share_out, **self._fields(plan, inputs[0]), p=0, out=out)
+        """Keep p, which is the output of softmax."""
+        self._shares = out.like() if self.logs else out
+        plan.step(share_out, **self._fields(plan, inputs[0]), p=self._shares, out=out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
@@ -134,3 +151,9 @@ class SoftmaxKernels(OperatorKernels):
         sent = self.inputs[0].error()
         plan.step(share_back, **self._fields(plan, error), p=self._shares, out=sent)
         return [sent]
+
+
+class LogSoftmaxKernels(SoftmaxKernels):
+    """LogSoftmax of plain values."""
+
+    logs = True
