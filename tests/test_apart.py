@@ -244,3 +244,59 @@ def test_no_process_outlives_the_one_that_was_killed(tmp_path: Path) -> None:
     process.kill()
     process.communicate()
     wait_for(lambda: not marked())
+
+
+MEDDLES = """
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fredsim.servers import ASGD
+
+os.chdir(Path(__file__).parent / "elsewhere")
+square_root = np.sqrt
+
+
+class Meddles:
+    def __init__(self, lr):
+        self.lr = np.float32(lr)
+        os.chdir("/")
+
+    def init(self, params, clients):
+        self.params = params.copy()
+        os.chdir("/")
+        os.umask(0o777)
+        sys.path.append("/nowhere")
+
+    def apply_update(self, grad, client_id, timestamp):
+        ASGD.rate = lambda self, t=0: 0.5
+        np.sqrt = lambda x, *a, **k: square_root(x) / 2
+        np.seterr(all="raise")
+        os.chdir("/")
+        self.params -= self.lr * grad
+"""
+
+
+def test_what_a_class_does_to_others(alone: Alone, tmp_path: Path) -> None:
+    """It changes a class of fredsim's, NumPy and the current folder; no other run is another one for that."""
+    write(tmp_path, {"meddles.py": MEDDLES})
+    (tmp_path / "elsewhere").mkdir()
+    own = {"name": "meddles:Meddles", "lr": 0.05}
+    usual = [{"name": "fasgd", "lr": 0.01}, {"name": "asgd", "lr": 0.05}]
+    small = {**SMALL, "name": "meddled"}
+    known = [
+        alone(tmp_path, [{"experiment": small | {"server": server}, "out": f"known{i}"}])[0]
+        for i, server in enumerate(usual)
+    ]
+    for at in range(3):
+        servers = [*usual[:at], own, *usual[at:]]
+        (found,) = alone(tmp_path, [{"experiment": small | {"sweep": {"server": servers}}, "out": f"sweep{at}"}])
+        assert [*found[:at], *found[at + 1 :]] == known
+    runs = [{"experiment": small | {"server": server}, "out": f"o{i}"} for i, server in enumerate([own, *usual, own])]
+    assert alone(tmp_path, runs) == [found[2], *known, found[2]]
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+    alone(tmp_path, [runs[0] | {"out": "parts", "stop_at": 17}])
+    assert any((tmp_path / "parts" / "checkpoint").glob("*")) is False  # it changes what is not its own
+    assert alone(tmp_path, [runs[0] | {"out": "parts"}]) == [found[2]]
