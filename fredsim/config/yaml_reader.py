@@ -26,6 +26,7 @@ Key = tuple[int | str, ...]
 
 LONGEST = 4_000_000  # the most characters of a YAML text: enough for a scripted order of 500,000 entries
 REPEATED = 100_000  # the most values that aliases may repeat: a few nested aliases would give billions
+LETTERS = 100  # how many letters of a text that is repeated count as much as a value
 DEEPEST = 50  # the most levels of lists and mappings
 DIGITS = 100  # the most digits of an integer
 LONGEST_LIST = 10_000  # the most items of a list whose own lines are remembered: as many as a sweep has runs
@@ -151,7 +152,8 @@ class _Reader:
         known = id(node) in self._seen
         self._seen.add(id(node))
         self._repeating += known
-        self._repeated += self._repeating > 0
+        if self._repeating:
+            self._repeated += 1 + (len(node.value) // LETTERS if isinstance(node, ScalarNode) else 0)
         if self._repeated > REPEATED:
             outer = self._around[1] if len(self._around) > 1 else node
             raise self._error(outer, key[:1], f"repeats more than {REPEATED:,} values by aliases; write fewer")
