@@ -26,12 +26,15 @@ from fredsim.plugins.modules import folder_kept, imported_before
 from fredsim.plugins.user_code import named_modules
 from fredsim.runs.processes.endings import ended_early
 from fredsim.runs.processes.forking import new_process
+from fredsim.runs.processes.leftovers import note_beginning, note_ending, warn_of_leftovers
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Process, ProcessTask
 from fredsim.runs.processes.worker import Placed, for_one_task
 
 __all__ = [
+    "begin_here",
     "do_apart",
+    "end_here",
     "keep_apart",
     "must_be_apart",
     "note_code",
@@ -64,7 +67,8 @@ def note_code(file: Path, experiments: Iterable[Experiment]) -> None:
 
 def note_opened(experiment: Experiment) -> None:
     """Note that parts of an experiment are made in this process; they may leave something in it."""
-    if own_modules(experiment.plain()):
+    if names := own_modules(experiment.plain()):
+        note_beginning(_not_importable(names))
         _opened.append(experiment.digest)
 
 
@@ -104,6 +108,21 @@ def must_be_apart(experiment: Experiment) -> bool:
 def _has_file(name: str) -> bool:
     module = sys.modules.get(name)
     return name != "__main__" and (module is None or getattr(module, "__file__", None) is not None)
+
+
+def _not_importable(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name in sys.modules and not _has_file(name))
+
+
+def begin_here(experiment: Experiment) -> None:
+    """Warn if a run that begins in this process will find what earlier ones have left in a script or a notebook."""
+    note_beginning(_not_importable(own_modules(experiment.plain())))
+    warn_of_leftovers()
+
+
+def end_here(experiment: Experiment) -> None:
+    """Note what a run in this process has left there."""
+    note_ending(_not_importable(own_modules(experiment.plain())))
 
 
 @contextmanager

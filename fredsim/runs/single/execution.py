@@ -24,7 +24,15 @@ from fredsim.runs.folder.per_client import clients_text
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import FILES, file_digests, summary_text
 from fredsim.runs.processes.forking import start_early
-from fredsim.runs.processes.isolation import do_apart, must_be_apart, note_code, note_run, surroundings_kept
+from fredsim.runs.processes.isolation import (
+    begin_here,
+    do_apart,
+    end_here,
+    must_be_apart,
+    note_code,
+    note_run,
+    surroundings_kept,
+)
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.opening import check, chosen_backend
@@ -62,8 +70,12 @@ def execute(
     if hooks is not SIMULATED_RUN or not must_be_apart(experiment):
         if note_run(experiment):
             check(experiment, Document(experiment.plain()).place)
-        with surroundings_kept():
-            execute_here(experiment, folder, root=root, observer=observer, stop=stop, hooks=hooks, **how)
+        begin_here(experiment)
+        try:
+            with surroundings_kept():
+                execute_here(experiment, folder, root=root, observer=observer, stop=stop, hooks=hooks, **how)
+        finally:
+            end_here(experiment)
     elif failure := do_apart(Execution(experiment, folder, root, how), observer, stop):
         raise failure
 
