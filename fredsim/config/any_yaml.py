@@ -19,6 +19,7 @@ from fredsim.errors import ConfigError, shown
 __all__ = ["read_any"]
 
 REPEATED = 100_000  # the most values that aliases may repeat: a few nested aliases would give billions
+LETTERS = 100  # how many letters of a text that is repeated count as much as a value
 
 
 def read_any(text: str, source: str, places: dict[Key, str]) -> Any:
@@ -105,7 +106,8 @@ class _Reader:
         known = id(node) in self._seen
         self._seen.add(id(node))
         self._repeating += known
-        self._repeated += self._repeating > 0
+        if self._repeating:
+            self._repeated += 1 + (len(node.value) // LETTERS if isinstance(node, ScalarNode) else 0)
         if self._repeated > REPEATED:
             outer = self._around[1] if len(self._around) > 1 else node
             raise self._error(outer, key[:1], f"repeats more than {REPEATED:,} values by aliases; write fewer")
