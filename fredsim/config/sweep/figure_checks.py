@@ -9,8 +9,8 @@ from fredsim.config.experiment import Experiment, Published
 from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.figures.options import KINDS, Y, is_wanted
 from fredsim.config.metrics import columns_of, is_column
+from fredsim.config.plain_data import Key
 from fredsim.config.registry import has_clock
-from fredsim.config.yaml_reader import Key
 from fredsim.errors import ConfigError, nearest
 
 __all__ = ["check_figures"]
