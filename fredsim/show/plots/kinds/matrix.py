@@ -76,7 +76,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     names = dict.fromkeys(lines, "") | subject.full
     shown = [style.wrapped(names[line] or line, NAMES) for line in lines]
     axes.set_yticks(range(len(lines)), shown, fontsize=style.dense + (1 if style.width is None else 0))
-    label = f"in a cell: {cells.label}; bold: the best of a column"
+    absent = any(line not in column for column in cells.numbers for line in lines)
+    empty = "; empty: not run" if absent else ""
+    label = f"in a cell: {cells.label}, less is better; bold: the best of a column{empty}"
     axes.set_xlabel(style.wrapped(label, 90, 0.75), labelpad=6, fontsize=style.dense + (style.width is None))
     add_headers(
         axes, [replace(panel, title=head(panel.title), parts=tuple(map(head, panel.parts))) for panel in panels], style
