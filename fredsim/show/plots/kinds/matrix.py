@@ -27,7 +27,7 @@ from fredsim.show.plots.styles import Style, style_of
 from fredsim.show.plots.titles.fair import field_of
 from fredsim.show.plots.titles.questions import leaders, of_which_less_is_better, quantity, ranked, which
 from fredsim.show.plots.titles.subjects import Subject, subject_of
-from fredsim.show.plots.words import head
+from fredsim.show.plots.words import head, said
 from fredsim.show.tables import Table
 
 __all__ = ["KIND"]
@@ -73,8 +73,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     assert figure is not None
     wide = min(WIDEST, 2.6 + CELL[0] * len(panels)) if len(panels) > 4 else 6.0
     figure.set_size_inches(style.width or wide, 2.4 + CELL[1] * len(lines))
-    names = dict.fromkeys(lines, "") | subject.full
-    shown = [style.wrapped(names[line] or line, NAMES) for line in lines]
+    names = {line: said(subject.full.get(line) or line) for line in lines}
+    shown = [style.wrapped(names[line], NAMES) for line in lines]
     axes.set_yticks(range(len(lines)), shown, fontsize=style.dense + (1 if style.width is None else 0))
     label = f"in a cell: {cells.label}; bold: the best of a column"
     axes.set_xlabel(style.wrapped(label, 90, 0.75), labelpad=6, fontsize=style.dense + (style.width is None))
@@ -89,7 +89,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     bar.set_label("times the best of the column", fontsize=style.dense)
     scaled = [{label: value / cells.unit for label, value in column.items()} for column in cells.numbers]
     fields = [field_of({line.label: line.runs for line in panel.lines}, cells.x) for panel in panels]
-    answer = leaders(scaled, subject.full, cells.suffix and f" {cells.suffix}", "columns", fields=fields)
+    answer = leaders(scaled, names, cells.suffix and f" {cells.suffix}", "columns", fields=fields)
     colours = f"Colours: times the best of the column, the lightest {WORST:g} times or more."
     return Drawing(f"{cells.caption} {colours}", [Table(cells.rows)], question=cells.question, answer=answer)
 
