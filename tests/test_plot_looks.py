@@ -223,7 +223,7 @@ def test_words_instead_of_values() -> None:
     assert head("iid, seconds two_class, noise pareto") == "i.i.d. samples, two-class compute time, Pareto noise"
     assert head("local steps 20") == "20 local steps"
     assert said("Sync, aggregate 16") == "Sync, 16 gradients a round"
-    assert said("DelayedNesterov, every 8") == "DelayedNesterov, momentum at every 8 pushes"
+    assert said("DelayedNesterov, every 8") == "DelayedNesterov, every 8 pushes"
     assert said("mine aggregate 16, no noise") == "mine aggregate 16, no noise"
     assert head("λ = 32, µ = 1, round_robin") == "λ = 32 clients, minibatches of µ = 1, round-robin"
 

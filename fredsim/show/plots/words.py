@@ -76,7 +76,7 @@ MOST_NOUNS = 3  # the most of them that a question names
 SAID = {
     r"aggregate (\d+)": r"\1 gradients a round", r"aggregate all": "all gradients of a round",
     r"local steps (\d+)": r"\1 local steps", "local steps fastest": "local steps by speed",
-    r"every 1": "momentum at every push", r"every (\d+)": r"momentum at every \1 pushes",
+    "every 1": "every push", r"every (\d+)": r"every \1 pushes",
     r"noise ([a-z-]+)": r"\1 noise", r"seconds ([a-z-]+)": r"\1 compute time",
     "iid": "i.i.d. samples", "dirichlet": "dirichlet samples",
 }  # fmt: skip
