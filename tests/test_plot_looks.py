@@ -161,7 +161,7 @@ def test_a_matrix(small_yaml: Path, drawn: list[Figure]) -> None:
     ]  # fmt: skip
     assert [label.get_text().split() for label in axes.get_xticklabels()][:2] == [
         ["compute", "time", "1", "s"],
-        ["compute", "time", "power"],
+        ["power-law", "compute", "time"],
     ]
     assert "simulated seconds" in axes.get_xlabel()
     figure.draw_without_rendering()
