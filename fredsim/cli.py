@@ -352,7 +352,8 @@ def main() -> None:
     A FredsimError, or an error of the surroundings (no memory, a full disk), prints one message and exits with code 2;
     an interrupt exits with code 130.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell script ignores it in its background jobs
+    # A shell script ignores it in its background jobs, and `command` leaves it to the system.
+    if signal.getsignal(signal.SIGINT) in {signal.SIG_IGN, signal.SIG_DFL}:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     lenient: Any = sys.stderr and LenientStream(sys.stderr)
     with (

@@ -19,11 +19,34 @@ from fredsim.errors import ConfigError, shown
 __all__ = ["read_any"]
 
 REPEATED = 100_000  # the most values that aliases may repeat: a few nested aliases would give billions
+LETTERS = 100  # how many letters of a text that is repeated count as much as a value
 
 
 def read_any(text: str, source: str, places: dict[Key, str]) -> Any:
     """Return the plain data of a YAML text, as `parse_yaml` does. Raises ConfigError."""
     return _Reader(source, places).read(text)
+
+
+#: What to do about an error of YAML, by what its text contains; the first that does.
+REMEDIES = {
+    "mapping values are not allowed": "indent the keys of a mapping alike, and put quotes around a text that has ': '",
+    "'\\t' that cannot start": "indent with spaces, not with tabs",
+    "that cannot start any token": "put quotes around the text that begins with it",
+    "unexpected end of stream": "close the quotes",
+    "',' or ']'": "close the bracket, ]",
+    "',' or '}'": "close the bracket, }",
+    "expected ':'": "write KEY: VALUE",
+    "expected <block end>": "indent the keys of a mapping alike, and close every bracket once",
+    "duplicate key": "keep one",
+    "undefined alias": "put quotes around the text",
+    "escape character": "use single quotes, in which a backslash is only that",
+    "another document": "keep one document a file",
+}
+
+
+def _remedy(problem: str) -> str:
+    """Return the remedy for an error of YAML, after a semicolon; nothing if none is known."""
+    return next((f"; {remedy}" for part, remedy in REMEDIES.items() if part in problem), "")
 
 
 class _Scanner(Scanner):
@@ -55,7 +78,8 @@ class _Reader:
                 root = yaml.compose(text)
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            raise ConfigError(f"{self._at(mark)}: not valid YAML: {error.problem or error.context}") from None
+            problem = str(error.problem or error.context)
+            raise ConfigError(f"{self._at(mark)}: not valid YAML: {problem}{_remedy(problem)}") from None
         except ReaderError as error:
             before = text[: error.position]
             at = f":{before.count(chr(10)) + 1}:{len(before) - before.rfind(chr(10))}"
@@ -82,7 +106,8 @@ class _Reader:
         known = id(node) in self._seen
         self._seen.add(id(node))
         self._repeating += known
-        self._repeated += self._repeating > 0
+        if self._repeating:
+            self._repeated += 1 + (len(node.value) // LETTERS if isinstance(node, ScalarNode) else 0)
         if self._repeated > REPEATED:
             outer = self._around[1] if len(self._around) > 1 else node
             raise self._error(outer, key[:1], f"repeats more than {REPEATED:,} values by aliases; write fewer")
@@ -130,7 +155,7 @@ class _Reader:
         for name, (one, _) in zip(names, node.value, strict=True):
             if name in own:
                 what = f'found duplicate key "{one.value}"'
-                raise ConfigError(f"{self._at(one.start_mark)}: not valid YAML: {what}")
+                raise ConfigError(f"{self._at(one.start_mark)}: not valid YAML: {what}{_remedy(what)}")
             own.add(name)
         for name, (one, value) in zip(names, node.value, strict=True):
             if name != MERGE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -72,7 +73,8 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
         simulated = "–" if run.simulated is None else f"{about}{run.simulated:,.6g}"
         by_clock = (f"{about}{run.rows:,}", simulated) if timed else ()
         sizes = (format_bytes(size) for size in (run.memory, run.pushed, run.fetched))
-        live, took = f"{run.most_held:,} {HELD[run.path]}", duration(run.seconds)
+        held = HELD[run.path] if run.most_held != 1 else HELD[run.path].removesuffix("s")
+        live, took = f"{run.most_held:,} {held}", duration(run.seconds)
         shown = f"{about if timed else ''}{run.iterations:,}"
         table.add_row(run.label, run.path, shown, *by_clock, live, *sizes, took)
     print_table(table)
@@ -163,9 +165,14 @@ def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
         **_measures(result),
         **({"gap": s["gap"]} if "gap" in s else {}),
         **result.own_metrics,
-        "iter./s": s["iterations_per_second"],
+        "iter./s": _rate(s["iterations_per_second"]),
         "digest": s["digest"][:12],
     }
+
+
+def _rate(value: float | None) -> float | int | None:
+    """Return a rate without the decimals that say nothing, since it is another one each time."""
+    return round(value) if value is not None and 10 <= value < math.inf else value
 
 
 def _measures(result: Result) -> dict[str, Any]:

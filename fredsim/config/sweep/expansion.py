@@ -64,16 +64,29 @@ def open_source(source: Source) -> Document:
     elif not os.path.exists(path):  # unlike Path.exists, False for a name that no file can have
         name, known = os.path.splitext(path.as_posix())[0], shipped()
         if name not in known:
+            near = nearest(path.name, _files_beside(path)) or nearest(name, sorted(known)) or ";"
             raise ConfigError(
-                f"{path}: no such file, and no experiment of this name{nearest(name, sorted(known)) or ';'} "
+                f"{path}: no such file, and no experiment of this name{near} "
                 "`fredsim list experiments` names those that come with fredsim"
             )
         path = known[name]
+    elif path.suffix == ".py" and path.is_file():
+        raise ConfigError(
+            f"{path}: is Python; name the YAML file of its experiment (`fredsim new --own server` writes both)"
+        )
     document = read_document(path, follow=folder is None)
     if folder is not None:
         look_as_recorded(folder, config_digest(document.data))
     document.data.setdefault("name", path.stem)
     return replace(document, folder=folder)
+
+
+def _files_beside(path: Path) -> list[str]:
+    """Return the names of the YAML files in a path's folder."""
+    try:
+        return sorted(name for name in os.listdir(path.parent) if name.endswith((".yaml", ".yml")))
+    except (OSError, ValueError):  # no such folder, or no name that a folder can have
+        return []
 
 
 @dataclass(frozen=True)

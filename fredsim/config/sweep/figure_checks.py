@@ -35,8 +35,8 @@ def check_figures(
     for at, key in named:
         if key not in known:
             place, where = document.place((*at, key)), ".".join(map(str, at))
-            what = f"no run has a key '{key}'{nearest(key, known)}"
-            raise ConfigError(f"{place}: {where}: {what}; `fredsim show` prints what there is")
+            what = f"no run has a key '{key}'{nearest(key, known) or ';'}"
+            raise ConfigError(f"{place}: {where}: {what} `fredsim show` prints what there is")
     for number, figure in enumerate(figures):
         key, value = ("x", "seconds") if figure.x == "seconds" else ("kind", figure.kind)
         events = KINDS[figure.kind].events

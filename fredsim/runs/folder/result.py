@@ -26,6 +26,7 @@ from fredsim.runs.folder.run_files import (
     file_digests,
     read_recorded,
     summary_text,
+    too_large,
     with_digest,
 )
 from fredsim.simulation.paths.choice import PathTaken
@@ -214,6 +215,9 @@ class Result:
 
     def _changes(self) -> Iterator[tuple[Path, str]]:
         """Yield each file that is not as the run wrote it, and how it differs."""
+        if name := too_large(self.folder):
+            yield self.folder / name, "is larger than this machine's memory"
+            return
         found, recorded = file_digests(self.folder), self.summary.get("files", {})
         for name in {**recorded, **found}:
             if name not in found:
