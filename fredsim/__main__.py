@@ -1,5 +1,18 @@
-"""`python -m fredsim` is the `fredsim` command."""
+"""`python -m fredsim` is the `fredsim` command, which begins here, too."""
 
-from fredsim.cli import main
+import signal
 
-main()
+__all__ = ["command"]
+
+
+def command() -> None:
+    """Run the command; an interrupt while it is imported ends the process at once, without a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from fredsim.cli import main
+
+    main()
+
+
+if __name__ == "__main__":
+    command()

@@ -35,6 +35,7 @@ PLACES = {
     "function of another module": "n = helper.count()",
     "thread": "LOCAL.n = n = getattr(LOCAL, 'n', 0) + 1",
     "context": "n = CONTEXT.get() + 1; CONTEXT.set(n)",
+    "decimal context": "decimal.getcontext().prec += 1; n = decimal.getcontext().prec - 27",
     "environment": "os.environ['FREDSIM_ODD'] = str(n := int(os.environ.get('FREDSIM_ODD', 0)) + 1)",
     "builtins": "builtins.odd = n = getattr(builtins, 'odd', 0) + 1",
     "NumPy": "np.odd = n = getattr(np, 'odd', 0) + 1",
@@ -48,7 +49,7 @@ PLACES = {
     "global file": "n = int(next(LINES))",
 }
 #: Those that a checkpoint cannot see: they are in no object, class or module of the user's.
-UNSEEN = {"environment", "builtins", "NumPy", "sys", "module of its own", "class of fredsim's", "cache", "context"}
+UNSEEN = {"environment", "builtins", "NumPy", "sys", "module of its own", "class of fredsim's", "cache"}
 #: In the object, by ways that reading the code does not show.
 OF_OBJECTS = {
     "attribute": "self.count = n = self.count + 1",
@@ -83,6 +84,7 @@ KEPT = {
 MODULE = """
 import builtins
 import contextvars
+import decimal
 import functools
 import itertools
 import os

@@ -148,11 +148,11 @@ CALLS = [0]
 class Module(nn.Module):
     def __init__(self, classes, shape, late=True):
         super().__init__()
-        self.inner, self.mish, self._calls, self.late = nn.Linear(64, classes), nn.Mish(), 0, late
+        self.inner, self.shrink, self._calls, self.late = nn.Linear(64, classes), nn.Softshrink(), 0, late
 
     def forward(self, x):
         self._calls += self.late
-        return self.mish(self.inner(x.flatten(1))) * (1.0 if self._calls < 40 else 0.5)
+        return self.shrink(self.inner(x.flatten(1))) * (1.0 if self._calls < 40 else 0.5)
 
 
 def loss(output, y):
@@ -244,3 +244,127 @@ def test_no_process_outlives_the_one_that_was_killed(tmp_path: Path) -> None:
     process.kill()
     process.communicate()
     wait_for(lambda: not marked())
+
+
+MEDDLES = """
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fredsim.servers import ASGD
+
+os.chdir(Path(__file__).parent / "elsewhere")
+square_root = np.sqrt
+
+
+class Meddles:
+    def __init__(self, lr):
+        self.lr = np.float32(lr)
+        os.chdir("/")
+
+    def init(self, params, clients):
+        self.params = params.copy()
+        os.chdir("/")
+        os.umask(0o777)
+        sys.path.append("/nowhere")
+
+    def apply_update(self, grad, client_id, timestamp):
+        ASGD.rate = lambda self, t=0: 0.5
+        np.sqrt = lambda x, *a, **k: square_root(x) / 2
+        np.seterr(all="raise")
+        os.chdir("/")
+        self.params -= self.lr * grad
+"""
+
+
+def test_what_a_class_does_to_others(alone: Alone, tmp_path: Path) -> None:
+    """It changes a class of fredsim's, NumPy and the current folder; no other run is another one for that."""
+    write(tmp_path, {"meddles.py": MEDDLES})
+    (tmp_path / "elsewhere").mkdir()
+    own = {"name": "meddles:Meddles", "lr": 0.05}
+    usual = [{"name": "fasgd", "lr": 0.01}, {"name": "asgd", "lr": 0.05}]
+    small = {**SMALL, "name": "meddled"}
+    known = [
+        alone(tmp_path, [{"experiment": small | {"server": server}, "out": f"known{i}"}])[0]
+        for i, server in enumerate(usual)
+    ]
+    for at in range(3):
+        servers = [*usual[:at], own, *usual[at:]]
+        (found,) = alone(tmp_path, [{"experiment": small | {"sweep": {"server": servers}}, "out": f"sweep{at}"}])
+        assert [*found[:at], *found[at + 1 :]] == known
+    runs = [{"experiment": small | {"server": server}, "out": f"o{i}"} for i, server in enumerate([own, *usual, own])]
+    assert alone(tmp_path, runs) == [found[2], *known, found[2]]
+    assert [*(tmp_path / "elsewhere").iterdir()] == []
+    alone(tmp_path, [runs[0] | {"out": "parts", "stop_at": 17}])
+    assert any((tmp_path / "parts" / "checkpoint").glob("*")) is False  # it changes what is not its own
+    assert alone(tmp_path, [runs[0] | {"out": "parts"}]) == [found[2]]
+
+
+SCRIPT = """
+import sys
+import warnings
+
+import numpy as np
+
+import fredsim
+
+SMALL, SERVER = {small}, {{"name": "__main__:Counts", "lr": 0.1}}
+COUNT = 0
+
+
+class Counts:
+    count, own = 0, {own}
+
+    def __init__(self, lr):
+        self.lr, self.count = np.float32(lr), 0
+
+    def init(self, params, clients):
+        self.params = params.copy()
+
+    def apply_update(self, grad, client_id, timestamp):
+        global COUNT
+        {place}
+        self.params -= self.lr / np.float32(n) * grad
+
+
+def found(i, experiment):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = fredsim.run({{**SMALL, "server": SERVER, **experiment}}, out=f"o{{i}}")
+    told = [str(one.message) for one in caught if "by an earlier run" in str(one.message)]
+    digests = [one.summary["digest"] for one in result] if "sweep" in experiment else result.summary["digest"]
+    return digests, told
+
+
+one, two, three = (found(i, {{}}) for i in range(3))
+if not {own}:
+    assert one[0] != two[0], "the place keeps nothing"
+    assert [one[1], len(two[1]), len(three[1])] == [[], 1, 1], (one, two, three)
+    assert two[1][0].startswith("{name} was changed by an earlier run in this process"), two
+    assert len(found(3, {{"sweep": {{"seed": [0, 1]}}}})[1]) == 2
+    Counts.count = COUNT = 0  # by the user
+    assert found(4, {{}}) == one
+else:
+    assert one == two == three and not one[1], (one, two, three)
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        ("Counts.count = n = Counts.count + 1", "Counts"),
+        ("COUNT = n = COUNT + 1", "COUNT"),
+        ("self.count = n = self.count + 1", ""),
+    ],
+)
+def test_a_class_of_a_script_is_no_new_one_for_each_run(place: str, name: str, tmp_path: Path) -> None:
+    """It cannot be imported anew, so what an earlier run has left in it is told."""
+    text = SCRIPT.format(small={**SMALL, "name": "script"}, place=place, name=name, own=not name)
+    write(tmp_path, {"script.py": text})
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    found = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr

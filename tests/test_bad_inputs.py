@@ -84,6 +84,10 @@ MERGES = "x: &x0 {a: 1, b: 2}\n" + "".join(
 )
 TEXTS = {
     "billions by aliases": (LAUGHS, ("bad.yaml:5: x4 repeats more than 100,000 values by aliases",)),
+    "a long text by aliases": (
+        f"x: &x {'a' * 5000}\ny: [{', '.join(['*x'] * 3000)}]\n",
+        ("bad.yaml:2: y repeats more than 100,000 values by aliases; write fewer",),
+    ),
     "billions by merge keys": (MERGES, ("merges more than 100,000 keys",)),
     "a list in itself": ("seed: &a [*a]\n", ("bad.yaml:1: seed.0 holds itself, by an alias",)),
     "a mapping merged into itself": ("seed: &a\n  <<: *a\n", ("bad.yaml:1: seed holds itself, by a merge key",)),

@@ -63,6 +63,42 @@ def test_columns_are_those_that_the_runs_have(offered: Offered) -> None:
     assert offered("plot", "here", "--y", "v") == ["v_mean", "validation_error", "validation_loss"]
 
 
+def test_nothing_is_offered_that_a_shell_would_take_apart(offered: Offered) -> None:
+    """Names of files and of columns may come from somebody else; zsh evaluates what it is offered."""
+    folder = Path("here")
+    folder.mkdir()
+    bad = (
+        "$(x)",
+        "\\$(x)",
+        "`x`",
+        "a b",
+        "a'b",
+        'a"b',
+        "a;b",
+        "a\nb",
+        "a\x1b",
+        "a*",
+        "a|b",
+        "!a",
+        "~a",
+        "(a)",
+        "{a,b}",
+    )
+    for name in bad:
+        Path(f"v{name}.yaml").write_text("", encoding="utf-8")
+        Path(f"v{name}").mkdir()
+    Path("vλ-1.yaml").write_text("", encoding="utf-8")
+    assert offered("run", "v") == ["vλ-1.yaml"]
+    columns = [name.replace('"', '""') for name in bad if "\n" not in name]
+    header = ",".join(["iteration", *(f'"v{name}"' for name in columns), "v_mean", "digest"])
+    (folder / "metrics.csv").write_text(f"{header}\n", encoding="utf-8")
+    assert offered("plot", "here", "--y", "v") == ["v_mean", "validation_error", "validation_loss"]
+    Path("secret").write_text("v_secret", encoding="utf-8")
+    (folder / "metrics.csv").unlink()
+    (folder / "metrics.csv").symlink_to(Path("secret").absolute())
+    assert offered("plot", "here", "--y", "v") == ["validation_error", "validation_loss"]
+
+
 def test_names(offered: Offered) -> None:
     assert offered("run", "quick") == ["quickstart"]
     assert offered("run", "") == ["small.yaml", *shipped()]

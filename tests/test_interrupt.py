@@ -251,3 +251,27 @@ def test_a_loop_of_a_script_ends(number: int, code: int, small_yaml: Path, comma
     assert summary(Path("out0"))["status"] == "interrupted"
     assert list(Path("out0/checkpoint").iterdir())
     assert command("verify", "out0")[:2] == (0, "out0: same bits\n")
+
+
+EARLY = """
+import os, signal, sys
+
+
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "fredsim.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+sys.meta_path.insert(0, Interrupts())
+from fredsim.__main__ import command
+
+command()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are others there")
+def test_an_interrupt_while_the_command_is_imported() -> None:
+    """It ends at once, and shows no traceback."""
+    found = subprocess.run([sys.executable, "-c", EARLY], capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stderr) == (-signal.SIGINT, "")

@@ -360,3 +360,23 @@ def test_a_file_that_is_too_large(place: Path) -> None:
     shutil.move("x", "out/summary.json")
     with pytest.raises(OutputError, match=r"^out/summary\.json: cannot be read \(it has 1,099"):
         _ = fredsim.load("out").summary  # type: ignore[union-attr]
+
+
+def test_files_that_are_larger_than_memory(place: Path, refused: Refused) -> None:
+    """The disk holds nothing of them; their digest would take hours."""
+    del place
+    recorded("one")
+    for name, says in {
+        "metrics.csv": "cannot be read (it has 8,796,093,022,208 bytes, and",
+        "staleness.csv": "cannot be read (it has 8,796,093,022,208 bytes, and",
+        "params.safetensors": "is larger than this machine's memory; run the experiment again",
+    }.items():
+        whole = Path("out", name).read_bytes()
+        try:
+            os.truncate(f"out/{name}", 2**43)
+        except OSError:
+            pytest.skip("this file system has no files as large")
+        refused("plot", "out", says=(f"out/{name}: {says}",))
+        with pytest.raises(OutputError, match="cannot be read"):
+            getattr(fredsim.load("out"), Path(name).stem)
+        Path("out", name).write_bytes(whole)

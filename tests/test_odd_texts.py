@@ -342,6 +342,9 @@ def test_the_escapes_by_themselves() -> None:
     assert visible("a\nb\t", "\n\t") == "a\nb\t"
     assert escape_html("<a href='x'>&\x00") == "&lt;a href=&#x27;x&#x27;&gt;&amp;\\x00"
     assert escape_markdown("[a](b) <c> `d` | $e$ \\") == r"\[a\](b) \<c\> \`d\` \| \$e\$ \\"
+    for text in ("see https://a.b/c", "WWW.a.b", "a@b.c"):  # which Markdown makes links of, too
+        assert [escape_markdown(text).replace("\\", ""), "\\" in escape_markdown(text)] == [text, True]
+    assert escape_markdown("torch:a.b:C d/e 0.5") == "torch:a.b:C d/e 0.5"
     assert escape_latex("[a] {b} *\n\x1b") == r"{[}a{]} \textbraceleft{}b\textbraceright{} {*} \textbackslash{}x1b"
     assert escape_title("$a$") == r"\$a\$"
 

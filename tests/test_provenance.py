@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -68,3 +69,46 @@ def test_verify_says_that_the_data_is_another(small_yaml: Path, command: Command
     code, output, messages = command("verify", "one")
     assert (code, "different: summary.json: data is 000000" in output) == (1, True)
     assert "warning: one: the data is another than the run had" in messages
+
+
+PROGRAMS = """
+[core]
+    fsmonitor = "touch {marks}/fsmonitor; false"
+    sshCommand = "touch {marks}/ssh"
+[filter "theirs"]
+    clean = "touch {marks}/filter; cat"
+    required = true
+"""
+
+
+def test_a_repository_of_somebody_else_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git runs programs that a repository's own configuration and hooks name, when it is asked what has changed."""
+    folder, marks = tmp_path / "theirs", tmp_path / "marks"
+    for path in (folder, marks):
+        path.mkdir()
+    monkeypatch.chdir(folder)
+    git("init", "-q")
+    Path("a").write_text("one", encoding="utf-8")
+    git("add", "a")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "first")
+    commit = git("rev-parse", "HEAD")
+    Path(".gitattributes").write_text("* filter=theirs\n", encoding="utf-8")
+    with Path(".git/config").open("a", encoding="utf-8") as file:
+        file.write(PROGRAMS.format(marks=marks))
+    hook = Path(".git/hooks/post-index-change")
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {marks}/hook\n", encoding="utf-8")
+    hook.chmod(0o755)
+
+    def touch(content: str) -> None:
+        Path("a").write_text(content, encoding="utf-8")
+        os.utime("a", (10**9, 10**9))
+        git_commit.cache_clear()
+
+    touch("one")
+    assert (git_commit(folder), [*marks.iterdir()]) == (commit, [])
+    touch("two")
+    assert (git_commit(folder), [*marks.iterdir()]) == (f"{commit}-dirty", [])
+    git_commit.cache_clear()
+    git("describe", "--always", "--dirty")  # these do run otherwise
+    assert {path.name for path in marks.iterdir()} >= {"fsmonitor", "filter", "hook"}

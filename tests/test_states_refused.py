@@ -1,7 +1,9 @@
 """What cannot be put back of a user's class is refused by name; a class that names its state says what is."""
 
+import decimal
 from collections import defaultdict
 from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
+from fredsim.plugins.seeding import seeded
 from fredsim.plugins.states import declares_state, note_start, put_state, take_state
 from tests.test_states import Plain, of
 
@@ -150,3 +153,40 @@ def test_what_changes_outside_the_object_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(globals(), "BIG", np.arange(3.0))
     with pytest.raises(SimulationError, match=r"^Leaves: changes tests\.test_states_refused\.BIG, which is not in the"):
         take_state(found)
+
+
+CONTEXT: ContextVar[int] = ContextVar("odd", default=0)
+
+
+def _draw_from_torch() -> object:
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    return torch.rand(())
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda: CONTEXT.set(1), "tests.test_states_refused.CONTEXT"),
+        (lambda: setattr(decimal.getcontext(), "prec", 5), "the decimal context"),
+        (lambda: np.seterr(over="raise", under="raise"), "what NumPy does about floating-point errors"),
+        (lambda: np.random.random(), "the generator of np.random"),  # noqa: NPY002  what is tried
+        (_draw_from_torch, "the generator of torch"),
+    ],
+    ids=["context", "decimal", "seterr", "np.random", "torch"],
+)
+def test_what_changes_for_everybody_is_refused(change: Callable[[], object], what: str) -> None:
+    if what.endswith("torch"):
+        pytest.importorskip("torch", reason="needs PyTorch")
+
+    def tried() -> None:
+        found = Leaves()
+        note_start(found)
+        take_state(found)
+        decimal.Decimal(1) / 3
+        take_state(found)
+        change()
+        with pytest.raises(SimulationError, match=rf"^Leaves: changes {what}, which is not in the object"):
+            take_state(found)
+
+    with np.errstate(), seeded(3):
+        copy_context().run(tried)

@@ -166,3 +166,15 @@ def test_it_works_or_says_why(name: str, command: str, folder: Path, tmp_path: P
         assert digests[0] == digests[1]
     if command == "run" and case.says == FULL:
         assert errors[0].endswith("; out holds the results of the runs")
+
+
+def test_figures_are_not_those_of_a_matplotlibrc(folder: Path, tmp_path: Path) -> None:
+    """One lies in the current folder, which may be somebody else's; by its settings, matplotlib would run LaTeX."""
+    plain, other = tmp_path / "plain", tmp_path / "other"
+    for path in (plain, other):
+        shutil.copytree(folder / "done", path / "done")
+    settings = ("text.usetex: True", "axes.facecolor: red", "figure.dpi: 20", "font.size: 30", "path.sketch: 3, 9, 2")
+    (other / "matplotlibrc").write_text("\n".join(settings), encoding="utf-8")
+    for path in (plain, other):
+        assert call(path, Case(), ("plot", "done", "-o", "x.png")).returncode == 0
+    assert (plain / "x.png").read_bytes() == (other / "x.png").read_bytes()

@@ -8,6 +8,8 @@ as unchanged.
 
 from __future__ import annotations
 
+import contextvars
+import decimal
 import functools
 import hashlib
 import io
@@ -83,8 +85,8 @@ def modules_of(cls: type) -> list[ModuleType]:
 def kept_elsewhere(cls: type, modules: Iterable[ModuleType], known: Known | None = None) -> dict[str, str]:
     """Return the fingerprints of what a user's class may keep outside its objects, by the name to give in an error.
 
-    These are the attributes of the class and of its bases, the global variables of its modules (`modules_of`), and the
-    random generators that Python and NumPy keep for everybody.
+    These are the attributes of the class and of its bases, the global variables of its modules (`modules_of`), and
+    what is kept for everybody, such as random generators.
     """
     found = {
         f"{base.__name__}.{name}": fingerprint(value, known)
@@ -95,14 +97,29 @@ def kept_elsewhere(cls: type, modules: Iterable[ModuleType], known: Known | None
 
 
 def kept_by_modules(modules: Iterable[ModuleType], known: Known | None = None) -> dict[str, str]:
-    """Return the fingerprints of modules' global variables, and of the random generators, by the name for an error."""
-    found = {"the generator of random": fingerprint(random.getstate())}
-    found |= {"the generator of np.random": fingerprint(np.random.get_state(legacy=False))}  # noqa: NPY002  a user's class may use it
+    """Return the fingerprints of modules' global variables, and of what everybody shares, by the name for an error."""
+    found = {name: fingerprint(value) for name, value in _shared().items()}
     for module in modules:
         for name, value in sorted(vars(module).items()):
             if not name.startswith("__") and not isinstance(value, ModuleType) and module.__name__ != "__main__":
                 found[f"{module.__name__}.{name}"] = fingerprint(value, known)
     return found
+
+
+def _shared() -> dict[str, Any]:
+    """Return what Python, NumPy and PyTorch keep for everybody and a user's class may change and compute with."""
+    context = decimal.getcontext()
+    torch: Any = sys.modules.get("torch")
+    generator: Any = None if torch is None else torch.get_rng_state().numpy()
+    if torch is not None and np.array_equal(generator, torch.Generator().get_state().numpy()):
+        generator = None  # as after its import: it may have been imported since the last look
+    return {
+        "the generator of random": random.getstate(),
+        "the generator of np.random": np.random.get_state(legacy=False),  # noqa: NPY002  a user's class may use it
+        "the generator of torch": generator,
+        "the decimal context": [context.prec, context.rounding, context.Emin, context.Emax, repr(context.traps)],
+        "what NumPy does about floating-point errors": np.geterr(),
+    }
 
 
 def changed_names(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -247,6 +264,8 @@ class _Walk:
                     self.add(dict(frame.f_locals))
             case io.IOBase():
                 self._say(f"at {id(value)} {_place_in(value)}")
+            case contextvars.ContextVar():
+                self.add(value.get(None))
             case type():
                 self._add_class(value)
             case _:

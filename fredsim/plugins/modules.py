@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,7 @@ __all__ = [
     "check_allowed",
     "check_torch",
     "code_allowed",
+    "folder_kept",
     "import_callable",
     "import_module",
     "import_named",
@@ -151,7 +153,21 @@ def import_module(name: str) -> ModuleType:
     sys.path[:] = dict.fromkeys([*folders, *sys.path])
     note_import(name)
     note_own_code(name if file is None else f"{name} ({file})")
-    return importlib.import_module(name)
+    with folder_kept():
+        return importlib.import_module(name)
+
+
+@contextmanager
+def folder_kept() -> Iterator[None]:
+    """Leave the current folder as it was when a `with` block ends, in which a user's code may change it."""
+    before = ""
+    with suppress(OSError):  # it may have been deleted
+        before = os.getcwd()
+    try:
+        yield
+    finally:
+        if before:
+            os.chdir(before)
 
 
 def note_import(name: str) -> None:

@@ -25,7 +25,7 @@ def escape_html(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     """Return the Markdown that shows a text on one line, also in a cell of a table: without HTML, links and code."""
-    return re.sub(r"([\\`*|<>\[\]&$])", r"\\\1", visible(text))
+    return re.sub(r"([\\`*|<>\[\]&$@]|:(?=//)|(?<=www)\.)", r"\\\1", visible(text), flags=re.IGNORECASE)
 
 
 def escape_cell(value: Any) -> Any:

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING
 
 from fredsim.errors import OutputError, shown
 from fredsim.system.files import read_bytes
+from fredsim.system.memory import machine_memory
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["COUNT", "DIGEST", "FINITE", "NUMBER", "OPTIONAL", "TEXT", "CellCheck", "read_cells", "read_table"]
+
+CELLS_TAKE = 16  # how many bytes of memory a byte of a table takes while it is read, about
 
 CellCheck = Callable[[str], object]  # returns a true value for the cells that a column may have
 
@@ -43,7 +46,7 @@ def read_table(
     import pandas as pd
 
     with _read_errors(path):
-        text = read_bytes(path).decode()
+        text = _text(path)
         for wrong in _faults(_lines(text), text.endswith("\n"), columns, increasing, others):
             raise OutputError(f"{path}: is damaged ({wrong}); run the experiment again")
         return pd.read_csv(StringIO(text))
@@ -52,8 +55,12 @@ def read_table(
 def read_cells(path: Path) -> list[dict[str, str]]:
     """Return a CSV file's rows as unchecked text, by column. Raises OutputError if it cannot be read."""
     with _read_errors(path):
-        (_, header), *rows = _lines(read_bytes(path).decode()) or [(0, [])]
+        (_, header), *rows = _lines(_text(path)) or [(0, [])]
         return [dict(zip(header, row, strict=False)) for _, row in rows]
+
+
+def _text(path: Path) -> str:
+    return read_bytes(path, most=machine_memory() // CELLS_TAKE).decode()
 
 
 def _lines(text: str) -> list[tuple[int, list[str]]]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fredsim.errors import OutputError, option
+from fredsim.system.memory import machine_memory
 
 __all__ = [
     "CHUNK_BYTES",
@@ -78,12 +79,17 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = False) -> Buffe
 
 
 def read_bytes(path: str | os.PathLike[str], *, follow: bool = False, most: int | None = None) -> bytes:
-    """Return the content of a regular file, of at most `most` bytes. Raises OSError as `open_regular` does."""
+    """Return the content of a regular file, of at most `most` bytes, or of less than this machine has memory.
+
+    Raises OSError as `open_regular` does.
+    """
     with open_regular(path, follow=follow) as file:
         size = os.fstat(file.fileno()).st_size
         if most is not None and size > most:
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, and {most:,} at most are read", os.fspath(path))
         try:
+            if size >= machine_memory():  # else the system, which promises more than it has, ends the process
+                raise MemoryError
             return file.read()
         except MemoryError:
             raise OSError(errno.ENOMEM, f"its {size:,} bytes do not fit into memory", os.fspath(path)) from None

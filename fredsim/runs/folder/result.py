@@ -26,12 +26,13 @@ from fredsim.runs.folder.run_files import (
     file_digests,
     read_recorded,
     summary_text,
+    too_large,
     with_digest,
 )
 from fredsim.simulation.paths.choice import PathTaken
-from fredsim.simulation.paths.loop import Status
 from fredsim.simulation.paths.probe import COLUMNS
 from fredsim.simulation.record.recorder import MEASURED, Row
+from fredsim.simulation.record.status import Status
 from fredsim.system.csv_files import COUNT, DIGEST, FINITE, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
 from fredsim.system.files import LINK, irregular_kind, read_bytes
 from fredsim.system.json_files import MOST_BYTES, parse_json
@@ -214,6 +215,9 @@ class Result:
 
     def _changes(self) -> Iterator[tuple[Path, str]]:
         """Yield each file that is not as the run wrote it, and how it differs."""
+        if name := too_large(self.folder):
+            yield self.folder / name, "is larger than this machine's memory"
+            return
         found, recorded = file_digests(self.folder), self.summary.get("files", {})
         for name in {**recorded, **found}:
             if name not in found:

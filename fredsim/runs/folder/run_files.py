@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +18,7 @@ from fredsim.config.experiment import Experiment
 from fredsim.errors import OutputError
 from fredsim.hyper import explain
 from fredsim.system.files import open_regular
+from fredsim.system.memory import machine_memory
 
 __all__ = [
     "FILES",
@@ -26,6 +29,7 @@ __all__ = [
     "read_recorded",
     "requested_files",
     "summary_text",
+    "too_large",
     "with_digest",
 ]
 
@@ -73,6 +77,18 @@ def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file. Raises OSError."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def too_large(folder: Path) -> str:
+    """Return the name of a file of FILES that a run on this machine cannot have written; "" if there is none.
+
+    It would take hours to find its digest if it is a hole of a petabyte. Events may be more than fits into memory.
+    """
+    for name in FILES.keys() - {"events.parquet"}:
+        with suppress(OSError):
+            if os.lstat(folder / name).st_size >= machine_memory():
+                return name
+    return ""
 
 
 def read_recorded(path: Path, read: Callable[[Path], Content]) -> Content:

@@ -22,16 +22,19 @@ from fredsim.config.experiment import Experiment, config_digest
 from fredsim.config.registry import KNOWN, names_of_classes, registered
 from fredsim.errors import SimulationError
 from fredsim.plugins import modules
-from fredsim.plugins.modules import imported_before
+from fredsim.plugins.modules import folder_kept, imported_before
 from fredsim.plugins.user_code import named_modules
 from fredsim.runs.processes.endings import ended_early
 from fredsim.runs.processes.forking import new_process
+from fredsim.runs.processes.leftovers import note_beginning, note_ending, warn_of_leftovers
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Process, ProcessTask
 from fredsim.runs.processes.worker import Placed, for_one_task
 
 __all__ = [
+    "begin_here",
     "do_apart",
+    "end_here",
     "keep_apart",
     "must_be_apart",
     "note_code",
@@ -64,7 +67,8 @@ def note_code(file: Path, experiments: Iterable[Experiment]) -> None:
 
 def note_opened(experiment: Experiment) -> None:
     """Note that parts of an experiment are made in this process; they may leave something in it."""
-    if own_modules(experiment.plain()):
+    if names := own_modules(experiment.plain()):
+        note_beginning(_not_importable(names))
         _opened.append(experiment.digest)
 
 
@@ -84,8 +88,9 @@ def keep_apart() -> None:
 def must_be_apart(experiment: Experiment) -> bool:
     """Return whether a run must have a process of its own.
 
-    A module without a file, such as a notebook's, cannot be imported in another process. Raises SimulationError if this
-    process was begun for a run but is not as new: another one would not be, either.
+    So must one of fredsim's own classes, once a user's code has been at work here: it may have changed those classes,
+    or a library. A module without a file, such as a notebook's, cannot be imported in another process. Raises
+    SimulationError if this process was begun for a run but is not as new: another one would not be, either.
     """
     names = own_modules(experiment.plain())
     if for_one_task():
@@ -93,7 +98,9 @@ def must_be_apart(experiment: Experiment) -> bool:
             what = f"{before[0]} is imported in the process that is forked for runs, which must not know it"
             raise SimulationError(f"{what}; this is a fault in fredsim: please report it")
         return False
-    if not names or not all(map(_has_file, names)):
+    if not names:
+        return bool(_opened or any(_ran))
+    if not all(map(_has_file, names)):
         return False
     return bool(_ran) or _opened not in ([], [experiment.digest]) or any(map(imported_before, names))
 
@@ -103,20 +110,40 @@ def _has_file(name: str) -> bool:
     return name != "__main__" and (module is None or getattr(module, "__file__", None) is not None)
 
 
+def _not_importable(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if name in sys.modules and not _has_file(name))
+
+
+def begin_here(experiment: Experiment) -> None:
+    """Warn if a run that begins in this process will find what earlier ones have left in a script or a notebook."""
+    note_beginning(_not_importable(own_modules(experiment.plain())))
+    warn_of_leftovers()
+
+
+def end_here(experiment: Experiment) -> None:
+    """Note what a run in this process has left there."""
+    note_ending(_not_importable(own_modules(experiment.plain())))
+
+
 @contextmanager
 def surroundings_kept() -> Iterator[None]:
-    """Leave the environment and the current folder as they were, since later processes begin with them."""
-    environment, folder = dict(os.environ), ""
-    with suppress(OSError):  # the current folder may have been deleted
-        folder = os.getcwd()
+    """Leave what later processes begin with as it was: the environment, sys.path, the current folder, the umask."""
+    environment, path, umask = dict(os.environ), list(sys.path), _umask()
     try:
-        yield
+        with folder_kept():
+            yield
     finally:
-        if folder:
-            os.chdir(folder)
+        os.umask(umask)
+        sys.path[:] = path
         if os.environ != environment:
             os.environ.clear()
             os.environ.update(environment)
+
+
+def _umask() -> int:
+    found = os.umask(0o077)  # it can only be read by setting it
+    os.umask(found)
+    return found
 
 
 def do_apart(

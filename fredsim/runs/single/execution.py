@@ -16,6 +16,7 @@ from fredsim.compute.engines import Engine
 from fredsim.config.document import Document, dump_yaml
 from fredsim.config.experiment import Experiment, config_digest
 from fredsim.errors import FredsimError
+from fredsim.plugins.modules import folder_kept
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
 from fredsim.runs.checkpoint.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints, resume_errors
 from fredsim.runs.folder.folders import claim, locked
@@ -23,7 +24,15 @@ from fredsim.runs.folder.per_client import clients_text
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import FILES, file_digests, summary_text
 from fredsim.runs.processes.forking import start_early
-from fredsim.runs.processes.isolation import do_apart, must_be_apart, note_code, note_run, surroundings_kept
+from fredsim.runs.processes.isolation import (
+    begin_here,
+    do_apart,
+    end_here,
+    must_be_apart,
+    note_code,
+    note_run,
+    surroundings_kept,
+)
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.opening import check, chosen_backend
@@ -61,8 +70,12 @@ def execute(
     if hooks is not SIMULATED_RUN or not must_be_apart(experiment):
         if note_run(experiment):
             check(experiment, Document(experiment.plain()).place)
-        with surroundings_kept():
-            execute_here(experiment, folder, root=root, observer=observer, stop=stop, hooks=hooks, **how)
+        begin_here(experiment)
+        try:
+            with surroundings_kept():
+                execute_here(experiment, folder, root=root, observer=observer, stop=stop, hooks=hooks, **how)
+        finally:
+            end_here(experiment)
     elif failure := do_apart(Execution(experiment, folder, root, how), observer, stop):
         raise failure
 
@@ -118,7 +131,8 @@ def execute_here(
     """
     observer = observer or Observer()
     release_free_memory()  # what an earlier run in this process has left
-    prepared = prepare(experiment, root)
+    with folder_kept():
+        prepared = prepare(experiment, root)
     backend = chosen_backend(experiment, prepared.model.layout.size)
     size, length = experiment.clients.batch_size, prepared.length
     with ExitStack() as opened:
@@ -126,16 +140,21 @@ def execute_here(
         engine = make_engine(backend, prepared.model, prepared.dataset, size, experiment.threads or default_threads)
         opened.callback(engine.close)
         part = length if most_iterations is None else Length(most_iterations, None, length.until)
-        run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks)
+        with folder_kept():
+            run = Run(
+                prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks
+            )
         found = _own_code(experiment, code) | dict(prepared.model.code)  # the user's modules have been imported by now
         opened.enter_context(locked(folder))
         _claim(folder, heading, prepared.experiment, experiment)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         run.identify(found)
-        checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
+        with folder_kept():
+            checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
         _remove_earlier(folder, None if checkpoint is None else checkpoint.files)
         opened.enter_context(resume_errors(checkpoint, folder))
-        outcome, recorder = run(checkpoint)
+        with folder_kept():
+            outcome, recorder = run(checkpoint)
         summary = {
             "name": experiment.name,
             "status": outcome.status if most_iterations is None else "interrupted",

@@ -23,6 +23,7 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.discovery import is_built_in
+from fredsim.plugins.modules import folder_kept
 from fredsim.runs.processes.isolation import note_opened
 from fredsim.runs.single.sizes import check_steps
 from fredsim.servers.elementwise import ElementwiseServer
@@ -75,7 +76,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
     """
     note_opened(experiment)
     steps, size = most_steps(experiment.clients.local_steps), experiment.clients.batch_size
-    with placed(place):
+    with placed(place), folder_kept():
         if experiment.events:
             need_pyarrow("events is true: events.parquet")
         check_steps(f"clients.local_steps is {steps}", steps, size)

@@ -10,7 +10,6 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,6 +19,7 @@ from fredsim.config.figures.options import KINDS, SHARES, STYLES, X, Y
 from fredsim.config.shipped import shipped
 from fredsim.errors import FredsimError
 from fredsim.show.catalogue.names import Known, keys_of_experiments, keys_of_name, names_by_kind
+from fredsim.system.files import open_regular
 
 __all__ = [
     "backends", "columns", "datasets", "experiments", "kinds", "listed", "of_experiment", "papers", "servers",
@@ -41,6 +41,10 @@ KIND_OF = {
     "clients.partition": "partitions",
 }
 PLAIN = re.compile(r"[\w./:+-]+")  # a word that a shell takes as it is
+#: Names of files and columns may be somebody else's. Shells put a word on the command line as it is, and zsh evaluates
+#: it before: nothing is offered that has a letter which means something to a shell.
+SAFE = re.compile(r"[\w./:+=@%,-]+")
+MOST_LETTERS = 100_000  # the longest first line of a metrics.csv that is read
 
 
 def kinds(incomplete: str) -> list[str]:
@@ -249,8 +253,9 @@ def _columns_in(folder: Path) -> list[str]:
     with suppress(OSError, UnicodeDecodeError, csv.Error):
         for path in (folder / "metrics.csv", *sorted(folder.glob("*/metrics.csv"))[:1]):
             if path.is_file():
-                with path.open(encoding="utf-8", newline="") as file:
-                    return [name for line in islice(csv.reader(file), 1) for name in line if name != "digest"]
+                with open_regular(path) as file:
+                    line = file.readline(MOST_LETTERS).decode()
+                return [name for names in csv.reader([line]) for name in names if name != "digest"]
     return []
 
 
@@ -259,4 +264,4 @@ def _beginning(words: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _offered(offers: Iterable[Offer], incomplete: str) -> list[Offer]:
-    return [(word, idea) for word, idea in offers if word.startswith(incomplete)]
+    return [(word, idea) for word, idea in offers if word.startswith(incomplete) and SAFE.fullmatch(word)]

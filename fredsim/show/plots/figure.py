@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from io import BytesIO
@@ -68,11 +69,24 @@ def plot(
         panels, options = _prepared(results, kind, options or Options(), names)
         return trace(panels, path, options)
     figure, drawing = draw(results, kind, options, names)
-    with mpl.rc_context(style_of(options or Options()).rc), write_errors(path, "choose another place for it"):
+    with _settings(style_of(options or Options())), write_errors(path, "choose another place for it"):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             figure.savefig(file, format=path.suffix[1:], metadata=FORMATS[path.suffix])
     return drawing
+
+
+@contextmanager
+def _settings(style: Style) -> Iterator[None]:
+    """Within the `with` block, let matplotlib have its default settings and those of a style, and no others.
+
+    It reads a file `matplotlibrc` in the current folder, which may be somebody else's, and by which it may run LaTeX.
+    """
+    with mpl.rc_context():
+        with warnings.catch_warnings(action="ignore"):  # of settings that will be removed
+            mpl.rcParams.update({key: value for key, value in mpl.rcParamsDefault.items() if key != "backend"})
+        mpl.rcParams.update(style.rc)
+        yield
 
 
 def _kind_named(name: str) -> Kind:
@@ -109,7 +123,7 @@ def draw(
     count = found.axes or len(panels)
     columns = 1 if found.panel_per_run else min(count, style.columns)
     rows = -(-count // columns)
-    with mpl.rc_context(style.rc), warnings.catch_warnings():
+    with _settings(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph ")  # of a name: a letter that the font lacks is an empty box
         width = style.width or (ALONE if columns == 1 and not found.panel_per_run else WIDTH)
         size = width, style.alone if rows == 1 else style.row * rows

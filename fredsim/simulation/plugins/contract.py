@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, get_args
 
+import numpy as np
+
 from fredsim.config.choices import DroppedPush
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.discovery import is_built_in
-from fredsim.plugins.guarded import Guarded
+from fredsim.plugins.failures import said
+from fredsim.plugins.guarded import Guarded, is_integer
 from fredsim.servers.base import Array, Coefficients, Reply, Server, State, Steps
 from fredsim.servers.checks import trusted_rule, why_whole_gradients
 from fredsim.servers.elementwise import ElementwiseServer
@@ -188,8 +191,16 @@ def _declared(read: Guarded, own: Any) -> dict[str, Any]:
     if steps is not None:
         read.check_count(steps, "local_steps")
     found = {"pushes": pushes, "local_steps": steps, "metrics": check_metrics(read)}
-    found |= {name: bool(read.get(name, False)) for name in ("holds", "cancels", "corrects", "takes_fraction")}
+    found |= {name: _flag(read, name) for name in ("holds", "cancels", "corrects", "takes_fraction")}
     return found | {name: _has(read, own, name) for name in METHODS}
+
+
+def _flag(read: Guarded, name: str) -> bool:
+    """Return a declaration that is either true or false. Raises SimulationError for anything else, such as "no"."""
+    found = read.get(name, False)
+    if found is None or isinstance(found, bool | np.bool_) or (is_integer(found) and found in (0, 1)):
+        return bool(found)
+    raise read.error(name, f"is {said(found)}; it must be True or False")
 
 
 def _has(read: Guarded, own: Any, name: str) -> bool:

@@ -5,6 +5,7 @@ A user's server needs `init`, `apply_update` and `params` only; this wrapper sup
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Set
 from functools import partial
 from typing import Any, Literal, NamedTuple, cast
@@ -68,6 +69,7 @@ class GuardedServer(Guarded):
         self.where = "init"
         self._size, self._layout = context.layout.size, context.layout
         self._mean, finite = context.operations.mean, context.operations.finite
+        self._finite = finite
         self.check: Callable[..., bool] = lambda params, **_: finite(params)  # a path may set one that copies, too
         checked_array(self, self.params, self._size, "params")
         self.contract = complete(self.contract, self._inner)
@@ -146,7 +148,10 @@ class GuardedServer(Guarded):
             raise self.error("rate", what)
         rate = self.guard("rate", lambda: self._inner.rate())
         self._check_number(rate, "the learning rate that rate returns")
-        return float(rate)
+        try:
+            return float(rate)
+        except OverflowError:  # of an integer of hundreds of digits
+            return math.inf
 
     def bytes_of(self, direction: Literal["pushed", "fetched"], usual: int) -> int:
         """Return the bytes of one push or fetch: `usual`, unless the server counts them itself."""
@@ -294,6 +299,8 @@ class GuardedServer(Guarded):
             return
         given = params if self.contract.derived else np.asarray(params)
         self.lend(given, "params", "begins", lambda: server.begins(client, given, timestamp))
+        if not self._finite(params):
+            raise self.error("begins", "writes a value into params that is not finite; a client computes from numbers")
 
     def tell_time(self, seconds: float) -> None:
         """Tell a server that has `tell_time` at which time, in seconds, the next push arrives."""
