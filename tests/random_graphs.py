@@ -18,7 +18,7 @@ from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
-from fredsim.numerics.ops.norms import BatchNorm, GroupNorm, LayerNorm, RmsNorm
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Array, Operator
 from fredsim.numerics.ops.pointwise import (
     Abs,
@@ -41,7 +41,7 @@ from fredsim.numerics.ops.pointwise import (
     Tanh,
 )
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
-from fredsim.numerics.ops.products import LogSoftmax, Softmax
+from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
@@ -180,9 +180,12 @@ def norm(made: Builder, rng: Draw) -> None:
     channels, affine = made.shapes[-1][0], bool(rng.random() < 0.8)
     other = int(rng.choice([i for i, shape in enumerate(made.shapes) if shape == made.shapes[-1]]))
     divisors = [d for d in range(1, channels + 1) if channels % d == 0]
-    before = made.add(
-        GroupNorm(int(rng.choice(divisors)), affine=affine) if rng.random() < 0.6 else BatchNorm(affine=affine)
+    kinds = (
+        GroupNorm(int(rng.choice(divisors)), affine=affine),
+        BatchNorm(affine=affine),
+        FrozenBatchNorm(affine=affine),
     )
+    before = made.add(kinds[int(rng.choice(3, p=[0.5, 0.35, 0.15]))])
     if rng.random() < 0.5:
         made.add(Add(), *((before, other) if rng.random() < 0.5 else (other, before)))
     if rng.random() < 0.7:
@@ -277,6 +280,14 @@ def views(made: Builder, rng: Draw) -> None:
         made.add(Cat(axis), *map(int, rng.permutation(chosen)))
 
 
+def pairs(made: Builder, rng: Draw) -> None:
+    """Multiply each channel, a matrix, by its transpose, or by that of what is made of it."""
+    x = made.last
+    other = made.add(Tanh()) if rng.random() < 0.5 else x
+    turned = made.add(Permute((0, 2, 1)), other)
+    made.add(MatMul(), *((x, turned) if rng.random() < 0.5 else (turned, x)))
+
+
 def positions(made: Builder, rng: Draw) -> None:
     """Add what is done along the last axis."""
     width = int(rng.integers(1, 20))
@@ -289,7 +300,8 @@ ACTIVATIONS: list[Operator] = [
     Hardsigmoid(), Hardswish(), Scale(-0.7), Shift(0.3), Softplus(), Mish(), Abs(), Exp(), Sqrt(), Reciprocal(),
 ]  # fmt: skip
 LAYERS: list[Callable[[Builder, Draw], Any]] = [
-    conv, conv, conv, conv, norm, norm, pool, pool, add, block, activation, activation, gate, views, positions
+    conv, conv, conv, conv, norm, norm, pool, pool, add, block, activation, activation, gate, views, positions,
+    pairs,
 ]  # fmt: skip
 
 

@@ -39,6 +39,15 @@ class Odd(nn.Module):
         return self.dense(x.flatten(1)) + x.sum()
 
 
+class Steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.GRU(8, 4, batch_first=True), nn.Linear(4, 10)
+
+    def forward(self, x):
+        return self.head(self.body(x[:, 0])[0][:, -1])
+
+
 def tokens(rows):
     return nn.Sequential(nn.Embedding(rows, 8), nn.Linear(8, 11))
 """
@@ -131,7 +140,14 @@ def test_a_note_says_which_it_took(small_yaml: Path, command: Command) -> None:
         "the operators that fredsim computes itself; the nearest that it does is relu; so PyTorch computes it "
         "(numerics: native)"
     ]
-    assert [summary(out)["numerics"] for out in ("portable", "native")] == ["portable", "native"]
+    steps = "name: 'torch:their_nets:Steps'"
+    assert noted("steps", steps) == [
+        "note: model.name: torch:their_nets:Steps has the recurrent layer 'body', which fredsim writes out step by "
+        "step if numerics is portable; so PyTorch computes it (numerics: native)"
+    ]
+    assert noted("asked", f"{steps}, numerics: portable") == []
+    outs = ("portable", "native", "steps", "asked")
+    assert [summary(out)["numerics"] for out in outs] == ["portable", "native", "native", "portable"]
     assert command("verify", "native")[:2] == (0, "native: same bits\n")
 
 

@@ -33,8 +33,11 @@ def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -
 
     Raises ConfigError if it is not made of operators that fredsim computes.
     """
-    from fredsim.networks.capture.module import capture
+    from fredsim.networks.capture.module import NATIVE, capture
 
+    if not chosen and (layer := _recurrent(model.module)):
+        what = f"has the recurrent layer {layer!r}, which fredsim writes out step by step if numerics is portable"
+        raise model.refused(f"{what}; {NATIVE}")
     x = dataset.train.x[:TRIED].reshape(-1, *model.shape)
     y = dataset.train.y
     key = (*model.identity, x.dtype.str, x.shape, x.tobytes(), y.shape[1:], loss)
@@ -60,6 +63,14 @@ def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -
         what = "is computed by fredsim, with the same bits on every machine (numerics: portable)"
         remarks.append(f"model.name: {model.name} {what}; with numerics: native PyTorch computes it")
     return CapturedNetwork(graph, model.values, model.files, remarks, statistics=statistics)
+
+
+def _recurrent(module: Any) -> str:
+    """Return the name of a module's first recurrent layer, which PyTorch computes faster; "" if it has none."""
+    from torch import nn
+
+    kinds = nn.RNNBase, nn.RNNCellBase
+    return next((name or "itself" for name, part in module.named_modules() if isinstance(part, kinds)), "")
 
 
 def check_fit(network: CapturedNetwork, dataset: Dataset, loss: Loss, refused: Refusal) -> CapturedNetwork:

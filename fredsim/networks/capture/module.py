@@ -26,7 +26,7 @@ from fredsim.numerics.ops.norms import BatchNorm
 from fredsim.numerics.ops.operator import Array, Shape
 from fredsim.plugins.failures import is_interrupt, message_of
 
-__all__ = ["Captured", "capture"]
+__all__ = ["NATIVE", "Captured", "capture"]
 
 Refusal = Callable[[str], ConfigError]
 NATIVE = "give numerics: native, by which PyTorch computes it"
