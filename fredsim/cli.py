@@ -13,7 +13,7 @@ import typer
 from fredsim.errors import FredsimError, options_are
 from fredsim.plugins.exits import exits_raise, watched
 from fredsim.show import command_options as option
-from fredsim.show.terminal import Group, say, say_lines, say_message, say_wrapped
+from fredsim.show.terminal import Group, print_error, say, say_lines, say_message, say_wrapped
 from fredsim.system.environment import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
 from fredsim.system.garbage import uncollected
 from fredsim.system.notices import notes_as_lines
@@ -329,7 +329,7 @@ def new(
 @app.command()
 def ls(folder: option.Here = Path("results")) -> None:
     """List the results in a folder: what, when, how far, and the best run; it runs nothing and changes nothing."""
-    from fredsim.show.printing import print_overview
+    from fredsim.show.overview import print_overview
 
     print_overview(folder)
 
@@ -337,9 +337,13 @@ def ls(folder: option.Here = Path("results")) -> None:
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of an experiment's file, with which editors complete and check its keys."""
-    from fredsim.config.schema.experiments import as_text
+    from fredsim.config.shipped import shipped_schema
 
-    say_lines(as_text())
+    if (text := shipped_schema()) is None:
+        from fredsim.config.schema.experiments import as_text
+
+        text = as_text()
+    say_lines(text)
 
 
 def main() -> None:
@@ -364,8 +368,6 @@ def main() -> None:
                 if sys.stdout is not None:
                     sys.stdout.flush()
         except FredsimError as error:
-            from fredsim.show.printing import print_error
-
             print_error(*error.args)
             shut_output()
             sys.exit(2)

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import difflib
 import functools
+import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
@@ -29,8 +30,10 @@ __all__ = [
     "OutputError",
     "SimulationError",
     "brief",
+    "flow",
     "how_to_install",
     "nearest",
+    "nearest_class",
     "on_command_line",
     "one_line",
     "option",
@@ -123,6 +126,15 @@ def shown(value: Any) -> str:
     return text if len(text) <= 160 else f"{text[:100]}…{text[-20:]}"
 
 
+def flow(value: Any) -> str:
+    """Return a value of a document as YAML writes it on one line, such as {name: asgd, lr: 0.1}."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {flow(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(flow, value))}]"
+    return value if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w./-]*", value) else shown(value)
+
+
 def visible(text: str, keep: str = "") -> str:
     r"""Return a text in which every character that is not printable, but those in `keep`, is an escape such as \x1b.
 
@@ -163,3 +175,11 @@ def hint(choice: str | None) -> str:
 def nearest(word: str, choices: Iterable[str]) -> str:
     """Return the hint at the choice nearest to `word`, or an empty text if none is near."""
     return hint(closest(word, choices))
+
+
+def nearest_class(name: str, choices: Iterable[str]) -> str:
+    """Return the hint at the nearest choice or, for a name such as `module.Class`, at its form with a colon."""
+    module, dot, attribute = name.rpartition(".")
+    if dot and all(part.isidentifier() for part in name.split(".")):
+        return hint(f"{module}:{attribute}")
+    return nearest(name, choices)

@@ -10,13 +10,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PydanticUserE
 from pydantic.fields import FieldInfo
 from ruamel.yaml import YAML
 
-from fredsim.errors import ConfigError, SimulationError, closest, hint, nearest, shown
+from fredsim.errors import ConfigError, SimulationError, closest, flow, hint, nearest, nearest_class, shown
 from fredsim.numerics.arrays import LARGEST
 from fredsim.numerics.given_arrays import CheckedOperations
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.states import Stateful
 
 __all__ = [
+    "REQUIRED",
     "Configurable",
     "Epsilon",
     "FileName",
@@ -152,10 +153,12 @@ def spelled_out(value: Any, known: Collection[str], own: str = "") -> Any:
     name, names = spelled.get("name"), ", ".join(known) + (f", or {own}" if own else "")
     if not isinstance(name, str) or not (name in known or (own and ":" in name)):
         found = f"names {shown(name)}" if "name" in spelled else f"is {shown(value)}, without a name"
-        raise ValueError(f"{found}{nearest(str(name), known)} (known: {names})")
+        near = nearest_class(str(name), known) if own else nearest(str(name), known)
+        raise ValueError(f"{found}{near} (known: {names})")
     return spelled
 
 
+REQUIRED = "is required"  # how the message for a missing key begins
 MANY_PROBLEMS = 100  # after so many problems the nearest known key is no longer looked up, which is slow
 
 
@@ -175,9 +178,13 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
                 text = f"unknown key{hint(near)} (known: {', '.join(known) or 'none'})"
                 misspelt.add((*at[:-1], near or ""))
             case "missing":
-                text = "is required"
+                text = f"{REQUIRED}{_example(location, _field_at(model, location))}"
             case "literal_error":
                 text = f"is {shown(value)}; it must be {item['ctx']['expected']}"
+            case "unknown":  # of a name that chooses one of several classes
+                name = value.get("name") if isinstance(value, dict) else value
+                near = nearest(str(name), item["msg"].rpartition(" of ")[2].split(", "))
+                text = f"is {shown(value)}; it {item['msg']}{near}"
             case "byte_size" | "byte_size_unit":
                 text = f"is {shown(value)}; it must be a number of bytes, such as 500000000 or 500MB"
             case "model_type" | "dict_type" | "model_attributes_type":
@@ -197,7 +204,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> list[tuple[Locati
     first = dict(reversed(problems))
     inner = {at[:length] for at in first for length in range(1, len(at))}
     found = [(at, text) for at, text in reversed(first.items()) if at not in inner]
-    return [(at, text) for at, text in found if not (text == "is required" and at in misspelt)]
+    return [(at, text) for at, text in found if not (text.startswith(REQUIRED) and at in misspelt)]
 
 
 #: The types of YAML that pydantic wants, by how its names of problems begin.
@@ -220,6 +227,13 @@ def _correction(problem: str, value: Any, field: FieldInfo | None) -> str:
         if right and (wanted is not list or (form[0] == "[" and _takes(field, found))):
             return f": write {form}"
     return ""
+
+
+def _example(at: Location, field: FieldInfo | None) -> str:
+    """Return `, such as KEY: EXAMPLE` for a key whose field has an example, as YAML writes it; otherwise nothing."""
+    if field is None or not field.examples:
+        return ""
+    return f", such as {at[-1]}: {flow(field.examples[0])}"
 
 
 def _read(text: str) -> Any:

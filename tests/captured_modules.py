@@ -112,15 +112,37 @@ class Encoder(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """What fredsim has no operator for."""
+    """A recurrent layer, and a head that takes its last output and its last state."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str, hidden_size: int = 3, batch_first: bool = True, **options: Any) -> None:
         super().__init__()
-        self.body, self.head = nn.LSTM(4, 3, batch_first=True), nn.Linear(3, 2)
+        self.body = getattr(nn, kind)(4, hidden_size, batch_first=batch_first, **options)
+        both = 1 + self.body.bidirectional
+        self.head, self.time = nn.Linear((options.get("proj_size") or hidden_size) * (both + 1), 2), int(batch_first)
 
     def forward(self, x: Any) -> Any:
         """Map (n, places, 4) to (n, 2)."""
-        return self.head(self.body(x)[0][:, -1])
+        outputs, states = self.body(x if self.time else x.transpose(0, 1))
+        last = states[0] if isinstance(states, tuple) else states
+        return self.head(torch.cat([outputs.select(self.time, -1), last[-1]], 1))
+
+
+class Cells(nn.Module):
+    """Recurrent layers step by step, as tutorials write them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.LSTMCell(4, 3), nn.GRUCell(3, 3), nn.RNNCell(3, 2, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        """Map (n, places, 4) to (n, 2)."""
+        h, c, g = (torch.zeros(x.shape[0], 3, dtype=x.dtype) for _ in range(3))
+        last = torch.zeros(x.shape[0], 2, dtype=x.dtype)
+        for place in range(x.shape[1]):
+            h, c = self.first(x[:, place], (h, c))
+            g = self.second(h, g)
+            last = self.third(g, last)
+        return last
 
 
 def images(*layers: nn.Module, outputs: int) -> nn.Module:

@@ -21,21 +21,27 @@ from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Array, Operator
 from fredsim.numerics.ops.pointwise import (
+    Abs,
     Elu,
+    Exp,
     Gelu,
     Hardsigmoid,
     Hardswish,
     Hardtanh,
     LeakyRelu,
+    Mish,
+    Reciprocal,
     Relu,
     Scale,
     Shift,
     Sigmoid,
     Silu,
+    Softplus,
+    Sqrt,
     Tanh,
 )
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
-from fredsim.numerics.ops.products import Softmax
+from fredsim.numerics.ops.products import LogSoftmax, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
@@ -274,13 +280,13 @@ def views(made: Builder, rng: Draw) -> None:
 def positions(made: Builder, rng: Draw) -> None:
     """Add what is done along the last axis."""
     width = int(rng.integers(1, 20))
-    kinds = [LayerNorm(), RmsNorm(), Softmax(), Linear(width), LayerNorm(affine=False)]
+    kinds = [LayerNorm(), RmsNorm(), Softmax(), LogSoftmax(), Linear(width), LayerNorm(affine=False)]
     made.add(kinds[rng.integers(len(kinds))])
 
 
 ACTIVATIONS: list[Operator] = [
     Silu(), Gelu(), Gelu("tanh"), Tanh(), Sigmoid(), LeakyRelu(0.2), Elu(0.7), Hardtanh(0.0, 6.0), Hardtanh(-0.5, 0.25),
-    Hardsigmoid(), Hardswish(), Scale(-0.7), Shift(0.3),
+    Hardsigmoid(), Hardswish(), Scale(-0.7), Shift(0.3), Softplus(), Mish(), Abs(), Exp(), Sqrt(), Reciprocal(),
 ]  # fmt: skip
 LAYERS: list[Callable[[Builder, Draw], Any]] = [
     conv, conv, conv, conv, norm, norm, pool, pool, add, block, activation, activation, gate, views, positions
@@ -305,10 +311,10 @@ def dataset(graph: Graph, rng: Draw, count: int = 40, *, odd: bool = False) -> D
 def initial(graph: Graph, rng: Draw, *, odd: bool = False) -> Array:
     """Return parameters, float32 (P,), with MARGIN floats behind them; odd ones as odd samples are."""
     params = aligned(graph.layout.size + MARGIN)[: graph.layout.size]
-    for view in graph.layout.split(params).values():
+    for name, view in graph.layout.split(params).items():
         drawn = rng.normal(size=view.shape) * (1 / np.sqrt(max(1, view[0].size)) if view.ndim > 1 else 1)
         if odd:
             values = np.array([0.0, -0.0, 1e-40, 100.0, -0.5])
             drawn = np.where(rng.random(view.shape) < 0.2, rng.choice(values, view.shape), drawn)
-        view[...] = drawn
+        view[...] = np.abs(drawn) if name.endswith("variance") else drawn
     return params

@@ -77,7 +77,9 @@ def compare(module: Any, graph: Graph, x: Array) -> None:
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0
-        if isinstance(part, nn.MultiheadAttention):
+        if isinstance(part, nn.Dropout2d):
+            part.p = 0.0
+        if isinstance(part, nn.MultiheadAttention | nn.RNNBase):
             part.dropout = 0.0
     module.train().double()
     wide = torch.from_numpy(x)
@@ -185,6 +187,100 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
         lambda: Own(lambda own, x: torch.where(own.mask < 0, x @ x.mT, own.dense(x).sum(2, keepdim=True))), PLACES,
     ),
     "frozen statistics": (given.Frozen, ROWS),
+    "products by letters": (
+        lambda: Own(
+            lambda own, x: torch.einsum("bij,oj->bio", x, own.dense.weight) + torch.einsum("bij,bkj,bkl->bil", x, x, x)
+            + torch.einsum("bij,bij->bi", x, own.dense(x))[:, :, None] + torch.einsum("bij->bj", x)[:, None]
+        ), PLACES,
+    ),
+    "products by letters, of tensors of parameters": (
+        lambda: Own(lambda own, x: torch.einsum("jl,bij->ibl", own.matrix, own.dense(x)).transpose(0, 1)), PLACES,
+    ),
+    "other orders": (
+        lambda: Own(
+            lambda own, x: own.dense(x).flip(1).roll((1, -2), (1, 2))[:, [0, 0, 3, 1, 4]]
+            + x.index_select(2, torch.tensor([3, 1, 1, 0]))
+        ), PLACES,
+    ),
+    "sums of those before": (lambda: Own(lambda own, x: own.dense(x).cumsum(1) + x.cumsum(-1)), PLACES),
+    "padding by an image's own pixels": (
+        lambda: images(
+            nn.Conv2d(2, 3, 3, padding=2, padding_mode="reflect"), nn.ReplicationPad2d((0, 2, 1, 0)),
+            nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular"), nn.ZeroPad2d((-1, 0, 2, -2)), nn.ReflectionPad2d(1),
+            outputs=429,
+        ), IMAGE,
+    ),
+    "shuffled pixels": (
+        lambda: images(
+            nn.PixelUnshuffle(2), nn.Conv2d(8, 16, 1), nn.ChannelShuffle(4), nn.PixelShuffle(4), nn.Conv2d(1, 2, 3, 2),
+            outputs=70,
+        ), IMAGE,
+    ),
+    "pixels between": (
+        lambda: images(
+            nn.Conv2d(2, 3, 3), nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True),
+            nn.Upsample(scale_factor=(0.7, 1.4), mode="bilinear"), nn.Upsample((5, 7), mode="bicubic"), outputs=105,
+        ), IMAGE,
+    ),
+    "elements between": (
+        lambda: nn.Sequential(nn.Upsample(7, mode="linear"), nn.Conv1d(5, 2, 3), nn.Flatten(), nn.Linear(10, 3)),
+        PLACES,
+    ),
+    "transposed convolutions": (
+        lambda: images(
+            nn.ConvTranspose2d(2, 3, 2, 2), nn.ConvTranspose2d(3, 2, (4, 3), (2, 1), (1, 2), bias=False),
+            nn.ConvTranspose2d(2, 1, 3, (3, 2), 1, output_padding=(2, 1)), outputs=144,
+        ), (2, 3, 2),
+    ),
+    "windows over the edge": (
+        lambda: images(
+            nn.Conv2d(2, 3, (1, 2)), nn.MaxPool2d(2, 1, 1, ceil_mode=True), nn.MaxPool2d(2, ceil_mode=True),
+            nn.AvgPool2d(3, 2, 1, ceil_mode=True), nn.AvgPool2d(2, 2, ceil_mode=True, count_include_pad=False),
+            nn.AvgPool2d((2, 1), divisor_override=3), outputs=3,
+        ), IMAGE,
+    ),
+    "the largest": (
+        lambda: Own(
+            lambda own, x: own.dense(x).max(1)[0] + own.dense(x).amax((1, 2))[:, None]
+            + x.min(2, keepdim=True)[0].sum(1)
+            + own.dense(x).amin(1)
+            + functional.adaptive_max_pool1d(own.dense(x), 2).mean((1, 2))[:, None]
+        ), PLACES,
+    ),
+    "adaptive largest": (
+        lambda: images(nn.Conv2d(2, 3, 3, padding=1), nn.AdaptiveMaxPool2d((4, 2)), outputs=24), IMAGE,
+    ),
+    "gates": (
+        lambda: nn.Sequential(nn.Linear(4, 6), nn.GLU(), nn.PReLU(), nn.Linear(3, 5), nn.PReLU(5), nn.CELU(0.5)), ROWS,
+    ),
+    "powers": (lambda: Own(lambda own, x: own.dense(x) ** 3 + (x**4 + 1) ** -0.5 + (x**2 + 1).pow(0.5)), ROWS),
+    "quotients": (
+        lambda: Own(
+            lambda own, x: own.dense(x).exp() / (1 + x.abs()) + 2 / (own.by + x.square()) + (x * x + 1).reciprocal()
+        ), ROWS,
+    ),
+    "more activations": (
+        lambda: nn.Sequential(
+            nn.Linear(4, 3), nn.Softplus(2.0), nn.Linear(3, 3), nn.Mish(), nn.Linear(3, 3), nn.LogSigmoid(),
+            nn.Softsign(), nn.Linear(3, 3), nn.LogSoftmax(1),
+        ), ROWS,
+    ),
+    "deviations": (
+        lambda: Own(
+            lambda own, x: (own.dense(x) - x.mean(-1, True)) / (own.dense(x).std(-1, keepdim=True) + 1e-6)
+            + own.dense(x).var((1, 2), unbiased=False)[:, None, None] + functional.normalize(own.dense(x), dim=2)
+            + own.dense(x).norm(1, 2, keepdim=True)
+        ), PLACES,
+    ),
+    "weights of a norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), ROWS),
+    "dropout of channels": (
+        lambda: images(nn.Conv2d(2, 3, 3), nn.Dropout2d(0.4), nn.Conv2d(3, 2, 3), outputs=16), IMAGE
+    ),
+    "recurrent": (lambda: given.Recurrent("LSTM"), PLACES),
+    "recurrent both ways": (lambda: given.Recurrent("GRU", bidirectional=True, num_layers=2, dropout=0.3), PLACES),
+    "recurrent without a bias": (lambda: given.Recurrent("RNN", bias=False, nonlinearity="relu"), PLACES),
+    "recurrent, time first": (lambda: given.Recurrent("RNN", batch_first=False), PLACES),
+    "cells": (given.Cells, PLACES),
 }  # fmt: skip
 
 
@@ -232,6 +328,11 @@ def test_attention_that_is_written_out_is_one_operator(floats: bool) -> None:
     compare(module, graph, x)
 
 
+def test_the_row_of_padding_is_not_trained() -> None:
+    module, x = seeded(lambda: nn.Embedding(6, 4, padding_idx=2)), np.array([[0, 2, 2], [2, 5, 1]])
+    compare(module, captured(module, x).graph, x)
+
+
 def test_views_become_as_few_nodes_as_they_need() -> None:
     module = seeded(lambda: Own(lambda own, x: own.dense(x).view(-1, 5, 2, 2).transpose(1, 2).flatten(1, 2)))
     operators = [node.operator for node in captured(module, samples(PLACES)).graph.nodes[1:]]
@@ -261,33 +362,35 @@ def of_half(own: Any, x: Any) -> Any:
 
 NOT_IN_THE_SET = "which is not among the operators that fredsim computes itself"
 REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
-    "lstm": (given.Recurrent, PLACES, f"uses lstm in its layer 'body' (LSTM), {NOT_IN_THE_SET}; the nearest that it "
-             "does is scaled_dot_product_attention; give numerics: native, by which PyTorch computes it"),
-    "mish": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Mish()), ROWS,
-             f"uses mish in its layer '1' (Mish), {NOT_IN_THE_SET}; the nearest that it does is silu;"),
-    "transposed": (lambda: images(nn.ConvTranspose2d(2, 3, 2, 2), outputs=576), IMAGE,
-                   f"uses conv_transpose2d in its layer '0' (ConvTranspose2d), {NOT_IN_THE_SET}; the nearest that it "
-                   "does is conv2d, and upsample_nearest2d before it;"),
-    "pixels between": (lambda: images(nn.Upsample(scale_factor=2, mode="bilinear"), outputs=384), IMAGE,
-                       f"uses upsample_bilinear2d in its layer '0' (Upsample), {NOT_IN_THE_SET}; the nearest that it "
-                       "does is upsample_nearest2d;"),
+    "lstm": (lambda: given.Recurrent("LSTM", proj_size=2, hidden_size=4), PLACES,
+             "uses lstm in its layer 'body' (LSTM), which has a projection of its output (proj_size); give numerics: "),
+    "softshrink": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Softshrink()), ROWS,
+                   f"uses softshrink in its layer '1' (Softshrink), {NOT_IN_THE_SET}; the nearest that it does is "),
+    "transposed": (lambda: images(nn.ConvTranspose2d(2, 2, 2, 2, groups=2), outputs=384), IMAGE,
+                   "uses conv_transpose2d in its layer '0' (ConvTranspose2d), which has groups=2; the nearest that it "
+                   "does is conv_transpose2d of one group;"),
+    "another letter twice": (lambda: Own(lambda own, x: torch.einsum("bii->b", x @ x.mT)[:, None]), PLACES,
+                   "uses einsum in its forward, which is 'bii->b', with an ellipsis or a letter that a tensor has"),
+    "letters of samples": (lambda: Own(lambda own, x: own.dense(x) @ torch.einsum("bi,bj->ij", x, x)), ROWS,
+                   "uses einsum in its forward, which sums over samples"),
+    "places": (lambda: Own(lambda own, x: own.dense(x).max(1)[1].float() + own.dense(x).sum(1)), ROWS,
+               "uses getitem in its forward, which takes the places of the largest, integers that depend on samples; "),
+    "windows of several sizes": (lambda: images(nn.AdaptiveMaxPool2d((3, 3)), outputs=18), IMAGE,
+               "which makes 3×3 windows of 8×6, not of one size; the nearest that it does is max_pool2d;"),
+    "chosen by samples": (lambda: Own(lambda own, x: own.dense.weight[x[:, 0].long()]), ROWS,
+               "which chooses elements by numbers that depend on samples; the nearest that it does is embedding;"),
     "no whole factor": (lambda: images(nn.Upsample((9, 9)), outputs=162), IMAGE,
                         "uses upsample_nearest2d in its layer '0' (Upsample), which makes 9 of 8 pixels, which is no "),
     "bounds by samples": (lambda: Own(lambda own, x: own.dense(x).clamp(x, x + 1)), ROWS,
                           "uses clamp in its forward, which has bounds that depend on samples or parameters; the near"),
-    "flip": (lambda: Own(lambda own, x: own.dense(x).flip(1)), ROWS,
-             f"uses flip in its forward, {NOT_IN_THE_SET}; give numerics: native"),
-    "log_softmax": (lambda: nn.Sequential(nn.Linear(4, 3), nn.LogSoftmax(1)), ROWS,
-                    "uses log_softmax in its layer '1' (LogSoftmax), which the loss contains: leave it out; give"),
+    "samples in another order": (lambda: Own(lambda own, x: own.dense(x).flip(0)), ROWS,
+             "uses flip in its forward, which takes some of the samples, or puts them in another order; give numerics"),
+    "comparison": (lambda: Own(lambda own, x: own.dense(x) * (x > 0)), ROWS,
+             f"uses gt in its forward, {NOT_IN_THE_SET}; give numerics: native"),
     "dilated pooling": (lambda: images(nn.MaxPool2d(2, 1, dilation=2), outputs=48), IMAGE,
                         "uses max_pool2d in its layer '0' (MaxPool2d), which has dilation=[2, 2]; give numerics: "),
     "same": (lambda: images(nn.Conv2d(2, 3, 2, padding="same"), outputs=144), IMAGE,
              "which has padding 'same' and a kernel of 2×2, which would pad one side more; give"),
-    "ceil": (lambda: images(nn.MaxPool2d(4, ceil_mode=True), outputs=8), IMAGE,
-             "which has ceil_mode=True, and a window that would reach over the edge"),
-    "dropout of channels": (lambda: images(nn.Dropout2d(0.1), outputs=96), IMAGE,
-                            f"uses feature_dropout in its layer '0' (Dropout2d), {NOT_IN_THE_SET}; the nearest "
-                            "that it does is dropout; give"),
     "draws": (lambda: Own(lambda own, x: own.dense(x) + torch.randn(4)), ROWS,
               "uses randn in its forward, which draws"),
     "padding_idx": (lambda: nn.Sequential(nn.Linear(4, 3), nn.Embedding(9, 2, padding_idx=1)), ROWS,
@@ -345,6 +448,13 @@ def test_what_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert "\n" not in text
     assert len(text) < 420
     assert capfd.readouterr() == ("", "")
+
+
+def test_too_many_steps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.networks.capture.recurrent.MOST", 9)
+    module = seeded(lambda: given.Recurrent("GRU", num_layers=2))
+    with pytest.raises(ConfigError, match=r"which has 10 steps, layers and directions counted; 9 at most; the nearest"):
+        captured(module, samples(PLACES))
 
 
 def test_outputs_that_do_not_fit_the_loss_are_refused() -> None:

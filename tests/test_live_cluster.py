@@ -86,7 +86,11 @@ def test_what_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words = ("live", small_yaml, "--out", "live")
-    refused(*words, "sweep={seed: [0, 1]}", says=("this is a sweep; a live run is of one experiment",))
+    refused(
+        *words,
+        "sweep={seed: [0, 1]}",
+        says=("this is a sweep of 2 runs; a live run is one: give sweep=null", "such as seed=0"),
+    )
     refused(*words, "--workers", 2, "--dask", cluster.address, says=("workers is 2, and dask is given",))
     refused(*words, "--delay", -1, says=("delay is -1.0; it must be seconds",))
     monkeypatch.setattr("fredsim.runs.live.workers.WAIT_SECONDS", 0.5)

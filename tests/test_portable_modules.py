@@ -126,9 +126,10 @@ def test_a_note_says_which_it_took(small_yaml: Path, command: Command) -> None:
         "note: model.name: torch:their_nets:images is computed by fredsim, with the same bits on every machine "
         "(numerics: portable); with numerics: native PyTorch computes it"
     ]
-    assert noted("native", f"{NET}, activation: Mish") == [
-        "note: model.name: torch:their_nets:images uses mish in its layer '1' (Mish), which is not among the operators "
-        "that fredsim computes itself; the nearest that it does is silu; so PyTorch computes it (numerics: native)"
+    assert noted("native", f"{NET}, activation: Softshrink") == [
+        "note: model.name: torch:their_nets:images uses softshrink in its layer '1' (Softshrink), which is not among "
+        "the operators that fredsim computes itself; the nearest that it does is relu; so PyTorch computes it "
+        "(numerics: native)"
     ]
     assert [summary(out)["numerics"] for out in ("portable", "native")] == ["portable", "native"]
     assert command("verify", "native")[:2] == (0, "native: same bits\n")
@@ -137,7 +138,10 @@ def test_a_note_says_which_it_took(small_yaml: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (f"{NET}, activation: Mish, numerics: portable", "the nearest that it does is silu; give numerics: native"),
+        (
+            f"{NET}, activation: Softshrink, numerics: portable",
+            "the nearest that it does is relu; give numerics: native",
+        ),
         (f"{NET}, classes: 7, numerics: portable", "maps a sample to (7,); it must give logits, (10,)"),
         ("name: 'torch:their_nets:Odd', numerics: portable", "uses sum in its forward, which is taken over samples"),
         (f"{NET}, numerics: portable, device: cuda", "model: device is cuda, on which PyTorch would compute; with"),

@@ -13,6 +13,7 @@ import pytest
 from jsonschema import Draft7Validator
 
 from fredsim.config.document import MODELINE, read_document
+from fredsim.config.schema.experiments import as_text
 from fredsim.config.shipped import shipped
 
 ROOT = Path(__file__).parents[1]
@@ -37,6 +38,7 @@ def problems(data: Any, schema: Any = None) -> list[str]:
 
 
 def test_the_committed_schema_is_what_the_command_prints(command: Callable[..., tuple[int, str, str]]) -> None:
+    assert as_text() == SCHEMA.read_text(encoding="utf-8")
     assert command("schema") == (0, SCHEMA.read_text(encoding="utf-8"), "")
     Draft7Validator.check_schema(json.loads(SCHEMA.read_text(encoding="utf-8")))
 
@@ -116,6 +118,7 @@ def test_a_server_that_a_package_registers(
     gone = SimpleNamespace(name="broken", module="their_package", load=lambda: 1 / 0)
     points = {"fredsim.servers": [point, gone]}
     monkeypatch.setattr("fredsim.config.registry.entry_points", lambda group: points.get(group, []))
+    monkeypatch.setattr("fredsim.config.shipped.entry_points", lambda: SimpleNamespace(groups={"other", *points}))
     schema = json.loads(command("schema")[1])
     assert problems(changed({"server": {"name": "theirs", "lr": 0.1, "beta": 0.5}}), schema) == []
     assert problems(changed({"server": {"name": "theirs", "lr": 0.1, "delta": 0.5}}), schema) != []

@@ -223,7 +223,7 @@ def test_sums_and_products_of_several_inputs() -> None:
 @pytest.mark.parametrize(("kind", "mu"), [(np.uint8, 16), (np.int16, 5), (np.int32, 1), (np.int64, 33)])
 def test_tables(kind: type[np.integer[Any]], mu: int) -> None:
     rng, network = np.random.default_rng(mu), Builder((11,), [], {})
-    tokens = network.add(Embedding(30, 18), 0)
+    tokens = network.add(Embedding(30, 18, untrained=3), 0)
     places = network.add(Embedding(11, 18), network.add(Positions(11), 0))
     parts = network.add(Embedding(30, 18), network.add(Slice(0, 2, 7), 0))
     network.add(Cat(0), network.add(Add(), tokens, places), parts)

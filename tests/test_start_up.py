@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ Command = Callable[..., tuple[int, str, str]]
 HEAVY = {"dask", "llvmlite", "matplotlib", "numba", "pandas", "plotly", "pyarrow", "scipy", "torch"}
 #: What would take as long as the rest of a command that only prints what is written in names.json.
 LIGHT = {"numpy", "rich", "ruamel", "fredsim.config.choices", "fredsim.config.experiment", "fredsim.servers.asgd"}
+REFERENCE = Path(__file__).parents[1] / "results" / "reference"
 ALL = "import sys; from fredsim.cli import main\ntry: main()\nfinally: print('imported', *sys.modules, file=sys.stderr)"
 
 
@@ -33,6 +35,8 @@ def imported_by(*arguments: str) -> set[str]:
         (["list", "servers"], LIGHT),
         (["list", "fasgd"], LIGHT),
         (["list", "torch:fredsim.zoo:lenet"], LIGHT),
+        (["schema"], LIGHT),
+        (["ls", str(REFERENCE)], LIGHT - {"rich"} | {"fredsim.hyper", "fredsim.runs.folder.result"}),
         (
             ["show", "quickstart"],
             {"rich", "fredsim.servers.adam", "fredsim.compressors.top_k", "fredsim.dispatchers.weighted"},

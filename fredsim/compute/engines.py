@@ -13,7 +13,7 @@ Letters in shapes: B minibatches, µ samples per minibatch, P parameters, C coef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -73,6 +73,8 @@ class Engine(Protocol):
     why_whole: str
     #: Whether whole windows of events can be queued (`queue_executor`).
     queues: bool
+    #: Whether it can keep a client's passes until its push arrives (`hand_executor`).
+    keeps_passes: bool
     #: Whether backward passes may have other parameters than forward passes (`gradients_at_two`).
     two_vectors: bool
     #: The packages whose versions native bits depend on, besides NumPy and numba.
@@ -264,16 +266,18 @@ class FusedExecutor(Protocol):
     ) -> Array:
         """Prepare the next B arrivals, whose passes are in `slots`; return their samples' losses (B, µ).
 
-        `coefficients` (B, C) are the rule's. The fetch after arrival b is refused if the mean of the watched array is
-        below bounds[b, 0]. If it is above bounds[b, 1], θ is copied to copies[b], which is None if this cannot happen.
+        Those of an arrival may be written only when `apply` yields its verdict. `coefficients` (B, C) are the rule's.
+        The fetch after arrival b is refused if the mean of the watched array is below bounds[b, 0]. If it is above
+        bounds[b, 1], θ is copied to copies[b], which is None if this cannot happen; an array is taken from the pool
+        when it is asked for.
         """
         ...
 
-    def apply(self, b: int, end: int) -> list[int]:
+    def apply(self, b: int, end: int) -> Iterable[int]:
         """Apply the rule to the gradients of arrivals b … end − 1, or up to the first UNDECIDED or DIVERGED one.
 
         The first call after `prepare` has b = 0. Returns the verdicts on the clients' fetches
-        (fredsim.numerics.verdicts).
+        (fredsim.numerics.verdicts). They may be found one by one, while they are asked for.
         """
         ...
 

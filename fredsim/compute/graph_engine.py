@@ -43,6 +43,7 @@ class Evaluation:
     numerics: Numerics = "portable"
     why_whole = "the engine forms whole gradients"
     queues = False
+    keeps_passes = True
     two_vectors = False
     packages: Sequence[str] = ()
     statistics: Any = None

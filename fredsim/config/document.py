@@ -9,9 +9,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
-from fredsim.config.yaml_reader import LONGEST, Key, parse_yaml
+from fredsim.config.plain_data import Key
+from fredsim.config.yaml_reader import LONGEST, parse_yaml
 from fredsim.errors import ConfigError, shown
 from fredsim.system.files import read_bytes
 
@@ -114,6 +113,8 @@ def name_of_override(text: str) -> str:
 
 def dump_yaml(data: Mapping[str, Any]) -> str:
     """Return plain data as YAML in block style, with keys in their order."""
+    from ruamel.yaml import YAML
+
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = None  # writes innermost lists and mappings on one line
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]  # ruamel infers None

@@ -179,7 +179,7 @@ class Experiment(HyperParameters):
     problem: Annotated[ProblemChoice | None, Field(examples=[{"name": "my_problem:Valley"}])] = None
     """In place of data and model: a class of yours with initial parameters, gradients and an evaluation, `{name:
     "my_module:Class"}` with its arguments, in any framework (docs/problems.md)."""
-    clients: Clients
+    clients: Annotated[Clients, Field(examples=[{"count": 32, "batch_size": 4}])]
     """The clients, which compute gradients: how many there are, and which rows they use."""
     stages: Annotated[Stages | None, Field(examples=[{"cuts": ["W2", "W3"], "delay": "pipedream"}])] = None
     """The stages of a pipeline, whose parameters are of different ages: each client is a pipeline then; null: none

@@ -18,7 +18,7 @@ from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
 from fredsim.config.sections import PluginChoice
 from fredsim.data.datasets import Dataset
-from fredsim.errors import ConfigError, OutputError
+from fredsim.errors import ConfigError, OutputError, nearest
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
 from fredsim.native.model import TorchModel, TorchOptions, data_arguments, find_factory
 from fredsim.native.own_loss import AnyLoss, OwnLoss
@@ -181,7 +181,8 @@ class MlpChoice(NetworkChoice):
         """Refuse any other name, with a message that says which names are known."""
         if name != "mlp":
             known = "mlp, linear, lenet, resnet, vgg, gpt, or a PyTorch module as torch:package.module:factory"
-            raise ValueError(f"is {name!r}; it must be {known}")
+            near = nearest(str(name), known.split(", ")[:-1])
+            raise ValueError(f"is {name!r}; it must be {known}{near}")
         return name
 
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:

@@ -19,7 +19,7 @@ from fredsim.config.document import Problems
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.gates import GATES
-from fredsim.errors import ConfigError, closest, hint, nearest
+from fredsim.errors import ConfigError, closest, hint, nearest, nearest_class
 from fredsim.hyper import Configurable, explain
 from fredsim.optimizers import OPTIMIZERS
 from fredsim.plugins.failures import described, is_interrupt, message_of
@@ -77,7 +77,7 @@ def find_class(kind: Kind, name: str) -> type:
         if name not in points:
             choices = [*known, *points]
             raise ConfigError(
-                f"unknown {kind} '{name}'{nearest(name, choices)} (known: {', '.join(choices)}, "
+                f"unknown {kind} '{name}'{nearest_class(name, choices)} (known: {', '.join(choices)}, "
                 "or your own as package.module:Class)"
             )
         check_allowed(points[name].module, f"{name} of an installed package")

@@ -17,7 +17,7 @@ from fredsim.config.registry import Kind, required_keys, resolve_hyper
 from fredsim.data.datasets import check_dataset
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, SimulationError, nearest
-from fredsim.hyper import explain, fields_of
+from fredsim.hyper import REQUIRED, explain, fields_of
 
 __all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "placed", "resolve", "with_place"]
 
@@ -154,8 +154,8 @@ def _blame_override(key: str, name: str, problems: Problems, place: PlaceOf) -> 
         left = not place((*around, *at)).startswith("override ")
         if left and text.startswith("unknown key"):
             text = f"{text.replace('unknown key', f'unknown key {whose}', 1)}; {remedy}"
-        elif left and text == "is required":
-            text = f"{text} {whose}; {remedy}"
+        elif left and text.startswith(REQUIRED):
+            text = f"{REQUIRED} {whose}; {remedy}"
         found.append((at, text))
     return found
 

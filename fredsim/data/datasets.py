@@ -30,7 +30,7 @@ from fredsim.data.partitions.shards import Shards
 from fredsim.data.sampling import Sampler, make_sampler
 from fredsim.data.sequences import IGNORED, read_text
 from fredsim.data.squares import mishchenko_rows
-from fredsim.errors import ConfigError, DataError, nearest, option
+from fredsim.errors import ConfigError, DataError, hint, nearest, option
 from fredsim.numerics.streams import Streams
 from fredsim.system.files import content_digest
 
@@ -269,13 +269,21 @@ def _of_parts(data: Dataset, of: Callable[[Split], Split], what: str) -> Dataset
     return replace(data, train=train, validation=validation, test=test, fingerprint=fingerprint)
 
 
+def _nearest(name: str, kind: str) -> str:
+    """Return the hint at what an unknown name may mean: a file without its kind before it, or a known name."""
+    reader = {".npz": "npz", ".npy": "npy", ".txt": "text"}.get(os.path.splitext(name)[1].lower())
+    if reader and ":" not in name:
+        return hint(f"{reader}:{os.path.dirname(name) or '.' if reader == 'npy' else name}")
+    return nearest(kind, [*DATASETS, *DRAWN])
+
+
 def check_dataset(name: str) -> None:
     """Raise ConfigError if there is no data set of this name."""
     kind = name.partition(":")[0]
     if kind in {"python", "torch"}:  # fredsim.data.own looks it up
         return
     if kind not in DATASETS or (kind in {"npy", "npz", "text", "torchvision"}) != (":" in name) or name.endswith(":"):
-        near = "" if kind in DATASETS else nearest(kind, [*DATASETS, *DRAWN])
+        near = "" if kind in DATASETS else _nearest(name, kind)
         raise ConfigError(
             f"data.name: unknown data set '{name}'{near} (known: digits, mnist, npz:PATH, npy:FOLDER, "
             f"torchvision:CLASS, text:PATH, {', '.join(DRAWN)}, mishchenko, or your own as "

@@ -15,20 +15,21 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.func import functional_call, grad, vmap
 
-from fredsim.compute.engines import BackendOperations, Engine, Part
+from fredsim.compute.engines import BackendOperations, Engine, FusedExecutor, Part
 from fredsim.compute.graph_engine import OnOperations
 from fredsim.compute.staged import EVALUATION_BATCH
 from fredsim.compute.statistics import Statistics
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks, nothing_again
+from fredsim.native.fused import TorchFusedExecutor
 from fredsim.native.losses import check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
 from fredsim.native.params import OwnParams, channels_last
@@ -40,6 +41,7 @@ from fredsim.numerics.arrays import aligned
 from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.system.processors import default_threads
 
@@ -71,6 +73,7 @@ class TorchEngine(OnOperations):
 
     numerics: Numerics = "native"
     why_whole = "a PyTorch module forms whole gradients"
+    keeps_passes = False
     packages: Sequence[str] = ("torch",)
 
     def __init__(
@@ -102,6 +105,7 @@ class TorchEngine(OnOperations):
         self._running: Tensors = {}  # running statistics, while something is computed with them
         self.statistics = self._tracked()
         self._channels_last = False  # whether images and filters are stored that way
+        self._rows_of = self._rows = self._x  # images, and the same ones as rows, if they are stored that way
         self._own = OwnParams(model)
         self._make_room()
         self._shares = torch.full((mu,), 1 / mu, device=self._device)  # of samples in the mean loss
@@ -111,6 +115,8 @@ class TorchEngine(OnOperations):
         except BaseException:
             self._put_settings_back()
             raise
+        if self._device.type == "cpu" and not self._draws and self.statistics is None and not self._may_vmap(2**16):
+            self.why_whole = "" if hasattr(operations, "rule_in_parts") else self.why_whole
 
     def _make_room(self) -> None:
         """Allocate what gradients need; here nothing."""
@@ -157,14 +163,29 @@ class TorchEngine(OnOperations):
         """
         usual = min(MAX_MINIBATCHES, 2 ** ((clients.bit_length() - 1) // 2))
         if self._device.type == "cpu":
-            usual, inputs = min(usual, max(1, MAX_SAMPLES // self._mu)), self._mu * self._x[0].numel()
-            if usual < MIN_MINIBATCHES or self._model.layout.size > MAX_PARAMETERS or inputs > MAX_INPUTS:
-                usual = 1
+            usual = min(usual, max(1, MAX_SAMPLES // self._mu)) if self._may_vmap(clients) else 1
         self._width = min(wanted or usual, clients)
         self._no_vmap = self._why_no_vmap() if self._width > 1 else "no more are taken at once"
         if self._no_vmap:
             self._width = 1
         return self._width
+
+    def _may_vmap(self, clients: int) -> bool:
+        """Return whether, on a CPU, minibatches of so many clients take less time together."""
+        usual = min(MAX_MINIBATCHES, 2 ** ((clients.bit_length() - 1) // 2), max(1, MAX_SAMPLES // self._mu))
+        inputs = self._mu * self._x[0].numel()
+        return usual >= MIN_MINIBATCHES and self._model.layout.size <= MAX_PARAMETERS and inputs <= MAX_INPUTS
+
+    @property
+    def width(self) -> int:
+        """How many minibatches are computed at once."""
+        return self._width
+
+    def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
+        """Return an executor that applies a rule to the tensors that autograd returns; see Engine."""
+        del watched  # its mean is computed from the whole array
+        update = cast(Any, self._operations).rule_in_parts(rule, arrays, self._model.layout.sizes)
+        return TorchFusedExecutor(self, update, self._model.layout, self._mu, window)
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of summary.json that say what the bits depend on besides experiment, threads, versions."""
@@ -178,7 +199,7 @@ class TorchEngine(OnOperations):
         """Compute as many minibatches at once as `fix_window` chose; the last call repeats its last minibatch."""
         self._allocate(len(rows))
         losses = np.empty(rows.shape, np.float32)
-        with self._computing(SimulationError):
+        with self.under_settings(SimulationError):
             for begin in range(0, len(rows), self._width):
                 end = min(begin + self._width, len(rows))
                 chosen = np.minimum(np.arange(begin, begin + self._width), end - 1)
@@ -197,7 +218,7 @@ class TorchEngine(OnOperations):
         """Compute one minibatch after the other; see Engine."""
         self._allocate(len(rows))
         losses = np.empty(rows.shape, np.float32)
-        with self._computing(SimulationError):
+        with self.under_settings(SimulationError):
             for b in range(len(rows)):
                 with self._drawing(keys and keys.one(b)), self._tracking(keys, b):
                     losses[b] = self._compute_one(forward[b], rows[b], self._each_grad[b], backward[b])
@@ -234,7 +255,7 @@ class TorchEngine(OnOperations):
         split: Split = getattr(self._dataset, part)
         losses, wrong = np.empty(len(split), np.float32), np.full(len(split), np.nan)
         for some, logits, y in self._evaluated(params, split):
-            with self._computing(SimulationError), torch.no_grad():
+            with self.under_settings(SimulationError), torch.no_grad():
                 losses[some] = self._losses_of(logits, y).cpu().numpy()
             if self._answers is not None:
                 wrong[some] = self._wrong(self._answers, logits.cpu().numpy(), split.y[some])
@@ -251,11 +272,11 @@ class TorchEngine(OnOperations):
             return
         x, y = self._samples(split)
         batches: list[slice] | None = None
-        with self._computing(SimulationError):
+        with self.under_settings(SimulationError):
             tensors = self._tensors([params])
             served = self.statistics.served() if self.statistics is not None else ()
         while batches is None or batches:
-            with self._computing(SimulationError), torch.no_grad():
+            with self.under_settings(SimulationError), torch.no_grad():
                 self._module.eval()
                 if served:
                     self._set_running(served)
@@ -354,7 +375,15 @@ class TorchEngine(OnOperations):
         return torch.stack([torch.from_numpy(np.ascontiguousarray(params)) for params in held]).to(self._device)
 
     def _compute_one(self, params: Array, rows: NDArray[np.int64], grad: Array, backward: Array | None = None) -> Array:
-        """Write the mean gradient of a minibatch to `grad`, (P,); return the samples' losses (µ,).
+        """Write the mean gradient of a minibatch to `grad`, (P,); return the samples' losses (µ,)."""
+        losses, found = self.one(params, rows, backward)
+        self._own.write(found, grad)
+        return losses
+
+    def one(
+        self, params: Array, rows: NDArray[np.int64], backward: Array | None = None
+    ) -> tuple[Array, Sequence[torch.Tensor]]:
+        """Return the samples' losses (µ,) of a minibatch, and its mean gradient: a tensor for each parameter.
 
         The module's own parameters become `params`, and `backward` before the backward pass, if that has other ones.
         """
@@ -370,8 +399,11 @@ class TorchEngine(OnOperations):
             raise self._model.refused(
                 "changes its parameters in place in some forward passes, but did not in the first ones; change copies"
             )
-        self._own.write(found, grad)
-        return np.asarray(losses.detach().cpu())
+        return np.asarray(losses.detach().cpu()), found
+
+    def write(self, number: int, gradient: torch.Tensor, to: Array) -> None:
+        """Write the gradient of one parameter to its place in an array (P,)."""
+        self._own.write_one(number, gradient, to)
 
     def _passes(
         self, x: torch.Tensor, y: torch.Tensor, between: Callable[[], None] | None = None
@@ -394,8 +426,12 @@ class TorchEngine(OnOperations):
         """Return samples in the memory format in which they are computed."""
         if not self._channels_last:
             return self._x.index_select(0, samples)
-        rows = self._x.permute(0, 2, 3, 1)
-        return rows.reshape(len(rows), -1).index_select(0, samples).view(-1, *rows.shape[1:]).permute(0, 3, 1, 2)
+        if self._rows_of is not self._x:
+            rows = self._x.permute(0, 2, 3, 1)
+            self._rows_of, self._rows = self._x, rows.reshape(len(rows), -1)
+        channels, height, width = self._x.shape[1:]
+        strides = self._rows.shape[1], 1, width * channels, channels
+        return self._rows.index_select(0, samples).as_strided((len(samples), channels, height, width), strides)
 
     def _choose_format(self, rows: NDArray[np.int64]) -> None:
         """Store images with the channels innermost if the module computes these, and its filters; its `view`s may not.
@@ -452,7 +488,7 @@ class TorchEngine(OnOperations):
         return found
 
     @contextmanager
-    def _computing(self, kind: type[FredsimError]) -> Iterator[None]:
+    def under_settings(self, kind: type[FredsimError]) -> Iterator[None]:
         """Run a `with` block under deterministic settings, and time it; exceptions of the module become `kind`.
 
         PyTorch keeps the engine's number of threads, and what it does with new memory, until `close`: setting them
@@ -478,15 +514,15 @@ class TorchEngine(OnOperations):
     def _try_out(self) -> None:
         """Raise ConfigError if the module is not a classifier, or its bits depend on more than the experiment."""
         model, module, rows = self._model, self._module, np.arange(self._mu)[None]
-        with self._computing(ConfigError), torch.no_grad():
+        with self.under_settings(ConfigError), torch.no_grad():
             for training in (False, True):
                 module.train(training)
                 with seeded(0, self._device.type):
                     self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
-        with self._computing(ConfigError):
+        with self.under_settings(ConfigError):
             output = module(self._x[: self._mu])
             check_own(self._its_loss, self._losses_of(output, self._y[: self._mu]), output)
-        with self._computing(ConfigError):
+        with self.under_settings(ConfigError):
             check_hooks(module, model.refused)
             self._choose_format(rows)
             found = self._try_gradient(rows)

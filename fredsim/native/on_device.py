@@ -203,7 +203,7 @@ class DeviceTorchEngine(TorchEngine):
 
     def computing(self) -> AbstractContextManager[None]:
         """Return what is to be entered while windows are computed."""
-        return self._computing(SimulationError)
+        return self.under_settings(SimulationError)
 
     def compute(self, held: Integers, rows: int, losses: int, keys: Keys | None) -> None:
         """Queue the gradients of a window of B minibatches, as many as there are lanes at most.

@@ -116,6 +116,10 @@ class OwnParams:
         """Write gradients to an array (P,)."""
         torch._foreach_copy_(self._parts(to), gradients)
 
+    def write_one(self, number: int, gradient: torch.Tensor, to: Array) -> None:
+        """Write the gradient of one parameter to its place in an array (P,)."""
+        self._parts(to)[number].copy_(gradient)
+
     def _parts(self, flat: Array) -> Tensors:
         """Return views of an array (P,), one for each parameter, which are kept for as long as there is the array."""
         key = id(flat)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,15 +15,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table as RichTable
+
 from fredsim.config.document import read_document
-from fredsim.config.sweep.expansion import outline_of
+from fredsim.config.sweep.outline import count_runs
 from fredsim.errors import OutputError
-from fredsim.runs.checkpoint.checkpoints import Checkpoints
-from fredsim.runs.folder.result import Result, measure_of, result_of
-from fredsim.runs.folder.sweep_tables import STATUSES
+from fredsim.runs.folder.statuses import STATUSES
+from fredsim.show.console import print_table
+from fredsim.show.tables import short
+from fredsim.show.terminal import say
 from fredsim.system.csv_files import NUMBER, read_cells
 
-__all__ = ["overview"]
+__all__ = ["overview", "print_overview"]
 
 DEPTH = 4  # how many folders deep results are looked for
 #: The files of which one is in each folder of results; the newest says when something last happened there.
@@ -47,6 +51,23 @@ def overview(folder: Path) -> list[dict[str, Any]]:
         found.append((_newest(path), row))
     found.sort(key=lambda one: one[0], reverse=True)
     return [row | {"when": _written(time)} for time, row in found]
+
+
+def print_overview(folder: Path) -> None:
+    """Print which results are in a folder."""
+    rows = overview(folder)
+    if not rows:
+        say(f"{folder}: holds no results yet; `fredsim run quickstart` makes some")
+        return
+    table = RichTable(box=None, header_style="bold", pad_edge=False)
+    for name in rows[0]:
+        whole = name in {"results", "when", "best"}  # the others are broken where the terminal is narrow
+        table.add_column(name, justify="right" if name == "best" else "left", no_wrap=whole, overflow="fold")
+    for row in rows:
+        table.add_row(*("" if value is None else short(value) for value in row.values()))
+    print_table(table)
+    if unfinished := [row["results"] for row in rows if "unfinished" in row["state"] or "interrupted" in row["state"]]:
+        say(f"to continue one: {shlex.join(['fredsim', 'run', unfinished[0], '--resume'])}")
 
 
 def _folders_of_results(folder: Path) -> Iterator[Path]:
@@ -91,6 +112,10 @@ def _written(time: float) -> str:
 
 def _single(folder: Path) -> dict[str, Any]:
     """Return what a run's folder says of it."""
+    # What reads a run's own files takes several times as long to import as the sweeps' tables take to read.
+    from fredsim.runs.checkpoint.checkpoints import Checkpoints
+    from fredsim.runs.folder.result import Result, measure_of
+
     result = Result(folder)
     if not result.has_ended:
         read_document(folder / "config.yaml")
@@ -106,7 +131,7 @@ def _single(folder: Path) -> dict[str, Any]:
 
 def _sweep(folder: Path) -> dict[str, Any]:
     """Return what a sweep's tables say of its runs, which are not compared with the runs' own files."""
-    runs = len(outline_of(read_document(folder / "sweep.yaml")).runs)
+    runs = count_runs(read_document(folder / "sweep.yaml"))
     rows = read_cells(folder / "runs.csv") if os.path.lexists(folder / "runs.csv") else []
     counts = Counter(row.get("status", "") for row in rows)
     if unknown := counts.keys() - set(STATUSES):
@@ -132,8 +157,12 @@ def _measure(folder: Path, rows: Sequence[Mapping[str, str]]) -> tuple[str, int]
     finite = (one for one in ("gap", "validation_error") if any(math.isfinite(_number(row, one)) for row in rows))
     known = next(finite, "validation_loss")
     names = [row["run"] for row in rows if row["status"] == "finished" and not row.get(known)]
+    if not names:
+        return known, 1
+    from fredsim.runs.folder.result import measure_of, result_of
+
     with suppress(OutputError):
-        if names and (summary := result_of(folder, names[0]).summary).get("measured_by"):
+        if (summary := result_of(folder, names[0]).summary).get("measured_by"):
             return measure_of(summary), -1 if measure_of(summary) in summary["larger_is_better"] else 1
     return known, 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,8 +25,8 @@ from fredsim.runs.verify.verify import results_of
 from fredsim.show.command_options import command_line, given_options
 from fredsim.show.console import PlainConsole, print_table
 from fredsim.show.distinct import distinct, note_alike
-from fredsim.show.tables import Table, short, write_files
-from fredsim.show.terminal import say, say_message
+from fredsim.show.tables import Table, write_files
+from fredsim.show.terminal import print_error, say
 from fredsim.system.memory import format_bytes
 
 if TYPE_CHECKING:
@@ -37,21 +38,13 @@ __all__ = [
     "draw_figures",
     "duration",
     "print_ending",
-    "print_error",
     "print_estimates",
-    "print_overview",
     "print_plot",
     "print_results",
 ]  # fmt: skip
 
 MOST_NAMED = 4  # the most runs that a message names
 INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
-
-
-def print_error(*lines: object) -> None:
-    """Print the lines of an error message to stderr, each with `error: ` before it."""
-    for line in lines:
-        say_message("error", str(line))
 
 
 def duration(seconds: float) -> str:
@@ -80,7 +73,8 @@ def print_estimates(estimates: Iterable[Estimate]) -> None:
         simulated = "–" if run.simulated is None else f"{about}{run.simulated:,.6g}"
         by_clock = (f"{about}{run.rows:,}", simulated) if timed else ()
         sizes = (format_bytes(size) for size in (run.memory, run.pushed, run.fetched))
-        live, took = f"{run.most_held:,} {HELD[run.path]}", duration(run.seconds)
+        held = HELD[run.path] if run.most_held != 1 else HELD[run.path].removesuffix("s")
+        live, took = f"{run.most_held:,} {held}", duration(run.seconds)
         shown = f"{about if timed else ''}{run.iterations:,}"
         table.add_row(run.label, run.path, shown, *by_clock, live, *sizes, took)
     print_table(table)
@@ -171,9 +165,14 @@ def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
         **_measures(result),
         **({"gap": s["gap"]} if "gap" in s else {}),
         **result.own_metrics,
-        "iter./s": s["iterations_per_second"],
+        "iter./s": _rate(s["iterations_per_second"]),
         "digest": s["digest"][:12],
     }
+
+
+def _rate(value: float | None) -> float | int | None:
+    """Return a rate without the decimals that say nothing, since it is another one each time."""
+    return round(value) if value is not None and 10 <= value < math.inf else value
 
 
 def _measures(result: Result) -> dict[str, Any]:
@@ -220,25 +219,6 @@ def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--r
         say(f"interrupted: {loaded.folder} holds the results so far; the same command {how}", err=True)
         return INTERRUPTED
     return 2 if failures else 0
-
-
-def print_overview(folder: Path) -> None:
-    """Print which results are in a folder."""
-    from fredsim.show.overview import overview
-
-    rows = overview(folder)
-    if not rows:
-        say(f"{folder}: holds no results yet; `fredsim run quickstart` makes some")
-        return
-    table = RichTable(box=None, header_style="bold", pad_edge=False)
-    for name in rows[0]:
-        whole = name in {"results", "when", "best"}  # the others are broken where the terminal is narrow
-        table.add_column(name, justify="right" if name == "best" else "left", no_wrap=whole, overflow="fold")
-    for row in rows:
-        table.add_row(*("" if value is None else short(value) for value in row.values()))
-    print_table(table)
-    if unfinished := [row["results"] for row in rows if "unfinished" in row["state"] or "interrupted" in row["state"]]:
-        say(f"to continue one: {shlex.join(['fredsim', 'run', unfinished[0], '--resume'])}")
 
 
 def print_plot(

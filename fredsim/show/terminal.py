@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 
 from fredsim.errors import visible
 
-__all__ = ["Group", "say", "say_lines", "say_message", "say_wrapped"]
+__all__ = ["Group", "print_error", "say", "say_lines", "say_message", "say_wrapped"]
 
 #: Variables by which a user tells Rich that a stream is a terminal.
 TOLD = ("FORCE_COLOR", "TTY_COMPATIBLE")
@@ -66,6 +66,12 @@ def say_message(kind: str, text: str) -> None:
     shown = Text(message)
     shown.stylize("bold red" if kind == "error" else "yellow", 0, len(kind) + 1)
     console.print(shown, highlight=False, soft_wrap=True)
+
+
+def print_error(*lines: object) -> None:
+    """Print the lines of an error message to stderr, each with `error: ` before it."""
+    for line in lines:
+        say_message("error", str(line))
 
 
 def _may_be_terminal(stream: TextIO | None) -> bool:

@@ -22,22 +22,28 @@ from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Array, Operator, Shape
 from fredsim.numerics.ops.pointwise import (
+    Abs,
     Elu,
+    Exp,
     Gelu,
     Hardsigmoid,
     Hardswish,
     Hardtanh,
     LeakyRelu,
+    Mish,
+    Reciprocal,
     Relu,
     Rsqrt,
     Scale,
     Shift,
     Sigmoid,
     Silu,
+    Softplus,
+    Sqrt,
     Tanh,
 )
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
-from fredsim.numerics.ops.products import MatMul, Softmax
+from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 from fredsim.numerics.oracle import tree_sum
@@ -86,6 +92,13 @@ CASES: dict[str, tuple[Operator, tuple[Shape, ...], Call | None]] = {
     "hardsigmoid": (Hardsigmoid(), ((7,),), lambda t, x, w: t.nn.functional.hardsigmoid(x[0])),
     "hardswish": (Hardswish(), ((7,),), lambda t, x, w: t.nn.functional.hardswish(x[0])),
     "rsqrt": (Rsqrt(), ((7,),), lambda t, x, w: t.rsqrt(x[0])),
+    "abs": (Abs(), ((7,),), lambda t, x, w: t.abs(x[0])),
+    "exp": (Exp(), ((7,),), lambda t, x, w: t.exp(x[0])),
+    "sqrt": (Sqrt(), ((7,),), lambda t, x, w: t.sqrt(x[0])),
+    "reciprocal": (Reciprocal(), ((7,),), lambda t, x, w: 1 / x[0]),
+    "softplus": (Softplus(), ((7,),), lambda t, x, w: t.nn.functional.softplus(x[0])),
+    "mish": (Mish(), ((7,),), lambda t, x, w: t.nn.functional.mish(x[0])),
+    "log_softmax": (LogSoftmax(), ((3, 5),), lambda t, x, w: t.log_softmax(x[0], -1)),
     "relu": (Relu(), ((3, 4),), lambda t, x, w: t.relu(x[0])),
     "leaky_relu": (
         LeakyRelu(0.1), ((7,),), lambda t, x, w: t.nn.functional.leaky_relu(x[0], float(F(0.1)))
@@ -170,7 +183,7 @@ def arrays(name: str, samples: int = 6) -> tuple[Operator, list[Array], dict[str
     op, shapes, _ = CASES[name]
     rng = np.random.default_rng(sum(map(ord, name)))
     inputs = [drawn(rng, samples, *shape) for shape in shapes]
-    if isinstance(op, Rsqrt):
+    if isinstance(op, Rsqrt | Sqrt | Reciprocal):
         inputs = [abs(x) + F(0.5) for x in inputs]
     tensors = {role: drawn(rng, *shape) for role, shape in op.tensors(*shapes).items()}
     if "variance" in tensors:

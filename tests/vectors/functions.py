@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tests.vectors.contract import ZERO, exp64, horner
+from tests.vectors.contract import ZERO, exp32, exp64, horner
 from tests.vectors.ieee import FLOAT32, FLOAT64, Number, number, sqrt
 
 __all__ = ["POINTWISE", "erfc64", "sigmoid64", "tanh64"]
@@ -15,6 +15,7 @@ Q = (0.28209470349588633, 0.28209862324507645, 0.2467579407766034, 0.17718591090
      0.03289147839232942, -0.20366449240189902, 0.36625147293923743, -0.8626106901969764, 1.2591524780948267,
      -1.0092444702378078, 0.4295023673696332, -0.07735046102505506)  # fmt: skip
 E = tuple((-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(15))
+LOG1P = tuple(1 / (2 * n + 1) for n in range(12))
 TWO_BY_ROOT_PI, ROOT_HALF = 1.12837916709551257390, 0.70710678118654752440
 ROOT_2_BY_PI, ROOT_1_BY_2PI = 0.79788456080286535588, 0.39894228040143267794
 
@@ -148,9 +149,45 @@ def rsqrt_error(x: Number, d: Number) -> Number:
     return d * (r * r * r * number(FLOAT32, -0.5))
 
 
+def root_error(x: Number, d: Number) -> Number:
+    return d * (number(FLOAT32, 0.5) / sqrt(x))
+
+
+def reciprocal_error(x: Number, d: Number) -> Number:
+    y = number(FLOAT32, 1) / x
+    return d * -(y * y)
+
+
+def sign(x: Number) -> Number:
+    return number(FLOAT32, 1 if x > 0 else -1 if x < 0 else 0)
+
+
+def softplus(x: Number) -> Number:
+    e = exp64(-abs(x))
+    s = e / (2.0 + e)
+    return (number(FLOAT64, 0) if x < 0 else x) + 2.0 * s * horner(LOG1P, s * s)
+
+
+def mish_share(x: Number) -> Number:
+    e = exp64(-abs(x))
+    n, above = e * (e + 2.0), 1.0 + 2.0 * e
+    return n / (n + 2.0) if x < 0 else above / (above + 2.0 * (e * e))
+
+
+def mish_slope(x: Number) -> Number:
+    t = mish_share(x)
+    return t + x * (sigmoid64(x) * (1.0 - t * t))
+
+
 #: By the operator's name: what returns f(x) and the error of the input, given x and δ, from the operator's options.
 POINTWISE: dict[str, Callable[[dict[str, Any]], tuple[Callable[..., Number], Callable[..., Number]]]] = {
+    "Abs": lambda o: (abs, lambda x, d: d * sign(x)),
     "Elu": lambda o: in_float64(elu(o)),
+    "Exp": lambda o: (exp32, lambda x, d: d * exp32(x)),
+    "Mish": lambda o: in_float64((lambda x: x * mish_share(x), mish_slope)),
+    "Reciprocal": lambda o: (lambda x: number(FLOAT32, 1) / x, reciprocal_error),
+    "Softplus": lambda o: in_float64((softplus, sigmoid64)),
+    "Sqrt": lambda o: (sqrt, root_error),
     "Hardsigmoid": lambda o: in_float64(
         (hardsigmoid, lambda x: number(FLOAT64, 0 if x <= -3 or x >= 3 else 1.0 / 6.0))
     ),

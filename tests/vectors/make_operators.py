@@ -212,6 +212,8 @@ def dense() -> Iterator[str]:
     yield operator("MatMul", "of-heads", [(2, 5, 3), (2, 3, 4)], (2, 5, 4))
     yield operator("Softmax", "plain", [(7,)], (7,))
     yield operator("Softmax", "of-rows", [(2, 3, 5)], (2, 3, 5))
+    yield operator("LogSoftmax", "plain", [(7,)], (7,))
+    yield operator("LogSoftmax", "of-rows", [(2, 3, 5)], (2, 3, 5))
 
 
 def sequences() -> Iterator[str]:
@@ -228,6 +230,9 @@ def sequences() -> Iterator[str]:
     yield operator("Attention", "dropped", [(3, 2)] * 3, (3, 2), u=(3, 3), at=Fraction(1, 4), causal=True, dropout=0.25)
     tokens = [word % 4 for word in words(60, 7)]
     yield operator("Embedding", "of-sequences", [(11,)], (11, 3), 3, {"weight": (5, 3)}, tokens, rows=5, width=3)
+    yield operator(
+        "Embedding", "but-a-row", [(11,)], (11, 3), 3, {"weight": (5, 3)}, tokens, rows=5, width=3, untrained=2
+    )
     yield operator("Embedding", "of-one", [()], (2,), 4, {"weight": (4, 2)}, tokens, rows=4, width=2)
     yield operator("Parameter", "of-a-row", [(1,)], (2, 3), 5, {"weight": (2, 3)}, sizes=(2, 3))
 
@@ -242,6 +247,7 @@ def elements() -> Iterator[str]:
         ("Shift", {"by": 0.1}), ("Tanh", {}), ("Sigmoid", {}), ("Silu", {}), ("Gelu", {}),
         ("Gelu", {"approximate": "tanh"}), ("Elu", {}), ("Elu", {"alpha": 0.3}), ("Hardtanh", {}),
         ("Hardtanh", {"low": -0.3, "high": 6.1}), ("Hardsigmoid", {}), ("Hardswish", {}), ("Rsqrt", {}),
+        ("Abs", {}), ("Exp", {}), ("Sqrt", {}), ("Reciprocal", {}), ("Softplus", {}), ("Mish", {}),
     ]  # fmt: skip
     for kind, options in chosen_options:
         name = "".join(f"-{value}" for value in options.values())

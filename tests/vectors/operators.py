@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.vectors.box import Box, add, bands, box, count, over
 from tests.vectors.case import Case, Made, Options, Tensors
-from tests.vectors.contract import ZERO, exp32
+from tests.vectors.contract import ZERO, exp32, log32
 from tests.vectors.functions import POINTWISE
 from tests.vectors.ieee import FLOAT32, Number, number
 from tests.vectors.norms import batch_norm, frozen_norm, group_norm, layer_norm, rms_norm
@@ -155,6 +155,8 @@ def embedding(case: Case) -> Made:
     (x,), table = case.xs, case.t["weight"]
     grad = box(table.shape, lambda *_: ZERO)
     for at, j in product(x.places, range(case.o["width"])):
+        if x[at] == case.o.get("untrained"):
+            continue
         grad[x[at], j] = grad[x[at], j] + case.d[(*at, j)]
     return Made(box(case.d.shape, lambda *place: table[x[place[:-1]], place[-1]]), [None], {"weight": grad})
 
@@ -219,6 +221,18 @@ def softmax_of_last(case: Case) -> Made:
         mean = add(one * other for one, other in zip(p, given, strict=True))
         y.values[begin : begin + n] = p
         error.values[begin : begin + n] = [one * (other - mean) for one, other in zip(p, given, strict=True)]
+    return Made(y, [error])
+
+
+def log_softmax(case: Case) -> Made:
+    (x,), n = case.xs, case.xs[0].shape[-1]
+    y, error = Box(x.shape, list(x.values)), Box(x.shape, list(x.values))
+    for begin in range(0, len(x.values), n):
+        p, shifted, total = softmax(x.values[begin : begin + n])
+        given = case.d.values[begin : begin + n]
+        log_total, sent = log32(total), add(given)
+        y.values[begin : begin + n] = [value - log_total for value in shifted]
+        error.values[begin : begin + n] = [own - one * sent for own, one in zip(given, p, strict=True)]
     return Made(y, [error])
 
 
@@ -313,6 +327,7 @@ OPERATORS: dict[str, Callable[..., Made]] = {
     "GroupNorm": group_norm,
     "LayerNorm": layer_norm,
     "Linear": linear,
+    "LogSoftmax": log_softmax,
     "MatMul": matmul,
     "MaxPool2d": max_pool,
     "Mul": both(lambda a, b, d: (d * b, d * a), lambda a, b: a * b),

@@ -9,8 +9,8 @@ from fredsim.config.experiment import Experiment, Published
 from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.figures.options import KINDS, Y, is_wanted
 from fredsim.config.metrics import columns_of, is_column
+from fredsim.config.plain_data import Key
 from fredsim.config.registry import has_clock
-from fredsim.config.yaml_reader import Key
 from fredsim.errors import ConfigError, nearest
 
 __all__ = ["check_figures"]
@@ -35,8 +35,8 @@ def check_figures(
     for at, key in named:
         if key not in known:
             place, where = document.place((*at, key)), ".".join(map(str, at))
-            what = f"no run has a key '{key}'{nearest(key, known)}"
-            raise ConfigError(f"{place}: {where}: {what}; `fredsim show` prints what there is")
+            what = f"no run has a key '{key}'{nearest(key, known) or ';'}"
+            raise ConfigError(f"{place}: {where}: {what} `fredsim show` prints what there is")
     for number, figure in enumerate(figures):
         key, value = ("x", "seconds") if figure.x == "seconds" else ("kind", figure.kind)
         events = KINDS[figure.kind].events

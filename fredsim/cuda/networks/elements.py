@@ -10,19 +10,25 @@ from fredsim.cuda.networks.steps import Steps, Value, blocks_for
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.pointwise import (
+    Abs,
     Elu,
+    Exp,
     Gelu,
     Hardsigmoid,
     Hardswish,
     Hardtanh,
     LeakyRelu,
+    Mish,
     Pointwise,
+    Reciprocal,
     Relu,
     Rsqrt,
     Scale,
     Shift,
     Sigmoid,
     Silu,
+    Softplus,
+    Sqrt,
     Tanh,
 )
 
@@ -30,7 +36,8 @@ __all__ = ["AXES", "BothKernels", "PointwiseKernels", "add_values", "strides_of"
 
 #: Functions by their numbers in the source; GELU's approximation has the one behind it.
 FUNCTIONS: list[type[Operator]] = [
-    Relu, LeakyRelu, Scale, Shift, Tanh, Sigmoid, Silu, Elu, Hardtanh, Hardsigmoid, Hardswish, Rsqrt, Gelu
+    Relu, LeakyRelu, Scale, Shift, Tanh, Sigmoid, Silu, Elu, Hardtanh, Hardsigmoid, Hardswish, Rsqrt, Abs, Exp, Sqrt,
+    Reciprocal, Softplus, Mish, Gelu,
 ]  # fmt: skip
 #: The most axes of an array with its samples.
 AXES = 8

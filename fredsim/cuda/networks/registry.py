@@ -11,7 +11,13 @@ from fredsim.cuda.networks.linear import LinearKernels
 from fredsim.cuda.networks.losses import CrossEntropyKernels, ElementsKernels
 from fredsim.cuda.networks.norms import NormKernels
 from fredsim.cuda.networks.operator import LossKernels, OperatorKernels
-from fredsim.cuda.networks.sequences import AttentionKernels, EmbeddingKernels, MatMulKernels, SoftmaxKernels
+from fredsim.cuda.networks.sequences import (
+    AttentionKernels,
+    EmbeddingKernels,
+    LogSoftmaxKernels,
+    MatMulKernels,
+    SoftmaxKernels,
+)
 from fredsim.cuda.networks.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels, SourceKernels
 from fredsim.networks.graph import Graph
 from fredsim.numerics.ops.arithmetic import Add, Mul
@@ -28,7 +34,7 @@ from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, La
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
-from fredsim.numerics.ops.products import MatMul, Softmax
+from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
@@ -50,6 +56,7 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     GroupNorm: NormKernels,
     LayerNorm: NormKernels,
     Linear: LinearKernels,
+    LogSoftmax: LogSoftmaxKernels,
     MatMul: MatMulKernels,
     MaxPool2d: PoolingKernels,
     Mul: BothKernels,

@@ -14,7 +14,7 @@ from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Given, Steps, Value, blocks_for
 from fredsim.numerics.ops.attention import Attention
 
-__all__ = ["AttentionKernels", "EmbeddingKernels", "MatMulKernels", "SoftmaxKernels"]
+__all__ = ["AttentionKernels", "EmbeddingKernels", "LogSoftmaxKernels", "MatMulKernels", "SoftmaxKernels"]
 
 FAMILY, TILE, THREADS = "networks/attention", 32, 64
 MaskOf = dict[str, Any]
@@ -31,6 +31,7 @@ class EmbeddingKernels(OperatorKernels):
         return {
             "x": x, "weight": weight.begin, "mu": plan.mu, "places": x.each, "rows": self.operator.rows,
             "width": self.operator.width,
+            "untrained": -1 if self.operator.untrained is None else self.operator.untrained,
         }  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
@@ -115,6 +116,22 @@ class SoftmaxKernels(OperatorKernels):
         """Add the error of the input."""
         sent = self.inputs[0].like()
         _softmax(plan, "softmax_back", sent, x=error, p=self._shares)
+        return [sent]
+
+
+class LogSoftmaxKernels(OperatorKernels):
+    """fredsim.numerics.ops.products.LogSoftmax."""
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        """Add the logarithms; keep the shares."""
+        self._shares = out.like()
+        _softmax(plan, "log_softmax", out, x=inputs[0], left=self._shares)
+        return out
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        """Add the error of the input."""
+        sent = self.inputs[0].like()
+        _softmax(plan, "log_softmax_back", sent, x=error, p=self._shares)
         return [sent]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fredsim.compute.storage import Limits, Pool
@@ -9,7 +11,7 @@ from fredsim.jit.team import Team, address
 from fredsim.kernels.arrays.draws import NumbaDraws
 from fredsim.kernels.arrays.reductions import BLOCK, all_finite, duplicate, duplicate_finite, mean64
 from fredsim.kernels.arrays.ternary import NumbaTernary
-from fredsim.kernels.arrays.update import TeamRule
+from fredsim.kernels.arrays.update import RuleInParts, TeamRule
 from fredsim.numerics.arrays import MARGIN, Array, aligned
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
@@ -58,6 +60,10 @@ class NumbaOperations:
     def compile_rule(self, rule: Rule) -> TeamRule:
         """Return the rule compiled for whole arrays; see Operations."""
         return TeamRule(self._team, rule)
+
+    def rule_in_parts(self, rule: Rule, arrays: Sequence[Array], sizes: Sequence[int]) -> RuleInParts:
+        """Return the rule compiled for gradients in parts of these sizes; `arrays` are θ and the state, (P,) each."""
+        return RuleInParts(self._team, rule, arrays, sizes)
 
     def mean(self, array: Array) -> float:
         """Return the mean of an array (n,) in float64; see Operations."""

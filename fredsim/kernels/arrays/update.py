@@ -16,13 +16,15 @@ import numpy as np
 
 from fredsim.jit.cache import Compiled, make_module
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import call, int64s, put
+from fredsim.jit.pointers import address_of, call, floats, int64s, item, put, shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import Team, address, addresses, share
+from fredsim.kernels.arrays.reductions import copy
+from fredsim.numerics.arrays import Array
 from fredsim.numerics.rule_check import plain_source
 from fredsim.numerics.rules import Rule
 
-__all__ = ["FINITE", "UNCHANGED", "TeamRule", "call_rule", "compile_rule"]
+__all__ = ["FINITE", "UNCHANGED", "RuleInParts", "TeamRule", "call_rule", "compile_rule"]
 
 TEMPLATE = '''
 import numpy as np
@@ -76,6 +78,8 @@ def apply_{name}(table, at, gradient, count, coefficients, sums):
 #: The bits of what applying a rule returns. FINITE: every new parameter is finite. UNCHANGED: the gradient is +0, and
 #: the rule has changed no bit of the arrays.
 FINITE, UNCHANGED = 1, 2
+#: The floats of each array that are updated before they are copied, while the first-level cache has them.
+AT_ONCE = 2048
 #: Source lines before, in and after the loop that sum the watched array, if there is one.
 BEGIN = "watched = floats(sums)\n    total = load(zeros(16), watched, 0)\n    magnitude = load(zeros(16), watched, 16)"
 ADD = "total = total + {0}\nmagnitude = magnitude + absolute({0})"
@@ -97,6 +101,27 @@ def update(rank, size, barrier, a):
     begin, end = share(rank, size, a.count)
     gradient = a.gradient + 4 * begin
     finite = call_rule(a.rule, a.table, a.at + begin, gradient, end - begin, a.coefficients, np.int64(0))
+    put(a.finite, rank, np.int64(finite))
+
+
+@kernel(rule=int, table=int64s, parts=int64s, count=int, coefficients=int, out=int, finite=int64s)
+def update_in_parts(rank, size, barrier, a):
+    """Apply a rule to a gradient in `count` parts; copy θ to the address `out` in the same pass, unless that is 0.
+
+    `parts` (count, 3): where a part begins in θ, how many elements it has, and their address. Each part is divided
+    among the threads. The other arguments are as in `update`.
+    """
+    finite = True
+    theta = floats(item(a.table, 1))
+    for part in range(a.count):
+        begin, end = share(rank, size, item(a.parts, 3 * part + 1))
+        while begin < end:
+            at, some = item(a.parts, 3 * part) + begin, min(AT_ONCE, end - begin)
+            gradient = item(a.parts, 3 * part + 2) + 4 * begin
+            finite &= call_rule(a.rule, address_of(a.table, 0), at, gradient, some, a.coefficients, np.int64(0))
+            if a.out != 0:
+                copy(shift(theta, at), some, shift(floats(a.out), at))
+            begin += some
     put(a.finite, rank, np.int64(finite))
 
 
@@ -130,6 +155,33 @@ class TeamRule:
         given.at, given.gradient, given.count = begin, address(gradient) + 4 * begin, end - begin
         self._finite[:] = 1
         self._team.run(update, given, end - begin)
+        return 0 not in self._finite.tolist()
+
+
+class RuleInParts:
+    """A rule compiled for gradients whose parts lie anywhere in memory, divided among a team's threads."""
+
+    def __init__(self, team: Team, rule: Rule, arrays: Sequence[Array], sizes: Sequence[int]) -> None:
+        """Apply it to θ and the state, `arrays`, (P,) each; `sizes` are how many elements the parts have, in order."""
+        self._team, self._kept, self._size = team, arrays, len(arrays[0])
+        ends = np.cumsum(sizes, dtype=np.int64)
+        self._parts = np.zeros((len(sizes), 3), np.int64)
+        self._parts[:, 0], self._parts[:, 1] = ends - sizes, sizes
+        self._numbers, self._finite = np.empty(len(rule.coefficients), np.float32), np.ones(team.size, np.int64)
+        self._arguments = update_in_parts.pack(
+            rule=compile_rule(rule).address, table=addresses([arrays[0], *arrays]), parts=self._parts,
+            count=len(sizes), coefficients=self._numbers, out=0, finite=self._finite,
+        )  # fmt: skip
+        update_in_parts.address  # noqa: B018  compiles it now, so that this is not counted in the run's time
+
+    def __call__(self, gradients: Sequence[int], coefficients: Array, out: Array | None) -> bool:
+        """Apply the rule in place to gradients at these addresses, one for each part; return whether θ stays finite.
+
+        `out` (P,) becomes a copy of θ, if it is given.
+        """
+        self._parts[:, 2], self._numbers[:], self._finite[:] = gradients, coefficients, 1
+        self._arguments.out = 0 if out is None else address(out)
+        self._team.run(update_in_parts, self._arguments, self._size)
         return 0 not in self._finite.tolist()
 
 

@@ -15,7 +15,7 @@ from fredsim.jit.kernel import Fields, Kernel, with_functions
 from fredsim.jit.pointers import floats, item, shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import broadcast, load, load_part, store, store_part, zeros
-from fredsim.kernels.arrays.functions import erfc_wide, exp_wide, sigmoid_wide, tanh_wide
+from fredsim.kernels.arrays.functions import erfc_wide, exp_vector, exp_wide, sigmoid_wide, tanh_wide
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.pointwise import (
     OF_TWO,
@@ -30,15 +30,24 @@ from fredsim.kernels.ops.pointwise import (
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.rows import clear_halo, part_of
 from fredsim.kernels.ops.values import Value
-from fredsim.numerics.ops.pointwise import ELU_SMALL, GELU_CUBIC, ROOT_1_BY_2PI, ROOT_2_BY_PI, ROOT_HALF
-from fredsim.numerics.rules import sqrt, where
+from fredsim.numerics.ops.pointwise import (
+    ELU_SMALL,
+    GELU_CUBIC,
+    LOG1P_SERIES,
+    ROOT_1_BY_2PI,
+    ROOT_2_BY_PI,
+    ROOT_HALF,
+)
+from fredsim.numerics.rules import absolute, sqrt, where
 
 __all__ = [
-    "EluKernels", "GeluKernels", "HardsigmoidKernels", "HardswishKernels", "HardtanhKernels", "LeakyReluKernels",
-    "RsqrtKernels", "ScaleKernels", "ShiftKernels", "SigmoidKernels", "SiluKernels", "TanhKernels",
+    "AbsKernels", "EluKernels", "ExpKernels", "GeluKernels", "HardsigmoidKernels", "HardswishKernels",
+    "HardtanhKernels", "LeakyReluKernels", "MishKernels", "ReciprocalKernels", "RsqrtKernels", "ScaleKernels",
+    "ShiftKernels", "SigmoidKernels", "SiluKernels", "SoftplusKernels", "SqrtKernels", "TanhKernels",
 ]  # fmt: skip
 
 THREE_CUBIC = 3.0 * GELU_CUBIC
+L0, L1, L2, L3, L4, L5, L6, L7, L8, L9, L10, L11 = LOG1P_SERIES
 
 #: Values x, and where to write the values of a function and, if `learn`, its slopes. `numbers` are others that the
 #: function takes.
@@ -139,6 +148,62 @@ def rsqrt_value(x, numbers, learn):
 
 
 @subroutine(forceinline=True)
+def abs_value(x, numbers, learn):
+    """Return abs x and its slope."""
+    like = zeros(16)
+    return absolute(x), where(x > 0.0, broadcast(16, 1.0), where(x < 0.0, broadcast(16, -1.0), like))
+
+
+@subroutine(forceinline=True)
+def exp_value(x, numbers, learn):
+    """Return exp x, twice."""
+    y = exp_vector(x)
+    return y, y
+
+
+@subroutine(forceinline=True)
+def sqrt_value(x, numbers, learn):
+    """Return √x and its slope."""
+    y = sqrt(x)
+    return y, 0.5 / y
+
+
+@subroutine(forceinline=True)
+def reciprocal_value(x, numbers, learn):
+    """Return 1/x and its slope."""
+    y = 1.0 / x
+    return y, -(y * y)
+
+
+@subroutine(forceinline=True)
+def softplus_value(x, numbers, learn):
+    """Return log(1 + exp(x)) and its slope."""
+    wide = widen(x)
+    e = exp_wide(-absolute(wide))
+    s = e / (2.0 + e)
+    z = s * s
+    series = L0 + z * (L1 + z * (L2 + z * (L3 + z * (L4 + z * (L5 + z * (L6 + z * (L7 + z * (L8 + z * (
+        L9 + z * (L10 + z * L11))))))))))  # fmt: skip
+    slope = x
+    if learn:
+        slope = narrow(sigmoid_wide(wide))
+    return narrow(where(wide < 0.0, 0.0, wide) + 2.0 * s * series), slope
+
+
+@subroutine(forceinline=True)
+def mish_value(x, numbers, learn):
+    """Return x·tanh(log(1 + exp(x))) and its slope."""
+    wide = widen(x)
+    e = exp_wide(-absolute(wide))
+    below, above = e * (e + 2.0), 1.0 + 2.0 * e
+    t = where(wide < 0.0, below / (below + 2.0), above / (above + 2.0 * (e * e)))
+    slope = x
+    if learn:
+        slope = narrow(t + wide * (sigmoid_wide(wide) * (1.0 - t * t)))
+    return narrow(wide * t), slope
+
+
+@subroutine(forceinline=True)
 def scale_value(x, numbers, learn):
     """Return x·numbers[0]."""
     return x * item(numbers, 0), x
@@ -182,11 +247,15 @@ def write_values(rank, size, barrier, a):
                 store_part(slopes, k, slope, last - k)
 
 
-tanh, sigmoid, silu, leaky_relu, gelu, gelu_tanh, elu, hardtanh, hardsigmoid, hardswish, rsqrt, scale, shifted = (
+(
+    tanh, sigmoid, silu, leaky_relu, gelu, gelu_tanh, elu, hardtanh, hardsigmoid, hardswish, rsqrt, scale, shifted,
+    absolutes, exponentials, roots, reciprocals, softplus, mish,
+) = (
     Kernel(with_functions(write_values, function=value), ACTIVATION)
     for value in (
         tanh_value, sigmoid_value, silu_value, leaky_relu_value, gelu_value, gelu_tanh_value, elu_value,
         hardtanh_value, hardsigmoid_value, hardswish_value, rsqrt_value, scale_value, shift_value,
+        abs_value, exp_value, sqrt_value, reciprocal_value, softplus_value, mish_value,
     )
 )  # fmt: skip
 select_between = Kernel(with_functions(combine_rows, function=where_between), OF_TWO)
@@ -286,6 +355,42 @@ class RsqrtKernels(ActivationKernels):
     """fredsim.numerics.ops.pointwise.Rsqrt."""
 
     function = rsqrt
+
+
+class AbsKernels(ActivationKernels):
+    """fredsim.numerics.ops.pointwise.Abs."""
+
+    function = absolutes
+
+
+class ExpKernels(ActivationKernels):
+    """fredsim.numerics.ops.pointwise.Exp."""
+
+    function = exponentials
+
+
+class SqrtKernels(ActivationKernels):
+    """fredsim.numerics.ops.pointwise.Sqrt."""
+
+    function = roots
+
+
+class ReciprocalKernels(ActivationKernels):
+    """fredsim.numerics.ops.pointwise.Reciprocal."""
+
+    function = reciprocals
+
+
+class SoftplusKernels(ActivationKernels):
+    """fredsim.numerics.ops.pointwise.Softplus."""
+
+    function = softplus
+
+
+class MishKernels(ActivationKernels):
+    """fredsim.numerics.ops.pointwise.Mish."""
+
+    function = mish
 
 
 class HardtanhKernels(ActivationKernels):

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fredsim.kernels.ops.activations import (
+    AbsKernels,
     EluKernels,
+    ExpKernels,
     GeluKernels,
     HardsigmoidKernels,
     HardswishKernels,
     HardtanhKernels,
     LeakyReluKernels,
+    MishKernels,
+    ReciprocalKernels,
     RsqrtKernels,
     ScaleKernels,
     ShiftKernels,
     SigmoidKernels,
     SiluKernels,
+    SoftplusKernels,
+    SqrtKernels,
     TanhKernels,
 )
 from fredsim.kernels.ops.arithmetic import AddKernels, MulKernels
@@ -36,6 +42,8 @@ from fredsim.kernels.ops.sequences.dense_positions import PositionsKernels
 from fredsim.kernels.ops.sequences.embedding import EmbeddingKernels, PositionsOfPlaces
 from fredsim.kernels.ops.sequences.heads import HeadsAttention, HeadsKernels
 from fredsim.kernels.ops.sequences.layer_norm import LayerNormKernels
+from fredsim.kernels.ops.sequences.matmul import MatMulKernels
+from fredsim.kernels.ops.sequences.softmax import LogSoftmaxKernels, SoftmaxKernels
 from fredsim.kernels.ops.sources import ConstantKernels, ParameterKernels
 from fredsim.kernels.ops.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels
 from fredsim.numerics.ops.arithmetic import Add, Mul
@@ -48,31 +56,39 @@ from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
-from fredsim.numerics.ops.norms import BatchNorm, GroupNorm, LayerNorm, RmsNorm
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.pointwise import (
+    Abs,
     Elu,
+    Exp,
     Gelu,
     Hardsigmoid,
     Hardswish,
     Hardtanh,
     LeakyRelu,
+    Mish,
+    Reciprocal,
     Relu,
     Rsqrt,
     Scale,
     Shift,
     Sigmoid,
     Silu,
+    Softplus,
+    Sqrt,
     Tanh,
 )
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
+from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
 __all__ = ["kernels_of", "loss_kernels_of"]
 
 KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
+    Abs: (AbsKernels,),
     Add: (AddKernels,),
     AdaptiveAvgPool2d: (PoolKernels,),
     Attention: (AttentionKernels,),
@@ -84,6 +100,8 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     Dropout: (DropoutKernels,),
     Elu: (EluKernels,),
     Embedding: (EmbeddingKernels,),
+    Exp: (ExpKernels,),
+    FrozenBatchNorm: (NormKernels,),
     Gelu: (GeluKernels,),
     GroupNorm: (NormKernels,),
     Hardsigmoid: (HardsigmoidKernels,),
@@ -93,11 +111,15 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     LayerNorm: (LayerNormKernels,),
     LeakyRelu: (LeakyReluKernels,),
     Linear: (LinearKernels, PositionsKernels),
+    LogSoftmax: (LogSoftmaxKernels,),
+    MatMul: (MatMulKernels,),
     MaxPool2d: (PoolKernels,),
+    Mish: (MishKernels,),
     Mul: (MulKernels,),
     Parameter: (ParameterKernels,),
     Permute: (PermuteKernels,),
     Positions: (PositionsOfPlaces,),
+    Reciprocal: (ReciprocalKernels,),
     Relu: (ReluKernels,),
     RepeatedPixels: (RepeatedPixelsKernels,),
     Reshape: (ReshapeKernels,),
@@ -108,6 +130,9 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     Sigmoid: (SigmoidKernels,),
     Silu: (SiluKernels,),
     Slice: (SliceKernels,),
+    Softmax: (SoftmaxKernels,),
+    Softplus: (SoftplusKernels,),
+    Sqrt: (SqrtKernels,),
     Tanh: (TanhKernels,),
 }
 LOSSES: dict[type[Loss], tuple[type[LossKernels], ...]] = {

@@ -25,29 +25,36 @@ from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.embedding import Embedding
-from fredsim.numerics.ops.operator import Array
+from fredsim.numerics.ops.operator import Array, Operator
 from fredsim.numerics.ops.pointwise import Scale
-from fredsim.numerics.ops.products import MatMul, Softmax
+from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 
 __all__ = ["fused"]
 
 
 @named("softmax")
 def softmax(to: Builder, x: Tensor, dim: int) -> Traced:
+    return _of_rows(to, x, dim, Softmax())
+
+
+@named("log_softmax")
+def log_softmax(to: Builder, x: Tensor, dim: int) -> Traced:
+    return _of_rows(to, x, dim, LogSoftmax())
+
+
+def _of_rows(to: Builder, x: Tensor, dim: int, operator: Operator) -> Traced:
     found = traced(to, x)
     last = moved(found, dim, len(found.dims) - 1)
-    return moved(dense(to, last, Softmax(), {}), len(found.dims) - 1, dim)
+    return moved(dense(to, last, operator, {}), len(found.dims) - 1, dim)
 
 
 @named("embedding")
 def embedding(to: Builder, weight: Tensor, indices: Tensor, padding_idx: int = -1) -> Traced:
-    if padding_idx >= 0:
-        raise UnsupportedError(
-            f"has padding_idx={padding_idx}, whose row would not be trained", "embedding without padding_idx"
-        )
     name = parameter(weight, "weight")
     assert isinstance(weight, Given)
-    return dense_of_integers(to, traced(to, indices), Embedding(*weight.shape), name)
+    rows, width = weight.shape
+    operator = Embedding(rows, width, padding_idx if padding_idx >= 0 else None)
+    return dense_of_integers(to, traced(to, indices), operator, name)
 
 
 def dense_of_integers(to: Builder, x: Traced, operator: Embedding, name: str) -> Traced:

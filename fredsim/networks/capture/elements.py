@@ -14,27 +14,33 @@ from fredsim.networks.capture.tensors import (
     named,
     traced,
 )
-from fredsim.networks.capture.values import Builder, Traced, UnsupportedError
+from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import (
+    Abs,
     Elu,
+    Exp,
     Gelu,
     Hardsigmoid,
     Hardswish,
     Hardtanh,
     LeakyRelu,
+    Mish,
+    Reciprocal,
     Relu,
     Rsqrt,
     Scale,
     Shift,
     Sigmoid,
     Silu,
+    Softplus,
+    Sqrt,
     Tanh,
 )
 
-__all__ = ["dropout", "number", "pointwise", "scaled"]
+__all__ = ["absolute", "dropout", "number", "pointwise", "reciprocal", "scaled", "sqrt", "square"]
 
 LARGEST = float(np.finfo(np.float32).max)
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al. 2017
@@ -97,6 +103,46 @@ def rsqrt(to: Builder, x: Tensor) -> Traced:
     return pointwise(to, x, Rsqrt())
 
 
+@named("abs", "absolute")
+def absolute(to: Builder, x: Tensor) -> Traced:
+    """Return x without its sign."""
+    return pointwise(to, x, Abs())
+
+
+@named("exp")
+def exp(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Exp())
+
+
+@named("sqrt")
+def sqrt(to: Builder, x: Tensor) -> Traced:
+    """Return the square roots."""
+    return pointwise(to, x, Sqrt())
+
+
+@named("reciprocal")
+def reciprocal(to: Builder, x: Tensor) -> Traced:
+    """Return 1/x."""
+    return pointwise(to, x, Reciprocal())
+
+
+@named("softplus")
+def softplus(to: Builder, x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    if threshold < 15:
+        raise UnsupportedError(f"has threshold={threshold}, from which it is another function")
+    return scaled(to, pointwise(to, scaled(to, x, float(beta)), Softplus()), 1 / beta)
+
+
+@named("log_sigmoid")
+def log_sigmoid(to: Builder, x: Tensor) -> Tensor:
+    return scaled(to, softplus(to, scaled(to, x, -1.0)), -1.0)
+
+
+@named("mish")
+def mish(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Mish())
+
+
 @named("leaky_relu")
 def leaky_relu(to: Builder, x: Tensor, negative_slope: float = 0.01) -> Traced:
     return pointwise(to, x, LeakyRelu(float(negative_slope)))
@@ -130,6 +176,42 @@ def dropout(to: Builder, x: Tensor, p: float, train: bool) -> Tensor:
     if p >= 1:
         raise UnsupportedError(f"has p={p}")
     return pointwise(to, x, Dropout(float(p)))
+
+
+@named("feature_dropout")
+def dropout_of_channels(to: Builder, x: Tensor, p: float, train: bool) -> Tensor:
+    """Return the product with ones, one for each channel, of which dropout leaves some."""
+    found = traced(to, x)
+    if not train or p == 0:
+        return x
+    if found.batch != 0 or len(found.dims) < 2:
+        raise UnsupportedError("is called without samples or channels")
+    ones = np.ones([size.count if i == 1 else 1 for i, size in enumerate(found.sizes)], np.float32)
+    return binary(to, Mul(), found, traced(to, dropout(to, Fixed(ones, 0), p, train)))
+
+
+@named("prelu")
+def prelu(to: Builder, x: Tensor, weight: Tensor) -> Traced:
+    found, own = traced(to, x), traced(to, weight)
+    channels = Size(own.sizes[0].count)
+    slopes = to.viewed(own, [channels, *[Size(1)] * (len(found.dims) - 2)] if len(found.dims) > 1 else [channels])
+    above = relu(to, found)
+    below = binary(to, Add(), found, scaled(to, above, -1.0))
+    return binary(to, Add(), above, binary(to, Mul(), below, slopes))
+
+
+@named("glu")
+def glu(to: Builder, x: Tensor, dim: int = -1) -> Traced:
+    found = traced(to, x)
+    at = dim % len(found.dims)
+    half = found.sizes[at].count // 2
+    first, second = to.sliced(found, at, 0, half), to.sliced(found, at, half, 2 * half)
+    return binary(to, Mul(), first, sigmoid(to, second))
+
+
+@named("celu")
+def celu(to: Builder, x: Tensor, alpha: float = 1.0) -> Tensor:
+    return scaled(to, elu(to, scaled(to, x, 1 / alpha)), alpha)
 
 
 def number(x: Tensor | float) -> float | None:
@@ -188,19 +270,33 @@ def div(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
         return scaled(to, x, 1 / by)
     if isinstance(other, Fixed):
         return binary(to, Mul(), x, replace(other, values=1 / as_float(other.values)))
-    raise UnsupportedError("divides by something that depends on samples or parameters", "mul")
+    if number(other) == 0:
+        raise UnsupportedError("divides by 0")
+    below = reciprocal(to, _tensor(other))
+    return scaled(to, below, by) if (by := number(x)) is not None else binary(to, Mul(), x, below)
 
 
 @named("square")
 def square(to: Builder, x: Tensor) -> Traced:
+    """Return x·x."""
     return binary(to, Mul(), x, x)
+
+
+#: Functions of exponents that are no whole numbers from 1 on.
+ROOTS = {0.5: sqrt, -0.5: rsqrt, -1.0: reciprocal}
 
 
 @named("pow")
 def power(to: Builder, x: Tensor, exponent: Tensor | float) -> Tensor:
-    if number(exponent) not in {1.0, 2.0}:
-        raise UnsupportedError("has another exponent than 2", "mul")
-    return x if number(exponent) == 1 else square(to, x)
+    by = number(exponent)
+    if by in ROOTS:
+        return ROOTS[by](to, x)
+    if by is None or by not in range(1, 9):
+        raise UnsupportedError("has another exponent than a whole number up to 8, ½, −½ or −1", "mul")
+    found = x
+    for _ in range(int(by) - 1):
+        found = binary(to, Mul(), found, x)
+    return found
 
 
 @named("masked_fill")

@@ -6,10 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from fredsim.networks.capture.elements import scaled
+from fredsim.networks.capture.places import pad
 from fredsim.networks.capture.tensors import (
+    Fixed,
     Given,
     Tensor,
+    binary,
     named,
     tensors_of,
     traced,
@@ -17,10 +22,12 @@ from fredsim.networks.capture.tensors import (
 )
 from fredsim.networks.capture.values import BATCH, Builder, Dim, Size, Traced, UnsupportedError, count_of, shown
 from fredsim.networks.capture.views import repeated
+from fredsim.numerics.ops.arithmetic import Mul
 from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 
-__all__: list[str] = []
+__all__ = ["mean", "total"]
 
 
 @named("conv2d")
@@ -153,19 +160,54 @@ def avg_pool2d(
     padding: Sequence[int] = (0, 0),
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Traced:
+    divisor_override: int | None = None,
+    *,
+    out: Sequence[Size],
+) -> Tensor:
     operator = AvgPool2d(pair(kernel_size), pair(stride or kernel_size), pair(padding), count_include_pad)
-    return _pooled(to, x, operator, ceil_mode)
+    if divisor_override is None:
+        return _pooled(to, x, operator, ceil_mode)
+    found = _pooled(to, x, replace(operator, count_padding=True), False)
+    if ceil_mode and found.sizes != tuple(out):
+        raise UnsupportedError("has divisor_override, and windows that reach over the edge")
+    return scaled(to, found, math.prod(operator.kernel) / divisor_override)
 
 
 def _pooled(to: Builder, x: Tensor, operator: MaxPool2d | AvgPool2d, ceil_mode: bool) -> Traced:
-    found = whole(to, x, operator)
-    if ceil_mode:
-        image = traced(to, x).sizes[-2:]
-        for size, pad, kernel, stride in zip(image, operator.padding, operator.kernel, operator.stride, strict=True):
-            if (size.count + 2 * pad - kernel) % stride:
-                raise UnsupportedError("has ceil_mode=True, and a window that would reach over the edge")
-    return found
+    """Return the result of a pooling; windows that reach over the edge, with `ceil_mode`, have what lies inside."""
+    image = traced(to, x)
+    beyond = [_beyond(size.count, operator, i) if ceil_mode else 0 for i, size in enumerate(image.sizes[-2:])]
+    if not any(beyond):
+        return whole(to, image, operator)
+    value = -math.inf if isinstance(operator, MaxPool2d) else 0.0
+    padded = pad(to, image, (0, beyond[1], 0, beyond[0]), value=value)
+    if isinstance(operator, MaxPool2d):
+        return whole(to, padded, operator)
+    found = whole(to, padded, replace(operator, count_padding=True))
+    down, across = (
+        [_inside(size.count, operator, i, at) for at in range(out.count)]
+        for i, (size, out) in enumerate(zip(image.sizes[-2:], found.sizes[-2:], strict=True))
+    )
+    by = math.prod(operator.kernel) / np.outer(down, across)
+    return binary(to, Mul(), found, Fixed(by.astype(np.float32)))
+
+
+def _beyond(size: int, operator: MaxPool2d | AvgPool2d, axis: int) -> int:
+    """Return how many pixels behind the padding the last window has; it begins in the image, or before it."""
+    kernel, stride, padding = operator.kernel[axis], operator.stride[axis], operator.padding[axis]
+    count = -(-(size + 2 * padding - kernel) // stride) + 1
+    if (count - 1) * stride >= size + padding:
+        count -= 1
+    return max(0, (count - 1) * stride + kernel - size - 2 * padding)
+
+
+def _inside(size: int, operator: AvgPool2d, axis: int, at: int) -> int:
+    """Return how many pixels of a window count."""
+    kernel, stride, padding = operator.kernel[axis], operator.stride[axis], operator.padding[axis]
+    begin = at * stride - padding
+    if operator.count_padding:
+        return min(begin + kernel, size + padding) - begin
+    return min(begin + kernel, size) - max(begin, 0)
 
 
 @named("adaptive_avg_pool2d")
@@ -186,8 +228,10 @@ def upsample_nearest(to: Builder, x: Tensor, out: Sequence[Size]) -> Tensor:
     return to.viewed(repeated(to, to.viewed(found, sizes), counts), out)
 
 
-@named("mean")
-def mean(to: Builder, x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Traced:
+def _reduced(
+    to: Builder, x: Tensor, dim: Sequence[int] | None, keepdim: bool, make: Callable[[int, int], Operator]
+) -> Traced:
+    """Return what the operator that `make` returns, for images of so many rows and columns, makes of dimensions."""
     found = traced(to, x)
     count = len(found.dims)
     gone = sorted({i % count for i in dim} if dim else range(count))
@@ -201,7 +245,8 @@ def mean(to: Builder, x: Tensor, dim: Sequence[int] | None = None, keepdim: bool
     else:
         flat: Dim = tuple(axis for d in own for axis in d if axis is not BATCH)
         value = to.arranged(found, [flat, tuple(axis for i in gone for axis in found.dims[i]), ()])
-    value = to.add(AdaptiveAvgPool2d(), value)
+    _, rows, columns = to.shapes[value]
+    value = to.add(make(rows, columns), value)
     sizes = [replace(size, count=1) if i in gone else size for i, size in enumerate(found.sizes)]
     lead = tuple(found.dims[i] for i in kept)
     value = to.reshaped(value, tuple(count_of(tuple(a for a in d if a is not BATCH)) for d in own))
@@ -209,8 +254,60 @@ def mean(to: Builder, x: Tensor, dim: Sequence[int] | None = None, keepdim: bool
     return to.viewed(result, sizes) if keepdim else result
 
 
+@named("mean")
+def mean(to: Builder, x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Traced:
+    """Return the means over dimensions, all if none is given."""
+    return _reduced(to, x, dim, keepdim, lambda *_: AdaptiveAvgPool2d())
+
+
+@named("amax")
+def amax(to: Builder, x: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Traced:
+    return _reduced(to, x, dim, keepdim, lambda *image: MaxPool2d(image, image))
+
+
+@named("amin")
+def amin(to: Builder, x: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
+    return scaled(to, amax(to, scaled(to, x, -1.0), dim, keepdim), -1.0)
+
+
+@named("max")
+def largest(
+    to: Builder, x: Tensor, dim: int | None = None, keepdim: bool = False, other: Tensor | None = None
+) -> tuple[Tensor | None, ...]:
+    return _with_places(amax, to, x, dim, keepdim, other)
+
+
+@named("min")
+def smallest(
+    to: Builder, x: Tensor, dim: int | None = None, keepdim: bool = False, other: Tensor | None = None
+) -> tuple[Tensor | None, ...]:
+    return _with_places(amin, to, x, dim, keepdim, other)
+
+
+def _with_places(
+    reduce: Callable[..., Tensor], to: Builder, x: Tensor, dim: int | None, keepdim: bool, other: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    if other is not None or dim is None:
+        raise UnsupportedError("is of two tensors, or over samples", "amax")
+    return reduce(to, x, (dim,), keepdim), None
+
+
+@named("adaptive_max_pool2d", "adaptive_max_pool1d")
+def adaptive_max_pool(to: Builder, x: Tensor, output_size: Sequence[int]) -> tuple[Tensor | None, ...]:
+    found = traced(to, x)
+    sizes = [size.count for size in found.sizes[-len(output_size) :]]
+    if any(size % int(new) for size, new in zip(sizes, output_size, strict=True)):
+        raise UnsupportedError(
+            f"makes {'×'.join(map(str, output_size))} windows of {'×'.join(map(str, sizes))}, not of one size",
+            "max_pool2d",
+        )
+    kernel = [size // int(new) for size, new in zip(sizes, output_size, strict=True)]
+    return (max_pool1d if len(kernel) == 1 else max_pool2d)(to, found, kernel), None
+
+
 @named("sum")
 def total(to: Builder, x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Return the sums over dimensions: the means times the number of elements."""
     found = traced(to, x)
     chosen = dim if dim else range(len(found.dims))
     count = math.prod(found.sizes[i].count for i in {i % len(found.dims) for i in chosen})

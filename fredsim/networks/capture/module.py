@@ -166,6 +166,8 @@ def _compare(module: Any, exported: Any, graph: Graph, samples: Any, refused: Re
             node.args = (node.args[0], 0.0, *node.args[2:])
         elif "scaled_dot_product_attention" in str(node.target) and len(node.args) > 4:
             node.args = (*node.args[:4], 0.0, *node.args[5:])
+        elif str(node.target).split(".")[1:2] in (["lstm"], ["gru"], ["rnn_tanh"], ["rnn_relu"]):
+            node.args = (*node.args[:5], 0.0, *node.args[6:])  # between layers
     with torch.no_grad():
         expected = exported.module(check_guards=False)(samples).numpy()
     params = torch.cat([value.detach().reshape(-1) for value in parameters]).numpy()

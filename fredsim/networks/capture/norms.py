@@ -1,4 +1,4 @@
-"""Norms."""
+"""Norms, variances, and lengths of vectors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from fredsim.networks.capture.elements import absolute, reciprocal, scaled, sqrt, square
+from fredsim.networks.capture.images import mean, total
 from fredsim.networks.capture.tensors import (
     Fixed,
     Given,
@@ -131,3 +133,49 @@ def _over_last(to: Builder, x: Tensor, shape: Sequence[int], operator: Operator)
     lead = found.sizes[: len(found.dims) - len(shape)]
     flat = to.viewed(found, [*lead, Size(math.prod(shape))])
     return to.viewed(dense(to, flat, operator, {}), found.sizes)
+
+
+@named("var")
+def variance(
+    to: Builder,
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    correction: float | None = None,
+) -> Tensor:
+    """Return the mean of the squared differences from the mean, times N/(N − correction)."""
+    found = traced(to, x)
+    chosen = {i % len(found.dims) for i in (dim or range(len(found.dims)))}
+    count = math.prod(found.sizes[i].count for i in chosen)
+    lacks = float(unbiased) if correction is None else correction
+    if count <= lacks:
+        raise UnsupportedError(f"is of {count} numbers, too few")
+    apart = binary(to, Add(), found, scaled(to, mean(to, found, dim, True), -1.0))
+    return scaled(to, mean(to, square(to, apart), dim, keepdim), count / (count - lacks))
+
+
+@named("std")
+def deviation(to: Builder, x: Tensor, **given: Any) -> Tensor:
+    known = ("dim", "unbiased", "keepdim", "correction")
+    return sqrt(to, variance(to, x, **{key: given[key] for key in known if key in given}))
+
+
+@named("linalg_vector_norm", "norm")
+def norm(
+    to: Builder,
+    x: Tensor,
+    order: float = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    p: float | None = None,
+) -> Tensor:
+    if (kind := order if p is None else p) not in {1, 2}:
+        raise UnsupportedError(f"is the norm of order {kind}", "that of order 2")
+    return total(to, absolute(to, x), dim, keepdim) if kind == 1 else sqrt(to, total(to, square(to, x), dim, keepdim))
+
+
+@named("_weight_norm")
+def weight_norm(to: Builder, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    others = [i for i in range(len(traced(to, v).dims)) if i != dim % len(traced(to, v).dims)]
+    return binary(to, Mul(), v, binary(to, Mul(), g, reciprocal(to, norm(to, v, 2, others, True))))

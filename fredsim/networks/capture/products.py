@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
+
 from fredsim.networks.capture.tensors import (
+    Fixed,
     Given,
     Tensor,
     binary,
@@ -14,7 +17,7 @@ from fredsim.networks.capture.tensors import (
     traced,
 )
 from fredsim.networks.capture.values import Builder, Traced, UnsupportedError, shown
-from fredsim.networks.capture.views import repeated
+from fredsim.networks.capture.views import moved, repeated
 from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.products import MatMul
@@ -41,6 +44,16 @@ def linear(to: Builder, x: Tensor, weight: Tensor, bias: Tensor | None = None) -
     outputs = weight.shape[0]
     operator = Linear(outputs, bias is not None, "in_out" if weight.turned else "out_in")
     return dense(to, x, operator, names)
+
+
+@named("cumsum")
+def cumsum(to: Builder, x: Tensor, dim: int) -> Traced:
+    """Return the products of rows with a triangle of ones."""
+    found = traced(to, x)
+    last, at = len(found.dims) - 1, dim % len(found.dims)
+    count = found.sizes[at].count
+    triangle = Fixed(np.triu(np.ones((count, count), np.float32)))
+    return moved(product_of(to, moved(found, at, last), traced(to, triangle)), last, at)
 
 
 def product_of(to: Builder, a: Traced, b: Traced) -> Traced:

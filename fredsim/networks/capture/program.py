@@ -13,7 +13,19 @@ import numpy as np
 import torch
 
 from fredsim.errors import one_line
-from fredsim.networks.capture import attention, elements, images, matmul, norms, products, views
+from fredsim.networks.capture import (
+    attention,
+    elements,
+    images,
+    matmul,
+    norms,
+    places,
+    products,
+    recurrent,
+    resized,
+    sums_of_products,
+    views,
+)
 from fredsim.networks.capture.tensors import OPERATORS, Fixed, Given, Result
 from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
 from fredsim.networks.graph import Node
@@ -22,7 +34,7 @@ from fredsim.numerics.ops.operator import Shape
 __all__ = ["Program"]
 
 #: Their functions are in OPERATORS once they are imported.
-PARTS = (attention, elements, images, matmul, norms, products, views)
+PARTS = attention, elements, images, matmul, norms, places, products, recurrent, resized, sums_of_products, views
 IGNORED = ("_assert_", "sym_", "_check")  # operators that compute nothing
 CASTS = {"to", "_to_copy", "type_as"}
 #: Arguments that change no number here; training normalizes by the minibatch's own statistics.
@@ -35,6 +47,7 @@ RENAMED = {
     "input": "x",
     "min": "low",
     "max": "high",
+    "ord": "order",
 }  # arguments whose names Python or a reader would take for others'
 
 #: Operators whose results need not be float32: integers are numbers of rows.
@@ -42,29 +55,29 @@ OF_INTEGERS = {
     *CASTS, "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "contiguous", "clone", "select", "slice",
     "narrow", "expand", "permute", "transpose", "alias", "split", "chunk", "unbind", "t", "cat",
 }  # fmt: skip
+#: Operators whose second result are places: the functions return None for it.
+WITH_PLACES = {"max", "min", "adaptive_max_pool1d", "adaptive_max_pool2d", "max_pool2d_with_indices"}
 #: What a function may raise for arguments that it was not written for.
 UNKNOWN_CALL = (ValueError, TypeError, LookupError, AttributeError, AssertionError, NotImplementedError)
 SIMILAR = 0.65  # how alike the names of an operator and of its nearest are, at least
 #: What to use instead of operators that are outside of the set, where the most similar name says nothing; "": nothing.
 INSTEAD = {
-    "celu": "elu", "softplus": "gelu", "mish": "silu", "prelu": "leaky_relu", "rrelu": "leaky_relu",
-    "conv3d": "conv2d", "conv_transpose1d": "conv1d", "conv_transpose2d": "conv2d, and upsample_nearest2d before it",
-    "conv_transpose3d": "conv2d", "lstm": "scaled_dot_product_attention", "gru": "scaled_dot_product_attention",
-    "rnn_tanh": "scaled_dot_product_attention", "rnn_relu": "scaled_dot_product_attention", "sqrt": "rsqrt",
-    "reciprocal": "rsqrt", "var": "layer_norm", "std": "layer_norm", "max": "max_pool1d, or mean",
-    "amax": "max_pool1d, or mean", "adaptive_max_pool1d": "max_pool1d", "adaptive_max_pool2d": "max_pool2d",
-    "feature_dropout": "dropout", "alpha_dropout": "dropout", "einsum": "matmul",
-    "_weight_norm_interface": "layer_norm", "exp": "softmax", "one_hot": "embedding", "fill": "masked_fill",
-    "flip": "",
-    "upsample_bilinear2d": "upsample_nearest2d", "upsample_bicubic2d": "upsample_nearest2d",
-    "upsample_linear1d": "upsample_nearest1d",
+    "log": "log_softmax, or softplus", "log1p": "softplus",
+    **dict.fromkeys(("softshrink", "hardshrink", "threshold"), "relu"),
+    "rrelu": "leaky_relu",
+    "conv3d": "conv2d", "conv_transpose1d": "conv_transpose2d", "conv_transpose3d": "conv_transpose2d",
+    "logsumexp": "log_softmax", "alpha_dropout": "dropout",
+    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside", "sin", "cos"), ""),
+    "embedding_bag": "embedding, and mean",
+    "maximum": "relu of a difference", "minimum": "relu of a difference", "im2col": "conv2d", "bilinear": "einsum",
+    "one_hot": "embedding", "fill": "masked_fill",
+    "upsample_trilinear3d": "upsample_bilinear2d",
 }  # fmt: skip
 
 
 #: What is special about operators that have nothing near.
 ABOUT = {
     "detach": "stops gradients, and fredsim has those of the whole",
-    "log_softmax": "the loss contains: leave it out",
 }
 
 
@@ -194,6 +207,8 @@ class Program:
     def _call(self, node: Any) -> None:
         if node.target is operator.getitem:
             values, index = node.args
+            if self._known[values][index] is None:
+                raise UnsupportedError("takes the places of the largest, integers that depend on samples")
             self._known[node] = self._known[values][index]
             return
         name = _name(node)
@@ -269,7 +284,7 @@ class Program:
             arguments = {key: _as_floats(value) for key, value in arguments.items()}
         function = OPERATORS[name]
         known = inspect.signature(function).parameters
-        extra = {"out": self._shape(node), "parts": self._shape(node)}
+        extra = {"out": self._shape(node), "parts": self._shape(node), "kind": name}
         takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
         given = {key: value for key, value in (arguments | extra).items() if key in known}
         if "out" not in known and any(isinstance(value, Size) for value in _flat(arguments.values())):
@@ -302,7 +317,8 @@ class Program:
     @staticmethod
     def _check_type(node: Any, name: str) -> None:
         value = node.meta["val"]
-        for each in value if isinstance(value, list | tuple) else [value]:
+        several = list(value) if isinstance(value, list | tuple) else [value]
+        for each in several[: 1 if name in WITH_PLACES else None]:
             integers = name in OF_INTEGERS and each.dtype in {torch.int64, torch.int32, torch.uint8, torch.int16}
             if each.dtype != torch.float32 and not integers:
                 raise UnsupportedError(f"gives {each.dtype}; fredsim computes with torch.float32")

@@ -21,7 +21,7 @@ from fredsim.networks.capture.values import BATCH, Builder, Dim, Size, Traced, U
 from fredsim.numerics.ops.arithmetic import Mul
 from fredsim.numerics.ops.views import Cat
 
-__all__ = ["axis_of", "moved", "repeated"]
+__all__ = ["axis_of", "cat", "full", "moved", "ordered", "repeated", "select", "stack"]
 
 
 def axis_of(dim: int, count: int) -> int:
@@ -163,6 +163,7 @@ def _every(to: Builder, x: Traced, dim: int, begin: int, end: int, step: int) ->
 
 @named("select")
 def select(to: Builder, x: Tensor, dim: int, index: int) -> Traced:
+    """Return one element along a dimension, without it."""
     found = traced(to, x)
     at = axis_of(dim, len(found.dims))
     place = index % found.sizes[at].count
@@ -186,6 +187,7 @@ def unbind(to: Builder, x: Tensor, parts: Sequence[Sequence[Size]], dim: int = 0
 
 @named("cat", "concat", "concatenate")
 def cat(to: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Return tensors one after the other along a dimension."""
     found = [traced(to, x) for x in tensors]
     if len(found) == 1:
         return found[0]
@@ -208,27 +210,10 @@ def _with_batch(x: Traced, at: int) -> tuple[Dim, ...]:
 
 @named("stack")
 def stack(to: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Return tensors along a new dimension."""
     found = [traced(to, x) for x in tensors]
     at = axis_of(dim, len(found[0].dims) + 1)
     return cat(to, [replace(x, dims=(*x.dims[:at], (), *x.dims[at:])) for x in found], at)
-
-
-@named("pad")
-def pad(to: Builder, x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    if mode != "constant" or min(pad) < 0:
-        raise UnsupportedError(f"has mode={mode!r}, or a negative width")
-    found: Tensor = traced(to, x)
-    for i, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
-        at = len(traced(to, found).dims) - 1 - i
-        parts: list[Tensor] = [found]
-        sizes = traced(to, found).sizes
-        for place, width in ((0, before), (len(parts), after)):
-            if width:
-                shape = [width if j == at else 1 if size.batch else size.count for j, size in enumerate(sizes)]
-                batch = next((j for j, size in enumerate(sizes) if size.batch), None)
-                parts.insert(len(parts) if place else 0, Fixed(np.full(shape, value or 0, np.float32), batch))
-        found = cat(to, parts, at)
-    return found
 
 
 @named("zeros_like", "new_zeros")

@@ -17,13 +17,16 @@ __all__ = ["Embedding"]
 class Embedding(Operator):
     """From integers (…) to (…, width): row x of the table (rows, width). Floats are cut off to integers.
 
-    A sample's own gradient of a row is the sum of δ at the positions where the row occurs, in row-major order, from +0.
+    A sample's own gradient of a row is the sum of δ at the positions where the row occurs, in row-major order, from +0;
+    that of the row `untrained` (PyTorch's padding_idx) is +0.
     """
 
-    at_least: ClassVar[Mapping[str, int]] = {"rows": 1, "width": 1}
+    at_least: ClassVar[Mapping[str, int]] = {"rows": 1, "width": 1, "untrained": 0}
+    added: ClassVar[frozenset[str]] = frozenset({"untrained"})
 
     rows: int
     width: int
+    untrained: int | None = None
 
     def tensors(self, *shapes: Shape) -> dict[str, Shape]:
         """Return weight (rows, width)."""
@@ -50,6 +53,7 @@ class Embedding(Operator):
     def gradients(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
         """Return the sums of δ by row."""
         x = kept.reshape(len(kept), -1)
+        learns = x != (-1 if self.untrained is None else self.untrained)
         each = error.reshape(*x.shape, self.width)
 
         def weight(part: slice) -> Array:
@@ -57,7 +61,7 @@ class Embedding(Operator):
             grads, samples = np.zeros((len(x), end - first, self.width), np.float32), np.arange(len(x))
             with quiet():
                 for at in range(x.shape[1]):
-                    inside = (x[:, at] >= first) & (x[:, at] < end)
+                    inside = (x[:, at] >= first) & (x[:, at] < end) & learns[:, at]
                     grads[samples[inside], x[inside, at] - first] += each[inside, at]
             return grads
 

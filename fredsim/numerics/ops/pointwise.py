@@ -1,7 +1,7 @@
 """Activations: functions of each element alone.
 
 A value is computed in float64 and rounded once; a derivative likewise, and the error is multiplied by it in float32.
-relu, leaky_relu, hardtanh, rsqrt, tanh and sigmoid need float32 alone for the latter.
+relu, leaky_relu, hardtanh, abs, exp, sqrt, rsqrt, reciprocal, tanh and sigmoid need float32 alone for the latter.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Literal
 
 import numpy as np
 
-from fredsim.numerics.elementary import erfc64, exp64, tanh64
+from fredsim.numerics.elementary import erfc64, exp32, exp64, tanh64
 from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
 
 __all__ = [
-    "Elu", "Gelu", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyRelu", "Pointwise", "Relu", "Rsqrt", "Scale", "Shift",
-    "Sigmoid", "Silu", "Tanh", "sigmoid64",
+    "Abs", "Elu", "Exp", "Gelu", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyRelu", "Mish", "Pointwise", "Reciprocal",
+    "Relu", "Rsqrt", "Scale", "Shift", "Sigmoid", "Silu", "Softplus", "Sqrt", "Tanh", "sigmoid64",
 ]  # fmt: skip
 
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -26,6 +26,7 @@ ROOT_HALF = 0.70710678118654752440
 ROOT_2_BY_PI = 0.79788456080286535588
 ROOT_1_BY_2PI = 0.39894228040143267794
 GELU_CUBIC = 0.044715
+LOG1P_SERIES = tuple(1.0 / (2 * n + 1) for n in range(12))
 ELU_SMALL = 2.0**-20  # below it exp(x) − 1 in float64 would lose bits that float32 has
 
 
@@ -263,6 +264,104 @@ class Rsqrt(Pointwise):
         """Return −½·r³."""
         r = self.value(x)
         return r * r * r * np.float32(-0.5)
+
+
+@dataclass(frozen=True)
+class Abs(Pointwise):
+    """x without its sign; the derivative is 1 where x > 0, −1 where x < 0, else 0."""
+
+    def value(self, x: Array) -> Array:
+        """Return abs x."""
+        return np.abs(x)
+
+    def slope(self, x: Array) -> Array:
+        """Return the sign."""
+        return np.where(x > 0, ONE, np.where(x < 0, -ONE, ZERO))
+
+
+@dataclass(frozen=True)
+class Exp(Pointwise):
+    """exp x, which is its derivative, too."""
+
+    def value(self, x: Array) -> Array:
+        """Return exp x."""
+        return exp32(x)
+
+    def slope(self, x: Array) -> Array:
+        """Return exp x."""
+        return exp32(x)
+
+
+@dataclass(frozen=True)
+class Sqrt(Pointwise):
+    """y = √x; the derivative is ½/y."""
+
+    def value(self, x: Array) -> Array:
+        """Return √x."""
+        return np.asarray(np.sqrt(x))
+
+    def slope(self, x: Array) -> Array:
+        """Return ½/√x."""
+        return np.asarray(np.float32(0.5) / np.sqrt(x))
+
+
+@dataclass(frozen=True)
+class Reciprocal(Pointwise):
+    """y = 1/x; the derivative is −(y·y)."""
+
+    def value(self, x: Array) -> Array:
+        """Return 1/x."""
+        return np.asarray(ONE / x)
+
+    def slope(self, x: Array) -> Array:
+        """Return −1/x²."""
+        y = self.value(x)
+        return -(y * y)
+
+
+@dataclass(frozen=True)
+class Softplus(Pointwise):
+    """log(1 + exp(x)) as max(x, 0) + 2·s·(1 + s²/3 + … + s²²/23), s = e/(2 + e), e = exp(−|x|); the derivative is σ."""
+
+    def value(self, x: Array) -> Array:
+        """Return log(1 + exp(x))."""
+        wide = x.astype(np.float64)
+        e = exp64(-np.abs(wide))
+        s = e / (2.0 + e)
+        square, series = s * s, np.full_like(s, LOG1P_SERIES[-1])
+        for c in LOG1P_SERIES[-2::-1]:
+            series = c + square * series
+        return (np.where(wide < 0.0, 0.0, wide) + 2.0 * s * series).astype(np.float32)
+
+    def slope(self, x: Array) -> Array:
+        """Return σ(x)."""
+        return sigmoid64(x).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Mish(Pointwise):
+    """x·t, t = tanh(log(1 + exp(x))) (Misra 2019); the derivative is t + x·(σ·(1 − t·t)).
+
+    With e = exp(−|x|), t is (1 + 2·e)/(1 + 2·e + 2·(e·e)), or, where x < 0, n/(n + 2), n = e·(e + 2).
+    """
+
+    @staticmethod
+    def _share(x: Array) -> Array:
+        e = exp64(-np.abs(x))
+        below = e * (e + 2.0)
+        above = 1.0 + 2.0 * e
+        return np.where(x < 0.0, below / (below + 2.0), above / (above + 2.0 * (e * e)))
+
+    def value(self, x: Array) -> Array:
+        """Return x·t."""
+        wide = x.astype(np.float64)
+        return (wide * self._share(wide)).astype(np.float32)
+
+    def slope(self, x: Array) -> Array:
+        """Return t + x·(σ·(1 − t·t))."""
+        wide = x.astype(np.float64)
+        t = self._share(wide)
+        return (t + wide * (sigmoid64(wide) * (1.0 - t * t))).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from fredsim.numerics.elementary import log32
 from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
 from fredsim.numerics.ops.sums import add_up
 from fredsim.numerics.oracle import softmax
 
-__all__ = ["MatMul", "Softmax"]
+__all__ = ["LogSoftmax", "MatMul", "Softmax"]
 
 
 @dataclass(frozen=True)
@@ -50,19 +51,21 @@ def _product(a: Array, b: Array) -> Array:
         return add_up((a[..., :, k, None] * b[..., None, k, :] for k in range(a.shape[-1])), zero)
 
 
-@dataclass(frozen=True)
-class Softmax(Operator):
-    """p = exp(x − max)/Σ exp(x − max) over the last axis, summed ascending from +0, as in cross-entropy.
-
-    The input error is p·(δ − Σ p·δ), the sum ascending from +0.
-    """
-
+class _OfRows(Operator):
     def shape(self, *shapes: Shape) -> Shape:
         """Return the input's shape."""
         (x,) = shapes
         if not x:
             raise ValueError("softmax: takes samples of shape (…, classes), not ()")
         return x
+
+
+@dataclass(frozen=True)
+class Softmax(_OfRows):
+    """p = exp(x − max)/Σ exp(x − max) over the last axis, summed ascending from +0, as in cross-entropy.
+
+    The input error is p·(δ − Σ p·δ), the sum ascending from +0.
+    """
 
     def forward(
         self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
@@ -78,3 +81,26 @@ class Softmax(Operator):
         with quiet():
             mean = add_up((p[..., j] * error[..., j] for j in range(p.shape[-1])), np.zeros(p.shape[:-1], np.float32))
             return [p * (error - mean[..., None])]
+
+
+@dataclass(frozen=True)
+class LogSoftmax(_OfRows):
+    """(x − max) − log Σ exp(x − max) over the last axis, summed ascending from +0, as in cross-entropy.
+
+    The input error is δ − p·(Σ δ), p as of softmax, the sum ascending from +0.
+    """
+
+    def forward(
+        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
+    ) -> tuple[Array, Array]:
+        """Keep p."""
+        (x,) = inputs
+        p, shifted, total = softmax(x.reshape(-1, x.shape[-1]))
+        with quiet():
+            return (shifted - log32(total)[:, None]).reshape(x.shape), p.reshape(x.shape)
+
+    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+        """Return the input error."""
+        with quiet():
+            total = add_up((error[..., j] for j in range(error.shape[-1])), np.zeros(error.shape[:-1], np.float32))
+            return [error - kept * total[..., None]]

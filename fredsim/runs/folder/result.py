@@ -30,9 +30,9 @@ from fredsim.runs.folder.run_files import (
     with_digest,
 )
 from fredsim.simulation.paths.choice import PathTaken
-from fredsim.simulation.paths.loop import Status
 from fredsim.simulation.paths.probe import COLUMNS
 from fredsim.simulation.record.recorder import MEASURED, Row
+from fredsim.simulation.record.status import Status
 from fredsim.system.csv_files import COUNT, DIGEST, FINITE, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
 from fredsim.system.files import LINK, irregular_kind, read_bytes
 from fredsim.system.json_files import MOST_BYTES, parse_json

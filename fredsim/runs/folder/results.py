@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -105,5 +106,11 @@ def load(folder: str | os.PathLike[str], *, as_found: bool = False) -> Result | 
         return results
     if os.path.lexists(folder / "config.yaml"):
         return Result(folder, as_found=as_found)
-    found = "holds no results (neither config.yaml nor runs.csv)" if os.path.isdir(folder) else "is no folder"
-    raise OutputError(f"{folder}: {found}; name the folder of a run or of a sweep")
+    remedy = "name the folder of a run or of a sweep"
+    if not os.path.isdir(folder):
+        raise OutputError(f"{folder}: is no folder; {remedy}")
+    within = sorted(name for name in os.listdir(folder) if os.path.lexists(folder / name / "config.yaml"))
+    within += sorted(name for name in os.listdir(folder) if os.path.lexists(folder / name / "runs.csv"))
+    if within:
+        remedy += f", such as {folder / within[0]} (`fredsim ls {shlex.quote(str(folder))}` lists them)"
+    raise OutputError(f"{folder}: holds no results (neither config.yaml nor runs.csv); {remedy}")

@@ -14,17 +14,18 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from fredsim.config.document import flatten, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.config.metrics import columns_of, is_of_class
-from fredsim.config.sweep.expansion import Expansion, folder_label, outline_of
+from fredsim.config.sweep.expansion import Expansion, folder_label
+from fredsim.config.sweep.outline import outline_of
 from fredsim.config.sweep.selection import Selection, best_rows
 from fredsim.errors import OutputError, SimulationError, option, shown
 from fredsim.runs.folder.result import Result, result_of
 from fredsim.runs.folder.run_files import first_line, read_recorded
-from fredsim.simulation.paths.loop import Status
+from fredsim.runs.folder.statuses import STATUSES
 from fredsim.simulation.record.recorder import MEASURED
 from fredsim.system.csv_files import read_cells
 from fredsim.system.files import read_bytes
@@ -43,7 +44,6 @@ SUMMARY_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "bytes_pushed", "bytes_fetched", "digest", "error",
 )  # fmt: skip
-STATUSES = (*get_args(Status), "failed")
 SECONDS_TO = "seconds_to"  # the column of the seconds until the error that `select` names is reached
 
 Ended = Mapping[int, Mapping[str, Any]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from fredsim.config.experiment import Experiment
 from fredsim.config.sweep.expansion import Expansion
-from fredsim.errors import ClusterError, ConfigError, SimulationError, how_to_install
+from fredsim.errors import ClusterError, ConfigError, SimulationError, flow, how_to_install
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.folder.growing_files import GrowingText
 from fredsim.runs.folder.results import Result
@@ -42,7 +43,11 @@ __all__ = ["execute_live", "run_live", "worker_of"]
 def _check(expansion: Expansion, workers: int | None, dask: str | None, delay: float) -> None:
     """Raise ConfigError if these cannot be run live."""
     if expansion.is_sweep:
-        raise ConfigError("this is a sweep; a live run is of one experiment: give the keys of one of its runs")
+        chosen = shlex.join(f"{key}={flow(value)}" for key, value in expansion.runs[0].axes.items())
+        raise ConfigError(
+            f"this is a sweep of {len(expansion.runs)} runs; a live run is one: give sweep=null (and cases=null) and "
+            f"the keys of one of them, such as {chosen}"
+        )
     if dask is not None and workers is not None:
         raise ConfigError(f"workers is {workers}, and dask is given, whose workers are used; keep one")
     if not 0 <= delay < 3600:

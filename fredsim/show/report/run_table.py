@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fredsim.config.document import Document, flatten
-from fredsim.config.sweep.expansion import outline_of
+from fredsim.config.sweep.outline import outline_of
 from fredsim.errors import visible
 from fredsim.runs.folder.results import Result
 from fredsim.show.escaping import LINES

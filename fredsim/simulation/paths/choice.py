@@ -46,6 +46,7 @@ def choose_path(
     probed: bool,
     why_whole: str,
     queues: bool = True,
+    keeps_passes: bool = True,
     reacts: bool = False,
     may_give_up: bool = False,
     in_updates: bool = False,
@@ -53,9 +54,10 @@ def choose_path(
     """Return the path of a run of about `events` events (None: unknown).
 
     `probed`: the true B-staleness is measured. `why_whole`: why the engine can only form whole gradients; '' if it can
-    also apply a rule while it forms them. `queues`: whether it can queue whole windows on a device. `reacts`: what is
-    computed affects who arrives when. `may_give_up`: tasks may be given up. `in_updates`: the run's length is given in
-    updates. Raises ConfigError if the path `wanted` cannot compute the run.
+    also apply a rule while it forms them. `queues`: whether it can queue whole windows on a device. `keeps_passes`:
+    whether it can keep a client's passes until its push arrives. `reacts`: what is computed affects who arrives when.
+    `may_give_up`: tasks may be given up. `in_updates`: the run's length is given in updates. Raises ConfigError if the
+    path `wanted` cannot compute the run.
     """
     if wanted == "live":
         return Choice("live", "clients are real")
@@ -69,7 +71,9 @@ def choose_path(
     why_not_whole = _why_not_hand(contract, protocol, in_updates=in_updates)  # matters only if there is no rule
     obstacles: dict[PathTaken, str] = {}  # by path, the fastest first, why it cannot be taken: "" if it can
     if backend == "numba":
-        obstacles["hand"] = _first(why_whole, why_snapshots, why_not_known, why_not_rule and why_not_whole)
+        why_not_kept = "" if keeps_passes else "PyTorch does a client's passes when its push arrives"
+        why_not_hand = why_not_rule and why_not_whole
+        obstacles["hand"] = _first(why_whole, why_not_kept, why_snapshots, why_not_known, why_not_hand)
         obstacles["fused"] = _first(why_whole, why_not_rule)
     elif backend == "cuda":
         obstacles["queued"] = _first("" if queues else why_whole, why_not_rule, why_not_known)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
+import time
+from collections.abc import Callable, Sequence
+from typing import cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from fredsim.plugins.states import State
 from fredsim.simulation.clients.passes_ahead import PassesAhead
 from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.loop import Diverged, Parts
+from fredsim.simulation.paths.pace import Pace
 from fredsim.simulation.paths.snapshots import Snapshots
 from fredsim.simulation.schedule.length import Length
 from fredsim.simulation.schedule.schedule import AHEAD, Schedule
@@ -23,6 +26,35 @@ __all__ = ["Fused"]
 SAMPLES = 2**18
 #: The most events of one window, and the most bytes of the parameters that their clients may fetch.
 MOST_EVENTS, MOST_BYTES = 64, 2**26
+
+
+class Copies(Sequence[Array | None]):
+    """Arrays for the parameters that clients may fetch after the events of a window; each is taken when it is read."""
+
+    def __init__(self, may_pass: Sequence[bool], take: Callable[[], Array]) -> None:
+        """`may_pass` says for each event whether its fetch may pass; `take` returns an array (P,)."""
+        self._may_pass, self._take = may_pass, take
+        self._taken: dict[int, Array] = {}
+
+    def __len__(self) -> int:
+        return len(self._may_pass)
+
+    @overload
+    def __getitem__(self, at: int) -> Array | None: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Array | None]: ...
+    def __getitem__(self, at: int | slice) -> Array | Sequence[Array | None] | None:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        if not self._may_pass[at]:
+            return None
+        if at not in self._taken:
+            self._taken[at] = self._take()
+        return self._taken[at]
+
+    def taken_from(self, begin: int) -> list[Array]:
+        """Return the arrays that were taken for events from `begin` on."""
+        return [array for at, array in self._taken.items() if at >= begin]
 
 
 class Fused(Snapshots):
@@ -42,6 +74,8 @@ class Fused(Snapshots):
         usual = max(1, min(MOST_EVENTS, MOST_BYTES // parts.params.nbytes))
         self._window = min(parts.limits.window or usual, self._most_known())
         self._v_mean = np.nan  # v̄ approximately, after the last window
+        self._pace = Pace()  # of an engine that does passes only when they are needed: a window may take seconds
+        self._pace.events = 1
         protocol = parts.protocol
         #: Whether a refused fetch changes nothing for the client, so that it may arrive again in the same window.
         self._may_return = protocol.wait and not protocol.fred_timestamps
@@ -94,6 +128,7 @@ class Fused(Snapshots):
         row = self._interval.events_until_due(self.iteration, self._server.timestamp)
         known = self._known_to - self.iteration
         limit = min(self._limit(length), known if row is None else min(row, known))
+        limit = limit if self._engine.keeps_passes else min(limit, self._pace.events)
         at = self.iteration - self._known_from
         low = self._bounds[:, 0]
         refused = (low > self._v_mean) | (low == np.inf) if self._may_return else np.zeros(len(low), np.bool_)
@@ -108,7 +143,7 @@ class Fused(Snapshots):
 
     def _advance(self, length: Length) -> None:
         """Do the passes of the next few arrivals together, then apply their gradients, in as few calls as possible."""
-        holdings, server = self._holdings, self._server
+        holdings, server, began = self._holdings, self._server, time.perf_counter()
         schedule, window, refused = self._next_window(length)
         if not len(schedule):
             self._ended = not self._goal_reached
@@ -124,10 +159,7 @@ class Fused(Snapshots):
         n, theta = len(coefficients), server.params  # n may be fewer events: the next window then raises the error
         bounds = self._bounds[window][:n].copy()
         bounds[refused[window][:n], 1] = np.inf  # so that the kernel itself lets none of these pass
-        copies = [  # arrays for the parameters that clients may fetch
-            (self._spare.pop() if self._spare else self._pool.take()) if may_pass else None
-            for may_pass in (bounds[:, 1] < np.inf).tolist()
-        ]
+        copies = Copies((bounds[:, 1] < np.inf).tolist(), lambda: (self._spare or [self._pool.take()]).pop())
         losses = self._executor.prepare(slots[:n], coefficients, bounds, copies)
         i, before, received = 0, server.timestamp, np.zeros(len(clients), np.int64)  # received: bytes fetched
         while i < n:
@@ -140,7 +172,7 @@ class Fused(Snapshots):
                     n = clients.index(client, i + 1)  # it fetched, so its next task is not the expected one
                 self._passes_ahead.free(window.start + i, fetched=received[i] > 0)
                 self.iteration, i = self.iteration + 1, i + 1
-        self._spare += [copy for copy in copies[n:] if copy is not None]  # of events that were left to a later window
+        self._spare += copies.taken_from(n)  # of events that were left to a later window
         self._v_mean = self._executor.mean(n - 1)
         self._arrivals.put_back(len(clients) - n)
         self._recorder.count_pushes(staleness[:n], losses[:n], theta.nbytes, schedule.client[:n])
@@ -149,6 +181,7 @@ class Fused(Snapshots):
         if self._log is not None:
             counts = 1, received[:n] > 0, theta.nbytes, received[:n]
             self._log.add(schedule.first(n), int(iterations[0]), iterations[:n], staleness[:n], copies=counts)
+        self._pace.took(time.perf_counter() - began)
         if self._interval.due(self.iteration, server.timestamp, before):
             self._record()
 

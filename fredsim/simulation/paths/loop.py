@@ -39,6 +39,7 @@ from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import GuardedServer
 from fredsim.simulation.plugins.protocol import Protocol
 from fredsim.simulation.record.recorder import TEST, Recorder
+from fredsim.simulation.record.status import Status
 from fredsim.simulation.schedule.event_log import EventLog
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import Goal, Interval, Length
@@ -46,7 +47,6 @@ from fredsim.simulation.schedule.length import Goal, Interval, Length
 __all__ = ["Diverged", "Outcome", "Parts", "Simulation", "StopRequested", "evaluate"]
 
 Measurements = tuple[tuple[float, float], str, dict[str, float]]
-Status = Literal["finished", "diverged", "interrupted"]
 
 
 @dataclass(frozen=True)

@@ -125,3 +125,25 @@ KERNEL(softmax_back, Softmax, 64, 0) {
     p.out[at + j] = sees(p.mask, query, j) ? p.scaled ? own * p.scale : own : 0.0f;
   }
 }
+
+KERNEL(log_softmax, Softmax, 64, 0) {  // p goes to `left`
+  const i64 row = blockIdx.x * (i64)64 + threadIdx.x, at = (blockIdx.z * p.rows + row) * p.columns;
+  if (row >= p.rows) return;
+  const float* const x = p.x + at;
+  float best = x[0], total = 0.0f;
+  for (int j = 1; j < p.columns; j++) best = x[j] > best ? x[j] : best;
+  for (int j = 0; j < p.columns; j++) total = total + exp32(x[j] - best);
+  const float log_total = log32(total);
+  for (int j = 0; j < p.columns; j++) {
+    p.left[at + j] = exp32(x[j] - best) / total;
+    p.out[at + j] = (x[j] - best) - log_total;
+  }
+}
+
+KERNEL(log_softmax_back, Softmax, 64, 0) {
+  const i64 row = blockIdx.x * (i64)64 + threadIdx.x, at = (blockIdx.z * p.rows + row) * p.columns;
+  if (row >= p.rows) return;
+  float total = 0.0f;
+  for (int j = 0; j < p.columns; j++) total = total + p.x[at + j];
+  for (int j = 0; j < p.columns; j++) p.out[at + j] = p.x[at + j] - p.p[at + j] * total;
+}

@@ -15,6 +15,7 @@ struct Embedding {
   int places;
   int rows;
   int width;
+  int untrained;             // a row whose gradient is +0, or −1
 };
 
 KERNEL(look_up, Embedding, 128, 0) {
@@ -27,6 +28,7 @@ KERNEL(look_up, Embedding, 128, 0) {
 // The sum over the places of a sample where a row occurs, in one column.
 DEVICE float sum_of_places(const Embedding& p, const int* x, const float* errors, int row, int column) {
   float total = 0.0f;
+  if (row == p.untrained) return total;
   for (int i = 0; i < p.places; i++)
     if (x[i] == row) total = total + errors[(i64)i * p.width + column];
   return total;

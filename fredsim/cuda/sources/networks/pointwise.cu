@@ -1,8 +1,8 @@
 // Functions of each element, sums and products of two inputs, of B minibatches.
 //
 // An activation is computed in double and rounded once, and so is its derivative, by which the error is multiplied in
-// float; relu, leaky_relu, hardtanh, rsqrt, tanh, sigmoid, scale and shift need float alone for the latter. Where an
-// input of a sum or a product was repeated along axes, its error is the sum over them in row-major order from +0.
+// float; relu, leaky_relu, hardtanh, abs, exp, sqrt, rsqrt, reciprocal, tanh, sigmoid, scale and shift need float alone
+// for the latter. Where an input of a sum or a product was repeated along axes, its error is the sum over them in row-major order from +0.
 #include "common.h"
 #include "elementary.h"
 
@@ -17,12 +17,25 @@ struct Pointwise {
 };
 
 enum Function {
-  RELU, LEAKY_RELU, SCALE, SHIFT, TANH, SIGMOID, SILU, ELU, HARDTANH, HARDSIGMOID, HARDSWISH, RSQRT, GELU, GELU_TANH
+  RELU, LEAKY_RELU, SCALE, SHIFT, TANH, SIGMOID, SILU, ELU, HARDTANH, HARDSIGMOID, HARDSWISH, RSQRT, ABS,
+  EXP, SQRT, RECIPROCAL, SOFTPLUS, MISH, GELU, GELU_TANH
 };
 
 DEVICE double gelu_inner(double x) { return ROOT_2_BY_PI * (x + GELU_CUBIC * (x * x * x)); }
 
 DEVICE float root(float x) { return 1.0f / sqrtf(x); }
+
+DEVICE double softplus64(double x) {
+  const double e = exp64(-fabs(x)), s = e / (2.0 + e), z = s * s;
+  double series = 1.0 / 23.0;
+  for (int n = 10; n >= 0; n--) series = 1.0 / (2 * n + 1) + z * series;
+  return (x < 0.0 ? 0.0 : x) + 2.0 * s * series;
+}
+
+DEVICE double mish_share(double x) {  // tanh(log(1 + exp(x)))
+  const double e = exp64(-fabs(x)), below = e * (e + 2.0), above = 1.0 + 2.0 * e;
+  return x < 0.0 ? below / (below + 2.0) : above / (above + 2.0 * (e * e));
+}
 
 DEVICE float value_of(int operation, float x, float by, float high) {
   const double wide = x;
@@ -41,6 +54,12 @@ DEVICE float value_of(int operation, float x, float by, float high) {
     case HARDSIGMOID: return (float)(wide <= -3.0 ? 0.0 : wide >= 3.0 ? 1.0 : (wide + 3.0) / 6.0);
     case HARDSWISH: return (float)(wide <= -3.0 ? 0.0 : wide >= 3.0 ? wide : wide * (wide + 3.0) / 6.0);
     case RSQRT: return root(x);
+    case ABS: return fabsf(x);
+    case EXP: return exp32(x);
+    case SQRT: return sqrtf(x);
+    case RECIPROCAL: return 1.0f / x;
+    case SOFTPLUS: return (float)softplus64(wide);
+    case MISH: return (float)(wide * mish_share(wide));
     case GELU: return (float)(wide * (0.5 * erfc64(-wide * ROOT_HALF)));
     case GELU_TANH: return (float)(wide * (0.5 * (1.0 + tanh64(gelu_inner(wide)))));
   }
@@ -70,6 +89,18 @@ DEVICE float slope_of(int operation, float x, float by) {
     case RSQRT: {
       const float r = root(x);
       return r * r * r * -0.5f;
+    }
+    case ABS: return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f;
+    case EXP: return exp32(x);
+    case SQRT: return 0.5f / sqrtf(x);
+    case RECIPROCAL: {
+      const float y = 1.0f / x;
+      return -(y * y);
+    }
+    case SOFTPLUS: return (float)sigmoid64(wide);
+    case MISH: {
+      const double t = mish_share(wide);
+      return (float)(t + wide * (sigmoid64(wide) * (1.0 - t * t)));
     }
     case GELU: {
       const double density = ROOT_1_BY_2PI * exp64(-0.5 * (wide * wide));

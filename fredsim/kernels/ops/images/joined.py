@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fredsim.kernels.ops.images.norms import NormKernels
 from fredsim.networks.graph import Graph, Node
 from fredsim.numerics.ops.arithmetic import Add
-from fredsim.numerics.ops.norms import BatchNorm, GroupNorm
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm
 from fredsim.numerics.ops.pointwise import Relu
 
 __all__ = ["Joined", "find_joined"]
@@ -39,9 +39,8 @@ def find_joined(graph: Graph) -> Joined:
     for number, node in enumerate(graph.nodes, start=1):
         shapes = [graph.shapes[i] for i in node.inputs]
         alone = all(tensors[name] == 1 for _, name in node.tensors)
-        if not (
-            isinstance(node.operator, BatchNorm | GroupNorm) and NormKernels.takes(node.operator, shapes) and alone
-        ):
+        norm = isinstance(node.operator, BatchNorm | FrozenBatchNorm | GroupNorm)
+        if not (norm and NormKernels.takes(node.operator, shapes) and alone):
             continue
         # If others take the norm's input, too, errors must be added to its error in the nodes' order.
         if used[node.inputs[0]] == 1:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fredsim.compute.buffers import Buffer
-from fredsim.jit.kernel import Fields, kernel, with_functions
+from fredsim.jit.kernel import Fields, Kernel, kernel, with_functions
 from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait
@@ -24,7 +24,7 @@ from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
 from fredsim.kernels.ops.sums import BAND, gradient_of_samples, tree_of_vectors
 from fredsim.kernels.ops.values import Value
 from fredsim.networks.running import Found
-from fredsim.numerics.ops.norms import BatchNorm
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.rules import where
 
@@ -39,7 +39,7 @@ COMMON = {
     "batch": int64s, "x": floats, "x_sample": int, "x_row": int, "channels": int, "lanes": int, "samples": int,
     "rows": int, "columns": int, "groups": int, "affine": int, "gamma": int, "beta": int, "eps": floats,
     "count": floats, "statistics": floats, "leaves": floats, "stack": floats, "stack_stride": int, "relu": int,
-    "residual": int,
+    "residual": int, "mean": int, "variance": int,
 }  # fmt: skip
 FORWARD = Fields(**COMMON, other=floats, other_sample=int, other_row=int, sample=int, row=int, gap=int, out=floats)
 BACKWARD = Fields(
@@ -208,6 +208,22 @@ def batch_forward(rank, size, barrier, a):
         write_normal(a, t // vectors, t % vectors * 16, a.statistics)
 
 
+@kernel(FORWARD)
+def frozen_forward(rank, size, barrier, a):
+    """Normalise each channel by the mean and the variance that the parameters have; `leaves` is not used."""
+    params, r = floats(item(a.batch, PARAMS)), shift(a.statistics, a.lanes)
+    if rank == 0:
+        for c in range(a.channels):
+            put(a.statistics, c, item(params, a.mean + c))
+            put(r, c, item(params, a.variance + c))
+        over_deviation(a, r)
+    barrier_wait(size, barrier)
+    vectors = a.lanes // 16
+    begin, end = part_of(rank, size, a.samples * vectors)
+    for t in range(begin, end):
+        write_normal(a, t // vectors, t % vectors * 16, a.statistics)
+
+
 @subroutine
 def masked(a, e, y, k):
     """Return 16 channels of the error, +0 where a ReLU's output is not above 0."""
@@ -314,8 +330,49 @@ def batch_backward(rank, size, barrier, a):
             write_error(a, t // vectors, t % vectors * 16, a.statistics, sums)
 
 
+@subroutine
+def write_frozen_error(a, i, c0, statistics):
+    """Write 16 channels of sample i of the input's error, r·(δ·γ)."""
+    like = zeros(16)
+    r, params, gamma = load(like, statistics, a.lanes + c0), floats(item(a.batch, PARAMS)), broadcast(16, 1.0)
+    if a.affine:
+        gamma = load(like, params, a.gamma + c0)
+    for row in range(a.rows):
+        e = shift(a.e, i * a.e_sample + row * a.e_row + c0)
+        y = shift(a.y, i * a.y_sample + row * a.y_row + c0)
+        line = shift(a.out, i * a.sample + row * a.row)
+        out = shift(line, c0)
+        for k in range(0, a.columns * a.channels, a.channels):
+            put_lanes(out, k, r * (masked(a, e, y, k) * gamma), a.channels - c0)
+        if c0 == 0:
+            clear_halo(line, row == 0, a.columns * a.channels, a.gap)
+
+
+@kernel(BACKWARD)
+def frozen_backward(rank, size, barrier, a):
+    """Do what group_backward does, for a norm by given statistics."""
+    stack, vectors = shift(a.stack, rank * a.stack_stride), a.lanes // 16
+    begin, end = part_of(rank, size, a.samples * vectors)
+    for t in range(begin, end):
+        i, c0 = t // vectors, t % vectors * 16
+        sum_errors(a, i, c0, a.statistics, shift(a.leaves, i * 4 * a.lanes), stack)
+        if a.wanted:
+            write_frozen_error(a, i, c0, a.statistics)
+
+
+#: The kernels of the forward and of the backward pass.
+PASSES: dict[type[Operator], tuple[Kernel, Kernel]] = {
+    GroupNorm: (group_forward, group_backward),
+    BatchNorm: (batch_forward, batch_backward),
+    FrozenBatchNorm: (frozen_forward, frozen_backward),
+}
+
+
 class NormKernels(OperatorKernels):
-    """A group or batch norm of images; then a second input is added if there is one, then there may be a ReLU."""
+    """A group or batch norm of images; then a second input is added if there is one, then there may be a ReLU.
+
+    The statistics of a batch norm are those of the minibatch, or tensors.
+    """
 
     relu = False
     shares = True
@@ -332,15 +389,16 @@ class NormKernels(OperatorKernels):
     def _common(self, plan: Steps, leaves: Buffer) -> dict[str, Any]:
         op, x = self.operator, self.inputs[0]
         channels, rows, columns = x.shape
-        lanes, batch = -(-channels // 16) * 16, isinstance(op, BatchNorm)
-        groups = channels if batch else op.groups
-        count = rows * columns * (x.samples if batch else channels // groups)
+        lanes = -(-channels // 16) * 16
+        groups = op.groups if isinstance(op, GroupNorm) else channels
+        count = rows * columns * (channels // groups if isinstance(op, GroupNorm) else x.samples)
+        begins = {role: tensor.begin for role, tensor in self.tensors.items()}
         stack, stride = plan.each_thread(max(64 * -(-rows // BAND), channels))
         return {
             "batch": BATCH, "x": x, "x_sample": x.sample, "x_row": x.row, "channels": channels, "lanes": lanes,
             "samples": x.samples, "rows": rows, "columns": columns, "groups": groups, "affine": op.affine,
-            "gamma": self.tensors["weight"].begin if op.affine else 0,
-            "beta": self.tensors["bias"].begin if op.affine else 0, "eps": np.array([op.eps], np.float32),
+            "gamma": begins.get("weight", 0), "beta": begins.get("bias", 0), "mean": begins.get("mean", 0),
+            "variance": begins.get("variance", 0), "eps": np.array([op.eps], np.float32),
             "count": np.array([count], np.float32), "statistics": self.statistics, "leaves": leaves, "stack": stack,
             "stack_stride": stride, "relu": self.relu, "residual": len(self.inputs) > 1,
         }  # fmt: skip
@@ -349,10 +407,10 @@ class NormKernels(OperatorKernels):
         """Keep means and deviations, and the output, which says where a ReLU passes errors."""
         x, other = inputs[0], inputs[-1]
         self.out, lanes = out, -(-x.shape[0] // 16) * 16
-        batch = isinstance(self.operator, BatchNorm)
-        self.statistics = plan.buffer(3 * lanes if batch else x.samples * 2 * lanes)
+        of_samples = isinstance(self.operator, GroupNorm)
+        self.statistics = plan.buffer(x.samples * 2 * lanes if of_samples else 3 * lanes)
         plan.step(
-            batch_forward if batch else group_forward, **self._common(plan, plan.buffer(x.samples * lanes)),
+            PASSES[type(self.operator)][0], **self._common(plan, plan.buffer(x.samples * lanes)),
             other=other, other_sample=other.sample, other_row=other.row, sample=out.sample, row=out.row,
             gap=out.halo * out.shape[0], out=out,
         )  # fmt: skip
@@ -376,7 +434,7 @@ class NormKernels(OperatorKernels):
         leaves = plan.buffer(error.samples * 4 * lanes)
         fields = self._common(plan, leaves) | {"residual": residual and self.relu}
         plan.step(
-            batch_backward if isinstance(self.operator, BatchNorm) else group_backward, **fields,
+            PASSES[type(self.operator)][1], **fields,
             e=error, e_sample=error.sample, e_row=error.row, y=y, y_sample=y.sample, y_row=y.row, wanted=wanted[0],
             passed=passed, passed_sample=passed.sample, passed_row=passed.row,
             passed_gap=passed.halo * passed.shape[0], sample=sent.sample, row=sent.row,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fredsim.kernels.ops.images.repeated import RepeatedPixels
 from fredsim.networks.graph import Graph, Node
 from fredsim.numerics.ops.arithmetic import Mul
-from fredsim.numerics.ops.norms import BatchNorm, GroupNorm
+from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm
 from fredsim.numerics.ops.operator import Array, Operator
 from fredsim.numerics.ops.sources import Constant
 from fredsim.numerics.ops.views import Permute, Reshape
@@ -50,7 +50,7 @@ def with_images(graph: Graph) -> Graph:
             to.numbers.append(to.numbers[source] if pixels is None else to.add(pixels, to.numbers[source]))
         elif gone.intersection(node.inputs):
             to.numbers.append(to.add(Reshape(shapes[number]), to.add(Permute((1, 2, 0)), *inputs)))
-        elif isinstance(operator, BatchNorm | GroupNorm) and len(shape) != 3:
+        elif isinstance(operator, BatchNorm | FrozenBatchNorm | GroupNorm) and len(shape) != 3:
             image = to.add(Reshape((shape[0], math.prod(shape[1:]), 1)), *inputs)
             to.numbers.append(to.add(Reshape(_sizes(shape)), to.add(operator, image, like=node)))
         else:

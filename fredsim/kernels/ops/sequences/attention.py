@@ -28,7 +28,7 @@ from fredsim.kernels.ops.sequences.products import PANEL, TILE_ROWS, multiply, p
 from fredsim.kernels.ops.values import Value
 from fredsim.numerics.rules import where
 
-__all__ = ["AttentionKernels"]
+__all__ = ["ALL", "AttentionKernels", "combine"]
 
 ZERO, ONE, TWO = np.int64(0), np.int64(1), np.int64(2)
 EVERYTHING = 2.0**24  # a query that sees as many keys as there can be

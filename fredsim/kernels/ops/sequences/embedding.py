@@ -60,16 +60,20 @@ def look_up(rank, size, barrier, a):
         copy(shift(table, integer(a.numbers, a.size, i) * a.width), a.width, shift(a.out, i * a.width))
 
 
-@kernel(numbers=int, size=int, places=int, rows=int, first=int32s, following=int32s)
+@kernel(numbers=int, size=int, places=int, rows=int, untrained=int, first=int32s, following=int32s)
 def link_places(rank, size, barrier, a):
-    """Write for each number its first place, and for each place the next one of its number; NONE if there is none."""
+    """Write for each number its first place, and for each place the next one of its number; NONE if there is none.
+
+    The places of the number `untrained` are left out.
+    """
     if rank == 0:
         for row in range(a.rows):
             put(a.first, row, NONE)
         for i in range(a.places - 1, -1, -1):
             x = integer(a.numbers, a.size, i)
-            put(a.following, i, item(a.first, x))
-            put(a.first, x, np.int32(i))
+            if x != a.untrained:
+                put(a.following, i, item(a.first, x))
+                put(a.first, x, np.int32(i))
 
 
 #: The errors (samples, positions, width) of rows of a table (rows, width); `first` and `following` are those of
@@ -232,7 +236,11 @@ class EmbeddingKernels(OperatorKernels):
         x, tensor, rows = self._numbers, self.tensors["weight"], self.operator.rows
         places = x.samples * x.size
         first, following = plan.buffer(rows), plan.buffer(places)
-        plan.step(link_places, numbers=x, size=self._size, places=places, rows=rows, first=first, following=following)
+        untrained = -1 if self.operator.untrained is None else self.operator.untrained
+        plan.step(
+            link_places, numbers=x, size=self._size, places=places, rows=rows, untrained=untrained, first=first,
+            following=following,
+        )  # fmt: skip
         shared = plan.shared(tensor.name)
         own, new = plan.own(tensor) if shared else (0, True)
         plan.step(

@@ -1,0 +1,146 @@
+"""YAML that is read the quick way: exactly as the whole reader does it, or not at all."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fredsim.config.any_yaml import read_any
+from fredsim.config.document import dump_yaml
+from fredsim.config.plain_data import Key
+from fredsim.config.plain_yaml import NotPlainError, read_plain
+from fredsim.errors import ConfigError
+
+ROOT = Path(__file__).parents[1]
+#: What is taken in or out of a text: the beginnings and ends of everything that YAML has.
+PIECES = (
+    *"\n :-#,[]{}'\"&*!|>%@`?=<~\t\\_.+0e", "\n  ", "\n    ", "\n- ", "- ", ": ", ":\n", " #", "# c\n", "&a ", "*a",
+    "<<: ", "!!str ", "--- ", "\n---\n", "\n...\n", "null", "true", "No", "0x1f", "0o7", "1_0", "1e5", "3.e5", "3.eta",
+    ".nan", "-.inf", "2020-01-02", "\u00e9", "\u2028", "\ufeff", "\x85", "\xa0", "''", '""', "[]", "{}", "a: 1", "a:b",
+    "? ", "| \n",
+)  # fmt: skip
+
+
+def both(text: str) -> tuple[Any, Any]:
+    """Return what each reader gives, a text for an error; the quick one gives None for what it leaves alone."""
+    found: list[Any] = []
+    for read in (read_plain, read_any):
+        places: dict[Key, str] = {}
+        try:
+            data = read(text, "a", places)
+        except NotPlainError:
+            assert not places
+            found.append(None)
+        except ConfigError as error:
+            found.append(f"error: {error}")
+        else:
+            found.append((repr(data), [*places.items()]))  # repr tells 1 from 1.0 and True, and -0.0 from 0.0
+    return found[0], found[1]
+
+
+def changed(text: str, draw: random.Random) -> str:
+    """Return a text in which one to three pieces are put in, taken out, or doubled."""
+    for _ in range(draw.randint(1, 3)):
+        at = draw.randrange(len(text) + 1)
+        end = min(len(text), at + draw.choice((0, 0, 1, 1, 2, 5, 20)))
+        text = text[:at] + draw.choice((*PIECES, "", "", text[at:end] * 2)) + text[end:]
+    return text
+
+
+def try_changed(texts: list[str], seed: int, times: int) -> int:
+    """Compare the readers on changed texts; return how many of them were read the quick way."""
+    draw, quick = random.Random(seed), 0
+    for _ in range(times):
+        text = changed(draw.choice(texts), draw)
+        one, other = both(text)
+        assert one in (None, other), text
+        quick += one is not None
+    return quick
+
+
+def pieces_of(text: str) -> list[str]:
+    """Return the blocks of a document that begin at its left edge, a few together, which are quick to read."""
+    lines = text.splitlines(keepends=True)
+    starts = [n for n, line in enumerate(lines) if line[0] not in " -#\n"][::3]
+    blocks = ["".join(lines[a:b]) for a, b in zip(starts, [*starts[1:], len(lines)], strict=True)]
+    return [block for block in blocks if len(block) < 800]
+
+
+SHIPPED = sorted((ROOT / "experiments").glob("**/*.yaml"))
+
+
+def test_changed_texts() -> None:
+    texts = [block for path in SHIPPED for block in pieces_of(path.read_text(encoding="utf-8"))]
+    assert try_changed(texts, 0, 1000) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_many_changed_texts(seed: int) -> None:
+    texts = [block for path in SHIPPED for block in pieces_of(path.read_text(encoding="utf-8"))]
+    assert try_changed(texts, seed, 40_000) > 2000
+
+
+def test_what_fredsim_ships_is_read_the_quick_way() -> None:
+    """The three with most cases need not: but an anchor is all that any of them has beyond plain YAML."""
+    for path in SHIPPED:
+        text = path.read_text(encoding="utf-8")
+        one, other = both(text)
+        assert one == (None if "&rule" in text else other), path
+
+
+WORDS = st.sampled_from(
+    ["asgd", "a b", "1", "true", "null", "", "torch:m.py:net", "a: b", "\u00b5", "- a", "3.first", ".inf"]
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS | st.text(max_size=8)
+KEYS = st.sampled_from(["name", "server.lr", "x_1", "null", "1", "a-b", "\u03bb"])
+DATA = st.dictionaries(
+    KEYS,
+    st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3)),
+    max_size=4,
+)
+
+
+@given(DATA)
+def test_what_fredsim_writes(data: dict[str, Any]) -> None:
+    one, other = both(dump_yaml(data))
+    assert one in (None, other)
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("a: 1\n", {"a": 1}),
+        ("# c\n\na: -0.0 # d\nb:\n- x\n-  y z  \nc: []\nd: {}", {"a": -0.0, "b": ["x", "y z"], "c": [], "d": {}}),
+        ("a: [1, 2.5e-05,  # c\n  {b: 'it''s', c: \"# :\"}]", {"a": [1, 2.5e-05, {"b": "it's", "c": "# :"}]}),
+        ("a:\n- b: 1\n  c:\n    d: 2\n- e: [x]\n", {"a": [{"b": 1, "c": {"d": 2}}, {"e": ["x"]}]}),
+        ("a: .inf\nb: -.inf\nc: 3.first\n", {"a": float("inf"), "b": -float("inf"), "c": "3.first"}),
+        ("a: npz:r.npz\nb: {c: npz:r.npz}\n", {"a": "npz:r.npz", "b": {"c": "npz:r.npz"}}),
+        ("a: TRUE\nb: Null\nc: yes\n", {"a": True, "b": None, "c": "yes"}),
+    ],
+)  # fmt: skip
+def test_plain_texts(text: str, data: dict[str, Any]) -> None:
+    one, other = both(text)
+    assert one == other
+    assert one[0] == repr(data)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "a", "- a", " a: 1", "a:", "a: 1\na: 2", "{a: 1}", "a: &b 1", "a: *b", "a: !!str 1", "a: |\n  b",
+        "a: b\n  c", "true: 1", "1: a",
+        "a:\n b: 1\n  c: 2", "a:\n- b: 1\n  - c", "a: 1_0", "a: 07", "a: 2020-01-02", "a: \"\\n\"", "a: 'b\n  c'",
+        "a: b: c", "a: [b: c]", "a: {b}", "a: [1", "a: 1]", "a: [1,, 2]", "a: \t1", "a: b\x07",
+        "<<: {a: 1}", "a: ? b", "---\na: 1", "a: 1\n...\n", "%YAML 1.1\n---\na: 1", f"a: {'[' * 30}{']' * 30}",
+        f"{'a' * 201}: 1", "a: -", "a: - b", "a: #b", "a: '1' 2", "a: [x #y]", "a: [1 #y\n]", "a: =", "a: 3.e5",
+        "a: 1234567890123456789",
+    ],
+)  # fmt: skip
+def test_what_is_left_to_the_whole_reader(text: str) -> None:
+    one, other = both(text)
+    assert one in (None, other)
+    assert one is None or text in ("a: [1 #y\n]",)

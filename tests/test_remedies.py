@@ -1,0 +1,89 @@
+"""Errors name the remedy: the file that was meant, an example of what is missing, how YAML is mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Refused = Callable[..., None]
+
+
+BASE = "iterations: 1\nclients: {count: 2, batch_size: 1}\ndata: {name: digits}\nserver: {name: asgd, lr: 0.1}\n"
+#: By a description: an experiment's text, and parts of the error.
+EXPERIMENTS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "nothing but a length": (
+        "iterations: 1\n",
+        (
+            "data: is required, such as data: {name: mnist}",
+            "clients: is required, such as clients: {count: 32, batch_size: 4}",
+            "server: is required, such as server: {name: fasgd, lr: 0.005}",
+        ),
+    ),
+    "a colon within a value": ("name: a: b\n", ("x.yaml:1:8: not valid YAML", "; indent the keys of a mapping alike")),
+    "a tab": ("data:\n\tname: digits\n", ("x.yaml:2:1: not valid YAML", "; indent with spaces, not with tabs")),
+    "an open bracket": ("data: {name: digits\nseed: 1\n", ("not valid YAML", "; close the bracket, }")),
+    "an open list": ("sweep: {seed: [0, 1}\n", ("not valid YAML", "; close the bracket, ]")),
+    "open quotes": ("name: 'a\n", ("not valid YAML", "; close the quotes")),
+    "a key twice": ("seed: 1\nseed: 2\n", ('found duplicate key "seed"; keep one',)),
+    "a model's name": (BASE + "model: {name: resnt}\n", ("model.name: is 'resnt'", "; did you mean 'resnet'?")),
+    "a distribution's name": (
+        BASE + "dispatcher: {name: clock, compute: {seconds: {name: two_clas}}}\n",
+        ("dispatcher.compute.seconds: is {'name': 'two_clas'}", "; did you mean 'two_class'?"),
+    ),
+    "a distribution without its key": (
+        BASE + "dispatcher: {name: clock, compute: {noise: gama}}\n",
+        ("dispatcher.compute.noise: is 'gama'", "; did you mean 'gamma'?"),
+    ),
+    "a file without its kind": (
+        BASE.replace("digits", "here/rows.npz"),
+        ("unknown data set 'here/rows.npz'; did you mean 'npz:here/rows.npz'?",),
+    ),
+    "a point for a colon": (
+        BASE.replace("asgd", "'my_servers.Root'"),
+        ("server.name: unknown server 'my_servers.Root'; did you mean 'my_servers:Root'?",),
+    ),
+    "a loss with a point": (BASE + "loss: my.focal\n", ("loss: names 'my.focal'; did you mean 'my:focal'?",)),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("what", EXPERIMENTS)
+def test_experiments(what: str, refused: Refused) -> None:
+    text, parts = EXPERIMENTS[what]
+    Path("x.yaml").write_text(text)
+    refused("show", "x.yaml", says=parts)
+
+
+def test_a_misspelt_file(refused: Refused) -> None:
+    """A file beside is meant before an experiment that comes with fredsim."""
+    Path("within").mkdir()
+    Path("within/first.yaml").write_text(BASE)
+    refused("run", "within/firs.yaml", says=("within/firs.yaml: no such file", "did you mean 'first.yaml'?"))
+    refused("run", "nowhere/firs.yaml", says=("nowhere/firs.yaml: no such file",))
+
+
+def test_python_in_place_of_an_experiment(refused: Refused) -> None:
+    Path("my_servers.py").write_text("class Root:\n    pass\n")
+    refused("run", "my_servers.py", says=("my_servers.py: is Python; name the YAML file", "fredsim new --own server"))
+
+
+def test_a_folder_around_results(refused: Refused) -> None:
+    """Whoever names the folder around results is told what is in it."""
+    Path("results/first").mkdir(parents=True)
+    refused(
+        "verify", "results", says=("results: holds no results (neither config.yaml nor runs.csv); name the folder",)
+    )
+    Path("results/first/runs.csv").write_text("run\n")
+    refused("verify", "results", says=(f"such as {Path('results/first')} (`fredsim ls results` lists them)",))
+
+
+def test_a_sweep_that_is_to_be_live(refused: Refused) -> None:
+    Path("x.yaml").write_text(BASE + "sweep:\n  server: [{name: asgd, lr: 0.1}, {name: sasgd, lr: 0.1}]\n")
+    refused("live", "x.yaml", says=("this is a sweep of 2 runs", "such as 'server={name: asgd, lr: 0.1}'"))
