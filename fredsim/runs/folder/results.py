@@ -102,7 +102,8 @@ def load(folder: str | os.PathLike[str], *, as_found: bool = False) -> Result | 
     if os.path.lexists(folder / "runs.csv"):  # which is False for a name that no file can have
         results = Results(folder, as_found=as_found)
         if results.runs.empty:
-            raise OutputError(f"{folder / 'runs.csv'}: names no run; run the experiment again")
+            what = "names no run: none has ended yet; let one end, or run the experiment again"
+            raise OutputError(f"{folder / 'runs.csv'}: {what}")
         return results
     if os.path.lexists(folder / "config.yaml"):
         return Result(folder, as_found=as_found)
