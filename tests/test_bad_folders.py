@@ -208,7 +208,7 @@ def test_damage(
     [
         (b"", "swept/runs.csv: cannot be read (No columns"),
         (b"name\n1\n", "swept/runs.csv: is damaged (it has no column 'run')"),
-        (b"run\n", "swept/runs.csv: names no run"),
+        (b"run\n", "swept/runs.csv: names no run: none has ended yet; let one end, or run"),
         (b"run\nlost\n", "swept/runs.csv"),
         (b"run,status\nlost,finished", "swept/runs.csv: is damaged (line 2 is cut off)"),
         (b"run\na\nb\na\n", "swept/runs.csv: is damaged (it has the run a twice); run the experiment again"),

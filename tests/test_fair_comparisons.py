@@ -15,8 +15,10 @@ from matplotlib.lines import Line2D
 import fredsim
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
-from fredsim.show.plots.figure import balanced
+from fredsim.show.plots.drawing import Drawing
+from fredsim.show.plots.figure import ShownFigure, _add_title, balanced
 from fredsim.show.plots.hidden_lines import tell_apart
+from fredsim.show.plots.styles import style_of
 from fredsim.show.plots.titles.costs import Cost, cheapest
 from fredsim.show.plots.titles.fair import field_of, is_fresh
 from fredsim.show.plots.titles.questions import leaders, shortened
@@ -104,7 +106,26 @@ def test_the_reference_is_named_after_those_ahead() -> None:
     assert found == "Ahead: b (0.3); next: a (0.4); without staleness: sync (0.1)"
     assert shortened(found, 50) == "Ahead: b (0.3); without staleness: sync (0.1)"
     assert shortened(found, 20) == "Ahead: b (0.3)"
-    assert shortened("Ahead: a long name", 12) == "Ahead: a …"
+    assert shortened("Ahead: a long name", 12) == "Ahead:\na long name"
+    assert shortened("Ahead: a long name of many words", 12) == "Ahead: a\nlong name …"
+    assert shortened(f"Ahead: {'x' * 30}", 12) == "Ahead: …"
+    assert shortened("Fewest bytes at λ = 64: a (2 GB)", 24) == "Fewest bytes at λ = 64:\na (2 GB)"
+    assert shortened("Ahead: a, α = 0.02 and b, α = 0.02", 22) == "Ahead: a, α = 0.02\nand b, α = 0.02"
+    assert shortened("x" * 30, 12) == f"{'x' * 11}…"
+
+
+def test_an_answer_of_two_lines_stands_below_the_title(tmp_path: Path) -> None:
+    """Each of its lines has room of its own between the title and the panel."""
+    figure = ShownFigure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    answer = f"Ahead: {' '.join(['a name'] * 14)}"
+    _add_title(figure, Options(), Drawing("", [], question="Which is best?", answer=answer), style_of(Options()))
+    figure.savefig(tmp_path / "x.png")
+    title, line = figure.texts
+    assert line.get_text().count("\n") == 1
+    first, second = (one.get_window_extent() for one in (title, line))
+    assert second.y0 >= axes.get_window_extent().y1
+    assert second.y1 <= first.y1 - figure.dpi * style_of(Options()).title / 72
 
 
 def test_the_fewest_bytes_near_the_lowest() -> None:

@@ -88,4 +88,8 @@ def test_names_of_pipelines() -> None:
     assert [line.label for line in panel.lines] == [
         "delay forward 0", "delay pipedream", "delay pipemare, correction 0.135", "delay forward",
     ]  # fmt: skip
+    gates: list[dict[str, Any] | str] = ["always", {"bandwidth_aware": {"c": 1.0, "per": "model"}}, {"budget": 9}]
+    gated = [SimpleNamespace(config={"dispatcher": {"name": "uniform", "fetch": gate}}) for gate in gates]
+    (panel,) = group(gated, ["dispatcher.fetch.bandwidth_aware.per"], [])  # type: ignore[arg-type]
+    assert [line.label for line in panel.lines] == ["fetch always", "fetch per model", "fetch budget"]
     assert [one.title for one in group(runs, [], ["stages.correction"])] == ["no correction", "correction 0.135"]

@@ -126,6 +126,14 @@ def test_links_are_not_followed_and_no_code_is_run(
     assert not Path("imported").exists()
 
 
+def test_a_long_name_of_the_best_run_takes_no_other_column_away(small_yaml: Path, command: Command) -> None:
+    words = ("backend=numpy", "iterations=1", f"sweep={{name: [{'n' * 90}, {'m' * 90}]}}")
+    assert command("run", small_yaml, *words, *RUN, f"results/{'long' * 10}") == (0, "", "")
+    head, line, *_ = command("ls")[1].splitlines()
+    assert head.split() == ["results", "when", "state", "best", "run"]
+    assert " 2 runs: 2 finished " in line
+
+
 def test_nothing_here(small_yaml: Path, command: Command, refused: Callable[..., None]) -> None:
     del small_yaml
     refused("ls", says=("results: is no folder; name one that holds results",))

@@ -12,6 +12,13 @@ from fredsim.errors import ConfigError
 REFERENCE = sorted((Path(__file__).parents[1] / "results" / "reference").glob("**/sweep.yaml"))
 GRID = {"seed": [0, 1, 2], "server.lr": [0.1, 0.2]}
 
+#: What `select` must not be.
+MORE: list[dict[str, Any]] = [
+    {"best": 1}, {"best": [1]}, {"best": ""}, {"more": 1}, {"per": []}, {"per": [1]}, {"per": 1}, {"error": 0.5},
+    {"best": "seconds_to"}, *({"best": "seconds_to", "error": error} for error in (1.0, True, float("nan"))),
+]  # fmt: skip
+WRONG: list[Any] = [1, [], {}, {"over": 1}, {"over": []}, *({"over": "a", **more} for more in MORE)]
+
 
 def both(document: Document) -> list[Any]:
     """Return the number of runs, or the error, found out either way."""
@@ -54,12 +61,7 @@ def test_recorded_sweeps() -> None:
         ({"sweep": [1]}, None),
         ({"cases": [1]}, None),
         ({"sweep": {"a": [0] * 200, "b": [0] * 200}}, None),
-        *(({"sweep": GRID, "select": select}, None) for select in (1, [], {}, {"over": 1}, {"over": []})),
-        *(({"sweep": GRID, "select": {"over": "a", **more}}, None) for more in (
-            {"best": 1}, {"best": [1]}, {"best": ""}, {"more": 1}, {"per": []}, {"per": [1]}, {"per": 1},
-            {"error": 0.5}, {"best": "seconds_to"},
-            *({"best": "seconds_to", "error": error} for error in (1.0, True, float("nan"))),
-        )),
+        *(({"sweep": GRID, "select": select}, None) for select in WRONG),
     ],
 )  # fmt: skip
 def test_what_any_file_may_say(tmp_path: Path, data: dict[str, Any], runs: int | None) -> None:

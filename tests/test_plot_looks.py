@@ -22,7 +22,7 @@ from fredsim.show.plots.hidden_lines import coinciding, merged_name
 from fredsim.show.plots.line_ends import apart
 from fredsim.show.plots.numbers import TickNumbers, given, number
 from fredsim.show.plots.titles.questions import leaders, ranked
-from fredsim.show.plots.words import field_name, head, noun, spoken, words
+from fredsim.show.plots.words import field_name, head, noun, said, spoken, words
 
 NAMES = ("asgd", "sasgd", "fasgd", "dcasgd", "gap_aware", "delay_adaptive", "adam", "momentum")
 ROWS = 6
@@ -161,7 +161,7 @@ def test_a_matrix(small_yaml: Path, drawn: list[Figure]) -> None:
     ]  # fmt: skip
     assert [label.get_text().split() for label in axes.get_xticklabels()][:2] == [
         ["compute", "time", "1", "s"],
-        ["compute", "time", "power"],
+        ["power-law", "compute", "time"],
     ]
     assert "simulated seconds" in axes.get_xlabel()
     figure.draw_without_rendering()
@@ -220,6 +220,11 @@ def test_words_instead_of_values() -> None:
     assert field_name("dispatcher.push.bandwidth_aware.c") == "c of the push gate"
     assert spoken("ASGD, push bandwidth_aware, my.top_k, a_top_k") == "ASGD, push bandwidth-aware, my.top_k, a_top_k"
     assert head("λ = 1, seconds 0.5") == "λ = 1 client, compute time 0.5 s"
+    assert head("iid, seconds two_class, noise pareto") == "i.i.d. samples, two-class compute time, Pareto noise"
+    assert head("local steps 20") == "20 local steps"
+    assert said("Sync, aggregate 16") == "Sync, 16 gradients a round"
+    assert said("DelayedNesterov, every 8") == "DelayedNesterov, every 8 pushes"
+    assert said("mine aggregate 16, no noise") == "mine aggregate 16, no noise"
     assert head("λ = 32, µ = 1, round_robin") == "λ = 32 clients, minibatches of µ = 1, round-robin"
 
 

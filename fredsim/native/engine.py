@@ -378,16 +378,17 @@ class TorchEngine(OnOperations):
         """Write the mean gradient of a minibatch to `grad`, (P,); return the samples' losses (µ,)."""
         losses, found = self.one(params, rows, backward)
         self._own.write(found, grad)
-        return losses
+        return np.asarray(losses.detach().cpu())
 
     def one(
         self, params: Array, rows: NDArray[np.int64], backward: Array | None = None
-    ) -> tuple[Array, Sequence[torch.Tensor]]:
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
         """Return the samples' losses (µ,) of a minibatch, and its mean gradient: a tensor for each parameter.
 
         The module's own parameters become `params`, and `backward` before the backward pass, if that has other ones.
         """
-        samples = torch.from_numpy(rows).to(self._device)
+        samples = torch.from_numpy(rows)
+        samples = samples if self._device.type == "cpu" else samples.to(self._device)
         x, y = self._minibatch(samples), self._y.index_select(0, samples)
         if backward is None:
             self._own.become(params)
@@ -399,7 +400,7 @@ class TorchEngine(OnOperations):
             raise self._model.refused(
                 "changes its parameters in place in some forward passes, but did not in the first ones; change copies"
             )
-        return np.asarray(losses.detach().cpu()), found
+        return losses, found
 
     def write(self, number: int, gradient: torch.Tensor, to: Array) -> None:
         """Write the gradient of one parameter to its place in an array (P,)."""

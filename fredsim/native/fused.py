@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from ctypes import memmove
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -35,7 +36,7 @@ class Gradients(Protocol):
         """Return whole gradients and losses; see Engine."""
         ...
 
-    def one(self, params: Array, rows: NDArray[np.int64]) -> tuple[Array, Sequence[torch.Tensor]]:
+    def one(self, params: Array, rows: NDArray[np.int64]) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
         """Return the losses (µ,) of one minibatch, and its gradient: a tensor for each parameter."""
         ...
 
@@ -76,6 +77,7 @@ class TorchFusedExecutor:
         self._chosen, self._coefficients, self._copies = slots, coefficients, copies
         self._verdicts = [_verdict(low, high) for low, high in bounds.tolist()]
         self._losses = np.empty((len(slots), self._mu), np.float32)
+        self._places = self._losses.ctypes.data
         return self._losses
 
     def apply(self, b: int, end: int) -> Iterator[int]:
@@ -94,7 +96,8 @@ class TorchFusedExecutor:
     def _apply(self, b: int) -> int:
         verdict, (one, other) = self._verdicts[b], self._tasks[self._chosen[b]]
         if self._engine.width == 1:
-            self._losses[b], tensors = self._engine.one(one, other)
+            losses, tensors = self._engine.one(one, other)
+            self._keep(b, losses)
             addresses = [
                 tensor.data_ptr()
                 if tensor.layout == torch.strided and tensor.is_contiguous()
@@ -106,6 +109,12 @@ class TorchFusedExecutor:
             addresses = [one.ctypes.data + 4 * begin for begin in self._begins]
         finite = self._update(addresses, self._coefficients[b], self._copies[b] if verdict == ALLOWED else None)
         return verdict if finite else DIVERGED
+
+    def _keep(self, b: int, losses: torch.Tensor) -> None:
+        if losses.dtype == torch.float32 and losses.numel() == self._mu and _is_flat(losses):
+            memmove(self._places + 4 * self._mu * b, losses.data_ptr(), 4 * self._mu)  # a tenth of PyTorch's own time
+        else:
+            self._losses[b] = losses.detach()
 
     def _moved(self, number: int, gradient: torch.Tensor) -> int:
         """Copy the gradient of a parameter into the order of that parameter's elements; return its address."""

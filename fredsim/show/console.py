@@ -77,12 +77,13 @@ def _texts(column: Column) -> list[str]:
 
 
 def _least(columns: Sequence[Column]) -> list[int]:
-    """Return the widths to which columns may be folded: to the longest word, and a name of a row within a word."""
+    """Return the widths to which columns may be folded: to the longest word, and a run's name within a word."""
     least = []
     for number, column in enumerate(columns):
         parts = _texts(column) if column.no_wrap else [word for text in _texts(column) for word in text.split()]
         longest = max(map(cell_len, parts), default=1)
-        least.append(longest if number or column.no_wrap else min(longest, FOLDED_NAME))
+        is_name = number == 0 or str(column.header) == "run"
+        least.append(min(longest, FOLDED_NAME) if is_name and not column.no_wrap else longest)
     return least
 
 

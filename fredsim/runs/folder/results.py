@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,15 +102,19 @@ def load(folder: str | os.PathLike[str], *, as_found: bool = False) -> Result | 
     if os.path.lexists(folder / "runs.csv"):  # which is False for a name that no file can have
         results = Results(folder, as_found=as_found)
         if results.runs.empty:
-            raise OutputError(f"{folder / 'runs.csv'}: names no run; run the experiment again")
+            what = "names no run: none has ended yet; let one end, or run the experiment again"
+            raise OutputError(f"{folder / 'runs.csv'}: {what}")
         return results
     if os.path.lexists(folder / "config.yaml"):
         return Result(folder, as_found=as_found)
     remedy = "name the folder of a run or of a sweep"
     if not os.path.isdir(folder):
         raise OutputError(f"{folder}: is no folder; {remedy}")
-    within = sorted(name for name in os.listdir(folder) if os.path.lexists(folder / name / "config.yaml"))
-    within += sorted(name for name in os.listdir(folder) if os.path.lexists(folder / name / "runs.csv"))
+    names: list[str] = []
+    with suppress(OSError):  # a folder that may not be read
+        names = sorted(os.listdir(folder))
+    files = ("config.yaml", "runs.csv")
+    within = [name for name in names if any(os.path.lexists(folder / name / file) for file in files)]
     if within:
         remedy += f", such as {folder / within[0]} (`fredsim ls {shlex.quote(str(folder))}` lists them)"
     raise OutputError(f"{folder}: holds no results (neither config.yaml nor runs.csv); {remedy}")

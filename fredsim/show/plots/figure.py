@@ -171,11 +171,11 @@ def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style)
         return
     answer, room = visible(drawing.answer, SHOWN), int(1.25 * letters)
     answer = shortened(answer, room)
-    text = "\n".join([*lines, *([" "] if answer else [])])
+    text = "\n".join([*lines, *(" " for _ in answer.splitlines())])
     title = figure.suptitle(text, x=place, fontsize=style.title, fontweight="bold", ha="left")
     if not options.title:
         take_literally(title)
-    if answer:  # in the room of the last, empty line
+    if answer:  # in the room of the last, empty lines
         pad = figure.get_layout_engine().get()["h_pad"]  # type: ignore[union-attr]  # where the layout puts titles
         below = pad + (len(lines) * LINE_OF_TITLE + 0.2) * style.title / 72
         height, size = 1 - below / figure.get_figheight(), style.title - 1

@@ -227,5 +227,7 @@ def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:
             known = [one for one in inner if config[f"{at}.{one}"] is not None]
             alone = len(known) == 1 and not isinstance(config[f"{at}.{known[0]}"], bool)
             return at, words(known[0], config[f"{at}.{known[0]}"]) if alone else inner[0].partition(".")[0]
+        if len({one.partition(".")[0] for one in inner}) == 1:  # {NAME: …}, such as another gate
+            return at, inner[0].partition(".")[0]
         at = at.rpartition(".")[0]
     return key, "none" if key.endswith(".name") else None

@@ -15,7 +15,7 @@ from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, take_literally
 
 __all__ = ["add_headers", "groups_of", "neighbours"]
 
-MOST_LINES = 3  # the most lines of a head that is flat
+MOST_LINES = 4  # the most lines of a head that is flat
 TURNED = 20  # the most letters in a line of a head that is turned
 FEWEST = 2  # the fewest columns of a group
 GAP = 0.06  # inches between the two levels

@@ -19,6 +19,7 @@ __all__ = [
     "noun",
     "part",
     "place",
+    "said",
     "spoken",
     "value_name",
     "words",
@@ -71,6 +72,16 @@ NOUNS = {
 }  # fmt: skip
 GATES = ("push gate", "fetch gate")
 MOST_NOUNS = 3  # the most of them that a question names
+#: How a reader would say what labels have as a key and its value.
+SAID = {
+    r"aggregate (\d+)": r"\1 gradients a round", r"aggregate all": "all gradients of a round",
+    r"local steps (\d+)": r"\1 local steps", "local steps fastest": "local steps by speed",
+    "every 1": "every push", r"every (\d+)": r"every \1 pushes",
+    r"noise ([a-z-]+)": r"\1 noise", r"seconds ([a-z-]+)": r"\1 compute time",
+    "iid": "i.i.d. samples", "dirichlet": "dirichlet samples",
+}  # fmt: skip
+#: Names of distributions in prose.
+PROSE = {"pareto": "Pareto", "bernoulli": "Bernoulli", "dirichlet": "Dirichlet", "power": "power-law"}
 #: How the keys of panels are written in their titles, which have no room for more.
 HEADS = {
     "λ = ": "λ = {} clients", "µ = ": "minibatches of µ = {}", "α = ": "learning rate α = {}",
@@ -106,9 +117,20 @@ def spoken(text: str) -> str:
     return UNDERSCORED.sub(lambda found: found[0].replace("_", "-"), text)
 
 
+def said(text: str) -> str:
+    """Return the name of a line, or the title of a panel, as a reader would say it: Sync, 16 gradients a round."""
+    parts = spoken(text).split(", ")
+    for place, one in enumerate(parts):
+        found = ((re.fullmatch(pattern, one), form) for pattern, form in SAID.items())
+        form, match = next(((form, match) for match, form in found if match), ("", None))
+        if match is not None:
+            parts[place] = " ".join(PROSE.get(word, word) for word in match.expand(form).split(" "))
+    return ", ".join(parts)
+
+
 def head(title: str) -> str:
     """Return the title of a panel, or a part of it, with the field's words beside symbols: λ = 32 clients."""
-    parts = spoken(title).split(", ")
+    parts = said(title).split(", ")
     for place, text in enumerate(parts):
         start = next((start for start in HEADS if text.startswith(start)), "")
         value = text.removeprefix(start)

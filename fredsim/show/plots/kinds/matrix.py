@@ -27,7 +27,7 @@ from fredsim.show.plots.styles import Style, style_of
 from fredsim.show.plots.titles.fair import field_of
 from fredsim.show.plots.titles.questions import leaders, of_which_less_is_better, quantity, ranked, which
 from fredsim.show.plots.titles.subjects import Subject, subject_of
-from fredsim.show.plots.words import head
+from fredsim.show.plots.words import head, said
 from fredsim.show.tables import Table
 
 __all__ = ["KIND"]
@@ -38,6 +38,7 @@ LIGHT = 2.2  # the ratio from which on a cell's text is dark
 CELL = (0.62, 0.3)  # a cell's width and height, in inches
 WIDEST = 7.0  # the most inches, 1,400 px
 NAMES = 26  # the most letters in a line of a row's name
+LABEL = 90  # the most letters in a line of the label below the cells, of which 17.5 take an inch
 HATCH: dict[str, Any] = {"hatch": "//////", "facecolor": "white", "edgecolor": "0.82", "linewidth": 0.0}
 
 
@@ -73,11 +74,16 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     assert figure is not None
     wide = min(WIDEST, 2.6 + CELL[0] * len(panels)) if len(panels) > 4 else 6.0
     figure.set_size_inches(style.width or wide, 2.4 + CELL[1] * len(lines))
-    names = dict.fromkeys(lines, "") | subject.full
-    shown = [style.wrapped(names[line] or line, NAMES) for line in lines]
+    names = {line: said(subject.full.get(line) or line) for line in lines}
+    shown = [_wrapped(names[line], ", ", NAMES, style) for line in lines]
     axes.set_yticks(range(len(lines)), shown, fontsize=style.dense + (1 if style.width is None else 0))
-    label = f"in a cell: {cells.label}; bold: the best of a column"
-    axes.set_xlabel(style.wrapped(label, 90, 0.75), labelpad=6, fontsize=style.dense + (style.width is None))
+    absent = any(line not in column for column in cells.numbers for line in lines)
+    empty = "; empty: not run" if absent else ""
+    label = f"in a cell: {cells.label}; less is better; bold: the best of a column{empty}"
+    beside = max(len(line) for name in shown for line in name.split("\n"))  # the letters that take width from cells
+    most = LABEL if style.width else int(17.5 * wide - 1.1 * beside)
+    label = _wrapped(label, "; ", min(LABEL, most), style, 0.75)
+    axes.set_xlabel(label, labelpad=6, fontsize=style.dense + (style.width is None))
     add_headers(
         axes, [replace(panel, title=head(panel.title), parts=tuple(map(head, panel.parts))) for panel in panels], style
     )
@@ -89,9 +95,17 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     bar.set_label("times the best of the column", fontsize=style.dense)
     scaled = [{label: value / cells.unit for label, value in column.items()} for column in cells.numbers]
     fields = [field_of({line.label: line.runs for line in panel.lines}, cells.x) for panel in panels]
-    answer = leaders(scaled, subject.full, cells.suffix and f" {cells.suffix}", "columns", fields=fields)
+    answer = leaders(scaled, names, cells.suffix and f" {cells.suffix}", "columns", fields=fields)
     colours = f"Colours: times the best of the column, the lightest {WORST:g} times or more."
     return Drawing(f"{cells.caption} {colours}", [Table(cells.rows)], question=cells.question, answer=answer)
+
+
+def _wrapped(text: str, between: str, letters: int, style: Style, share: float = 0.4) -> str:
+    """Return a text in lines of up to `letters` letters, which end where its parts do if that is enough."""
+    if len(text) <= letters or style.width is not None:
+        return style.wrapped(text, letters, share)
+    parts = text.replace(between, f"{between.strip()}\n")
+    return parts if all(len(line) <= letters for line in parts.split("\n")) else style.wrapped(text, letters, share)
 
 
 KIND = Kind(draw, axes=1, columns=True)

@@ -86,7 +86,10 @@ def _titled(
     )
     question = "Where in the network are old gradients the most wrong?"
     order = ranked(means)
-    return Drawing(text, [Table(rows)], question=question, answer=answer, order=order, first="least stale first")
+    better = "← closer to fresh"
+    return Drawing(
+        text, [Table(rows)], question=question, answer=answer, order=order, first="least stale first", better=better
+    )
 
 
 def shares_of(line: Line) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,7 @@ DOWN, UP = "↓ lower is better", "↑ higher is better"
 DOWN_LEFT, UP_LEFT = "↙ better: down and left", "↖ better: up and left"
 MOST_LEADERS = 2  # the most lines that an answer names
 ABOUT_EQUAL = 0.02  # the difference from the best, relative to it, up to which lines are called about equal
+UNBROKEN = "\u00a0"  # a space at which no line is broken
 LONG = 40  # the most letters of a name in an answer …
 LONGEST = 50  # … and of the names of lines that are about equal
 
@@ -163,12 +165,33 @@ def _reference(found: Mapping[str, float], field: Field, names: Mapping[str, str
 
 
 def shortened(answer: str, room: int) -> str:
-    """Return an answer in so many letters: without the next and the reference, if need be; rather than half of them."""
+    """Return an answer in so many letters a line: without the next and the reference, if need be; else on two lines."""
     first, *rest = answer.split("; ")
     while rest and len("; ".join([first, *rest])) > room:
         rest = rest[1:]
     text = "; ".join([first, *rest])
-    return text if len(text) <= room else textwrap.shorten(text, room, placeholder=" …").replace("… …", "…")
+    if len(text) <= room:
+        return text
+    lines = _two_lines(text, room)
+    return "\n".join(f"{line[: room - 1]}…" if len(line) > room else line for line in lines).replace("… …", "…")
+
+
+def _two_lines(text: str, room: int) -> list[str]:
+    """Return a text on two lines of up to so many letters: broken after its colon, or of about the same length.
+
+    Neither an equation nor a number and its unit is broken.
+    """
+    start, colon, rest = text.partition(": ")
+    if colon and room // 3 <= len(start) < room and len(rest) <= room:
+        return [f"{start}:", rest]
+    kept = re.sub(r" (?==)|(?<==) |(?<=\d) (?=[%A-Z])", UNBROKEN, text)
+    for width in range(len(text) // 2, room):
+        lines = textwrap.wrap(kept, width, break_long_words=False)
+        if len(lines) <= 2 and all(len(line) <= width for line in lines):
+            break
+    else:
+        lines = textwrap.wrap(kept, room, max_lines=2, placeholder=" …", break_long_words=False)
+    return [line.replace(UNBROKEN, " ") for line in lines]
 
 
 def _of_one_panel(values: Mapping[str, float], called: Mapping[str, str], unit: str, *, largest: bool) -> str:
@@ -180,7 +203,7 @@ def _of_one_panel(values: Mapping[str, float], called: Mapping[str, str], unit: 
         some = f"{', '.join(texts[:-1])} and {texts[-1]}"
         if len(near) == len(order) > 2:
             some = f"all {len(near)}"
-        elif len(some) > LONGEST:
+        elif len(some) > (LONGEST if len(near) > 2 or "…" in some else 2 * LONG):
             some = f"{texts[0]} and {len(near) - 1} of the {len(order) - 1} others"
         ends = dict.fromkeys(number(values[label]) for label in (near[0], near[-1]))
         if values[near[-1]] == best:

@@ -1,0 +1,93 @@
+"""A server's rule on the tensors that autograd returns (fredsim.native.fused): the bits of whole gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.kernels.arrays.operations import NumbaOperations
+from fredsim.numerics.operations import NumpyOperations
+from fredsim.runs.folder.results import Result
+from fredsim.servers.adam import Adam
+from fredsim.servers.asgd import ASGD
+from fredsim.simulation.paths.fused import Copies
+
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+Simulate = Callable[..., Result]
+
+#: Clients whose minibatches are never computed several at once, unless the experiment says so.
+CLIENTS = {"count": 8, "batch_size": 24}
+FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
+GATED = {"server": {"name": "fasgd", "lr": 0.05}, "dispatcher": {"fetch": {"bandwidth_aware": {"c": 0.5}}}}
+CASES: dict[str, dict[str, Any]] = {
+    "asgd": {},
+    "a rule with state": {"server": {"name": "adam", "lr": 0.01}},
+    "filters in another order": {"model": {"name": "torch:own_modules:images", "numerics": "native", "channels": 16}},
+    "three at once": {"window": 3},
+    "no waiting": {"dispatcher": {"wait": False}},
+    "a gate that needs a mean": GATED,
+    "a clock": {"dispatcher": {"name": "clock"}},
+    "no longer finite": {"server": {"name": "asgd", "lr": 1e30}},
+}
+
+
+@pytest.fixture(autouse=True)
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+def test_the_bits_are_those_of_whole_gradients(changes: dict[str, Any], simulate: Simulate) -> None:
+    model = {"name": "torch:own_modules:dense", "numerics": "native"}
+    base = {"model": model, "clients": CLIENTS, "threads": 1, "iterations": 40} | changes
+    fused, whole = (simulate(base | {"path": path}) for path in ("auto", "snapshots"))
+    assert (fused.summary["path"], whole.summary["path"]) == ("fused", "snapshots")
+    assert fused.summary["iterations"] == whole.summary["iterations"]
+    for name in FILES:
+        assert (fused.folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
+
+
+@pytest.fixture(params=[1, 3])
+def operations(request: pytest.FixtureRequest) -> Iterator[NumbaOperations]:
+    found = NumbaOperations(request.param)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("rule", [ASGD.rule, Adam.rule])
+def test_a_gradient_in_parts(rule: Any, operations: NumbaOperations) -> None:
+    rng, sizes = np.random.default_rng(0), (1, 0, 5000, 17, 4096)
+    size = sum(sizes)
+    arrays = [np.abs(rng.normal(size=size)).astype(np.float32) for _ in range(1 + len(rule.state))]
+    parts = [rng.normal(size=n).astype(np.float32) for n in sizes]
+    coefficients = np.full(len(rule.coefficients), 0.1, np.float32)
+    expected = [array.copy() for array in arrays]
+    NumpyOperations().compile_rule(rule)(*expected, np.concatenate(parts), 0, size, *coefficients)
+    update, out = operations.rule_in_parts(rule, arrays, sizes), np.zeros(size + 16, np.float32)
+    assert update([part.ctypes.data for part in parts], coefficients, out[:size])
+    for one, other in zip(arrays, expected, strict=True):
+        assert one.tobytes() == other.tobytes()
+    assert out[:size].tobytes() == expected[0].tobytes()
+    assert not out[size:].any()
+    parts[3][16] = np.inf
+    assert not update([part.ctypes.data for part in parts], coefficients, None)
+
+
+def test_arrays_are_taken_when_they_are_read() -> None:
+    taken: list[Any] = []
+
+    def take() -> Any:
+        taken.append(np.zeros(1, np.float32))
+        return taken[-1]
+
+    copies = Copies([True, False, True, True], take)
+    assert copies[1] is None
+    assert not taken
+    assert copies[2] is copies[2]
+    assert copies[0] is taken[1]
+    assert [len(copies), len(taken), len(copies.taken_from(1))] == [4, 2, 1]
+    assert [one is None for one in copies] == [False, True, False, False]
