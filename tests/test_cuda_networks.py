@@ -34,7 +34,7 @@ from fredsim.numerics.ops.operator import Array, Operator
 from fredsim.numerics.ops.pointwise import Relu, Scale, Shift, Sigmoid
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
-from fredsim.numerics.ops.products import MatMul, Softmax
+from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 from fredsim.runs.folder.results import Result
@@ -97,6 +97,7 @@ def matrices() -> Graph:
     mixed = made.add(Mul(), mixed, gate)
     fixed = made.add(Constant.of(np.arange(12, dtype=np.float32).reshape(6, 2)), 0)
     made.add(Cat(1), made.add(Shift(-0.5), mixed), made.add(Sigmoid(), fixed))
+    made.add(LogSoftmax())
     made.add(Linear(2, bias=False))
     return made.graph(BinaryCrossEntropy(), (6, 2))
 
