@@ -220,7 +220,7 @@ def test_words_instead_of_values() -> None:
     assert field_name("dispatcher.push.bandwidth_aware.c") == "c of the push gate"
     assert spoken("ASGD, push bandwidth_aware, my.top_k, a_top_k") == "ASGD, push bandwidth-aware, my.top_k, a_top_k"
     assert head("λ = 1, seconds 0.5") == "λ = 1 client, compute time 0.5 s"
-    assert head("iid, seconds two_class, noise pareto") == "i.i.d. samples, two-class compute time, Pareto noise"
+    assert head("iid, seconds two_class, noise pareto") == "i.i.d., two-class compute time, Pareto noise"
     assert head("local steps 20") == "20 local steps"
     assert said("Sync, aggregate 16") == "Sync, 16 gradients a round"
     assert said("DelayedNesterov, every 8") == "DelayedNesterov, every 8 pushes"

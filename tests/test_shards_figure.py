@@ -45,7 +45,7 @@ def test_bubbles(small_yaml: Path, command: Command, drawn: list[Figure]) -> Non
     code, output, _ = command("plot", "out", "--kind", "shards", "-o", "shards.png")
     assert code == 0
     axes = drawn[0].axes
-    titles = ["iid, shared samples", "iid, own samples", "dirichlet, alpha 0.3", "dirichlet, alpha 5"]
+    titles = ["i.i.d., shared samples", "i.i.d., own samples", "Dirichlet, alpha 0.3", "Dirichlet, alpha 5"]
     assert [one.get_title() for one in axes] == titles
     (bubbles,) = (found for found in axes[2].collections if isinstance(found, PathCollection))
     counts, offsets, areas = counts_of(DIRICHLET, 8), np.asarray(bubbles.get_offsets()), bubbles.get_sizes()

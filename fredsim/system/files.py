@@ -178,6 +178,8 @@ def write_errors(path: Path, otherwise: str = "") -> Iterator[None]:
         remedy = remedy or f"choose another folder by {option('out')}"
         if error.filename and error.errno in NO_FILE:  # something else is in the place of a file in a folder
             path = Path(os.fsdecode(error.filename))
+        with suppress(OSError, ValueError):  # outside the current folder, or without one
+            path = path.relative_to(Path.cwd())  # paths of runs are absolute, as their code may change the folder
         raise OutputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from fredsim.networks.capture.places import pad
 from fredsim.networks.capture.products import product_of
@@ -27,15 +26,18 @@ def _along(to: Builder, x: Traced, dim: int, matrix: Any) -> Traced:
 
 
 def _between(
-    to: Builder, x: Tensor, sizes: Sequence[int], align: bool, scales: Sequence[float | None], kind: Any
+    to: Builder, x: Tensor, sizes: Sequence[int], align: bool, scales: Sequence[float | None], name: str
 ) -> Traced:
     """Return an image whose pixels are sums of others: rows and columns times what PyTorch makes of single pixels."""
+    import torch  # only here, so that the pages about operators are made without it
+
     found = traced(to, x)
     if len(found.dims) != 2 + len(sizes):
         raise UnsupportedError("is called without samples or channels")
     for dim, (new, scale) in enumerate(zip(sizes, scales, strict=True), start=2):
         old = found.sizes[dim].count
         ones = torch.eye(old).reshape(1, old, 1, old)
+        kind = getattr(torch.ops.aten, name)
         found = _along(to, found, dim, kind(ones, [1, new], align, None, scale).reshape(old, new))
     return found
 
@@ -44,13 +46,13 @@ def _between(
 def upsample(to: Builder, x: Tensor, align_corners: bool, out: Sequence[Size], kind: str, **given: Any) -> Tensor:
     sizes = [size.count for size in out[2:]]
     factors = given.get("scale_factors") or [given.get("scales_h"), given.get("scales_w")]
-    return _between(to, x, sizes, align_corners, factors, getattr(torch.ops.aten, kind))
+    return _between(to, x, sizes, align_corners, factors, kind)
 
 
 @named("upsample_linear1d")
 def upsample_linear(to: Builder, x: Tensor, align_corners: bool, out: Sequence[Size], **given: Any) -> Tensor:
     factors = given.get("scale_factors") or [given.get("scales")]
-    return _between(to, x, [out[2].count], align_corners, factors, torch.ops.aten.upsample_bilinear2d)
+    return _between(to, x, [out[2].count], align_corners, factors, "upsample_bilinear2d")
 
 
 @named("conv_transpose2d")

@@ -16,7 +16,6 @@ from fredsim.compute.engines import Engine
 from fredsim.config.document import Document, dump_yaml
 from fredsim.config.experiment import Experiment, config_digest
 from fredsim.errors import FredsimError
-from fredsim.plugins.modules import folder_kept
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
 from fredsim.runs.checkpoint.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints, resume_errors
 from fredsim.runs.folder.folders import claim, locked
@@ -131,8 +130,7 @@ def execute_here(
     """
     observer = observer or Observer()
     release_free_memory()  # what an earlier run in this process has left
-    with folder_kept():
-        prepared = prepare(experiment, root)
+    prepared = prepare(experiment, root)
     backend = chosen_backend(experiment, prepared.model.layout.size)
     size, length = experiment.clients.batch_size, prepared.length
     with ExitStack() as opened:
@@ -140,21 +138,16 @@ def execute_here(
         engine = make_engine(backend, prepared.model, prepared.dataset, size, experiment.threads or default_threads)
         opened.callback(engine.close)
         part = length if most_iterations is None else Length(most_iterations, None, length.until)
-        with folder_kept():
-            run = Run(
-                prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks
-            )
+        run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks)
         found = _own_code(experiment, code) | dict(prepared.model.code)  # the user's modules have been imported by now
         opened.enter_context(locked(folder))
         _claim(folder, heading, prepared.experiment, experiment)
         observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         run.identify(found)
-        with folder_kept():
-            checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
+        checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
         _remove_earlier(folder, None if checkpoint is None else checkpoint.files)
         opened.enter_context(resume_errors(checkpoint, folder))
-        with folder_kept():
-            outcome, recorder = run(checkpoint)
+        outcome, recorder = run(checkpoint)
         summary = {
             "name": experiment.name,
             "status": outcome.status if most_iterations is None else "interrupted",

@@ -25,6 +25,7 @@ from fredsim.errors import ConfigError
 from fredsim.networks.network import Network
 from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.modules import folder_kept
 from fredsim.runs.single.opening import make_server
 from fredsim.runs.single.sizes import check_sizes
 from fredsim.simulation.clients.stages import StagePlan
@@ -68,6 +69,7 @@ class Prepared:
 
 
 @memory_errors()
+@folder_kept()  # which a user's code may change
 def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_steps: int | None = None) -> Prepared:
     """Load the data, and make what depends on it. See fredsim.data.datasets.data_root for `root`.
 

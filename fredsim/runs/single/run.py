@@ -20,7 +20,7 @@ from fredsim.config.choices import Backend
 from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError, nearest
 from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.modules import imported_anew
+from fredsim.plugins.modules import folder_kept, imported_anew
 from fredsim.plugins.outside import Outside
 from fredsim.plugins.state_arrays import by_reference
 from fredsim.plugins.states import State
@@ -59,6 +59,7 @@ class Run:
     The constructor refuses parts that do not fit together; it touches no file.
     """
 
+    @folder_kept()  # which a user's code may change
     def __init__(
         self,
         prepared: Prepared,
@@ -114,6 +115,7 @@ class Run:
             numerics=self._engine.numerics, device=self._engine.device_name,
         )  # fmt: skip
 
+    @folder_kept()
     def newest_checkpoint(self) -> Checkpoint | None:
         """Restore the newest checkpoint that the run can continue from, and return it; None if there is none.
 
@@ -160,6 +162,7 @@ class Run:
         with by_reference():
             return self.simulation.take_state()
 
+    @folder_kept()
     def __call__(self, checkpoint: Checkpoint | None = None) -> tuple[Outcome, Recorder]:
         """Run to the end, from a checkpoint if one is given; return how the run ended, and its recorder.
 

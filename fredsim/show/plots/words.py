@@ -78,7 +78,7 @@ SAID = {
     r"local steps (\d+)": r"\1 local steps", "local steps fastest": "local steps by speed",
     "every 1": "every push", r"every (\d+)": r"every \1 pushes",
     r"noise ([a-z-]+)": r"\1 noise", r"seconds ([a-z-]+)": r"\1 compute time",
-    "iid": "i.i.d. samples", "dirichlet": "dirichlet samples",
+    "iid": "i.i.d.", "dirichlet": "dirichlet",
 }  # fmt: skip
 #: Names of distributions in prose.
 PROSE = {"pareto": "Pareto", "bernoulli": "Bernoulli", "dirichlet": "Dirichlet", "power": "power-law"}
