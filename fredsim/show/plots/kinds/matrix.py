@@ -104,8 +104,13 @@ def _wrapped(text: str, between: str, letters: int, style: Style, share: float =
     """Return a text in lines of up to `letters` letters, which end where its parts do if that is enough."""
     if len(text) <= letters or style.width is not None:
         return style.wrapped(text, letters, share)
-    parts = text.replace(between, f"{between.strip()}\n")
-    return parts if all(len(line) <= letters for line in parts.split("\n")) else style.wrapped(text, letters, share)
+    lines: list[str] = []
+    for part in text.replace(between, f"{between.strip()}\n").split("\n"):
+        if lines and len(f"{lines[-1]} {part}") <= letters:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
+    return "\n".join(lines) if all(len(line) <= letters for line in lines) else style.wrapped(text, letters, share)
 
 
 KIND = Kind(draw, axes=1, columns=True)
