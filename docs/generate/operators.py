@@ -10,19 +10,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from docs.generate.markdown import NOTE, one_line, table
-from fredsim.networks.capture import (
-    attention,
-    elements,
-    images,
-    matmul,
-    norms,
-    places,
-    products,
-    recurrent,
-    resized,
-    sums_of_products,
-    views,
-)
+from fredsim.networks.capture.parts import PARTS
 from fredsim.networks.capture.tensors import OPERATORS as OF_PYTORCH
 from fredsim.numerics.ops.registry import LOSSES, OPERATORS
 
@@ -33,7 +21,6 @@ A network that fredsim computes itself is a graph of these operators; `graph.jso
 fields. Shapes leave the samples' axis out; δ is the error of an operator's output.
 [numerics](../numerics.md#operators-of-networks) has the order of all sums in one table, and `fredsim/numerics/ops/` the
 definitions in NumPy."""
-PARTS = products, matmul, sums_of_products, images, resized, norms, attention, recurrent, elements, places, views
 
 
 def operators_page() -> str:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from fredsim.config.document import Document, PlaceOf, assign, flatten, name_of_override, overlap, parse_override
 from fredsim.config.plain_data import Key
+from fredsim.config.sweep.best import BEST, SECONDS_TO
 from fredsim.config.sweep.grid import grid, refuse_too_many
 from fredsim.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from fredsim.config.sweep.selection import Selection
-
-#: What `select` may name as best without any other key.
-BEST = ("validation_error", "validation_loss", "gap", "gradient_norm")
 
 __all__ = ["Outline", "count_runs", "each_run", "keys_of", "outline_of", "override", "place_of"]
 
@@ -72,7 +70,10 @@ def _selects_plainly(select: Any) -> bool:
         return select is None
     over, per, best, error = select["over"], select.get("per"), select.get("best", "gap"), select.get("error")
     names = [over, *(per if isinstance(per, list) and per else [] if per is None else [per])]
-    known = best in BEST if error is None else best == "seconds_to" and isinstance(error, float) and 0 <= error < 1
+    if error is None:
+        known = best in BEST and best != SECONDS_TO
+    else:
+        known = best == SECONDS_TO and isinstance(error, float) and 0 <= error < 1
     return known and all(isinstance(name, str) for name in names)
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from fredsim.config.metrics import columns_of, is_column
+from fredsim.config.sweep.best import BEST, SECONDS_TO
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters, Printable
 from fredsim.networks.network import MeasuredBy
@@ -24,8 +25,6 @@ from fredsim.networks.network import MeasuredBy
 __all__ = ["Selection", "best_rows", "check_selection"]
 
 Row = Mapping[str, Any]
-#: What every sweep may select by, as far as its runs measure it.
-BEST = ("validation_error", "validation_loss", "gap", "gradient_norm", "seconds_to")
 
 
 class Selection(HyperParameters):
@@ -46,7 +45,7 @@ class Selection(HyperParameters):
     @model_validator(mode="after")
     def check(self) -> Selection:
         """Refuse `error` without `seconds_to`, and `seconds_to` without `error`."""
-        if (self.best == "seconds_to") != (self.error is not None):
+        if (self.best == SECONDS_TO) != (self.error is not None):
             found = "is missing" if self.error is None else f"is {self.error}, and best is {self.best}"
             raise ValueError(f"error {found}; it goes with best: seconds_to, such as error: 0.05")
         return self
@@ -87,7 +86,7 @@ def check_selection(
         names = [*(own or BEST), *dict.fromkeys(name for one in evaluations for name in columns_of(one))]
         hint = nearest(selection.best, names)
         raise ConfigError(f"select.best: is {selection.best!r}{hint} (known: {', '.join(names)})")
-    if selection.best == "seconds_to" and not timed:
+    if selection.best == SECONDS_TO and not timed:
         what = "is 'seconds_to', and not every run has a clock"
         raise ConfigError(f"select.best: {what}; give dispatcher: {{name: clock}}, or choose validation_error")
     if selection.best == "gradient_norm" and not normed:

@@ -13,19 +13,7 @@ import numpy as np
 import torch
 
 from fredsim.errors import one_line
-from fredsim.networks.capture import (
-    attention,
-    elements,
-    images,
-    matmul,
-    norms,
-    places,
-    products,
-    recurrent,
-    resized,
-    sums_of_products,
-    views,
-)
+from fredsim.networks.capture import parts  # noqa: F401  whose functions are in OPERATORS once they are imported
 from fredsim.networks.capture.tensors import OPERATORS, Fixed, Given, Result
 from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
 from fredsim.networks.graph import Node
@@ -33,8 +21,6 @@ from fredsim.numerics.ops.operator import Shape
 
 __all__ = ["Program"]
 
-#: Their functions are in OPERATORS once they are imported.
-PARTS = attention, elements, images, matmul, norms, places, products, recurrent, resized, sums_of_products, views
 IGNORED = ("_assert_", "sym_", "_check")  # operators that compute nothing
 CASTS = {"to", "_to_copy", "type_as"}
 #: Arguments that change no number here; training normalizes by the minibatch's own statistics.

@@ -19,6 +19,7 @@ from typing import Any
 from fredsim.config.document import flatten, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.config.metrics import columns_of, is_of_class
+from fredsim.config.sweep.best import SECONDS_TO
 from fredsim.config.sweep.expansion import Expansion, folder_label
 from fredsim.config.sweep.outline import outline_of
 from fredsim.config.sweep.selection import Selection, best_rows
@@ -44,7 +45,6 @@ SUMMARY_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "bytes_pushed", "bytes_fetched", "digest", "error",
 )  # fmt: skip
-SECONDS_TO = "seconds_to"  # the column of the seconds until the error that `select` names is reached
 
 Ended = Mapping[int, Mapping[str, Any]]
 """How runs ended: the values of their columns, by their numbers in the sweep."""
