@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 import fredsim
 from fredsim.runs.folder.results import Results
 from fredsim.show import plots
+from fredsim.show.plots.kinds.matrix import _wrapped
+from fredsim.show.plots.styles import PLAIN
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -192,3 +194,12 @@ def test_rows_that_are_numbers_stay_in_their_order(swept: Results, drawn: list[F
     assert [label.get_text().rpartition(" ")[2] for label in drawn[0].axes[0].get_yticklabels()] == [
         f"{rate:g}" for rate in rates
     ]
+
+
+def test_a_label_takes_as_few_lines_as_it_needs() -> None:
+    """Lines end where parts do, and a part begins a line only if it does not fit into the last one."""
+    label = "in a cell: loss; less is better; bold: the best"
+    assert _wrapped(label, "; ", 47, PLAIN) == label
+    assert _wrapped(label, "; ", 33, PLAIN) == "in a cell: loss; less is better;\nbold: the best"
+    assert _wrapped(label, "; ", 31, PLAIN) == "in a cell: loss;\nless is better; bold: the best"
+    assert _wrapped(label, "; ", 12, PLAIN).count("\n") == 4  # parts do not fit: words are the least
