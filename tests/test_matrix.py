@@ -200,6 +200,6 @@ def test_a_label_takes_as_few_lines_as_it_needs() -> None:
     """Lines end where parts do, and a part begins a line only if it does not fit into the last one."""
     label = "in a cell: loss; less is better; bold: the best"
     assert _wrapped(label, "; ", 47, PLAIN) == label
-    assert _wrapped(label, "; ", 33, PLAIN) == "in a cell: loss; less is better;\nbold: the best"
+    assert _wrapped(label, "; ", 32, PLAIN) == "in a cell: loss; less is better;\nbold: the best"
     assert _wrapped(label, "; ", 31, PLAIN) == "in a cell: loss;\nless is better; bold: the best"
     assert _wrapped(label, "; ", 12, PLAIN).count("\n") == 4  # parts do not fit: words are the least
