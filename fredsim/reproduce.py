@@ -127,5 +127,6 @@ def _estimates(
         left = item.left()
         together = min(jobs, processors, max(1, len(left)))
         threads = max(1, processors // jobs) if together > 1 else None
-        seconds = [run.seconds for run in estimate(left, root, threads=threads, measured=measured)]
+        estimates = estimate(left, root, threads=threads, measured=measured, memory=False)
+        seconds = [run.seconds for run in estimates]
         yield item, len(left), max(sum(seconds) / together, max(seconds, default=0.0))

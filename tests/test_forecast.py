@@ -308,3 +308,22 @@ def test_a_beginning_is_as_long_as_it_had_to_be_for_another_server(
     code, _, _ = command("plan", small_yaml, "iterations=300", servers)
     assert code == 0
     assert lengths == [64, 300, 300, 300]
+
+
+def test_time_alone_is_measured_without_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the memory of a network's run is that of a process of its own."""
+    run = expand(open_source("resnet"), ["iterations=16"]).runs[0]
+
+    started = []
+
+    def do_apart(*given: Any) -> Any:
+        started.append(given)
+        return processes_do_apart(*given)
+
+    processes_do_apart = module.do_apart
+    monkeypatch.setattr(module, "do_apart", do_apart)
+    (found,) = estimate([run], None, memory=False)
+    assert (found.iterations, found.seconds > 0, started) == (16, True, [])
+    (found,) = estimate([run], None)
+    assert found.iterations == 16
+    assert started

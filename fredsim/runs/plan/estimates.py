@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,23 +85,26 @@ def estimate(
     *,
     threads: int | None = None,
     measured: dict[str, dict[str, Any]] | None = None,
+    memory: bool = True,
 ) -> Iterator[Estimate]:
     """Yield the estimate of each run.
 
     Runs that differ only in seed, length, rows and the fractional hyper-parameters of server and gates share one
     measurement, unless these affect who arrives when; `measured` keeps the measurements between calls. `threads` is
-    used for a run that gives no number of threads. Raises what running it raises.
+    used for a run that gives no number of threads. Without `memory`, no process is started to measure a network's, and
+    an estimate's is about right only. Raises what running it raises.
     """
     check_data(runs, root)
     measured = {} if measured is None else measured
+    estimate_of = partial(_estimate_of, root=root, threads=threads, measured=measured, memory=memory)
     for run in runs:
         whole = run.experiment.model_copy(update={"until": None})  # when a goal will be reached cannot be known
         with placed(run.place):
-            found = _estimate_of(run.label, whole, root, threads, measured)
+            found = estimate_of(run.label, whole)
         if _could_be_a_rule(whole):
             with suppress(ConfigError):  # a gate may ask for what asgd does not have
                 as_asgd = with_changes(whole, {"server": {"name": "asgd", "lr": 0.1}})
-                found = replace(found, as_rule=_estimate_of(run.label, as_asgd, root, threads, measured).seconds)
+                found = replace(found, as_rule=estimate_of(run.label, as_asgd).seconds)
         yield replace(found, goal=run.experiment.until is not None)
 
 
@@ -117,9 +121,11 @@ def _could_be_a_rule(experiment: Experiment) -> bool:
 def _estimate_of(
     label: str,
     experiment: Experiment,
+    *,
     root: str | os.PathLike[str] | None,
     threads: int | None,
     measured: dict[str, dict[str, Any]],
+    memory: bool,
 ) -> Estimate:
     prepared = prepare(experiment, root)
     kind = _measurement_key(prepared, threads)
@@ -128,7 +134,7 @@ def _estimate_of(
         network = json.dumps([threads, *(plain[key] for key in ("data", "model", "loss", "backend") if key in plain)])
         alike = [one["iterations"] for one in measured.values() if one["network"] == network]
         first = min(alike, default=FIRST_LENGTH)  # long enough for another server: so that it is not started again
-        measured[kind] = {**_measure(prepared, root, threads, first), "network": network}
+        measured[kind] = {**_measure(prepared, root, threads, first, memory), "network": network}
     return _estimate(label, prepared, measured[kind])
 
 
@@ -151,7 +157,7 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
 
 
 def _measure(
-    prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None, first: int
+    prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None, first: int, memory: bool
 ) -> dict[str, Any]:
     """Run the beginning, longer and longer from `first` iterations on, until it takes long enough; return its summary.
 
@@ -167,7 +173,7 @@ def _measure(
     least = min(total, PER_CLIENT_ON_CLOCK * clients, MOST_ON_CLOCK) if reacts else 0
     milestones: list[Milestone] = []
     observer = Measuring()
-    apart = _whole_process(prepared) and not own_modules(prepared.experiment.plain())
+    apart = memory and _whole_process(prepared) and not own_modules(prepared.experiment.plain())
     apart = apart and prepared.experiment.backend != "cuda"  # of which the device's memory is said
     while True:
         reset_peak_memory()
