@@ -16,6 +16,7 @@ import fredsim
 from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE, sequential
 from fredsim.show.plots import Options, plot
+from fredsim.show.plots.axes import logarithmic
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.headers import groups_of
 from fredsim.show.plots.hidden_lines import coinciding, merged_name
@@ -109,6 +110,47 @@ def test_a_sweep_of_a_number(small_yaml: Path, drawn: list[Figure]) -> None:
     assert [colours[f"ASGD, α = {rate:g}"] for rate in sorted(rates)] == sequential(3)
     assert drawn[0].get_suptitle().startswith("Which learning rate α has")
     assert texts_of(drawn[0])[-1] == "Ahead: α = 0.3 (0.2); next: α = 0.2 (0.3)"
+
+
+def test_a_number_that_names_lines_orders_them_whatever_else_differs(small_yaml: Path, drawn: list[Figure]) -> None:
+    """As rates that were chosen for each number of clients."""
+    cases = ", ".join(
+        f"{{clients.count: {count}, server.lr: {rate}}}" for count, rate in ((8, 0.1), (32, 0.4), (4, 0.2))
+    )
+    runs = list(fredsim.sweep(small_yaml, [f"cases=[{cases}]", "evaluation.every=10"]))
+    end_with(runs, [0.2, 0.4, 0.3])
+    plot(runs, Path("x.png"), options=Options(by=["clients.count"], panel=[]))
+    (axes,) = drawn[0].axes
+    legend = axes.get_legend() or drawn[0].legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == ["4", "8", "32"]
+    assert legend.get_title().get_text() == "number of clients λ"
+    colours = {str(line.get_label()): to_hex(line.get_color()).upper() for line in axes.lines}
+    assert [colours[f"λ = {count}"] for count in (4, 8, 32)] == sequential(3)
+
+
+@pytest.mark.parametrize(("highest", "top"), [(1e30, 9.0), (60.0, 60.0)])
+def test_bands_that_would_flatten_the_lines_are_cut(
+    highest: float, top: float, small_yaml: Path, drawn: list[Figure]
+) -> None:
+    """At ten times the largest value of a line, 0.9, if they go beyond a hundred times of it."""
+    runs = list(fredsim.sweep(small_yaml, ["sweep={seed: [1, 2, 3]}", "evaluation.every=10"]))
+    end_with(runs, [0.1, 0.2, highest])
+    drawing = plot(runs, Path("x.png"))
+    (axes,) = drawn[0].axes
+    (band,) = axes.collections
+    assert np.max(band.get_paths()[0].vertices[:, 1]) == pytest.approx(top)
+    assert axes.get_ylim()[1] < 2 * top
+    assert ("Bands are cut at 9; the largest value is 10³⁰." in drawing.caption) == (highest > 90)
+
+
+def test_rounding_of_limits_leaves_a_logarithmic_axis_its_decades() -> None:
+    """The limits that matplotlib keeps of a whisker that ends at 0 may be one of 1e-17."""
+    axes = Figure().add_subplot()
+    axes.errorbar([1, 2, 3], [0.2, 0.03, 0.4], [[0.2, 0.02, 0.1], [0.1, 0.1, 0.1]])
+    axes.axvline(2.0)  # of which the y are shares of the panel
+    axes.update_datalim([(1, 5.6e-17), (2, -2.2e-16)])
+    assert logarithmic([axes]) == "Below 0.01 the axis is linear, to 0."
+    assert [float(tick) for tick in axes.get_yticks()][:2] == [0, pytest.approx(0.01)]
 
 
 def test_lines_that_coincide_are_drawn_once(made: list[Result], drawn: list[Figure]) -> None:
@@ -222,6 +264,9 @@ def test_words_instead_of_values() -> None:
     assert head("λ = 1, seconds 0.5") == "λ = 1 client, compute time 0.5 s"
     assert head("iid, seconds two_class, noise pareto") == "i.i.d., two-class compute time, Pareto noise"
     assert head("local steps 20") == "20 local steps"
+    assert said("delay one_step") == "delay of one step"
+    assert said("delay pipemare, correction 0.135") == "PipeMare, correction 0.135"
+    assert noun({"stages.delay", "stages.correction", "stages.reschedule"}) == "delay of the pipeline"
     assert said("Sync, aggregate 16") == "Sync, 16 gradients a round"
     assert said("DelayedNesterov, every 8") == "DelayedNesterov, every 8 pushes"
     assert said("mine aggregate 16, no noise") == "mine aggregate 16, no noise"
@@ -232,6 +277,8 @@ def test_who_leads() -> None:
     panels = [{"a": 1.0, "b": 2.0, "c": float("nan")}, {"a": 3.0, "b": 2.0, "c": 5.0}, {"a": 1.0, "b": 2.0, "c": 3.0}]
     assert ranked(panels) == ["a", "b", "c"]
     assert leaders(panels, {}) == "Ahead: a in 2 of 3 panels, b in 1"
+    assert leaders([{one: 1.0, "z": 2.0} for one in "aabc"], {}) == "Ahead: a in 2 of 4 panels, b in 1, c in 1"
+    assert leaders([{one: 1.0, "z": 2.0} for one in "aabcd"], {}) == "Ahead: a in 2 of 5 panels, b in 1, others in 2"
     assert leaders([{"a": 1.0, "b": 1.0}], {}) == "Equal: a and b (1 each)"
     assert leaders([{"a": 1.0, "b": 1.0, "c": 2.0}], {}) == "Ahead: a and b (1 each)"
     assert leaders([{"a": float("inf"), "b": float("nan")}], {}) == ""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullFormatter
 
 from fredsim.config.figures.options import Options, label_of
+from fredsim.numerics.arrays import Floats
 from fredsim.show.plots.numbers import TickNumbers
 
 __all__ = ["LOG_FROM", "logarithmic", "plain_numbers", "scale_y", "style_y", "unclip"]
@@ -48,11 +50,23 @@ def scale_y(grid: Sequence[Axes], log: bool | None, *, from_zero: bool) -> str:
 
 def _is_wide(grid: Sequence[Axes]) -> bool:
     """Return whether the values above 0 span more than a factor of LOG_FROM, and none is below 0."""
-    low = min(float(axes.dataLim.minposy) for axes in grid)
-    high = max(float(axes.dataLim.y1) for axes in grid)
-    if any(axes.dataLim.y0 < 0 for axes in grid) or not math.isfinite(low):
-        return False
-    return high > LOG_FROM * low
+    drawn = _drawn(grid)
+    least = np.min(drawn, where=drawn > 0, initial=math.inf)
+    return bool(not (drawn < 0).any() and drawn.max(initial=0) > LOG_FROM * least)
+
+
+def _drawn(grid: Sequence[Axes]) -> Floats:
+    """Return all finite y that are drawn, float64 (n,).
+
+    The limits of data that matplotlib keeps have rounding errors: a whisker that ends at 0 may be one of 1e-17.
+    """
+    values = [np.empty(0)]
+    for axes in grid:
+        lines = [line for line in axes.lines if line.get_transform().contains_branch_seperately(axes.transData)[1]]
+        values += [np.asarray(line.get_ydata(), float).ravel() for line in lines]
+        values += [path.vertices[:, 1] for found in axes.collections for path in found.get_paths()]
+    found = np.concatenate(values)
+    return found[np.isfinite(found)]
 
 
 def logarithmic(grid: Sequence[Axes]) -> str:
@@ -61,12 +75,12 @@ def logarithmic(grid: Sequence[Axes]) -> str:
     If a value is 0, the axis is linear from 0 to the smallest positive value; without positive values it stays linear.
     Returns the caption's sentence about that, or an empty text.
     """
-    above = min(float(axes.dataLim.minposy) for axes in grid)
+    drawn = _drawn(grid)
+    above, zeros = float(np.min(drawn, where=drawn > 0, initial=math.inf)), bool((drawn <= 0).any())
     if not math.isfinite(above):
         for axes in grid:
             axes.set_ylim(bottom=0)
         return "No value is above 0 that a logarithmic axis could show."
-    zeros = any(axes.dataLim.y0 <= 0 for axes in grid)
     for axes in grid:
         if zeros:
             axes.set_yscale("symlog", linthresh=above, linscale=LINEAR_DECADES)

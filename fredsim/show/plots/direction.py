@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 
@@ -19,16 +21,27 @@ PLACES = (
 )  # fmt: skip
 
 
-def add_direction(axes: Axes, text: str) -> Text:
-    """Write which way is better into a panel, where it hides no line, band or legend, or else above it."""
-    figure = axes.get_figure(root=True)
+def add_direction(panels: Sequence[Axes], text: str) -> Text:
+    """Write which way is better into the first panel with room, where it hides no line, band or legend.
+
+    Without room it is written above the first panel.
+    """
+    figure = panels[0].get_figure(root=True)
     assert figure is not None
+    for axes in panels:
+        found = _write(axes, text)
+        figure.draw_without_rendering()
+        for x, y, side, edge in PLACES:
+            found.set(position=(x, y), horizontalalignment=side, verticalalignment=edge)
+            if not is_over(found, axes):
+                return found
+        found.remove()
+    found = _write(panels[0], text)
+    found.set(position=(1, 1.01), horizontalalignment="right", verticalalignment="bottom")
+    return found
+
+
+def _write(axes: Axes, text: str) -> Text:
     found = axes.text(0, 0, text, transform=axes.transAxes, fontsize=FONT, color="0.35", style="italic")
     found.set_in_layout(False)
-    figure.draw_without_rendering()
-    for x, y, side, edge in PLACES:
-        found.set(position=(x, y), horizontalalignment=side, verticalalignment=edge)
-        if not is_over(found, axes):
-            return found
-    found.set(position=(1, 1.01), horizontalalignment="right", verticalalignment="bottom")
     return found

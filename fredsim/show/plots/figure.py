@@ -152,7 +152,7 @@ def draw(
         _add_title(figure, options, drawing, style)
         avoid_overlap(figure, shown, drawing.published, style, words)
         if drawing.better and not options.style:
-            add_direction(shown[0], drawing.better)
+            add_direction(shown, drawing.better)
     return figure, drawing
 
 

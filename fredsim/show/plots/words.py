@@ -79,6 +79,8 @@ SAID = {
     "every 1": "every push", r"every (\d+)": r"every \1 pushes",
     r"noise ([a-z-]+)": r"\1 noise", r"seconds ([a-z-]+)": r"\1 compute time",
     "iid": "i.i.d.", "dirichlet": "dirichlet",
+    "delay forward 0": "no delay", "delay one_step": "delay of one step",
+    "delay pipedream": "PipeDream", "delay pipemare": "PipeMare",
 }  # fmt: skip
 #: Names of distributions in prose.
 PROSE = {"pareto": "Pareto", "bernoulli": "Bernoulli", "dirichlet": "Dirichlet", "power": "power-law"}
@@ -164,13 +166,15 @@ def noun(keys: Set[str], within: Set[str] = frozenset(), *, switch: bool = False
     """Return what lines differ in that differ in these keys, such as `server`, for a question that begins with Which.
 
     A server's own hyper-parameters count as part of it where its name differs, too, and a dispatcher's; but the
-    learning rate is named if lines of the same server differ in it, as in all keys of `within`. `switch`: the values
-    are true and false.
+    learning rate is named if lines of the same server differ in it, as in all keys of `within`. The delay of a pipeline
+    stands for all of its settings. `switch`: the values are true and false.
     """
     if "server.name" in keys:
         keys = {key for key in keys if not key.startswith("server.")} | {"server.name"} | ({"server.lr"} & within)
     if "dispatcher.name" in keys:
         keys = {key for key in keys if part(key) != "dispatcher"}
+    if "stages.delay" in keys:
+        keys = {key for key in keys if part(key) != "stages"}
     parts: dict[str, set[str]] = {}
     for key in keys:
         parts.setdefault(part(key), set()).add(key)

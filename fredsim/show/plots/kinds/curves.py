@@ -47,6 +47,7 @@ __all__ = ["KIND", "STEPS", "by_iteration", "by_steps", "default_x", "final_row"
 
 MOST_DECADES = 15  # the most decades of a figure in which lines may leave …
 ROOM = 3  # … so many decades above where they begin
+HIGH_BAND, BAND_ROOM = 100, 10  # how many times the largest value of a line a band is that is cut, and at how many
 ALL, QUARTILES = (0.0, 1.0), (0.25, 0.75)  # the quantiles at a band's edges
 STEPS = "A run's value is that of its last row so far; a line of several ends where the first of them does."
 
@@ -59,12 +60,13 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     unit, name = axis_unit(x, end)
     shapes = [{line.label: _shape(line, x, y, unit, options.quartiles) for line in panel.lines} for panel in panels]
     same = _coinciding(panels, shapes)
-    top = _top(shapes, y)
+    top, band_top = _top(shapes, y), _band_top(shapes, y)
     drawn: list[dict[str, Line2D]] = []
     sources: dict[str, None] = {}
     for axes, panel, found in zip(grid, panels, shapes, strict=True):
         several = [line for line in panel.lines if line.label in same]
-        drawn.append({one.label: _draw(axes, one, found[one.label], top, len(several) <= MANY) for one in several})
+        edge = min(top, band_top) if len(several) <= MANY else None
+        drawn.append({one.label: _draw(axes, one, found[one.label], top, edge) for one in several})
         for line in panel.lines:
             _mark_ends(axes, line, (x, y), unit, top)
             for one in published.series(line.runs, x, y):
@@ -84,6 +86,10 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         unclip(axes)
     caption = _caption(panels, options, (x, y), real=real, banded=max(map(len, drawn)) <= MANY)
     caption += [_leaving(shapes, top)] if math.isfinite(top) else []
+    if band_top < top and max(map(len, drawn)) <= MANY:
+        caption.append(
+            f"Bands are cut at {number(band_top)}; the largest value is {number(_largest(shapes, bands=True))}."
+        )
     tables = [Table([final_row(panel, line, y, options) for panel in panels for line in panel.lines])]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _published_rows(panel, line, x, y)]
@@ -153,19 +159,33 @@ def _top(shapes: Sequence[Mapping[str, Shape]], y: str) -> float:
     return top if least > 0 and most > least * 10**MOST_DECADES and most > top else math.inf
 
 
+def _band_top(shapes: Sequence[Mapping[str, Shape]], y: str) -> float:
+    """Return the value at which bands are cut that go far above all lines, which would flatten these; else infinity."""
+    most = _largest(shapes)
+    if of_which_less_is_better(y) is None or not 0 < HIGH_BAND * most < _largest(shapes, bands=True):
+        return math.inf
+    return BAND_ROOM * most
+
+
+def _largest(shapes: Sequence[Mapping[str, Shape]], *, bands: bool = False) -> float:
+    """Return the largest value of all lines, or of their bands, that is finite; −∞ if there is none."""
+    every = [shape for found in shapes for shape in found.values()]
+    edges = [shape.band[1] for shape in every if shape.band is not None] if bands else [shape.middle for shape in every]
+    return max((float(value) for values in edges for value in values if math.isfinite(value)), default=-math.inf)
+
+
 def _leaving(shapes: Sequence[Mapping[str, Shape]], top: float) -> str:
-    most = max(float(np.nanmax(shape.middle)) for found in shapes for shape in found.values() if len(shape.middle))
-    return f"△: a line leaves at the top, {number(top)}; the largest value is {number(most)}."
+    return f"△: a line leaves at the top, {number(top)}; the largest value is {number(_largest(shapes))}."
 
 
-def _draw(axes: Axes, line: Line, shape: Shape, top: float, banded: bool) -> Line2D:
-    """Draw a line up to where it is above `top`, and its band."""
+def _draw(axes: Axes, line: Line, shape: Shape, top: float, edge: float | None) -> Line2D:
+    """Draw a line up to where it is above `top`, and its band up to `edge`, without `edge` no band."""
     gone = np.flatnonzero(shape.middle > top)
     count = int(gone[0]) + 1 if len(gone) else len(shape.middle)
     at, middle = shape.at[:count], np.minimum(shape.middle[:count], top)
     (found,) = axes.plot(at, middle, color=line.colour, linestyle=line.dash, label=line.label)
-    if banded and shape.band is not None:
-        low, high = (np.minimum(edge[:count], top) for edge in shape.band)
+    if edge is not None and shape.band is not None:
+        low, high = (np.minimum(side[:count], edge) for side in shape.band)
         axes.fill_between(at, low, high, color=line.colour, alpha=0.18, linewidth=0)
     if len(gone):
         axes.plot(at[-1], top, "^", color=line.colour, fillstyle="none", markersize=6)

@@ -27,7 +27,7 @@ from fredsim.show.plots.styles import Style, style_of
 from fredsim.show.plots.titles.fair import field_of
 from fredsim.show.plots.titles.questions import leaders, of_which_less_is_better, quantity, ranked, which
 from fredsim.show.plots.titles.subjects import Subject, subject_of
-from fredsim.show.plots.words import head, said
+from fredsim.show.plots.words import head
 from fredsim.show.tables import Table
 
 __all__ = ["KIND"]
@@ -74,7 +74,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     assert figure is not None
     wide = min(WIDEST, 2.6 + CELL[0] * len(panels)) if len(panels) > 4 else 6.0
     figure.set_size_inches(style.width or wide, 2.4 + CELL[1] * len(lines))
-    names = {line: said(subject.full.get(line) or line) for line in lines}
+    names = {line: subject.full.get(line) or line for line in lines}
     shown = [_wrapped(names[line], ", ", NAMES, style) for line in lines]
     axes.set_yticks(range(len(lines)), shown, fontsize=style.dense + (1 if style.width is None else 0))
     absent = any(line not in column for column in cells.numbers for line in lines)

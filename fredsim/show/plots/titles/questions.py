@@ -140,10 +140,12 @@ def leaders(
         of = f" at {fields[0].of}" if fields[0].of else ""
         return f"{start}{of}{colon}{rest}{_reference(every[0], fields[0], names, unit, largest=largest)}"
     wins = Counter(label for found in finite for label, value in found.items() if value == top(found.values()))
-    leading = wins.most_common(MOST_LEADERS)
-    texts = [f"{called[label]} in {count}" for label, count in leading]
+    ahead = wins.most_common()
+    if len(wins) > MOST_LEADERS + 1:  # the last would take no more room than that there are others
+        ahead = [*ahead[:MOST_LEADERS], ("others", sum(count for _, count in ahead[MOST_LEADERS:]))]
+    texts = [f"{called.get(label, label)} in {count}" for label, count in ahead]
     texts[0] += f" of {len(finite)} {panels}"
-    return f"Ahead: {', '.join(texts)}{', …' if len(wins) > len(leading) else ''}"
+    return f"Ahead: {', '.join(texts)}"
 
 
 def _of_field(found: Mapping[str, float], field: Field) -> dict[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from fredsim.show.colours import sequential
 from fredsim.show.plots.groups import Flat, Line, Panel, flat_config
-from fredsim.show.plots.words import MOST_NOUNS, field_name, noun, part, place, spoken, words
+from fredsim.show.plots.words import MOST_NOUNS, field_name, noun, part, place, said, spoken, words
 
 __all__ = ["Subject", "coloured", "noun_of_panels", "subject_of"]
 
@@ -37,7 +37,7 @@ class Subject:
 def subject_of(panels: Sequence[Panel]) -> Subject:
     """Return what the lines of these panels differ in, in the words that a figure shows."""
     found = _subject(panels)
-    entries, full = ({label: spoken(text) for label, text in some.items()} for some in (found.entries, found.full))
+    entries, full = ({label: said(text) for label, text in some.items()} for some in (found.entries, found.full))
     return replace(found, title=spoken(found.title), entries=entries, full=full)
 
 
@@ -56,9 +56,9 @@ def _subject(panels: Sequence[Panel]) -> Subject:
         keys |= _between([[flat_config(run) for run in line.runs] for line in panel.lines])
     keys = {key for key in keys if not _within(key, flat)} or keys
     title, entries = _shared([*every])
-    values = _swept(keys, flat)
-    switch = any(isinstance(config.get(key), bool) for key in keys for some in flat.values() for config in some)
     told = _told(keys, flat) or keys
+    key, values = _swept(keys, flat) or _swept(told, flat) or ("", {})
+    switch = any(isinstance(config.get(key), bool) for key in keys for some in flat.values() for config in some)
     what = noun(_apart(told, flat), _of_same_server(flat) & told, switch=switch)
     shown = ", ".join(filter(None, (title, what)))
     heading = shown if len(every) > 1 and what != "setting" and len(shown) <= LONGEST else title
@@ -69,9 +69,6 @@ def _subject(panels: Sequence[Panel]) -> Subject:
             full = short if all(text.isidentifier() for text in short.values()) else entries
             return Subject(what, heading or start.rstrip(" ="), short, full, keys=keys)
         return Subject(what, heading, entries, entries, keys=keys)
-    key = next(
-        key for key in sorted(keys) if all(key in some[0] for label, some in flat.items() if values[label] is not None)
-    )
     texts = {label: words(key, flat[label][0][key]) for label, value in values.items() if value is not None}
     short = {label: text.removeprefix(_prefix([*texts.values()])) for label, text in texts.items()}
     if any(entries[label] != texts[label] for label in texts):  # named otherwise, as by a user
@@ -143,8 +140,8 @@ def _values(key: str, configs: Sequence[Flat]) -> frozenset[str]:
     return frozenset(repr(config.get(key)) for config in configs)
 
 
-def _swept(keys: set[str], flat: dict[str, list[Flat]]) -> dict[str, Value]:
-    """Return each line's value of the only number that lines differ in, None without it; nothing if there is none.
+def _swept(keys: Set[str], flat: dict[str, list[Flat]]) -> tuple[str, dict[str, Value]] | None:
+    """Return the key of the only number that lines differ in, and each line's value, None without it.
 
     Other keys may differ only if they stand for the lines without the number, as `dispatcher.push` does for
     `dispatcher.push.bandwidth_aware.c`.
@@ -155,8 +152,8 @@ def _swept(keys: set[str], flat: dict[str, list[Flat]]) -> dict[str, Value]:
         above = all(key == other or key.startswith(f"{other}.") or _beside(other, key) for other in keys)
         missing = all(key not in flat[label][0] for label, value in values.items() if value is None)
         if above and missing and len(set(numbers)) == len(numbers) > 1 and len(values) - len(numbers) <= 1:
-            return values
-    return {}
+            return key, values
+    return None
 
 
 def _beside(other: str, key: str) -> bool:
