@@ -35,6 +35,7 @@ def test_what_when_how_far_and_the_best(small_yaml: Path, command: Command) -> N
     assert found["one"]["when"].startswith("2033-05-1")
     best = json.loads(Path("results/one/summary.json").read_text(encoding="utf-8"))["validation_error"]
     assert (found["one"]["state"], found["one"]["best"]) == ("finished", best)
+    assert found["one"]["measure"] == "validation error"
     results = {one.folder.name: one.summary["validation_error"] for one in Results(Path("results/paper/several"))}
     name = min([*results][:2], key=lambda run: results[run])
     row = found["paper/several"]
@@ -66,7 +67,7 @@ def test_losses_that_are_not_finite(small_yaml: Path, command: Command) -> None:
     code, output, _ = command("run", small_yaml, *words, "server.lr=1000", "--out", "results/one")
     assert (code, "valid. loss" in output, "valid. error" in output) == (0, True, False)
     found = by_name()
-    assert found["two"]["best"] == good.summary["validation_loss"]
+    assert (found["two"]["best"], found["two"]["measure"]) == (good.summary["validation_loss"], "validation loss")
     assert (found["one"]["state"], found["one"]["best"]) == ("finished, loss not finite", None)
 
 
@@ -99,7 +100,7 @@ def test_a_damaged_folder_is_one_line(name: str, content: bytes, small_yaml: Pat
     code, output, messages = command("ls")
     assert (code, messages) == (0, "")
     head, line = output.splitlines()
-    assert head.split() == ["results", "when", "state", "best", "run"]
+    assert head.split() == ["results", "when", "state", "best", "measure", "run"]
     assert line.startswith(r"results/bad\x1b[31m ")
     assert " damaged: " in line or " unfinished; " in line
     assert "\x1b" not in output
@@ -130,7 +131,7 @@ def test_a_long_name_of_the_best_run_takes_no_other_column_away(small_yaml: Path
     words = ("backend=numpy", "iterations=1", f"sweep={{name: [{'n' * 90}, {'m' * 90}]}}")
     assert command("run", small_yaml, *words, *RUN, f"results/{'long' * 10}") == (0, "", "")
     head, line, *_ = command("ls")[1].splitlines()
-    assert head.split() == ["results", "when", "state", "best", "run"]
+    assert head.split() == ["results", "when", "state", "best", "measure", "run"]
     assert " 2 runs: 2 finished " in line
 
 

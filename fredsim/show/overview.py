@@ -41,7 +41,14 @@ def overview(folder: Path) -> list[dict[str, Any]]:
         raise OutputError(f"{folder}: is no folder; name one that holds results, such as results")
     found = []
     for path in _folders_of_results(folder):
-        row: dict[str, Any] = {"results": str(path), "when": None, "state": "", "best": None, "run": None}
+        row: dict[str, Any] = {
+            "results": str(path),
+            "when": None,
+            "state": "",
+            "best": None,
+            "measure": None,
+            "run": None,
+        }
         try:
             row |= _sweep(path) if _has(path, FILES[:2]) else _single(path)
         except Exception as error:  # anybody may have written what is there
@@ -126,7 +133,8 @@ def _single(folder: Path) -> dict[str, Any]:
     state = summary["status"] if summary["validation_loss"] is not None else result.ending
     measure = measure_of(summary)
     best = summary.get(measure, (summary.get("metrics") or {}).get(measure))
-    return {"state": f"{state}{at}", "best": best if isinstance(best, int | float) else None}
+    best = best if isinstance(best, int | float) else None
+    return {"state": f"{state}{at}", "best": best, "measure": None if best is None else measure.replace("_", " ")}
 
 
 def _sweep(folder: Path) -> dict[str, Any]:
@@ -148,6 +156,7 @@ def _sweep(folder: Path) -> dict[str, Any]:
     return {
         "state": f"{runs} {'run' if runs == 1 else 'runs'}: {', '.join(parts)}",
         "best": value,
+        "measure": None if value is None else column.replace("_", " "),
         "run": best[1]["run"].rpartition("-")[0] if value is not None else None,
     }
 
