@@ -12,7 +12,6 @@ from io import BytesIO
 from pathlib import Path
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fredsim.config.document import flatten
@@ -20,11 +19,10 @@ from fredsim.config.figures.options import KINDS, Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
-from fredsim.show.plots.direction import add_direction
 from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, check_clocks, default_y, in_nats
 from fredsim.show.plots.groups import Panel, by_run, group, single_panel
 from fredsim.show.plots.kinds.timeline import trace
-from fredsim.show.plots.legends import Words, add_legend, avoid_overlap
+from fredsim.show.plots.legends import Words, add_direction, add_legend, avoid_overlap
 from fredsim.show.plots.styles import SHOWN, Style, style_of, take_literally
 from fredsim.show.plots.titles.questions import shortened
 from fredsim.show.plots.titles.subjects import Subject, coloured, subject_of
@@ -101,7 +99,13 @@ def _prepared(
     """Return the panels of a figure of those runs that the options select, and the options, which are checked."""
     results = select_runs(results, options)
     options = _checked(results, kind, options)
-    return _panels(results, _kind_named(kind), options, names), options
+    found = _kind_named(kind)
+    if names is not None:
+        return [single_panel(results, names)], options
+    if found.panel_per_run:
+        return by_run(results), options
+    one = found.axes and not found.columns
+    return group(results, options.by, [] if one else options.panel, options.axis, found.panels), options
 
 
 def draw(
@@ -135,8 +139,12 @@ def draw(
         for number, axes in enumerate(grid.flat[:count]):
             if not found.axes:
                 axes.set_title(head(panels[number].title))
-            if found.shared:
-                _share_labels(axes, below=number < count - columns, beside=bool(number % columns))
+            if found.shared:  # a panel below, or the one beside it on the left, has the same labels
+                axes.tick_params(labelbottom=number >= count - columns)
+                if number < count - columns:
+                    axes.set_xlabel("")
+                if number % columns:
+                    axes.set_ylabel("")
         take_literally(figure)
         place = "beside" if found.axes or found.beside else "inside"
         texts = {label: drawing.merged.get(label, text) for label, text in subject.entries.items()}
@@ -202,31 +210,12 @@ def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing) -> Word
     return Words(f"{title} ({first})" if title and first else title or first, names, drawing.order)
 
 
-def _share_labels(axes: Axes, *, below: bool, beside: bool) -> None:
-    """Leave out labels that a panel below, or the one beside it on the left, has, too."""
-    axes.tick_params(labelbottom=not below)
-    if below:
-        axes.set_xlabel("")
-    if beside:
-        axes.set_ylabel("")
-
-
 def _add_caption(figure: Figure, caption: str, command: str) -> None:
     """Write the caption, and the command that makes the figure, below the figure."""
     parts = [caption, f"$ {command}" if command else ""]
     width = int(LETTERS_PER_INCH * figure.get_figwidth())
     text = "\n".join(line for part in parts for line in textwrap.wrap(part, width))
     take_literally(figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35"))
-
-
-def _panels(results: Sequence[Result], kind: Kind, options: Options, names: Sequence[str] | None) -> list[Panel]:
-    """Return the panels of a figure of this kind; `names` are as in `plot`."""
-    if names is not None:
-        return [single_panel(results, names)]
-    if kind.panel_per_run:
-        return by_run(results)
-    one = kind.axes and not kind.columns
-    return group(results, options.by, [] if one else options.panel, options.axis, kind.panels)
 
 
 def select_runs(results: Sequence[Result], options: Options) -> Sequence[Result]:
@@ -242,11 +231,8 @@ def select_runs(results: Sequence[Result], options: Options) -> Sequence[Result]
             some = wanted if isinstance(wanted, list) else [wanted]
             shown = ", ".join(map(str, some)), ", ".join(dict.fromkeys(map(str, values)))
             raise ConfigError(f"--where: {key} is {shown[0]} in no run (known: {shown[1]})")
-    return best_runs(results) if options.best else results
-
-
-def best_runs(results: Sequence[Result]) -> list[Result]:
-    """Return the runs of sweeps with the values that `select` chose. Raises OutputError if there are none."""
+    if not options.best:
+        return results
     names = {folder: {*Results(folder).chosen} for folder in {run.folder.parent for run in results}}
     found = [run for run in results if run.folder.name in names[run.folder.parent]]
     if not found:
@@ -259,7 +245,11 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
 
     Raises ConfigError if they are not valid for this kind of figure, or if a run lacks what they name.
     """
-    if problem := next(option_problems(kind, options, _number_columns(results) if options.y not in Y else ()), None):
+    recorded: list[str] = []
+    if options.y not in Y:
+        columns = dict.fromkeys(name for run in results for name in run.metrics.select_dtypes("number").columns)
+        recorded = [name for name in columns if name not in {"iteration", "timestamp"}]
+    if problem := next(option_problems(kind, options, recorded), None):
         name, text = problem
         raise ConfigError(f"--{name}: {text}")
     if options.x == "seconds":
@@ -278,9 +268,3 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
                 rest = "; --where draws those that have, such as --where server.name=mymodule:Plain"
             raise ConfigError(f"--y: is '{options.y}', which {run.folder} has not recorded{rest}")
     return options
-
-
-def _number_columns(results: Sequence[Result]) -> list[str]:
-    """Return the columns of numbers in the metrics.csv of any run, except iteration and timestamp."""
-    columns = dict.fromkeys(name for run in results for name in run.metrics.select_dtypes("number").columns)
-    return [name for name in columns if name not in {"iteration", "timestamp"}]

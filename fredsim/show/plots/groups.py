@@ -112,7 +112,8 @@ def group(
         _check(key, flat)
     differing = _differing(flat)
     if panel is None:
-        keys = [key for key in _keys(flat) if key != along and _is_among(key, default_panels)]
+        within = tuple(f"{part}." for part in default_panels)
+        keys = [key for key in _keys(flat) if key != along and f"{key}.".startswith(within)]
         if default_panels != PANEL_KEYS:
             keys = [key for key in keys if key in _differing(flat, present=True)]
         if all("problem" in result.config for result in results):  # it has no minibatches
@@ -140,11 +141,6 @@ def flat_config(result: Result) -> Flat:
     """Return a run's configuration under dotted keys, without keys that affect no bit."""
     flat = flatten({key: value for key, value in result.config.items() if key not in irrelevant_to(Affects.BITS)})
     return flat if "clients.partition.name" in flat else flat | SHARED_ROWS
-
-
-def _is_among(key: str, parts: Sequence[str]) -> bool:
-    """Return whether a key is one of these parts of an experiment, or lies within one of them."""
-    return any(f"{key}.".startswith(f"{part}.") for part in parts)
 
 
 def _keys(flat: Sequence[Flat]) -> list[str]:

@@ -17,7 +17,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from fredsim.config.figures.options import SHARES
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import published
-from fredsim.show.plots.axes import plain_numbers, style_y, unclip
+from fredsim.show.plots.axes import figure_of, plain_numbers, style_y, unclip
 from fredsim.show.plots.drawing import (
     Drawing,
     Kind,
@@ -58,7 +58,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     else:
         unit, name = axis_unit(options.x or "bytes", max(numbers, default=0.0))
     names = iter(labels([point.runs[0] for point in every]))
-    same = _coinciding(panels, points, options)
+    same = coinciding(
+        [{label: repr([_key(point, options) for point in some]) for label, some in found.items()} for found in points]
+    )
     rows: list[dict[str, Any]] = []
     beside: list[dict[str, Any]] = []
     sources: dict[str, None] = {}
@@ -118,9 +120,8 @@ def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers:
 
 def _fit(axes: Axes, ticks: Sequence[float], texts: Sequence[str]) -> bool:
     """Return whether the labels of ascending ticks of a logarithmic axis fit beside one another."""
-    figure, spec = axes.get_figure(root=True), axes.get_subplotspec()
-    assert figure is not None
-    width = PANEL * figure.get_figwidth() / (spec.get_gridspec().ncols if spec else 1)
+    spec = axes.get_subplotspec()
+    width = PANEL * figure_of(axes).get_figwidth() / (spec.get_gridspec().ncols if spec else 1)
     places = [math.log(tick / ticks[0]) / math.log(ticks[-1] / ticks[0]) * width * LETTERS for tick in ticks]
     halves = [(len(text) + 1) / 2 for text in texts]
     return all(b - a >= one + other for a, b, one, other in zip(places, places[1:], halves, halves[1:], strict=False))
@@ -144,17 +145,9 @@ def _publish(
     return rows
 
 
-def _coinciding(
-    panels: Sequence[Panel], points: Sequence[Mapping[str, Sequence[Point]]], options: Options
-) -> dict[str, list[str]]:
-    """Return the labels of the lines to draw, each with those that have the same points in all panels."""
-    keys: dict[str, list[object]] = {}
-    for place, panel in enumerate(panels):
-        for line in panel.lines:
-            some = [(point.x, *final_values(point.runs, options.y)) for point in points[place][line.label]]
-            crosses = [run.has_diverged for point in points[place][line.label] for run in point.runs]
-            keys.setdefault(line.label, []).append((place, repr(some), repr(crosses)))
-    return coinciding({label: tuple(key) for label, key in keys.items()})
+def _key(point: Point, options: Options) -> tuple[object, ...]:
+    """Return what is the same for points that hide one another."""
+    return point.x, final_values(point.runs, options.y), [run.has_diverged for run in point.runs]
 
 
 def _points(line: Line, options: Options) -> list[Point]:

@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.image import AxesImage
 
 from fredsim.runs.folder.label_counts import LabelCounts, label_counts
-from fredsim.show.plots.axes import plain_numbers
+from fredsim.show.plots.axes import figure_of, plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import COLOURS, Panel
 from fredsim.show.plots.numbers import number
@@ -35,7 +35,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes, held, few in zip(grid, found, small, strict=True):
         axes.grid(visible=False)
         if few:
-            _bubbles(axes, held, area / most)
+            at, label = np.nonzero(held.counts)
+            axes.scatter(at, label, s=area / most * held.counts[at, label], color=COLOURS[0], linewidths=0)
+            axes.set_xlabel("client")
             notes.append("A bubble's area is the number of samples.")
         else:
             image = _heat(axes, held)
@@ -48,9 +50,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     if any(small):
         _add_sizes(grid[small.index(True)], most, area / most)
     if image is not None:
-        figure = grid[0].get_figure(root=True)
-        assert figure is not None
-        bar = figure.colorbar(image, ax=list(grid), shrink=0.8, aspect=30)
+        bar = figure_of(grid[0]).colorbar(image, ax=list(grid), shrink=0.8, aspect=30)
         bar.set_label("share of a client's samples")
         plain_numbers(bar.ax, "y")
     caption = ["Which labels the clients' training samples have.", *dict.fromkeys(notes)]
@@ -68,15 +68,8 @@ KIND = Kind(draw, panels=("data", "clients.count", "clients.partition"), beside=
 def _area(axes: Axes, held: LabelCounts) -> float:
     """Return the area, in square points, of the largest bubble that stays within its cell."""
     box = axes.get_window_extent()
-    inch = axes.figure.get_figure(root=True).dpi
-    return float(0.8 * (72 / inch * min(box.width / len(held.clients), box.height / len(held.labels))) ** 2)
-
-
-def _bubbles(axes: Axes, held: LabelCounts, scale: float) -> None:
-    """Draw a bubble for each client and label, with `scale` square points a sample."""
-    at, label = np.nonzero(held.counts)
-    axes.scatter(at, label, s=scale * held.counts[at, label], color=COLOURS[0], linewidths=0)
-    axes.set_xlabel("client")
+    cell = min(box.width / len(held.clients), box.height / len(held.labels))
+    return float(0.8 * (72 / figure_of(axes).dpi * cell) ** 2)
 
 
 def _add_sizes(axes: Axes, most: int, scale: float) -> None:

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import Drawing, Options, axis_unit, final_values, x_of
 from fredsim.show.plots.groups import Panel
-from fredsim.show.plots.hidden_lines import merged_name
+from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.line_ends import End, name_ends
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.costs import NEAR_TEXT, fewest, limit_of
+from fredsim.show.plots.titles.costs import FEWEST, NEAR_TEXT, limit_of
 from fredsim.show.plots.titles.fair import Field, field_of
 from fredsim.show.plots.titles.questions import (
     direction,
@@ -73,13 +73,13 @@ def titled(
     if label:
         question = of_one(label, y)
     elif cheap:
-        question = f"Which {subject.noun} is near the lowest {quantity(y)} with the {fewest(x)}?"
+        question = f"Which {subject.noun} is near the lowest {quantity(y)} with the {FEWEST[x]}?"
         answer = _first_there(shapes, finals, [field_of(some, x) for some in lines], subject.full, unit)
     elif directed and subject.keys == {COUNT}:
         question, answer = _of_counts(panels, finals, same, (y, when), largest=largest)
     elif directed:
         answer = leaders(finals, subject.full, largest=largest, fields=[field_of(some, x) for some in lines])
-    names = {one: merged_name([subject.entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
+    names = merged_names(same, subject.entries)
     better = direction(largest=largest, cheap=cheap) if directed else ""
     order = ranked(finals, largest=largest)
     return replace(drawing, question=question, answer=answer, order=order, merged=names, better=better)
@@ -181,12 +181,9 @@ def name_lines(
             return False
         text = drawing.merged.get(line.label, entries[line.label])
         ends.append(End(float(shape.at[known[-1]]), float(shape.middle[known[-1]]), text, line.colour))
-    if max(len(end.name) for end in ends) > LONGEST_END or _end_apart([end.x for end in ends]):
+    if max(len(end.name) for end in ends) > LONGEST_END:
+        return False
+    if min(end.x for end in ends) < (1 - FAR_APART) * max(end.x for end in ends):  # a name would be far from its line
         return False
     name_ends(grid[0], ends)
     return True
-
-
-def _end_apart(places: Sequence[float]) -> bool:
-    """Return whether lines end at different x, so that names beside the panel would be far from some of them."""
-    return min(places) < (1 - FAR_APART) * max(places)

@@ -11,9 +11,9 @@ from fredsim.config.figures.options import SHARES
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import Drawing, Options, X, axis_unit, final_values
 from fredsim.show.plots.groups import Panel, labels
-from fredsim.show.plots.hidden_lines import merged_name
+from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.costs import Cost, cheapest, fewest
+from fredsim.show.plots.titles.costs import FEWEST, Cost, cheapest
 from fredsim.show.plots.titles.fair import Field, field_of
 from fredsim.show.plots.titles.questions import UNNAMED, direction, leaders, of_which_less_is_better, ranked, single
 from fredsim.show.plots.titles.subjects import subject_of
@@ -42,7 +42,7 @@ def titled(
 ) -> Drawing:  # fmt: skip
     """Return a drawing with its question and answer, the order and the names of the legend, and which way is better."""
     subject, y, label = subject_of(panels), options.y, single(panels)
-    merged = {one: merged_name([subject.entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
+    merged = merged_names(same, subject.entries)
     name, adjective = of_which_less_is_better(y) or (y, "")
     x = x_label(options).partition(" (")[0]
     if not adjective:
@@ -58,7 +58,7 @@ def titled(
     if options.axis is None:
         cost = options.x or "bytes"
         what = f"{name}{of}" if label else name
-        question = f"Which {subject.noun} is near the {adjective} {name} with the {fewest(cost)}?"
+        question = f"Which {subject.noun} is near the {adjective} {name} with the {FEWEST[cost]}?"
         question = f"With how few {COSTS.get(cost, cost)} does the {what} come near its lowest?" if label else question
         answer = _cheapest(points, same, subject.full, options)
     elif words:

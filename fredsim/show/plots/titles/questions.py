@@ -126,7 +126,10 @@ def leaders(
     which lines are compared, by default all; the best reference is named, too.
     """
     top = max if largest else min
-    every, values = values, [_of_field(*one) for one in zip(values, fields, strict=True)] if fields else values
+    every = values
+    if fields:
+        values = [{one: found[one] for one in found if one in field.compared}
+                  for found, field in zip(values, fields, strict=True)]  # fmt: skip
     finite = [{label: value for label, value in found.items() if math.isfinite(value)} for found in values]
     finite = [found for found, whole in zip(finite, values, strict=True) if found and len(whole) > 1]
     if not finite:
@@ -144,10 +147,6 @@ def leaders(
     texts = [f"{called[label]} in {count}" for label, count in leading]
     texts[0] += f" of {len(finite)} {panels}"
     return f"Ahead: {', '.join(texts)}{', …' if len(wins) > len(leading) else ''}"
-
-
-def _of_field(found: Mapping[str, float], field: Field) -> dict[str, float]:
-    return {label: value for label, value in found.items() if label in field.compared}
 
 
 def _reference(found: Mapping[str, float], field: Field, names: Mapping[str, str], unit: str, *, largest: bool) -> str:
