@@ -53,7 +53,9 @@ def data_of(given: Given, found: Sequence[Section], lines: Sequence[dict[str, An
         for run in line.runs
     }
     texts = [("the sweep, with its overrides", sweep.text) for sweep in given.sweeps]
-    texts += [(label, _text_of(run)) for run, label in zip(given.results, labels(given.results), strict=True)]
+    for run, label in zip(given.results, labels(given.results), strict=True):
+        text = read_bytes(run.folder / "config.yaml").decode()  # was read as an experiment before (Result.check_files)
+        texts.append((label, StringIO(text, newline=None).read()))
     return {
         "lines": lines,
         "sequences": [SEQUENCE, DARK_SEQUENCE],
@@ -79,11 +81,6 @@ def lines_of(panels: Sequence[Panel]) -> list[dict[str, Any]]:
         }
         for n, name in enumerate(names)
     ]
-
-
-def _text_of(run: Result) -> str:
-    """Return the text of a run's config.yaml, which has been read as an experiment before (Result.check_files)."""
-    return StringIO(read_bytes(run.folder / "config.yaml").decode(), newline=None).read()
 
 
 def _won(panels: Sequence[Panel]) -> dict[str, Any] | None:

@@ -119,15 +119,12 @@ def panels_with_probes(panels: Sequence[Panel]) -> list[Panel]:
     """Return the panels that have probes, without runs and lines that have none."""
     found = []
     for panel in panels:
-        lines = [replace(line, runs=list(filter(_has_probes, line.runs))) for line in panel.lines]
-        if any(line.runs for line in lines):
-            found.append(replace(panel, lines=[line for line in lines if line.runs]))
+        lines = []
+        for line in panel.lines:  # a run that diverged before its first probe has none
+            runs = [run for run in line.runs if "probe.csv" in requested_files(run.config) and len(run.probe)]
+            lines += [replace(line, runs=runs)] if runs else []
+        found += [replace(panel, lines=lines)] if lines else []
     return found
-
-
-def _has_probes(run: Result) -> bool:
-    """Return whether a run has probes; one that diverged before the first has none."""
-    return "probe.csv" in requested_files(run.config) and len(run.probe) > 0
 
 
 def probe(panels: Sequence[Panel]) -> list[Figure]:

@@ -99,8 +99,9 @@ def verdict(panels: Sequence[Panel]) -> str:
         more = f" (and {len(equal) - 2} more)" if len(equal) > 2 else ""
         return f"A tie: {names}{more} have the same {noun}, {_spread(first)}, the {extreme} of {len(found)}."
     second = rest[0]
+    value = short(second.middle) if math.isfinite(second.middle) else "of which half or more diverged"
     text = f"{first.name} won: its {noun} is {_spread(first)}, the {extreme} of {len(found)}. "
-    return text + f"Next is {second.name}, {_value(second)}. {_certainty(first, second)}"
+    return text + f"Next is {second.name}, {value}. {_certainty(first, second)}"
 
 
 def _spread(one: Standing) -> str:
@@ -109,10 +110,6 @@ def _spread(one: Standing) -> str:
     low, high = min(one.values), max(one.values)
     to = f"{short(low)} to {short(high)}" if math.isfinite(high) else f"from {short(low)}, and some diverged"
     return f"{short(one.middle)} (median of {len(one.values)} runs, {to})"
-
-
-def _value(one: Standing) -> str:
-    return short(one.middle) if math.isfinite(one.middle) else "of which half or more diverged"
 
 
 def _certainty(first: Standing, second: Standing) -> str:
