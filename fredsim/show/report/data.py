@@ -85,7 +85,7 @@ def lines_of(panels: Sequence[Panel]) -> list[dict[str, Any]]:
 
 def _won(panels: Sequence[Panel]) -> dict[str, Any] | None:
     """Return the line that won and the number of its panel; None if none has a result."""
-    first = standings(panels)[0]
+    first = standings(panels)[1][0]
     if math.isinf(first.middle):
         return None
     places = [(n, line.label) for n, panel in enumerate(panels) for line in panel.lines if first.runs is line.runs]

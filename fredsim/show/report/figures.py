@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fredsim.config.figures.options import X, label_of
 from fredsim.errors import visible
@@ -25,11 +26,8 @@ from fredsim.show.plots.drawing import available_y, in_nats, x_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.kinds.probe import PARTS, probes_of, quartiles
-from fredsim.show.plots.kinds.staleness import histograms
+from fredsim.show.plots.kinds.staleness import SHOWN, counts_of, percentile
 from fredsim.show.report.compression import finite, thinned
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = [
     "DASHES",
@@ -45,6 +43,7 @@ __all__ = [
 ]
 
 DASHES = ("solid", "dash", "dashdot", "dot")
+BINS = 60  # of a histogram of staleness
 TITLES = {"bytes": "bytes pushed and fetched", "seconds": "simulated time (s)"}
 
 Figure = dict[str, Any]
@@ -58,7 +57,7 @@ def axes_of(runs: Iterable[Result]) -> list[str]:
 
 def curves(panels: Sequence[Panel]) -> list[Figure]:
     """Return one figure per panel: every y against every x, with medians, bands and published points of each line."""
-    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    runs = [run for panel in panels for run in panel.runs]
     axes, ys, nats = axes_of(runs), available_y(runs), in_nats(runs)
     figures = [
         _figure(panel.title, [trace for line in panel.lines for trace in _curve(line, axes, ys)]) for panel in panels
@@ -76,8 +75,13 @@ def staleness(panels: Sequence[Panel]) -> list[Figure]:
     figures = []
     for panel in panels:
         traces = []
-        for found in histograms(panel.lines):
-            trace = _trace(found.line) | {"x": found.edges.tolist(), "y": [*found.shares.tolist(), 0.0]}
+        counted = [(line, counts_of(line)) for line in panel.lines]
+        end = max((percentile(counts, SHOWN) for _, counts in counted), default=0) + 1
+        width = -(-end // BINS)
+        edges = np.arange(0, end + width, width)
+        for line, counts in counted:
+            shares = np.histogram(counts.index, edges, weights=counts)[0] / max(1, counts.sum()) / width
+            trace = _trace(line) | {"x": (edges - 0.5).tolist(), "y": [*shares.tolist(), 0.0]}
             trace["line"] |= {"shape": "hv"}
             traces.append(trace)
         figures.append(_figure(panel.title, traces, "staleness τ (updates)", "share of pushes, per update"))
@@ -86,16 +90,11 @@ def staleness(panels: Sequence[Panel]) -> list[Figure]:
 
 def panels_with_drops(panels: Sequence[Panel]) -> list[Panel]:
     """Return the panels with a run in which a gate dropped a copy."""
-    return [
-        panel
-        for panel in panels
-        if any(
-            (run.metrics[copies] < run.metrics[f"potential_{copies}"]).any()
-            for line in panel.lines
-            for run in line.runs
-            for copies in ("pushes", "fetches")
-        )
-    ]
+
+    def has_dropped(run: Result) -> bool:
+        return any((run.metrics[kind] < run.metrics[f"potential_{kind}"]).any() for kind in ("pushes", "fetches"))
+
+    return [panel for panel in panels if any(map(has_dropped, panel.runs))]
 
 
 def copies(panels: Sequence[Panel]) -> list[Figure]:

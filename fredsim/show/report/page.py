@@ -12,7 +12,7 @@ from pathlib import Path
 from fredsim.config.document import Document, read_document
 from fredsim.errors import ConfigError, OutputError, how_to_install
 from fredsim.runs.folder.results import Result, load
-from fredsim.show.distinct import distinct, note_alike
+from fredsim.show.distinct import distinct
 from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import group
 from fredsim.show.report import parts
@@ -63,7 +63,6 @@ def report(
     if not results:
         raise OutputError(f"{folders[0]}: all its runs failed; {folders[0] / 'runs.csv'} says why")
     results = distinct(results)
-    note_alike(results)
     panels = group(results, by, panel)
     given = Given(results, failures, list(filter(None, headings)), sweeps, panels, several=len(folders) > 1)
     text = _page(given, program, log=log)

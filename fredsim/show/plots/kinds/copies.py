@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 
 from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
@@ -16,9 +17,6 @@ from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.curve_titles import MANY
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["CAPTION", "KIND", "final_row", "shares_of"]
 
@@ -72,8 +70,6 @@ def shares_of(line: Line, copies: str) -> pd.DataFrame:
 
     There is none where no copy was possible yet.
     """
-    import pandas as pd
-
     columns = []
     for run in line.runs:
         rows = run.metrics.drop_duplicates("iteration").set_index("iteration")

@@ -119,7 +119,7 @@ KIND = Kind(draw, axes=1, columns=True)
 def _of_times(panels: Sequence[Panel], subject: Subject, options: Options) -> Cells:
     """Return the x at which lines reach the value of `reach`, as the median of their runs."""
     (value,) = options.reach
-    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    runs = [run for panel in panels for run in panel.runs]
     x = options.x or ("seconds" if all(run.timed for run in runs) else "iterations")
     found = [{line.label: _when(line, x, options.y, value) for line in panel.lines} for panel in panels]
     middles = [{label: middle for label, (middle, _) in column.items()} for column in found]

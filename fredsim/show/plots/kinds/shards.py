@@ -11,9 +11,10 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.image import AxesImage
 
 from fredsim.runs.folder.label_counts import LabelCounts, label_counts
+from fredsim.show.colours import PALETTE
 from fredsim.show.plots.axes import figure_of, plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options
-from fredsim.show.plots.groups import COLOURS, Panel
+from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.numbers import number
 from fredsim.show.tables import Table
 
@@ -21,12 +22,12 @@ __all__ = ["KIND", "summary_row"]
 
 SIZES = (1.0, 0.5, 0.1)  # the bubbles of the size key, of the largest one
 FEW = 50  # the most clients, or labels, that are drawn as bubbles
-SHADES = LinearSegmentedColormap.from_list("shares", ["#ffffff", COLOURS[0], "#001b33"])
+SHADES = LinearSegmentedColormap.from_list("shares", ["#ffffff", PALETTE[0], "#001b33"])
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw the first run of each panel."""
-    runs = [[run for line in panel.lines for run in line.runs] for panel in panels]
+    runs = [panel.runs for panel in panels]
     found = [label_counts(some[0], options.data_root) for some in runs]
     small = [max(held.counts.shape) <= FEW for held in found]
     most = max((int(held.counts.max()) for held, few in zip(found, small, strict=True) if few), default=0)
@@ -36,7 +37,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.grid(visible=False)
         if few:
             at, label = np.nonzero(held.counts)
-            axes.scatter(at, label, s=area / most * held.counts[at, label], color=COLOURS[0], linewidths=0)
+            axes.scatter(at, label, s=area / most * held.counts[at, label], color=PALETTE[0], linewidths=0)
             axes.set_xlabel("client")
             notes.append("A bubble's area is the number of samples.")
         else:
@@ -76,7 +77,7 @@ def _add_sizes(axes: Axes, most: int, scale: float) -> None:
     """Add bubbles of a few sizes to the legend."""
     sizes = dict.fromkeys(max(1, round(most * share)) for share in SIZES)
     for size in sizes:
-        style: dict[str, Any] = {"color": COLOURS[0], "markeredgewidth": 0, "markersize": (scale * size) ** 0.5}
+        style: dict[str, Any] = {"color": PALETTE[0], "markeredgewidth": 0, "markersize": (scale * size) ** 0.5}
         axes.plot([], [], "o", label=number(size), **style)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
@@ -20,12 +21,8 @@ from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.plots.words import head
 from fredsim.show.tables import Table
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["CAPTION", "KIND", "SHOWN", "counts_of", "different", "final_row", "percentile"]
 
-__all__ = ["CAPTION", "KIND", "Histogram", "counts_of", "different", "final_row", "histograms", "tail_of"]
-
-BINS = 60
 HIGHEST = 1.5  # the most that the y axis shows; no share is above 1
 FAR = 30  # how many times another's a line's largest staleness must be for a logarithmic x axis
 SHOWN = 99.9  # the percentage of pushes that is shown; a long tail would compress the rest of the axis
@@ -36,7 +33,7 @@ CAPTION = f"{WHAT} The largest {100 - SHOWN:.1g} % are left out."
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw a panel into each Axes: for each staleness, the share of pushes that have it or more."""
     counts = [{line.label: counts_of(line) for line in panel.lines} for panel in panels]
-    tails = [{label: tail_of(found) for label, found in one.items()} for one in counts]
+    tails = [{label: _tail(found) for label, found in one.items()} for one in counts]
     same = coinciding([{one: tuple(map(bytes, tail)) for one, tail in found.items()} for found in tails])
     rows = []
     for axes, panel, one, found in zip(grid, panels, tails, counts, strict=True):
@@ -109,7 +106,7 @@ def _mean(counts: pd.Series[int]) -> float:
     return int((counts.index * counts).sum()) / int(counts.sum())
 
 
-def tail_of(counts: pd.Series[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _tail(counts: pd.Series[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return staleness, ascending from 0, and for each the share of pushes that have it or more."""
     if not len(counts):
         return np.zeros(0, np.int64), np.zeros(0)
@@ -120,40 +117,12 @@ def tail_of(counts: pd.Series[int]) -> tuple[NDArray[np.int64], NDArray[np.float
     return at, more / more[0]
 
 
-class Histogram(NamedTuple):
-    """A line's histogram.
-
-    `counts` are the numbers of pushes, indexed by ascending staleness; `shares` (n,) are the shares of pushes, per
-    update, between `edges` (n + 1,).
-    """
-
-    line: Line
-    counts: pd.Series[int]
-    edges: NDArray[Any]
-    shares: NDArray[Any]
-
-
-def histograms(lines: Sequence[Line]) -> list[Histogram]:
-    """Return one histogram per line, all with the same edges; the pushes of a line's runs are counted together."""
-    counted = [(line, counts_of(line)) for line in lines]
-    end = max((_percentile(counts, SHOWN) for _, counts in counted), default=0) + 1
-    width = -(-end // BINS)
-    edges = np.arange(0, end + width, width)
-    found = []
-    for line, counts in counted:
-        shares = np.histogram(counts.index, edges, weights=counts)[0] / max(1, counts.sum()) / width
-        found.append(Histogram(line, counts, edges - 0.5, shares))
-    return found
-
-
 def counts_of(line: Line) -> pd.Series[int]:
     """Return the number of pushes of a line's runs by staleness, ascending."""
-    import pandas as pd
-
     return pd.concat([run.staleness for run in line.runs]).astype(np.int64).groupby("staleness")["count"].sum()
 
 
-def _percentile(counts: pd.Series[int], percent: float) -> int:
+def percentile(counts: pd.Series[int], percent: float) -> int:
     """Return the smallest staleness that at least `percent` percent of the pushes do not exceed."""
     place = int(np.searchsorted(counts.cumsum(), percent * counts.sum() / 100))
     return int(counts.index[place]) if len(counts) else 0
@@ -165,6 +134,6 @@ def final_row(line: Line, counts: pd.Series[int]) -> dict[str, object]:
     row: dict[str, object] = {"line": line.label, "runs": len(line.runs), "pushes": total}
     if total:
         row["mean"] = int((counts.index * counts).sum()) / total
-        row |= {f"{percent} %": _percentile(counts, percent) for percent in (50, 95, 99)}
+        row |= {f"{percent} %": percentile(counts, percent) for percent in (50, 95, 99)}
         row["max"] = int(counts.index[-1])
     return row

@@ -7,9 +7,9 @@ the norm of that part: 1 is a gradient of which nothing is left.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from fredsim.errors import ConfigError
@@ -21,9 +21,6 @@ from fredsim.show.plots.titles.questions import ranked
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
 from fredsim.simulation.paths.probe import OF_TENSORS, of_tensor
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["KIND", "shares_of"]
 

@@ -12,7 +12,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import Drawing, Options, axis_unit, final_values, x_of
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.hidden_lines import merged_names
@@ -65,7 +64,7 @@ def titled(
     """
     subject, label = subject_of(panels), single(panels)
     lines = [{line.label: line.runs for line in panel.lines if line.label in same} for panel in panels]
-    finals = [{one: _final(runs, y) for one, runs in some.items()} for some in lines]
+    finals = [{one: median(final_values(runs, y) or [math.nan]) for one, runs in some.items()} for some in lines]
     known, largest = _known_best(panels, y)
     directed, when = bool(of_which_less_is_better(y) or known), _when(panels, x)
     cheap = x == "bytes" and directed and not largest
@@ -131,21 +130,16 @@ def _known_best(panels: Sequence[Panel], y: str) -> tuple[str, bool]:
 
     Without such problems the adjective is empty.
     """
-    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    runs = [run for panel in panels for run in panel.runs]
     if not all("problem" in run.config and y in run.own_metrics for run in runs):
         return "", False
     largest = {run.larger_is_better(y) for run in runs}
     return ("highest" if True in largest else "lowest", True in largest) if len(largest) == 1 else ("", False)
 
 
-def _final(runs: Sequence[Result], y: str) -> float:
-    final = final_values(runs, y)
-    return median(final) if final else math.nan
-
-
 def _when(panels: Sequence[Panel], x: str) -> str:
     """Return where all runs end that did not diverge, in words, if that is the same x."""
-    runs = [run for panel in panels for line in panel.lines for run in line.runs if not run.has_diverged]
+    runs = [run for panel in panels for run in panel.runs if not run.has_diverged]
     ends = {float(x_of(run.metrics, x).iloc[-1]) for run in runs}
     if len(ends) != 1:
         return "at the end"

@@ -43,7 +43,7 @@ def subject_of(panels: Sequence[Panel]) -> Subject:
 
 def noun_of_panels(panels: Sequence[Panel]) -> str:
     """Return the noun of what panels differ in."""
-    runs = [[flat_config(run) for line in panel.lines for run in line.runs] for panel in panels]
+    runs = [[flat_config(run) for run in panel.runs] for panel in panels]
     keys = {key for key in _between(runs) if not any(len(_values(key, configs)) > 1 for configs in runs)}
     return noun(keys)
 
