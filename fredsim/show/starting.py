@@ -78,7 +78,7 @@ def write_experiment(path: Path, server: str, data: str, kind: str | None = None
     own, module = OWN[kind], path.with_name(f"my_{kind}.py")
     _write_new(module, own.source)
     try:
-        _write(path, server, data, {own.part: own.keys(module.stem)})
+        _write(path, server, data, {own.part: own.keys(f"{module.stem}:{own.name}")})
     except BaseException:
         module.unlink()
         raise

@@ -44,8 +44,8 @@ class Table:
         """Return the table for a terminal, with the row number `best`, if given, in bold, and statuses in colour."""
         table = RichTable(box=None, header_style="bold", pad_edge=False, title=self.title or None, title_justify="left")
         for number, name in enumerate(self.columns):
-            justify = "left" if name in self.text_columns else "right"
-            table.add_column(name, justify=justify, overflow="fold", no_wrap=number > 1)
+            text = name in self.text_columns
+            table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=number > 1)
         texts = [_column([row.get(name) for row in self.rows]) for name in self.columns]
         for number, cells in enumerate(zip(*texts, strict=True)):
             named = zip(self.columns, cells, strict=True)

@@ -19,7 +19,7 @@ from fredsim.config.figures.options import KINDS, Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
-from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, check_clocks, default_y, in_nats
+from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, default_y, in_nats
 from fredsim.show.plots.groups import Panel, by_run, group, single_panel
 from fredsim.show.plots.kinds.timeline import trace
 from fredsim.show.plots.legends import Words, add_direction, add_legend, avoid_overlap
@@ -64,7 +64,7 @@ def plot(
     if path.suffix not in formats:
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(formats)}")
     if path.suffix == TRACE:
-        panels, options = _prepared(results, kind, options or Options(), names)
+        panels, options, _ = _prepared(results, kind, options or Options(), names)
         return trace(panels, path, options)
     figure, drawing = draw(results, kind, options, names)
     with _settings(style_of(options or Options())), write_errors(path, "choose another place for it"):
@@ -87,25 +87,21 @@ def _settings(style: Style) -> Iterator[None]:
         yield
 
 
-def _kind_named(name: str) -> Kind:
-    """Return what draws a kind of figure: KIND of the module of its name."""
-    found: Kind = import_module(f"fredsim.show.plots.kinds.{name}").KIND
-    return found
-
-
 def _prepared(
     results: Sequence[Result], kind: str, options: Options, names: Sequence[str] | None
-) -> tuple[list[Panel], Options]:
-    """Return the panels of a figure of those runs that the options select, and the options, which are checked."""
+) -> tuple[list[Panel], Options, Kind]:
+    """Return the panels of a figure of those runs that the options select, the options, which are checked, and KIND."""
     results = select_runs(results, options)
     options = _checked(results, kind, options)
-    found = _kind_named(kind)
+    found: Kind = import_module(f"fredsim.show.plots.kinds.{kind}").KIND
     if names is not None:
-        return [single_panel(results, names)], options
-    if found.panel_per_run:
-        return by_run(results), options
-    one = found.axes and not found.columns
-    return group(results, options.by, [] if one else options.panel, options.axis, found.panels), options
+        panels = [single_panel(results, names)]
+    elif found.panel_per_run:
+        panels = by_run(results)
+    else:
+        one = found.axes and not found.columns
+        panels = group(results, options.by, [] if one else options.panel, options.axis, found.panels)
+    return panels, options, found
 
 
 def draw(
@@ -120,10 +116,10 @@ def draw(
     differs. A row has two panels, or one if the figure is for one column of a paper. Raises ConfigError for a kind,
     column or key that does not exist, OutputError if results cannot be read.
     """
-    panels, options = _prepared(results, kind, options or Options(), names)
+    panels, options, found = _prepared(results, kind, options or Options(), names)
     subject = subject_of(panels)
     panels = coloured(panels, subject)
-    found, style = _kind_named(kind), style_of(options)
+    style = style_of(options)
     count = found.axes or len(panels)
     columns = 1 if found.panel_per_run else min(count, style.columns)
     rows = -(-count // columns)
@@ -252,8 +248,10 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
     if problem := next(option_problems(kind, options, recorded), None):
         name, text = problem
         raise ConfigError(f"--{name}: {text}")
-    if options.x == "seconds":
-        check_clocks(results, "--x is 'seconds'", ", or choose iterations, updates or bytes")
+    for run in results if options.x == "seconds" else ():
+        if not run.timed:
+            remedy = "give its experiment `dispatcher: {name: clock}`, or choose iterations, updates or bytes"
+            raise ConfigError(f"--x is 'seconds', and {run.folder} has no clock; {remedy}")
     if "y" not in KINDS[kind].takes:
         return options
     options = replace(options, nats=in_nats(results))
