@@ -49,7 +49,13 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         plain_numbers(axes, "x", whole=True)
         plain_numbers(axes, "y", whole=True)
     if any(small):
-        _add_sizes(grid[small.index(True)], most, area / most)
+        for size in dict.fromkeys(max(1, round(most * share)) for share in SIZES):  # in the legend
+            style: dict[str, Any] = {
+                "color": PALETTE[0],
+                "markeredgewidth": 0,
+                "markersize": (area / most * size) ** 0.5,
+            }
+            grid[small.index(True)].plot([], [], "o", label=number(size), **style)
     if image is not None:
         bar = figure_of(grid[0]).colorbar(image, ax=list(grid), shrink=0.8, aspect=30)
         bar.set_label("share of a client's samples")
@@ -71,14 +77,6 @@ def _area(axes: Axes, held: LabelCounts) -> float:
     box = axes.get_window_extent()
     cell = min(box.width / len(held.clients), box.height / len(held.labels))
     return float(0.8 * (72 / figure_of(axes).dpi * cell) ** 2)
-
-
-def _add_sizes(axes: Axes, most: int, scale: float) -> None:
-    """Add bubbles of a few sizes to the legend."""
-    sizes = dict.fromkeys(max(1, round(most * share)) for share in SIZES)
-    for size in sizes:
-        style: dict[str, Any] = {"color": PALETTE[0], "markeredgewidth": 0, "markersize": (scale * size) ** 0.5}
-        axes.plot([], [], "o", label=number(size), **style)
 
 
 def _heat(axes: Axes, held: LabelCounts) -> AxesImage:
