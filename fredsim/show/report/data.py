@@ -39,7 +39,7 @@ class Given:
 
 def data_of(given: Given, found: Sequence[Section], lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return all that the scripts need, as plain data; a column of numbers by its place among `columns`."""
-    pool = Pool()
+    pool, first = Pool(), standings(given.panels)[1][0]
     drawn = {
         f"{section.key}-{n}": figure | {"data": [_pooled(trace, pool) for trace in figure["data"]], "panel": None}
         for section in found
@@ -59,7 +59,7 @@ def data_of(given: Given, found: Sequence[Section], lines: Sequence[dict[str, An
     return {
         "lines": lines,
         "sequences": [SEQUENCE, DARK_SEQUENCE],
-        "won": _won(given.panels),
+        "won": None if math.isinf(first.middle) else {"panel": first.panel, "line": visible(first.line.label)},
         "palettes": [PALETTE, DARK_PALETTE],
         "figures": drawn,
         "table": run_table(given.results, given.failures, given.sweeps, several=given.several),
@@ -81,15 +81,6 @@ def lines_of(panels: Sequence[Panel]) -> list[dict[str, Any]]:
         }
         for n, name in enumerate(names)
     ]
-
-
-def _won(panels: Sequence[Panel]) -> dict[str, Any] | None:
-    """Return the line that won and the number of its panel; None if none has a result."""
-    first = standings(panels)[1][0]
-    if math.isinf(first.middle):
-        return None
-    places = [(n, line.label) for n, panel in enumerate(panels) for line in panel.lines if first.runs is line.runs]
-    return {"panel": places[0][0], "line": visible(places[0][1])}
 
 
 def _pooled(trace: dict[str, Any], pool: Pool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import default_y
-from fredsim.show.plots.groups import Panel
+from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import Table, short
 
 __all__ = ["Standing", "standings", "verdict", "winner_table"]
@@ -24,12 +24,13 @@ NOUNS = {
 
 @dataclass(frozen=True)
 class Standing:
-    """A line and the final values of its runs: infinity for each that diverged."""
+    """A line, the number of its panel, and the final values of its runs: infinity for each that diverged."""
 
+    panel: int
+    line: Line
     name: str
     values: list[float]
-    runs: Sequence[Result]
-    largest: bool = False
+    largest: bool
     """Whether more is better."""
 
     @property
@@ -54,10 +55,10 @@ def standings(panels: Sequence[Panel]) -> tuple[str, list[Standing]]:
         y = "validation_loss"
     largest = all(run.larger_is_better(y) for run in every)
     found = []
-    for panel in panels:
+    for number, panel in enumerate(panels):
         for line in panel.lines:
             name = ", ".join(filter(None, (line.label, panel.title)))
-            found.append(Standing(name, [_final(run, y) for run in line.runs], line.runs, largest))
+            found.append(Standing(number, line, name, [_final(run, y) for run in line.runs], largest))
     return y, sorted(found, key=lambda one: one.key)
 
 
@@ -121,7 +122,7 @@ def winner_table(panels: Sequence[Panel]) -> Table:
     rows: list[dict[str, Any]] = []
     for place, one in enumerate(found[:MOST_ROWS], start=1):
         good = [value for value in one.values if math.isfinite(value)]
-        tests = [run.outcome.get("test_error") for run in one.runs]
+        tests = [run.outcome.get("test_error") for run in one.line.runs]
         row = {"": place, "line": one.name, "runs": len(one.values), "diverged": len(one.values) - len(good)}
         row[f"final {y}"] = one.middle if math.isfinite(one.middle) else None
         row |= {"smallest": min(good, default=None), "largest": max(good, default=None)} if len(one.values) > 1 else {}
