@@ -85,12 +85,11 @@ def _groups(axes: Axes, lines: Mapping[str, Line2D]) -> list[list[str]]:
     known = {label: at[np.isfinite(at).all(axis=1)] * 72 / inch for label, at in points.items()}
     groups: list[list[str]] = []
     for label, at in known.items():
-        near = (group for group in groups if any(_hides(at, known[other]) for other in group))
-        group = next(near, None)
-        if group is None:
+        near = next((group for group in groups if any(_hides(at, known[other]) for other in group)), None)
+        if near is None:
             groups.append([label])
         else:
-            group.append(label)
+            near.append(label)
     return [group for group in groups if len(group) > 1]
 
 

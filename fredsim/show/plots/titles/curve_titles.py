@@ -65,6 +65,7 @@ def titled(
     subject, label = subject_of(panels), single(panels)
     lines = [{line.label: line.runs for line in panel.lines if line.label in same} for panel in panels]
     finals = [{one: median(final_values(runs, y) or [math.nan]) for one, runs in some.items()} for some in lines]
+    fields = [field_of(some, x) for some in lines]
     known, largest = _known_best(panels, y)
     directed, when = bool(of_which_less_is_better(y) or known), _when(panels, x)
     cheap = x == "bytes" and directed and not largest
@@ -73,15 +74,14 @@ def titled(
         question = of_one(label, y)
     elif cheap:
         question = f"Which {subject.noun} is near the lowest {quantity(y)} with the {FEWEST[x]}?"
-        answer = _first_there(shapes, finals, [field_of(some, x) for some in lines], subject.full, unit)
+        answer = _first_there(shapes, finals, fields, subject.full, unit)
     elif directed and subject.keys == {COUNT}:
         question, answer = _of_counts(panels, finals, same, (y, when), largest=largest)
     elif directed:
-        answer = leaders(finals, subject.full, largest=largest, fields=[field_of(some, x) for some in lines])
-    names = merged_names(same, subject.entries)
+        answer = leaders(finals, subject.full, largest=largest, fields=fields)
     better = direction(largest=largest, cheap=cheap) if directed else ""
-    order = ranked(finals, largest=largest)
-    return replace(drawing, question=question, answer=answer, order=order, merged=names, better=better)
+    order, merged = ranked(finals, largest=largest), merged_names(same, subject.entries)
+    return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
 
 
 def _first_there(
@@ -94,12 +94,10 @@ def _first_there(
         limit = limit_of(min((final[one] for one in field.compared if math.isfinite(final[one])), default=math.inf))
         there = {one: shape[one].at[shape[one].middle <= limit] for one in field.compared}
         found.append({one: float(at[0]) if len(at) else math.inf for one, at in there.items()})
-    of = f" at {fields[0].of}" if len(fields) == 1 and fields[0].of else ""
-    to = (
-        f"to {number(limit)}, {NEAR_TEXT} above the lowest{of}"
-        if len(fields) == 1
-        else f"to {NEAR_TEXT} above the lowest"
-    )
+    to = f"to {NEAR_TEXT} above the lowest"
+    if len(fields) == 1:
+        of = f" at {fields[0].of}" if fields[0].of else ""
+        to = f"to {number(limit)}, {NEAR_TEXT} above the lowest{of}"
     text = leaders(found, names, f" {unit}")
     return f"Fewest bytes {to}:{text.partition(':')[2]}" if text else ""
 

@@ -18,6 +18,7 @@ from fredsim.show.plots.titles.subjects import Subject
 __all__ = [
     "UNNAMED",
     "direction",
+    "in_how_many",
     "leaders",
     "of_one",
     "of_which_less_is_better",
@@ -143,10 +144,14 @@ def leaders(
         of = f" at {fields[0].of}" if fields[0].of else ""
         return f"{start}{of}{colon}{rest}{_reference(every[0], fields[0], names, unit, largest=largest)}"
     wins = Counter(label for found in finite for label, value in found.items() if value == top(found.values()))
+    return f"Ahead: {in_how_many(wins, called, f'{len(finite)} {panels}')}"
+
+
+def in_how_many(wins: Counter[str], called: Mapping[str, str], of: str) -> str:
+    """Return in how many panels the lines are ahead that are so in most; `of`: how many panels there are."""
     leading = wins.most_common(MOST_LEADERS)
-    texts = [f"{called[label]} in {count}" for label, count in leading]
-    texts[0] += f" of {len(finite)} {panels}"
-    return f"Ahead: {', '.join(texts)}{', …' if len(wins) > len(leading) else ''}"
+    first, *rest = (f"{called[label]} in {count}" for label, count in leading)
+    return ", ".join([f"{first} of {of}", *rest, *(["…"] if len(wins) > len(leading) else [])])
 
 
 def _reference(found: Mapping[str, float], field: Field, names: Mapping[str, str], unit: str, *, largest: bool) -> str:
