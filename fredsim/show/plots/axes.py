@@ -12,7 +12,7 @@ from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullFormatt
 from fredsim.config.figures.options import Options, label_of
 from fredsim.show.plots.numbers import TickNumbers
 
-__all__ = ["figure_of", "plain_numbers", "scale_y", "style_y", "unclip"]
+__all__ = ["LOG_FROM", "figure_of", "logarithmic", "plain_numbers", "scale_y", "style_y", "unclip"]
 
 LOG_FROM = 5.0  # the largest value over the smallest from which on an axis is logarithmic by default
 FEW_DECADES = 2.2  # a logarithmic axis of so many decades or fewer also has labels at 2 and 5
@@ -45,10 +45,7 @@ def scale_y(grid: Sequence[Axes], log: bool | None, *, from_zero: bool) -> str:
 
     A linear axis begins at 0 if it is `from_zero`. Returns the caption's sentence about the scale, or an empty text.
     """
-    low = min(float(axes.dataLim.minposy) for axes in grid)
-    high = max(float(axes.dataLim.y1) for axes in grid)
-    is_wide = high > LOG_FROM * low and all(axes.dataLim.y0 >= 0 for axes in grid)  # low is infinite without any
-    text = _logarithmic(grid) if log or (log is None and is_wide) else ""
+    text = logarithmic(grid) if log or (log is None and _is_wide(grid)) else ""
     for axes in grid:
         if axes.get_yscale() == "linear":
             if from_zero:
@@ -57,7 +54,16 @@ def scale_y(grid: Sequence[Axes], log: bool | None, *, from_zero: bool) -> str:
     return text
 
 
-def _logarithmic(grid: Sequence[Axes]) -> str:
+def _is_wide(grid: Sequence[Axes]) -> bool:
+    """Return whether the values above 0 span more than a factor of LOG_FROM, and none is below 0."""
+    low = min(float(axes.dataLim.minposy) for axes in grid)
+    high = max(float(axes.dataLim.y1) for axes in grid)
+    if any(axes.dataLim.y0 < 0 for axes in grid) or not math.isfinite(low):
+        return False
+    return high > LOG_FROM * low
+
+
+def logarithmic(grid: Sequence[Axes]) -> str:
     """Give axes that share their scale a logarithmic y axis, after drawing.
 
     If a value is 0, the axis is linear from 0 to the smallest positive value; without positive values it stays linear.

@@ -19,10 +19,11 @@ from fredsim.config.figures.options import KINDS, Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
+from fredsim.show.plots.direction import add_direction
 from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, default_y, in_nats
 from fredsim.show.plots.groups import Panel, by_run, group, single_panel
 from fredsim.show.plots.kinds.timeline import trace
-from fredsim.show.plots.legends import Words, add_direction, add_legend, avoid_overlap
+from fredsim.show.plots.legends import Words, add_legend, avoid_overlap
 from fredsim.show.plots.styles import SHOWN, Style, style_of, take_literally
 from fredsim.show.plots.titles.questions import shortened
 from fredsim.show.plots.titles.subjects import Subject, coloured, subject_of

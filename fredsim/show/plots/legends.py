@@ -1,4 +1,4 @@
-"""One legend for all panels of a figure; and which way is better, said inside a panel where it hides nothing."""
+"""One legend for all panels of a figure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from fredsim.show.plots.axes import figure_of
 from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, take_literally
 from fredsim.show.plots.titles.questions import UNNAMED
 
-__all__ = ["Words", "add_direction", "add_legend", "avoid_overlap", "is_over"]
+__all__ = ["Words", "add_legend", "avoid_overlap", "is_over"]
 
 MOST_INSIDE = 6  # the most lines whose legend fits inside the axes
 MOST_NAMED = 32  # the most lines that differ in colour or dash
@@ -34,14 +33,6 @@ AROUND = 0.02  # inches around a legend inside a panel that are free of lines
 MOST_COLUMNS = 4
 Place = Literal["best", "upper right", "upper left", "lower left", "lower right", "center right", "upper center"]
 PLACES: tuple[Place, ...] = get_args(Place)  # inside a panel
-DIRECTION = 8  # the size of the text that says which way is better
-EDGE = 0.012  # the distance from the frame, as a share of the panel
-#: Where it may stand, with how it is aligned there; the first place that is free is taken.
-DIRECTIONS = (
-    (EDGE, 0.02, "left", "bottom"), (1 - EDGE, 0.99, "right", "top"), (1 - EDGE, 0.02, "right", "bottom"),
-    (EDGE, 0.99, "left", "top"), (0.5, 0.99, "center", "top"), (0.5, 0.02, "center", "bottom"),
-    (1 - EDGE, 0.5, "right", "center"), (EDGE, 0.5, "left", "center"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -182,16 +173,3 @@ def _add_within(
                 "\n".join(textwrap.wrap(name, max(1, longest - max(1, int(over * LETTERS_PER_INCH)))))
                 for name in handles
             ]
-
-
-def add_direction(axes: Axes, text: str) -> Text:
-    """Write which way is better into a panel, where it hides no line, band or legend, or else above it."""
-    found = axes.text(0, 0, text, transform=axes.transAxes, fontsize=DIRECTION, color="0.35", style="italic")
-    found.set_in_layout(False)
-    figure_of(axes).draw_without_rendering()
-    for x, y, side, edge in DIRECTIONS:
-        found.set(position=(x, y), horizontalalignment=side, verticalalignment=edge)
-        if not is_over(found, axes):
-            return found
-    found.set(position=(1, 1.01), horizontalalignment="right", verticalalignment="bottom")
-    return found

@@ -56,10 +56,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     end = options.end or max(x_of(run.metrics, x).max() for run in runs)
     unit, name = axis_unit(x, end)
     shapes = [{line.label: _shape(line, x, y, unit, options.quartiles) for line in panel.lines} for panel in panels]
-    same = coinciding(
-        [{line.label: (found[line.label].key, tuple(run.has_diverged for run in line.runs)) for line in panel.lines}
-         for panel, found in zip(panels, shapes, strict=True)]
-    )  # fmt: skip
+    same = _coinciding(panels, shapes)
     top = _top(shapes, y)
     drawn: list[dict[str, Line2D]] = []
     sources: dict[str, None] = {}
@@ -84,9 +81,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes in grid if options.end is None else ():
         unclip(axes)
     caption = _caption(panels, options, (x, y), real=real, banded=max(map(len, drawn)) <= MANY)
-    if math.isfinite(top):
-        most = max(float(np.nanmax(one.middle)) for found in shapes for one in found.values() if len(one.middle))
-        caption.append(f"△: a line leaves at the top, {number(top)}; the largest value is {number(most)}.")
+    caption += [_leaving(shapes, top)] if math.isfinite(top) else []
     tables = [Table([final_row(panel, line, y, options) for panel in panels for line in panel.lines])]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _published_rows(panel, line, x, y)]
@@ -112,6 +107,13 @@ def _caption(
         parts.append(f"Lines: median of {several} runs{f'; bands: their {of}' if banded else ''}.")
         parts += [STEPS] if by_steps(runs, x) else []
     return parts
+
+
+def _coinciding(panels: Sequence[Panel], shapes: Sequence[Mapping[str, Shape]]) -> dict[str, list[str]]:
+    """Return the labels of the lines to draw, each with those that have the same values in all panels."""
+    crosses = [{line.label: tuple(run.has_diverged for run in line.runs) for line in panel.lines} for panel in panels]
+    pairs = zip(shapes, crosses, strict=True)
+    return coinciding([{label: (found[label].key, ends[label]) for label in found} for found, ends in pairs])
 
 
 KIND = Kind(draw, shared=True)
@@ -144,6 +146,11 @@ def _top(shapes: Sequence[Mapping[str, Shape]], y: str) -> float:
     most = max(float(values.max()) for values in finite)
     top = start * 10**ROOM
     return top if least > 0 and most > least * 10**MOST_DECADES and most > top else math.inf
+
+
+def _leaving(shapes: Sequence[Mapping[str, Shape]], top: float) -> str:
+    most = max(float(np.nanmax(shape.middle)) for found in shapes for shape in found.values() if len(shape.middle))
+    return f"△: a line leaves at the top, {number(top)}; the largest value is {number(most)}."
 
 
 def _draw(axes: Axes, line: Line, shape: Shape, top: float, banded: bool) -> Line2D:

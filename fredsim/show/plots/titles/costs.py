@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.questions import in_how_many, own_parts
+from fredsim.show.plots.titles.questions import own_parts
 
 __all__ = ["FEWEST", "NEAR_TEXT", "Cost", "cheapest", "limit_of"]
 
@@ -50,7 +50,10 @@ def cheapest(
         return ""
     called = own_parts({label: names.get(label, label) for costs in panels for label in costs})
     if len(found) > 1:
-        return f"{start}: {in_how_many(Counter(order[0][0] for order in found), called, f'{len(found)} panels')}"
+        wins = Counter(order[0][0] for order in found).most_common()
+        label, count = wins[0]
+        rest = f", {called[wins[1][0]]} in {wins[1][1]}" if len(wins) > 1 else ""
+        return f"{start}: {called[label]} in {count} of {len(found)} panels{rest}{', …' if len(wins) > 2 else ''}"
     (order,) = found
     alone = len(called) == 1
     texts = [

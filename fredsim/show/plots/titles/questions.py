@@ -18,7 +18,6 @@ from fredsim.show.plots.titles.subjects import Subject
 __all__ = [
     "UNNAMED",
     "direction",
-    "in_how_many",
     "leaders",
     "of_one",
     "of_which_less_is_better",
@@ -127,10 +126,7 @@ def leaders(
     which lines are compared, by default all; the best reference is named, too.
     """
     top = max if largest else min
-    every = values
-    if fields:
-        values = [{one: found[one] for one in found if one in field.compared}
-                  for found, field in zip(values, fields, strict=True)]  # fmt: skip
+    every, values = values, [_of_field(*one) for one in zip(values, fields, strict=True)] if fields else values
     finite = [{label: value for label, value in found.items() if math.isfinite(value)} for found in values]
     finite = [found for found, whole in zip(finite, values, strict=True) if found and len(whole) > 1]
     if not finite:
@@ -144,14 +140,14 @@ def leaders(
         of = f" at {fields[0].of}" if fields[0].of else ""
         return f"{start}{of}{colon}{rest}{_reference(every[0], fields[0], names, unit, largest=largest)}"
     wins = Counter(label for found in finite for label, value in found.items() if value == top(found.values()))
-    return f"Ahead: {in_how_many(wins, called, f'{len(finite)} {panels}')}"
-
-
-def in_how_many(wins: Counter[str], called: Mapping[str, str], of: str) -> str:
-    """Return in how many panels the lines are ahead that are so in most; `of`: how many panels there are."""
     leading = wins.most_common(MOST_LEADERS)
-    first, *rest = (f"{called[label]} in {count}" for label, count in leading)
-    return ", ".join([f"{first} of {of}", *rest, *(["…"] if len(wins) > len(leading) else [])])
+    texts = [f"{called[label]} in {count}" for label, count in leading]
+    texts[0] += f" of {len(finite)} {panels}"
+    return f"Ahead: {', '.join(texts)}{', …' if len(wins) > len(leading) else ''}"
+
+
+def _of_field(found: Mapping[str, float], field: Field) -> dict[str, float]:
+    return {label: value for label, value in found.items() if label in field.compared}
 
 
 def _reference(found: Mapping[str, float], field: Field, names: Mapping[str, str], unit: str, *, largest: bool) -> str:

@@ -59,9 +59,7 @@ def _subject(panels: Sequence[Panel]) -> Subject:
     title, entries = _shared([*every])
     values = _swept(keys, flat)
     switch = any(isinstance(config.get(key), bool) for key in keys for some in flat.values() for config in some)
-    # Those whose values the labels tell: runs that are drawn as one line may differ from others in more.
-    first = [(label, key, configs[0][key]) for label, configs in flat.items() for key in keys & configs[0].keys()]
-    told = {key for label, key, value in first if words(key, value) in label} or keys
+    told = _told(keys, flat) or keys
     what = noun(_apart(told, flat), _of_same_server(flat) & told, switch=switch)
     shown = ", ".join(filter(None, (title, what)))
     heading = shown if len(every) > 1 and what != "setting" and len(shown) <= LONGEST else title
@@ -117,6 +115,15 @@ def _apart(keys: set[str], flat: Mapping[str, Sequence[Flat]]) -> set[str]:
         values = [repr(configs[0].get(key)) for configs in flat.values()]
         first.setdefault(tuple(values.index(value) for value in values), key)
     return set(first.values())
+
+
+def _told(keys: set[str], flat: Mapping[str, Sequence[Flat]]) -> set[str]:
+    """Return the keys whose values the labels tell; runs that are drawn as one line may differ from others in more."""
+    return {
+        key
+        for key in keys
+        if any(key in configs[0] and words(key, configs[0][key]) in label for label, configs in flat.items())
+    }
 
 
 def _of_same_server(flat: Mapping[str, Sequence[Flat]]) -> set[str]:

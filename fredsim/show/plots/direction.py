@@ -1,0 +1,34 @@
+"""Which way is better, said inside a panel where it hides nothing."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.text import Text
+
+from fredsim.show.plots.legends import is_over
+
+__all__ = ["add_direction"]
+
+FONT = 8
+EDGE = 0.012  # the distance from the frame, as a share of the panel
+#: Where it may stand, with how it is aligned there; the first place that is free is taken.
+PLACES = (
+    (EDGE, 0.02, "left", "bottom"), (1 - EDGE, 0.99, "right", "top"), (1 - EDGE, 0.02, "right", "bottom"),
+    (EDGE, 0.99, "left", "top"), (0.5, 0.99, "center", "top"), (0.5, 0.02, "center", "bottom"),
+    (1 - EDGE, 0.5, "right", "center"), (EDGE, 0.5, "left", "center"),
+)  # fmt: skip
+
+
+def add_direction(axes: Axes, text: str) -> Text:
+    """Write which way is better into a panel, where it hides no line, band or legend, or else above it."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    found = axes.text(0, 0, text, transform=axes.transAxes, fontsize=FONT, color="0.35", style="italic")
+    found.set_in_layout(False)
+    figure.draw_without_rendering()
+    for x, y, side, edge in PLACES:
+        found.set(position=(x, y), horizontalalignment=side, verticalalignment=edge)
+        if not is_over(found, axes):
+            return found
+    found.set(position=(1, 1.01), horizontalalignment="right", verticalalignment="bottom")
+    return found
