@@ -181,8 +181,8 @@ def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[
             last = run.metrics.iloc[-1:]
             highest = {y: run.metrics[y][np.isfinite(run.metrics[y])].max() for y in ys}  # where a last y is not finite
             cross = {"symbol": "x", "size": 9}
-            values = {y: last[y].where(np.isfinite(last[y]), highest[y]) for y in ys}
-            ends = {"x": {x: x_of(last, x) for x in axes}, "y": values}
+            shown = {y: last[y].where(np.isfinite(last[y]), highest[y]) for y in ys}
+            ends = {"x": {x: x_of(last, x) for x in axes}, "y": shown}
             name = _named(line, "diverged")
             yield name | {"mode": "markers", "marker": cross} | ends
     for x in axes:
