@@ -264,13 +264,12 @@ def _run(
             from fredsim.show.progress import make_monitor
 
             monitor = make_monitor()
-        if on_row is not None:
-            monitor = RowMonitor(monitor, on_row, stop)
+        rows = None if on_row is None else RowMonitor(monitor, on_row, stop)
         try:
-            loaded = run_expansion(expansion, out, monitor=monitor, stop=stop, **how)
+            loaded = run_expansion(expansion, out, monitor=cast(Monitor, rows or monitor), stop=stop, **how)
         finally:
-            if isinstance(monitor, RowMonitor) and monitor.error is not None:
-                raise monitor.error from None
+            if rows is not None and rows.error is not None:
+                raise rows.error from None
         if stop.asked_by == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)
         if stop():

@@ -21,8 +21,7 @@ import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.errors import visible
 from fredsim.show.console import PlainConsole
-from fredsim.show.escaping import escape_cell, escape_html, escape_markdown, escape_title
-from fredsim.show.latex import escape_latex
+from fredsim.show.escaping import escape_cell, escape_html, escape_latex, escape_markdown, escape_title
 from fredsim.show.tables import Table
 from tests.bad_results import results
 from tests.odd_texts import (

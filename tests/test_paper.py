@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 from fredsim.config.document import dump_yaml
-from fredsim.show.latex import escape_latex
+from fredsim.show.escaping import escape_latex
 from fredsim.show.tables import Table
 
 Command = Callable[..., tuple[int, str, str]]

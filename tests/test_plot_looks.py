@@ -19,7 +19,7 @@ from fredsim.show.plots import Options, plot
 from fredsim.show.plots.axes import logarithmic
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.headers import groups_of
-from fredsim.show.plots.hidden_lines import coinciding, merged_name
+from fredsim.show.plots.hidden_lines import coinciding, merged_names
 from fredsim.show.plots.line_ends import apart
 from fredsim.show.plots.numbers import TickNumbers, given, number
 from fredsim.show.plots.titles.questions import leaders, ranked
@@ -162,8 +162,9 @@ def test_lines_that_coincide_are_drawn_once(made: list[Result], drawn: list[Figu
     shown = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
     assert shown[0] == "4 lines coincide: ASGD; SASGD; …"
     assert len(drawing.tables[0].rows) == 8
-    assert coinciding({"a": 1, "b": 2, "c": 1}) == {"a": ["a", "c"], "b": ["b"]}
-    assert merged_name([str(n) for n in range(12)]).startswith("12 lines coincide")
+    assert coinciding([{"a": 1, "b": 2, "c": 1}]) == {"a": ["a", "c"], "b": ["b"]}
+    labels = [str(n) for n in range(12)]
+    assert merged_names({"0": labels}, dict(zip(labels, labels, strict=True)))["0"].startswith("12 lines coincide")
 
 
 def test_no_line_is_yellow() -> None:

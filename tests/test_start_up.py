@@ -10,7 +10,7 @@ import pytest
 
 from fredsim.plugins.discovery import Classes
 from fredsim.servers.base import Server
-from fredsim.show.catalogue.descriptions import describe
+from fredsim.show.catalogue.descriptions import description
 from fredsim.show.catalogue.listing import LISTINGS
 from fredsim.show.catalogue.names import list_text, names_by_kind, pages_of
 
@@ -71,8 +71,11 @@ def test_the_listed_names_are_those_that_there_are(command: Command) -> None:
     """`python -m docs.generate` has written names.json from what is listed here."""
     kinds = {kind: {name: entry.idea for name, entry in listing().items()} for kind, listing in LISTINGS.items()}
     assert names_by_kind() == kinds
-    for name in {name for names in kinds.values() for name in names}:
-        assert "\n".join(pages_of(name)) == describe(name)
+    pages: dict[str, list[str]] = {}
+    for kind, listing in LISTINGS.items():
+        for name, entry in listing().items():
+            pages.setdefault(name, []).append(description(kind.removesuffix("s"), name, entry))
+    assert all(pages_of(name) == found for name, found in pages.items())
     for kind, listing in LISTINGS.items():
         lines = [line for entry in listing().values() for line in entry.lines]
         assert all(shown.endswith(f" {line}") for shown, line in zip(list_text(kind).splitlines(), lines, strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import option
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result
@@ -94,7 +93,9 @@ def verify(tell: Teller, folder: Path, jobs: int = 1, root: Path | None = None, 
         return
     expansion = recorded_expansion(folder)
     if has_rows_alone(folder):
-        _verify_rows(tell, folder, expansion, jobs, root, backend)
+        for row, found in verify_rows(folder, expansion, jobs, tell.monitor, root, backend):
+            if tell.compared(str(folder / row.name), found) and row.experiment.model.native:
+                tell.more(MODULE_NOTE)
         found = rows_difference(folder)
     else:
         results = results_of(folder, as_found=True) + stopped_runs(folder, expansion)
@@ -106,15 +107,6 @@ def verify(tell: Teller, folder: Path, jobs: int = 1, root: Path | None = None, 
     if missing := missing_rows(folder, expansion):
         what = f"runs.csv lacks runs of the sweep ({len(missing):,}, such as {missing[0]}), which are not verified"
         tell.note(f"note: {folder}: {what}; {option('resume', 'True')} does them")
-
-
-def _verify_rows(
-    tell: Teller, folder: Path, expansion: Expansion, jobs: int, root: Path | None, backend: str | None
-) -> None:
-    """Tell what differs from the rows of a sweep of which only runs.csv and sweep.yaml are kept."""
-    for row, found in verify_rows(folder, expansion, jobs, tell.monitor, root, backend):
-        if tell.compared(str(folder / row.name), found) and row.experiment.model.native:
-            tell.more(MODULE_NOTE)
 
 
 def _verify_runs(tell: Teller, results: Sequence[Result], jobs: int, root: Path | None, backend: str | None) -> None:

@@ -16,7 +16,7 @@ QUIET = {"seed", *irrelevant_to(Affects.BITS)}
 
 
 def distinct(results: Sequence[Result]) -> list[Result]:
-    """Return the runs without those that are there twice, such as a copy of a folder, and say which are left out.
+    """Return the runs without those that are there twice, such as a copy of a folder; print which, and `note_alike`.
 
     Two runs are the same if their configurations (figures aside) and their digests are. Raises OutputError if a file
     of a run is damaged, gone, or not as the run wrote it.
@@ -35,6 +35,7 @@ def distinct(results: Sequence[Result]) -> list[Result]:
         more = f", as do {len(twice) - 1} more" if len(twice) > 1 else ""
         what = f"is the same run as {first.folder} (configuration, seed and digest) and counts once{more}"
         say(f"note: {result.folder}: {what}", err=True)
+    note_alike([*kept.values()])
     return list(kept.values())
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fredsim.runs.folder.result import Result
+from fredsim.show.colours import PALETTE
 from fredsim.show.escaping import escape_html
-from fredsim.show.plots.groups import COLOURS, labels
+from fredsim.show.plots.groups import labels
 from fredsim.show.tables import short
 
 __all__ = ["html_of"]
@@ -31,7 +32,7 @@ def html_of(results: Sequence[Result], folder: Path, failures: Sequence[tuple[st
     for number, (name, run, final) in enumerate(zip(names, results, finals, strict=True)):
         cells = [name, run.ending, f"{run.summary['iterations']:,}", short(final), run.summary["digest"][:12]]
         best = len(results) > 1 and final is not None and final == choose(known, default=None)
-        key = f'<span style="color:{COLOURS[number]}">●</span>' if number < min(MOST_CURVES, len(COLOURS)) else ""
+        key = f'<span style="color:{PALETTE[number]}">●</span>' if number < min(MOST_CURVES, len(PALETTE)) else ""
         shown = (f"<b>{escape_html(cell)}</b>" if best else escape_html(cell) for cell in cells)
         rows.append(f"<tr><td>{key}</td>{''.join(f'<td>{cell}</td>' for cell in shown)}</tr>")
     more = f"<p>… and {len(rows) - MOST_ROWS:,} more</p>" if len(rows) > MOST_ROWS else ""
@@ -61,7 +62,7 @@ def _curves(results: Sequence[Result], y: str) -> str:
 
     drawn = "".join(
         f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{" ".join(point(*one) for one in line)}"/>'
-        for colour, line in zip(COLOURS, lines, strict=False)
+        for colour, line in zip(PALETTE, lines, strict=False)
     )
     text = '<text fill="currentColor" font-size="10" text-anchor="{}" x="{}" y="{}">{}</text>'
     ends = (("end", 46, 14, short(high)), ("end", 46, HEIGHT - 18, short(low if log else bottom)),

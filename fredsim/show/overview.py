@@ -55,7 +55,8 @@ def overview(folder: Path) -> list[dict[str, Any]]:
             lines = str(error).splitlines() or [type(error).__name__]
             what = lines[0].removeprefix(f"{path}: ").removeprefix(f"{path}/").partition(";")[0]
             row["state"] = f"damaged: {what if len(what) <= MOST_LETTERS else f'{what[:MOST_LETTERS]}…'}"
-        found.append((_newest(path), row))
+        times = [os.lstat(path / name).st_mtime for name in FILES if os.path.lexists(path / name)]
+        found.append((max(times, default=0.0), row))
     found.sort(key=lambda one: one[0], reverse=True)
     return [row | {"when": _written(time)} for time, row in found]
 
@@ -102,11 +103,6 @@ def _folders_in(folder: Path) -> list[Path]:
 
 def _has(folder: Path, names: tuple[str, ...]) -> bool:
     return any(os.path.lexists(folder / name) for name in names)
-
-
-def _newest(folder: Path) -> float:
-    times = [os.lstat(folder / name).st_mtime for name in FILES if os.path.lexists(folder / name)]
-    return max(times, default=0.0)
 
 
 def _written(time: float) -> str:

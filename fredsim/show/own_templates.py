@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-__all__ = ["OWN", "Own"]
+__all__ = ["OWN"]
 
 
-@dataclass(frozen=True)
-class Own:
-    """A module's text, what it has to offer, and how an experiment names it.
+class Own(NamedTuple):
+    """A module's text, what it has to offer, and the part of an experiment that names it.
 
-    `named` are keys of a part of the experiment (`part`) with their values, in which {} stands for package.module:Name.
+    `keys` are the keys of that part, for a name as package.module:Name.
     """
 
     source: str
     name: str
     part: str
-    named: Mapping[str, Any] = field(default_factory=dict)
-
-    def keys(self, module: str) -> dict[str, Any]:
-        """Return the keys of its part, for a module of this name."""
-        return {key: _filled(value, f"{module}:{self.name}") for key, value in self.named.items()}
-
-
-def _filled(value: Any, name: str) -> Any:
-    if isinstance(value, list):
-        return [_filled(one, name) for one in value]
-    if isinstance(value, dict):
-        return {key: _filled(one, name) for key, one in value.items()}
-    return value.replace("{}", name) if isinstance(value, str) else value
+    keys: Callable[[str], dict[str, Any]]
 
 
 SERVER = '''\
@@ -158,13 +144,13 @@ def small(classes, shape, width=8):
 '''
 #: By kind. Pages of the manual say more of each: own_server.md, losses.md, data.md, clients.md, problems.md, models.md.
 OWN = {
-    "server": Own(SERVER, "RootStaleness", "server", {"name": "{}", "lr": 0.1}),
-    "loss": Own(LOSS, "margin", "loss", {"name": "{}", "gap": 1.0}),
-    "metric": Own(METRIC, "unbalanced", "evaluation", {"metrics": ["{}"]}),
-    "dataset": Own(DATASET, "Rings", "data", {"name": "python:{}", "noise": 0.1}),
+    "server": Own(SERVER, "RootStaleness", "server", lambda name: {"name": name, "lr": 0.1}),
+    "loss": Own(LOSS, "margin", "loss", lambda name: {"name": name, "gap": 1.0}),
+    "metric": Own(METRIC, "unbalanced", "evaluation", lambda name: {"metrics": [name]}),
+    "dataset": Own(DATASET, "Rings", "data", lambda name: {"name": f"python:{name}", "noise": 0.1}),
     "optimizer": Own(
-        OPTIMIZER, "SignMomentum", "clients", {"optimizer": {"name": "{}", "lr": 0.003}, "local_steps": 4}
+        OPTIMIZER, "SignMomentum", "clients", lambda name: {"optimizer": {"name": name, "lr": 0.003}, "local_steps": 4}
     ),
-    "problem": Own(PROBLEM, "Valley", "problem", {"name": "{}", "noise": 0.1}),
-    "network": Own(NETWORK, "small", "model", {"name": "torch:{}", "width": 8}),
+    "problem": Own(PROBLEM, "Valley", "problem", lambda name: {"name": name, "noise": 0.1}),
+    "network": Own(NETWORK, "small", "model", lambda name: {"name": f"torch:{name}", "width": 8}),
 }

@@ -13,7 +13,7 @@ from fredsim.config.figures.choice import FigureChoice
 from fredsim.errors import brief
 from fredsim.hyper import explain
 from fredsim.runs.folder.result import Result
-from fredsim.show.distinct import distinct, note_alike
+from fredsim.show.distinct import distinct
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,6 @@ def figure_of(results: Sequence[Result], kind: str, options: Mapping[str, Any]) 
     except ValidationError as error:
         raise problems_at(explain(error, FigureChoice), Document({}).place) from None
     runs = distinct(list(results))
-    note_alike(runs)
     figure, _ = plots.draw(runs, kind, choice.options())
     if (path := options.get("path")) is not None:
         plots.plot(runs, Path(path), kind, choice.options())

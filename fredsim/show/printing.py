@@ -32,16 +32,7 @@ from fredsim.system.memory import format_bytes
 if TYPE_CHECKING:
     from fredsim.runs.plan.estimates import Estimate
 
-__all__ = [
-    "INTERRUPTED",
-    "draw_again",
-    "draw_figures",
-    "duration",
-    "print_ending",
-    "print_estimates",
-    "print_plot",
-    "print_results",
-]  # fmt: skip
+__all__ = ["INTERRUPTED", "draw_figures", "duration", "print_ending", "print_estimates", "print_plot", "print_results"]
 
 MOST_NAMED = 4  # the most runs that a message names
 INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
@@ -157,6 +148,7 @@ def draw_figures(
 def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
     """Return a run's row of the table; `timed`: the table has a column of simulated seconds."""
     s = result.outcome
+    rate = s["iterations_per_second"]  # of which decimals say nothing, since it is another one each time
     return {
         "run": label,
         "status": result.ending,
@@ -165,14 +157,9 @@ def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
         **_measures(result),
         **({"gap": s["gap"]} if "gap" in s else {}),
         **result.own_metrics,
-        "iter./s": _rate(s["iterations_per_second"]),
+        "iter./s": round(rate) if rate is not None and 10 <= rate < math.inf else rate,
         "digest": s["digest"][:12],
     }
-
-
-def _rate(value: float | None) -> float | int | None:
-    """Return a rate without the decimals that say nothing, since it is another one each time."""
-    return round(value) if value is not None and 10 <= value < math.inf else value
 
 
 def _measures(result: Result) -> dict[str, Any]:
@@ -228,10 +215,9 @@ def print_plot(
     from fredsim.show import plots
 
     results = distinct([result for folder in folders for result in results_of(folder)])
-    note_alike(results)
     parameters = given_options(context) | {"folders": folders}
     if parameters == {"folders": folders[:1]}:
-        return draw_again(results, folders[0])
+        return _draw_again(results, folders[0])
     output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
     # The command in the caption leaves these out, so that the same runs give the same figure in any file.
     command = command_line(context, {**parameters, "output": None, "data_root": None})
@@ -244,7 +230,7 @@ def print_plot(
     return 0
 
 
-def draw_again(results: Sequence[Result], folder: Path) -> int:
+def _draw_again(results: Sequence[Result], folder: Path) -> int:
     """Draw the figures of the experiment in a folder again, print their tables, and return the exit code."""
     tables, left_out = draw_figures(results, folder, recorded_figures(folder))
     for table in tables:

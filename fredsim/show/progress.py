@@ -6,8 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
@@ -25,32 +24,15 @@ BAR_SECONDS = 0.1  # the shortest time between two moves of a bar
 NOTHING: dict[str, Any] = dict.fromkeys(("state", "done", "rate", "error"), "")  # the fields of a new row
 
 
-@dataclass(frozen=True)
-class Length:
-    """The length of a run: exactly one of the three is not None; `seconds` are simulated ones."""
+class Length(NamedTuple):
+    """The length of a run: a number of iterations, of updates or of simulated seconds; `unit` is one of them."""
 
-    iterations: int | None
-    updates: int | None
-    seconds: float | None
-
-    @property
-    def total(self) -> float | None:
-        """The length in its own unit."""
-        return next((one for one in (self.iterations, self.updates, self.seconds) if one is not None), None)
-
-    @property
-    def text(self) -> str:
-        """The length as text, with its unit."""
-        unit = "iterations" if self.iterations else "updates" if self.updates else "simulated seconds"
-        return f"{self.total if self.seconds is None else f'{self.seconds:.6g}'} {unit}"
-
-    def at(self, iteration: int, timestamp: int, simulated: float) -> float:
-        """Return how far a run has come, in the unit of its length."""
-        return iteration if self.iterations is not None else timestamp if self.updates is not None else simulated
+    unit: str
+    total: float
 
     def done(self, at: float) -> str:
         """Return how much of the run is done as text, such as `20/100`."""
-        return f"{at:.0f}/{self.total}" if self.seconds is None else f"{at:.6g}/{self.seconds:.6g} s"
+        return f"{at:.6g}/{self.total:.6g} s" if self.unit == "second" else f"{at:.0f}/{self.total}"
 
 
 class ConsoleMonitor(Monitor):
@@ -104,6 +86,13 @@ class ConsoleObserver(Observer):
     def __init__(self, monitor: ConsoleMonitor) -> None:
         self._monitor = monitor
         self._label = ""  # until the run begins
+
+    def begin(self, label: str, iterations: int | None, updates: int | None, seconds: float | None = None) -> None:
+        """Store the label, the length and the time."""
+        lengths = {"iteration": iterations, "update": updates, "second": seconds}
+        self._label = label
+        self._length = next(Length(unit, total) for unit, total in lengths.items() if total is not None)
+        self._began = self._shown = time.perf_counter()
 
     def note(self, text: str) -> None:
         """Print a note with the run's label before it."""
@@ -177,9 +166,7 @@ class RowObserver(ConsoleObserver):
 
     def begin(self, label: str, iterations: int | None, updates: int | None, seconds: float | None = None) -> None:
         """Show the run's row."""
-        self._label = label
-        self._length = Length(iterations, updates, seconds)
-        self._began = self._shown = time.perf_counter()
+        super().begin(label, iterations, updates, seconds)
         fields = {**NOTHING, "state": "starting", "done": self._length.done(0)}
         self._progress.reset(self._task, total=self._length.total, description=visible(label), visible=True, **fields)
 
@@ -188,7 +175,7 @@ class RowObserver(ConsoleObserver):
         now = time.perf_counter()
         if now - self._shown >= BAR_SECONDS:
             self._shown = now
-            at = self._length.at(iteration, timestamp, simulated)
+            at = {"iteration": iteration, "update": timestamp, "second": simulated}[self._length.unit]
             rate = f"{iteration / (now - self._began):,.0f} it/s"
             self._progress.update(self._task, completed=at, done=self._length.done(at), rate=rate)
 
@@ -224,10 +211,8 @@ class LineObserver(ConsoleObserver):
     _monitor: LineMonitor
 
     def begin(self, label: str, iterations: int | None, updates: int | None, seconds: float | None = None) -> None:
-        """Store the label, the length and the time."""
-        self._label = label
-        self._length = Length(iterations, updates, seconds)
-        self._began = time.perf_counter()
+        """Let no line be printed too soon."""
+        super().begin(label, iterations, updates, seconds)
         self._monitor.shown = max(self._monitor.shown, self._began)
 
     def row(self, row: Row) -> None:
@@ -236,13 +221,14 @@ class LineObserver(ConsoleObserver):
         if now - self._monitor.shown >= LINE_SECONDS:
             self._monitor.shown = now
             rate = row.iteration / (now - self._began)
-            at = f"iteration {row.iteration} of {self._length.text}"
-            if self._length.updates is not None:
-                at = f"update {row.timestamp} of {self._length.updates}, iteration {row.iteration}"
-            if self._length.seconds is not None:
-                at = f"second {row.time:.6g} of {self._length.text}, iteration {row.iteration}"
+            unit, total = self._length
+            at = {
+                "iteration": f"{row.iteration} of {total} iterations",
+                "update": f"{row.timestamp} of {total}, iteration {row.iteration}",
+                "second": f"{row.time:.6g} of {total:.6g} simulated seconds, iteration {row.iteration}",
+            }[unit]
             measured = _row_text(row)
-            self._monitor.note(f"{self._label}: {at}, {rate:,.0f} it/s, {measured}")
+            self._monitor.note(f"{self._label}: {unit} {at}, {rate:,.0f} it/s, {measured}")
 
 
 def _row_text(row: Row) -> str:

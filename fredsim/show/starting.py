@@ -78,7 +78,7 @@ def write_experiment(path: Path, server: str, data: str, kind: str | None = None
     own, module = OWN[kind], path.with_name(f"my_{kind}.py")
     _write_new(module, own.source)
     try:
-        _write(path, server, data, {own.part: own.keys(module.stem)})
+        _write(path, server, data, {own.part: own.keys(f"{module.stem}:{own.name}")})
     except BaseException:
         module.unlink()
         raise
@@ -212,13 +212,9 @@ def _keys(
             lines.append(_written(name, given[name], meaning.get(name, ""), indent))
         elif not field.is_required():
             default = field.get_default(call_default_factory=True)
-            value = default if isinstance(default, bool | int | float | str | None) else _plain(default)
+            value = default.model_dump() if isinstance(default, BaseModel) else default
             lines.append(_written(name, value, meaning.get(name, ""), indent, given=False))
     return "".join(lines)
-
-
-def _plain(default: Any) -> Any:
-    return default.model_dump() if isinstance(default, BaseModel) else default
 
 
 def _written(name: str, value: Any, meaning: str, indent: int, *, given: bool = True) -> str:

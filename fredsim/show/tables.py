@@ -14,8 +14,7 @@ from rich.table import Table as RichTable
 
 from fredsim.errors import visible
 from fredsim.show.console import status_text
-from fredsim.show.escaping import escape_cell, escape_markdown
-from fredsim.show.latex import escape_latex
+from fredsim.show.escaping import escape_cell, escape_latex, escape_markdown
 from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["PUBLISHED", "Table", "short", "write_files"]
@@ -36,17 +35,21 @@ class Table:
         """The names of the columns."""
         return list(dict.fromkeys(key for row in self.rows for key in row))
 
+    @property
+    def text_columns(self) -> set[str]:
+        """The names of the columns that have a text."""
+        return {name for row in self.rows for name, value in row.items() if isinstance(value, str)}
+
     def printed(self, best: int | None = None) -> RichTable:
         """Return the table for a terminal, with the row number `best`, if given, in bold, and statuses in colour."""
         table = RichTable(box=None, header_style="bold", pad_edge=False, title=self.title or None, title_justify="left")
         for number, name in enumerate(self.columns):
-            text = any(isinstance(row.get(name), str) for row in self.rows)
+            text = name in self.text_columns
             table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=number > 1)
         texts = [_column([row.get(name) for row in self.rows]) for name in self.columns]
         for number, cells in enumerate(zip(*texts, strict=True)):
-            shown = [
-                status_text(cell) if name == "status" else cell for name, cell in zip(self.columns, cells, strict=True)
-            ]
+            named = zip(self.columns, cells, strict=True)
+            shown = (status_text(cell) if name == "status" else cell for name, cell in named)
             table.add_row(*shown, style="bold" if number == best else None)
         return table
 
@@ -65,9 +68,9 @@ class Table:
 
     def latex(self) -> str:
         """Return the table as a tabular of LaTeX, with the lines of the package booktabs."""
-        is_text = [any(isinstance(row.get(name), str) for row in self.rows) for name in self.columns]
+        sides = "".join("l" if name in self.text_columns else "r" for name in self.columns)
         lines = [[_set(row.get(name)) for name in self.columns] for row in self.rows]
-        parts = [f"\\begin{{tabular}}{{{''.join('l' if text else 'r' for text in is_text)}}}", "\\toprule"]
+        parts = [f"\\begin{{tabular}}{{{sides}}}", "\\toprule"]
         parts += [" & ".join(map(escape_latex, self.columns)) + " \\\\", "\\midrule"]
         parts += [" & ".join(line) + " \\\\" for line in lines]
         return "\n".join([*parts, "\\bottomrule", "\\end{tabular}", ""])
@@ -117,13 +120,11 @@ def _column(values: Sequence[Any]) -> list[str]:
     if not any(size >= WHOLE for size in sizes) or all(size >= WHOLE for size in sizes):
         return [short(value) for value in values]
     return [
-        _four(value) if isinstance(value, float) and 0.001 <= abs(value) < WHOLE else short(value) for value in values
+        f"{value:.{3 - math.floor(math.log10(abs(value)))}f}"
+        if isinstance(value, float) and 0.001 <= abs(value) < WHOLE
+        else short(value)
+        for value in values
     ]
-
-
-def _four(value: float) -> str:
-    places = max(0, 3 - math.floor(math.log10(abs(value))))
-    return f"{value:.{places}f}"
 
 
 def short(value: Any) -> str:

@@ -12,12 +12,15 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
 from fredsim.errors import visible
+
+if TYPE_CHECKING:
+    from fredsim.show.console import PlainConsole
 
 __all__ = ["Group", "print_error", "say", "say_lines", "say_message", "say_wrapped"]
 
@@ -38,30 +41,20 @@ def say_lines(text: str) -> None:
 
 def say_wrapped(text: str) -> None:
     """Print a text of several lines, such as a list; on a terminal, wrap long lines between words."""
-    if not _may_be_terminal(sys.stdout):
-        say_lines(text)
-        return
-    from fredsim.show.console import PlainConsole
-
-    console = PlainConsole()
+    console = _terminal()
     for line in text.removesuffix("\n").split("\n"):
-        for part in _wrapped(visible(line), console.width) if console.is_terminal else [line]:
+        for part in _wrapped(visible(line), console.width) if console else [line]:
             say(part)
 
 
 def say_message(kind: str, text: str) -> None:
     """Print a message to stderr, after its kind, `error` or `note`; on a terminal in colour, wrapped between words."""
-    if not _may_be_terminal(sys.stderr):
+    console = _terminal(err=True)
+    if console is None:
         say(f"{kind}: {text}", err=True)
         return
     from rich.text import Text
 
-    from fredsim.show.console import PlainConsole
-
-    console = PlainConsole(stderr=True)
-    if not console.is_terminal:
-        say(f"{kind}: {text}", err=True)
-        return
     message = "\n".join(_wrapped(f"{kind}: {visible(text)}", console.width, indent=len(kind) + 2))
     shown = Text(message)
     shown.stylize("bold red" if kind == "error" else "yellow", 0, len(kind) + 1)
@@ -74,9 +67,15 @@ def print_error(*lines: object) -> None:
         say_message("error", str(line))
 
 
-def _may_be_terminal(stream: TextIO | None) -> bool:
-    """Return whether Rich may take a stream for a terminal; if it cannot, Rich need not be imported."""
-    return stream is not None and (stream.isatty() or any(name in os.environ for name in TOLD))
+def _terminal(*, err: bool = False) -> PlainConsole | None:
+    """Return Rich's console of stdout or stderr if that is a terminal; Rich is only imported where it may be one."""
+    stream = sys.stderr if err else sys.stdout
+    if stream is None or not (stream.isatty() or any(name in os.environ for name in TOLD)):
+        return None
+    from fredsim.show.console import PlainConsole
+
+    console = PlainConsole(stderr=err)
+    return console if console.is_terminal else None
 
 
 def _wrapped(line: str, width: int, indent: int | None = None) -> list[str]:

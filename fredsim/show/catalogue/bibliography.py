@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
-from fredsim.show.latex import escape_latex
+from fredsim.show.escaping import escape_latex
 
 __all__ = ["bibliography", "entries_of", "keys_of"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from fredsim.config.clients import Clients
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import KNOWN, Kind, find_class
-from fredsim.config.stages import METHODS, Stages
+from fredsim.config.stages import METHODS
 from fredsim.config.sweep.expansion import Expansion, Source
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import OutputError, visible
@@ -19,7 +19,7 @@ from fredsim.runs.verify.verify import results_of
 from fredsim.servers.schedules import SCHEDULES
 from fredsim.show.catalogue.bibliography import NUMBER, bibliography, entries_of
 from fredsim.show.catalogue.listing import LISTINGS, PUBLISHED_DATA, own_text
-from fredsim.show.latex import escape_latex
+from fredsim.show.escaping import escape_latex
 from fredsim.system.version import fredsim_version
 
 __all__ = ["bibtex_of"]
@@ -86,16 +86,11 @@ def _citations(expansion: Expansion) -> Iterator[tuple[str, str]]:
             yield from _of_class("average", experiment.average.name, experiment.average.hyper)
         yield from _of_clients(experiment.clients)
         if experiment.stages is not None:
-            yield from _of_stages(experiment.stages)
+            if isinstance(experiment.stages.delay, str):
+                yield f"delay {experiment.stages.delay}", METHODS[experiment.stages.delay]
+            if experiment.stages.correction is not None or experiment.stages.reschedule is not None:
+                yield "corrections for stages", METHODS["pipemare"]
         yield from _of_data(experiment)
-
-
-def _of_stages(stages: Stages) -> Iterator[tuple[str, str]]:
-    """Yield (part, citation) for the methods of pipelines."""
-    if isinstance(stages.delay, str):
-        yield f"delay {stages.delay}", METHODS[stages.delay]
-    if stages.correction is not None or stages.reschedule is not None:
-        yield "corrections for stages", METHODS["pipemare"]
 
 
 def _of_clients(clients: Clients) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -47,43 +47,37 @@ SAFE = re.compile(r"[\w./:+=@%,-]+")
 MOST_LETTERS = 100_000  # the longest first line of a metrics.csv that is read
 
 
-def kinds(incomplete: str) -> list[str]:
-    """Offer the kinds of figures."""
-    return _beginning(KINDS, incomplete)
+def _among(words: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return what offers some words."""
+
+    def offer(incomplete: str) -> list[str]:
+        return [word for word in words() if word.startswith(incomplete)]
+
+    return offer
 
 
-def styles(incomplete: str) -> list[str]:
-    """Offer the styles of figures."""
-    return _beginning(STYLES, incomplete)
+def _of_kind(kind: str) -> Callable[[str], list[Offer]]:
+    """Return what offers the names of a kind, except patterns such as npz:PATH."""
+
+    def offer(incomplete: str) -> list[Offer]:
+        known = names_by_kind()[kind].items()
+        return _offered([(name, idea) for name, idea in known if name.isidentifier()], incomplete)
+
+    return offer
 
 
-def targets(incomplete: str) -> list[str]:
-    """Offer what runs can be exported to."""
-    return _beginning(("tensorboard", "mlflow"), incomplete)
+kinds = _among(lambda: KINDS)
+styles = _among(lambda: STYLES)
+targets = _among(lambda: ("tensorboard", "mlflow"))
+papers = _among(lambda: sorted({name.partition("/")[0] for name in shipped() if "/" in name}))
+servers, datasets = _of_kind("servers"), _of_kind("datasets")
 
 
 def backends(incomplete: str) -> list[str]:
     """Offer the backends."""
     from fredsim.config.choices import Backend
 
-    return _beginning(get_args(Backend), incomplete)
-
-
-def servers(incomplete: str) -> list[Offer]:
-    """Offer the servers."""
-    return _offered(names_by_kind()["servers"].items(), incomplete)
-
-
-def datasets(incomplete: str) -> list[Offer]:
-    """Offer the data sets."""
-    return _offered(
-        [(name, idea) for name, idea in names_by_kind()["datasets"].items() if name.isidentifier()], incomplete
-    )
-
-
-def papers(incomplete: str) -> list[str]:
-    """Offer the folders of experiments that come with fredsim."""
-    return _beginning(sorted({name.partition("/")[0] for name in shipped() if "/" in name}), incomplete)
+    return _among(lambda: get_args(Backend))(incomplete)
 
 
 def units(ctx: typer.Context, incomplete: str) -> list[Offer]:
@@ -108,12 +102,11 @@ def of_experiment(ctx: typer.Context, incomplete: str) -> list[Offer]:
 def experiments(incomplete: str) -> list[Offer]:
     """Offer the experiments that come with fredsim, and files here."""
     here = Path(incomplete if incomplete.endswith("/") else Path(incomplete).parent)
+    found: list[str] = []
     with suppress(OSError):
-        folders = [f"{path}/" for path in here.iterdir() if path.is_dir() and not path.name.startswith(".")]
-        files = [str(path) for path in here.glob("*.yaml")]
-        named = [(name, "") for name in sorted([*files, *folders])]
-        return _offered([*named, *names_by_kind()["experiments"].items()], incomplete)
-    return _offered(names_by_kind()["experiments"].items(), incomplete)
+        found += [f"{path}/" for path in here.iterdir() if path.is_dir() and not path.name.startswith(".")]
+        found += map(str, here.glob("*.yaml"))
+    return _offered([*((name, "") for name in sorted(found)), *names_by_kind()["experiments"].items()], incomplete)
 
 
 def listed(incomplete: str) -> list[Offer]:
@@ -185,8 +178,8 @@ def _values(ctx: typer.Context, key: str) -> list[Offer]:
         return [(name, idea) for name, idea in names_by_kind()[KIND_OF[section]].items() if PLAIN.fullmatch(name)]
     if key in {"dispatcher.push", "dispatcher.fetch", "clients.partition"}:
         return [*names_by_kind()["partitions" if last == "partition" else "gates"].items()]
-    known = keys_of_experiments() | (_prefixed(section, _hyper(ctx, section)) if section in KIND_OF else {})
-    meaning, values = known.get(key, ("", []))
+    known = _hyper(ctx, section) if section in KIND_OF else {}
+    meaning, values = known.get(last) or keys_of_experiments().get(key, ("", []))
     given = [str(value) for value in _given(_data(ctx), key) if isinstance(value, int | float | str)]
     offered = values if values[:1] == ["false"] else dict.fromkeys([*given, *values])
     return [(value, meaning) for value in offered if PLAIN.fullmatch(value)]
@@ -201,10 +194,6 @@ def _given(data: Mapping[str, Any], key: str) -> list[Any]:
     return swept or [value]
 
 
-def _prefixed(section: str, known: Mapping[str, Known]) -> dict[str, Known]:
-    return {f"{section}.{key}": value for key, value in known.items()}
-
-
 def _chosen(ctx: typer.Context, section: str) -> Iterator[str]:
     """Yield the names that an experiment gives a section, by overrides or else in its file."""
     for text in reversed(_texts(ctx)):
@@ -212,7 +201,7 @@ def _chosen(ctx: typer.Context, section: str) -> Iterator[str]:
             yield found[1]
             return
     data = _data(ctx)
-    axes = [data, *_mappings(data.get("cases"))]
+    axes = [data, *filter(_mapping, _list(data.get("cases")))]
     axes += [{key: value} for key, values in _mapping(data.get("sweep")).items() for value in _list(values)]
     for one in axes:
         for value in (_mapping(one.get(section)).get("name"), one.get(f"{section}.name")):
@@ -244,10 +233,6 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _mappings(value: Any) -> list[dict[str, Any]]:
-    return [one for one in _list(value) if isinstance(one, dict)]
-
-
 def _columns_in(folder: Path) -> list[str]:
     """Return the columns of numbers in the first metrics.csv in a folder of results."""
     with suppress(OSError, UnicodeDecodeError, csv.Error):
@@ -257,10 +242,6 @@ def _columns_in(folder: Path) -> list[str]:
                     line = file.readline(MOST_LETTERS).decode()
                 return [name for names in csv.reader([line]) for name in names if name != "digest"]
     return []
-
-
-def _beginning(words: Iterable[str], incomplete: str) -> list[str]:
-    return [word for word in words if word.startswith(incomplete)]
 
 
 def _offered(offers: Iterable[Offer], incomplete: str) -> list[Offer]:

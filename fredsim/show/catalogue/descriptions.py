@@ -23,27 +23,24 @@ from fredsim.hyper import Configurable
 from fredsim.plugins.attribute_docs import meanings
 from fredsim.plugins.modules import import_named
 from fredsim.servers.schedules import Constant
-from fredsim.show.catalogue.listing import LISTINGS, Entry, default_of, own_text
+from fredsim.show.catalogue.listing import Entry, default_of, own_text
 from fredsim.show.catalogue.names import names_by_kind
 
 __all__ = ["constant_of", "describe", "description", "explain_nulls", "models_of", "range_of"]
 
 
 def describe(name: str) -> str:
-    """Describe a name: its kind, its idea, and each hyper-parameter. Raises ConfigError if there is no such name."""
-    entries = {kind.removesuffix("s"): listing().get(name) for kind, listing in LISTINGS.items()}
-    found = [description(kind, name, entry) for kind, entry in entries.items() if entry]
-    if not found and ":" in name:
+    """Describe a class or a function of the user's own, by its name. Raises ConfigError if there is none."""
+    if ":" in name:
         try:
-            found = [_own(name)]
+            return _own(name)
         except ConfigError as error:
             raise ConfigError(f"list: {error}") from None
-    if not found:
-        known = [*LISTINGS, *(known for names in names_by_kind().values() for known in names)]
-        raise ConfigError(
-            f"list: there is no '{name}'{nearest(name, known)} (kinds: {', '.join(LISTINGS)}; each lists its names)"
-        )
-    return "\n".join(found)
+    kinds = names_by_kind()
+    known = [*kinds, *(known for names in kinds.values() for known in names)]
+    raise ConfigError(
+        f"list: there is no '{name}'{nearest(name, known)} (kinds: {', '.join(kinds)}; each lists its names)"
+    )
 
 
 def _own(name: str) -> str:
@@ -172,7 +169,12 @@ def _holds(annotation: Any, cls: type) -> bool:
 def explain_nulls(text: str, experiment: Experiment) -> str:
     """Return the YAML text of an experiment with a comment beside each null that has a meaning."""
     lines, section = [], ""
-    meaning = _null_meanings(experiment)
+    meaning: dict[str, Mapping[str, Any]] = {}  # by section (server, dispatcher, …) and hyper-parameter
+    for key, kind in KIND_OF_KEY.items():
+        choice = getattr(experiment, key)
+        cls = find_class(kind, choice.name) if choice is not None else None
+        if cls is not None and issubclass(cls, Configurable) and hasattr(cls.Hyper, "resolve_defaults"):
+            meaning[key] = cls.Hyper(**choice.hyper).resolve_defaults(experiment.clients.count)
     for line in text.splitlines():
         section = line.partition(":")[0] if line[:1].isalpha() else section
         nulls = re.findall(r"([\w.]+): null(?=[,}\s]|$)", line)
@@ -183,14 +185,3 @@ def explain_nulls(text: str, experiment: Experiment) -> str:
             line = f"{line.rstrip()}  # " + "; ".join(f"{name}: {value}" for name, value in known)
         lines.append(line)
     return "\n".join(lines) + "\n"
-
-
-def _null_meanings(experiment: Experiment) -> Mapping[str, Mapping[str, Any]]:
-    """Return what nulls stand for, by section of the experiment (server, dispatcher, …) and hyper-parameter."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for key, kind in KIND_OF_KEY.items():
-        choice = getattr(experiment, key)
-        cls = find_class(kind, choice.name) if choice is not None else None
-        if cls is not None and issubclass(cls, Configurable) and hasattr(cls.Hyper, "resolve_defaults"):
-            found[key] = cls.Hyper(**choice.hyper).resolve_defaults(experiment.clients.count)
-    return found

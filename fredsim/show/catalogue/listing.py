@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,23 +49,6 @@ class Entry:
 
 
 Entries = Mapping[str, Entry]
-
-
-class OfClasses(Entries):
-    """The entries of classes with `idea` and `Hyper`, each made when it is asked for."""
-
-    def __init__(self, classes: Mapping[str, Any]) -> None:
-        self._classes = classes
-
-    def __getitem__(self, name: str) -> Entry:
-        found = self._classes[name]
-        return Entry(found.idea, found.Hyper, own_text(found, "citation"))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._classes)
-
-    def __len__(self) -> int:
-        return len(self._classes)
 
 
 def own_text(found: Any, name: str) -> str:
@@ -175,13 +158,17 @@ def experiments() -> Entries:
     return {name: Entry(text.partition("\n")[0].removeprefix("# ")) for name, text in headings.items()}
 
 
+def _of_classes(classes: Mapping[str, Any]) -> Entries:
+    return {name: Entry(found.idea, found.Hyper, own_text(found, "citation")) for name, found in classes.items()}
+
+
 LISTINGS: dict[str, Callable[[], Entries]] = {
-    "servers": lambda: OfClasses(SERVERS),
-    "dispatchers": lambda: OfClasses(DISPATCHERS),
-    "gates": lambda: OfClasses(GATES),
-    "compressors": lambda: OfClasses(COMPRESSORS),
-    "averages": lambda: OfClasses(KNOWN["average"]),
-    "optimizers": lambda: OfClasses(KNOWN["optimizer"]),
+    "servers": lambda: _of_classes(SERVERS),
+    "dispatchers": lambda: _of_classes(DISPATCHERS),
+    "gates": lambda: _of_classes(GATES),
+    "compressors": lambda: _of_classes(COMPRESSORS),
+    "averages": lambda: _of_classes(KNOWN["average"]),
+    "optimizers": lambda: _of_classes(KNOWN["optimizer"]),
     "schedules": lambda: {
         name: Entry((found.__doc__ or "").partition("\n")[0], found) for name, found in SCHEDULES.items()
     },

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from fredsim.errors import ConfigError, OutputError, how_to_install, nearest
 from fredsim.runs.folder.results import Result, Results, load
-from fredsim.show.distinct import distinct, note_alike
+from fredsim.show.distinct import distinct
 from fredsim.show.export.recorded import ExportedRun, read_run
 
 __all__ = ["TARGETS", "export"]
@@ -31,11 +32,15 @@ def export(folders: Sequence[Path], to: str, output: Path | None = None) -> Iter
     """
     if to not in TARGETS:
         raise ConfigError(f"--to: is '{to}'{nearest(to, TARGETS)} (known: {', '.join(TARGETS)})")
-    write = _writer(to)
+    try:
+        write = import_module(f"fredsim.show.export.to_{to}").write
+    except ImportError as error:
+        raise ConfigError(
+            f"fredsim export --to {to} needs {to}, which cannot be imported ({error}); {how_to_install(to)}"
+        ) from None
     runs: dict[str, ExportedRun] = {}
     found = list(_named(folders))
     kept = distinct([result for _, result in found])
-    note_alike(kept)
     for name, result in found:
         if result not in kept:
             continue
@@ -56,17 +61,3 @@ def _named(folders: Sequence[Path]) -> Iterator[tuple[str, Result]]:
             yield from ((f"{name}/{result.folder.name}", result) for result in loaded)
         else:
             yield name, loaded
-
-
-def _writer(to: str) -> Callable[[Sequence[ExportedRun], Path], Iterator[tuple[str, str]]]:
-    """Return the function that writes runs for a target. Raises ConfigError if its library is missing."""
-    try:
-        if to == "tensorboard":
-            from fredsim.show.export.to_tensorboard import write
-        else:
-            from fredsim.show.export.to_mlflow import write
-    except ImportError as error:
-        raise ConfigError(
-            f"fredsim export --to {to} needs {to}, which cannot be imported ({error}); {how_to_install(to)}"
-        ) from None
-    return write

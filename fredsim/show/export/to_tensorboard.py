@@ -59,7 +59,7 @@ def _content(run: ExportedRun) -> bytes:
     """Return the content of a run's event file."""
     buffer = BytesIO()
     writer = RecordWriter(buffer)
-    kept, lost = run.without(_exceeds_float32, "it exceeds float32")
+    kept, lost = run.without(lambda value: math.isfinite(value) and abs(value) > LARGEST, "it exceeds float32")
     events = [event_pb2.Event(file_version=VERSION), _hyper_parameters(run), _facts({**run.facts, **lost})]
     for name, points in kept.items():
         for step, seconds, value in points:  # as float32, since TensorBoard's server does not show doubles
@@ -97,10 +97,6 @@ def _hyper_parameters(run: ExportedRun) -> Any:
         else:
             started.hparams[key].string_value = as_text(value)
     return _event(_session(hparams.SESSION_START_INFO_TAG, session_start_info=started))
-
-
-def _exceeds_float32(value: float) -> bool:
-    return math.isfinite(value) and abs(value) > LARGEST
 
 
 def _facts(facts: Mapping[str, str]) -> Any:

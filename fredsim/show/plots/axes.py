@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullFormatter
 
 from fredsim.config.figures.options import Options, label_of
 from fredsim.numerics.arrays import Floats
 from fredsim.show.plots.numbers import TickNumbers
 
-__all__ = ["LOG_FROM", "logarithmic", "plain_numbers", "scale_y", "style_y", "unclip"]
+__all__ = ["LOG_FROM", "figure_of", "logarithmic", "plain_numbers", "scale_y", "style_y", "unclip"]
 
 LOG_FROM = 5.0  # the largest value over the smallest from which on an axis is logarithmic by default
 FEW_DECADES = 2.2  # a logarithmic axis of so many decades or fewer also has labels at 2 and 5
@@ -22,6 +23,13 @@ MOST_DECADES = 7  # a logarithmic axis of more decades has labels at some of the
 BESIDE, BESIDE_LONG = 4, 2  # those of panels side by side, and for numbers from LONG_NUMBER on
 LONG_NUMBER = 50_000
 TICKS = 6  # the most intervals between the labels of a linear axis
+
+
+def figure_of(axes: Axes) -> Figure:
+    """Return the figure that a panel is of."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    return figure
 
 
 def style_y(grid: Sequence[Axes], options: Options) -> str:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 
 from fredsim.config.figures.options import Options, X, Y, label_of
 from fredsim.config.metrics import is_of_class
-from fredsim.errors import ConfigError
 from fredsim.runs.folder.result import LOSS_NOT_FINITE
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.groups import PANEL_KEYS, Panel
 from fredsim.show.tables import Table
 from fredsim.system.memory import byte_unit
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = [
     "Drawing",
@@ -28,7 +25,6 @@ __all__ = [
     "X",
     "available_y",
     "axis_unit",
-    "check_clocks",
     "default_y",
     "final_values",
     "in_nats",
@@ -180,14 +176,6 @@ def axis_unit(x: str | None, largest: float) -> tuple[float, str]:
 def quantity_text(x: str, *, real: bool) -> str:
     """Return what an axis of `X` counts, for captions; `real`: at least one run was live, with real seconds."""
     return {"bytes": "pushed and fetched bytes", "seconds": "seconds" if real else "simulated seconds"}.get(x, x)
-
-
-def check_clocks(results: Iterable[Result], what: str, remedy: str) -> None:
-    """Raise ConfigError if a run has no clock; the message begins with `what`, the option that needs one."""
-    for run in results:
-        if not run.timed:
-            clock = "give its experiment `dispatcher: {name: clock}`"
-            raise ConfigError(f"{what}, and {run.folder} has no clock; {clock}{remedy}")
 
 
 def share_of(row: pd.Series[float], copies: str) -> float:

@@ -12,7 +12,6 @@ from io import BytesIO
 from pathlib import Path
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fredsim.config.document import flatten
@@ -21,7 +20,7 @@ from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
 from fredsim.show.plots.direction import add_direction
-from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, check_clocks, default_y, in_nats
+from fredsim.show.plots.drawing import Drawing, Kind, Options, available_y, default_y, in_nats
 from fredsim.show.plots.groups import Panel, by_run, group, single_panel
 from fredsim.show.plots.kinds.timeline import trace
 from fredsim.show.plots.legends import Words, add_legend, avoid_overlap
@@ -66,7 +65,7 @@ def plot(
     if path.suffix not in formats:
         raise OutputError(f"{path}: unknown suffix '{path.suffix}'; choose {', '.join(formats)}")
     if path.suffix == TRACE:
-        panels, options = _prepared(results, kind, options or Options(), names)
+        panels, options, _ = _prepared(results, kind, options or Options(), names)
         return trace(panels, path, options)
     figure, drawing = draw(results, kind, options, names)
     with _settings(style_of(options or Options())), write_errors(path, "choose another place for it"):
@@ -89,19 +88,21 @@ def _settings(style: Style) -> Iterator[None]:
         yield
 
 
-def _kind_named(name: str) -> Kind:
-    """Return what draws a kind of figure: KIND of the module of its name."""
-    found: Kind = import_module(f"fredsim.show.plots.kinds.{name}").KIND
-    return found
-
-
 def _prepared(
     results: Sequence[Result], kind: str, options: Options, names: Sequence[str] | None
-) -> tuple[list[Panel], Options]:
-    """Return the panels of a figure of those runs that the options select, and the options, which are checked."""
+) -> tuple[list[Panel], Options, Kind]:
+    """Return the panels of a figure of those runs that the options select, the options, which are checked, and KIND."""
     results = select_runs(results, options)
     options = _checked(results, kind, options)
-    return _panels(results, _kind_named(kind), options, names), options
+    found: Kind = import_module(f"fredsim.show.plots.kinds.{kind}").KIND
+    if names is not None:
+        panels = [single_panel(results, names)]
+    elif found.panel_per_run:
+        panels = by_run(results)
+    else:
+        one = found.axes and not found.columns
+        panels = group(results, options.by, [] if one else options.panel, options.axis, found.panels)
+    return panels, options, found
 
 
 def draw(
@@ -116,10 +117,10 @@ def draw(
     differs. A row has two panels, or one if the figure is for one column of a paper. Raises ConfigError for a kind,
     column or key that does not exist, OutputError if results cannot be read.
     """
-    panels, options = _prepared(results, kind, options or Options(), names)
+    panels, options, found = _prepared(results, kind, options or Options(), names)
     subject = subject_of(panels)
     panels = coloured(panels, subject)
-    found, style = _kind_named(kind), style_of(options)
+    style = style_of(options)
     count = found.axes or len(panels)
     columns = 1 if found.panel_per_run else min(count, style.columns)
     rows = -(-count // columns)
@@ -135,8 +136,12 @@ def draw(
         for number, axes in enumerate(grid.flat[:count]):
             if not found.axes:
                 axes.set_title(head(panels[number].title))
-            if found.shared:
-                _share_labels(axes, below=number < count - columns, beside=bool(number % columns))
+            if found.shared:  # a panel below, or the one beside it on the left, has the same labels
+                axes.tick_params(labelbottom=number >= count - columns)
+                if number < count - columns:
+                    axes.set_xlabel("")
+                if number % columns:
+                    axes.set_ylabel("")
         take_literally(figure)
         place = "beside" if found.axes or found.beside else "inside"
         texts = {label: drawing.merged.get(label, text) for label, text in subject.entries.items()}
@@ -202,31 +207,12 @@ def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing) -> Word
     return Words(f"{title} ({first})" if title and first else title or first, names, drawing.order)
 
 
-def _share_labels(axes: Axes, *, below: bool, beside: bool) -> None:
-    """Leave out labels that a panel below, or the one beside it on the left, has, too."""
-    axes.tick_params(labelbottom=not below)
-    if below:
-        axes.set_xlabel("")
-    if beside:
-        axes.set_ylabel("")
-
-
 def _add_caption(figure: Figure, caption: str, command: str) -> None:
     """Write the caption, and the command that makes the figure, below the figure."""
     parts = [caption, f"$ {command}" if command else ""]
     width = int(LETTERS_PER_INCH * figure.get_figwidth())
     text = "\n".join(line for part in parts for line in textwrap.wrap(part, width))
     take_literally(figure.supxlabel(text, x=0.01, ha="left", fontsize=6.5, color="0.35"))
-
-
-def _panels(results: Sequence[Result], kind: Kind, options: Options, names: Sequence[str] | None) -> list[Panel]:
-    """Return the panels of a figure of this kind; `names` are as in `plot`."""
-    if names is not None:
-        return [single_panel(results, names)]
-    if kind.panel_per_run:
-        return by_run(results)
-    one = kind.axes and not kind.columns
-    return group(results, options.by, [] if one else options.panel, options.axis, kind.panels)
 
 
 def select_runs(results: Sequence[Result], options: Options) -> Sequence[Result]:
@@ -242,11 +228,8 @@ def select_runs(results: Sequence[Result], options: Options) -> Sequence[Result]
             some = wanted if isinstance(wanted, list) else [wanted]
             shown = ", ".join(map(str, some)), ", ".join(dict.fromkeys(map(str, values)))
             raise ConfigError(f"--where: {key} is {shown[0]} in no run (known: {shown[1]})")
-    return best_runs(results) if options.best else results
-
-
-def best_runs(results: Sequence[Result]) -> list[Result]:
-    """Return the runs of sweeps with the values that `select` chose. Raises OutputError if there are none."""
+    if not options.best:
+        return results
     names = {folder: {*Results(folder).chosen} for folder in {run.folder.parent for run in results}}
     found = [run for run in results if run.folder.name in names[run.folder.parent]]
     if not found:
@@ -259,11 +242,17 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
 
     Raises ConfigError if they are not valid for this kind of figure, or if a run lacks what they name.
     """
-    if problem := next(option_problems(kind, options, _number_columns(results) if options.y not in Y else ()), None):
+    recorded: list[str] = []
+    if options.y not in Y:
+        columns = dict.fromkeys(name for run in results for name in run.metrics.select_dtypes("number").columns)
+        recorded = [name for name in columns if name not in {"iteration", "timestamp"}]
+    if problem := next(option_problems(kind, options, recorded), None):
         name, text = problem
         raise ConfigError(f"--{name}: {text}")
-    if options.x == "seconds":
-        check_clocks(results, "--x is 'seconds'", ", or choose iterations, updates or bytes")
+    for run in results if options.x == "seconds" else ():
+        if not run.timed:
+            remedy = "give its experiment `dispatcher: {name: clock}`, or choose iterations, updates or bytes"
+            raise ConfigError(f"--x is 'seconds', and {run.folder} has no clock; {remedy}")
     if "y" not in KINDS[kind].takes:
         return options
     options = replace(options, nats=in_nats(results))
@@ -278,9 +267,3 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
                 rest = "; --where draws those that have, such as --where server.name=mymodule:Plain"
             raise ConfigError(f"--y: is '{options.y}', which {run.folder} has not recorded{rest}")
     return options
-
-
-def _number_columns(results: Sequence[Result]) -> list[str]:
-    """Return the columns of numbers in the metrics.csv of any run, except iteration and timestamp."""
-    columns = dict.fromkeys(name for run in results for name in run.metrics.select_dtypes("number").columns)
-    return [name for name in columns if name not in {"iteration", "timestamp"}]

@@ -14,20 +14,8 @@ from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE
 from fredsim.show.plots.words import NO_NOISE, words
 
-__all__ = [
-    "COLOURS",
-    "Flat",
-    "Line",
-    "Panel",
-    "by_run",
-    "differences",
-    "flat_config",
-    "group",
-    "labels",
-    "single_panel",
-]
+__all__ = ["Flat", "Line", "Panel", "by_run", "differences", "flat_config", "group", "labels", "single_panel"]
 
-COLOURS = PALETTE
 DASHES = ("-", "--", "-.", ":")  # those of the lines after the first eight
 
 PANEL_KEYS = ("clients.count", "clients.batch_size")
@@ -55,6 +43,11 @@ class Panel:
     lines: list[Line]
     parts: tuple[str, ...] = ()
 
+    @property
+    def runs(self) -> list[Result]:
+        """The runs of all lines."""
+        return [run for line in self.lines for run in line.runs]
+
     def row(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a row of a table, which begins with the panel's title, if it has one."""
         return {**({"panel": self.title} if self.title else {}), **values}
@@ -69,14 +62,14 @@ def by_run(results: Sequence[Result]) -> list[Panel]:
     """Return a panel for each run; if there are several, a panel has the run's label as title."""
     several = len(results) > 1
     return [
-        Panel(label if several else "", [Line(label, COLOURS[0], DASHES[0], [run])])
+        Panel(label if several else "", [Line(label, PALETTE[0], DASHES[0], [run])])
         for run, label in zip(results, labels(results), strict=True)
     ]
 
 
 def single_panel(results: Sequence[Result], names: Sequence[str]) -> Panel:
     """Return a single panel with one line per run, named by `names`."""
-    looks = zip(zip(results, names, strict=True), cycle(COLOURS), cycle(DASHES), strict=False)
+    looks = zip(zip(results, names, strict=True), cycle(PALETTE), cycle(DASHES), strict=False)
     return Panel("", [Line(name, colour, dash, [run]) for (run, name), colour, dash in looks])
 
 
@@ -108,11 +101,15 @@ def group(
 
     """
     flat = [flat_config(result) for result in results]
+    known = _keys(flat)
     for key in (*(by or ()), *(panel or ()), *([along] if along else [])):
-        _check(key, flat)
+        if key not in known:
+            differ = ", ".join(sorted(_differing(flat))) or "nothing"
+            raise ConfigError(f"'{key}' is no key of these runs{nearest(key, known)} (they differ in: {differ})")
     differing = _differing(flat)
     if panel is None:
-        keys = [key for key in _keys(flat) if key != along and _is_among(key, default_panels)]
+        within = tuple(f"{part}." for part in default_panels)
+        keys = [key for key in known if key != along and f"{key}.".startswith(within)]
         if default_panels != PANEL_KEYS:
             keys = [key for key in keys if key in _differing(flat, present=True)]
         if all("problem" in result.config for result in results):  # it has no minibatches
@@ -131,7 +128,7 @@ def group(
         title = _joined(panel, config)
         parts.setdefault(title, tuple(_joined([key], config) for key in panel))
         n = len(looks)
-        colour, dash = looks.setdefault(text, (COLOURS[n % len(COLOURS)], DASHES[n // len(COLOURS) % len(DASHES)]))
+        colour, dash = looks.setdefault(text, (PALETTE[n % len(PALETTE)], DASHES[n // len(PALETTE) % len(DASHES)]))
         panels.setdefault(title, {}).setdefault(text, Line(text, colour, dash, [])).runs.append(result)
     return [Panel(title, list(lines.values()), parts[title]) for title, lines in panels.items()]
 
@@ -142,20 +139,8 @@ def flat_config(result: Result) -> Flat:
     return flat if "clients.partition.name" in flat else flat | SHARED_ROWS
 
 
-def _is_among(key: str, parts: Sequence[str]) -> bool:
-    """Return whether a key is one of these parts of an experiment, or lies within one of them."""
-    return any(f"{key}.".startswith(f"{part}.") for part in parts)
-
-
 def _keys(flat: Sequence[Flat]) -> list[str]:
     return list(dict.fromkeys(key for config in flat for key in config))
-
-
-def _check(key: str, flat: Sequence[Flat]) -> None:
-    known = _keys(flat)
-    if key not in known:
-        differing = ", ".join(sorted(_differing(flat))) or "nothing"
-        raise ConfigError(f"'{key}' is no key of these runs{nearest(key, known)} (they differ in: {differing})")
 
 
 def _differing(flat: Sequence[Flat], *, present: bool = False) -> set[str]:

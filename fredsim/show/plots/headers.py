@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 
+from fredsim.show.plots.axes import figure_of
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, take_literally
 
@@ -49,8 +50,7 @@ def groups_of(panels: Sequence[Panel]) -> list[tuple[str, list[str]]]:
 
 def add_headers(axes: Axes, panels: Sequence[Panel], style: Style) -> None:
     """Write the heads above the columns. The figure must have its size."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
+    figure = figure_of(axes)
     groups = groups_of(panels)
     names = [name for _, some in groups for name in some]
     figure.draw_without_rendering()

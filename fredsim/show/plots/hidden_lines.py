@@ -13,7 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-__all__ = ["coinciding", "merged_name", "tell_apart"]
+from fredsim.show.plots.axes import figure_of
+
+__all__ = ["coinciding", "merged_names", "tell_apart"]
 
 MOST_NAMED = 3  # the most lines that coincide whose names are all given
 LONG = 60  # the most letters of these names
@@ -25,19 +27,26 @@ MOST = 4  # the most lines that share a period
 LARGER = 2.2  # how much larger, in points, the marker of a line below another is
 
 
-def coinciding(shapes: Mapping[str, Hashable]) -> dict[str, list[str]]:
-    """Return the labels of lines that are drawn, each with those that coincide with it, itself first."""
+def coinciding(panels: Sequence[Mapping[str, Hashable]]) -> dict[str, list[str]]:
+    """Return the labels of lines that are drawn, each with those that coincide with it in all panels, itself first.
+
+    `panels`: what is the same for lines that coincide there, by label.
+    """
     first: dict[Hashable, str] = {}
     found: dict[str, list[str]] = {}
-    for label, shape in shapes.items():
+    for label in dict.fromkeys(label for shapes in panels for label in shapes):
+        shape = tuple(shapes.get(label) for shapes in panels)
         found.setdefault(first.setdefault(shape, label), []).append(label)
     return found
 
 
-def merged_name(names: Sequence[str]) -> str:
+def merged_names(same: Mapping[str, Sequence[str]], entries: Mapping[str, str]) -> dict[str, str]:
+    """Return what the legend calls each line with which others coincide; `entries`: its texts without that."""
+    return {one: _merged_name([entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
+
+
+def _merged_name(names: Sequence[str]) -> str:
     """Return what the legend calls lines that coincide: all of their names if they are few, else how many."""
-    if len(names) == 1:
-        return names[0]
     if len(names) == 2 and len(" and ".join(names)) <= LONG:
         return f"{names[0]} and {names[1]} (2 lines coincide)"
     text = "; ".join(names)
@@ -55,37 +64,32 @@ def tell_apart(grid: Sequence[Axes], drawn: Sequence[Mapping[str, Line2D]]) -> N
     groups = [group for axes, lines in zip(grid, drawn, strict=True) for group in _groups(axes, lines)]
     for label in dict.fromkeys(label for lines in drawn for label in lines):
         depth, count = max(((found.index(label), len(found)) for found in groups if label in found), default=(0, 1))
+        depth, count = min(depth, MOST - 1), min(count, MOST)
+        length = PERIOD * (count - depth) / count
         for line in (lines[label] for lines in drawn if label in lines):
             if depth:
-                line.set_linestyle(_dash(min(depth, MOST - 1), min(count, MOST)))
+                line.set_linestyle((0.0, (length, PERIOD - length)))
             if count > 1 and line.get_marker() not in {"None", "", " ", None}:
-                line.set_markersize(line.get_markersize() + LARGER * (min(count, MOST) - 1 - min(depth, MOST - 1)))
-
-
-def _dash(depth: int, count: int) -> tuple[float, tuple[float, float]]:
-    """Return the dashes of the line number `depth`, from 0, of so many that lie upon one another."""
-    length = PERIOD * (count - depth) / count
-    return 0.0, (length, PERIOD - length)
+                line.set_markersize(line.get_markersize() + LARGER * (count - 1 - depth))
 
 
 def _groups(axes: Axes, lines: Mapping[str, Line2D]) -> list[list[str]]:
     """Return the labels of whole lines that hide one another."""
-    inch = axes.get_figure(root=True).dpi  # type: ignore[union-attr]
     axes.get_ylim()  # sets the limits, on which the places of points depend
-    places = {
-        label: axes.transData.transform(np.column_stack([line.get_xdata(), line.get_ydata()]).astype(float)) * 72 / inch
+    points = {
+        label: axes.transData.transform(np.column_stack([line.get_xdata(), line.get_ydata()]).astype(float))
         for label, line in lines.items()
         if line.get_linestyle() == "-"
     }
-    known = {label: at[np.isfinite(at).all(axis=1)] for label, at in places.items()}
+    inch = figure_of(axes).dpi
+    known = {label: at[np.isfinite(at).all(axis=1)] * 72 / inch for label, at in points.items()}
     groups: list[list[str]] = []
     for label, at in known.items():
-        near = (group for group in groups if any(_hides(at, known[other]) for other in group))
-        group = next(near, None)
-        if group is None:
+        near = next((group for group in groups if any(_hides(at, known[other]) for other in group)), None)
+        if near is None:
             groups.append([label])
         else:
-            group.append(label)
+            near.append(label)
     return [group for group in groups if len(group) > 1]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from matplotlib.axes import Axes
-from matplotlib.text import Text
 
+from fredsim.show.plots.axes import figure_of
 from fredsim.show.plots.styles import take_literally
 
 __all__ = ["End", "apart", "name_ends"]
@@ -55,13 +55,12 @@ def apart(wanted: Sequence[float], room: float, low: float, high: float) -> list
     return places
 
 
-def name_ends(axes: Axes, ends: Sequence[End]) -> list[Text]:
+def name_ends(axes: Axes, ends: Sequence[End]) -> None:
     """Write the names of lines to the right of the panel, each joined to the end of its line by a thin one.
 
     The panel becomes high enough for them. Its limits must be set.
     """
-    figure = axes.get_figure(root=True)
-    assert figure is not None
+    figure = figure_of(axes)
     figure.draw_without_rendering()
     inch = ROOM * FONT / 72
     height = axes.get_window_extent().height / figure.dpi
@@ -72,15 +71,11 @@ def name_ends(axes: Axes, ends: Sequence[End]) -> list[Text]:
     to_axes = axes.transData + axes.transAxes.inverted()
     wanted = [float(to_axes.transform((end.x, end.y))[1]) for end in ends]
     places = apart(wanted, inch / height, 0.0, 1.0)
-    found: list[Text] = []
     for end, place in zip(ends, places, strict=True):
-        found.append(
-            axes.annotate(
-                end.name, (end.x, end.y), (BESIDE, place), xycoords="data", textcoords="axes fraction", fontsize=FONT,
-                va="center", ha="left", color=end.colour, annotation_clip=False,
-                arrowprops={"arrowstyle": "-", "color": end.colour, "linewidth": 0.5, "alpha": 0.6, "shrinkA": 1,
-                            "shrinkB": 0, "relpos": (0.0, 0.5)},
-            )
+        joined = {"arrowstyle": "-", "color": end.colour, "linewidth": 0.5, "alpha": 0.6, "shrinkA": 1, "shrinkB": 0}
+        name = axes.annotate(
+            end.name, (end.x, end.y), (BESIDE, place), xycoords="data", textcoords="axes fraction", fontsize=FONT,
+            va="center", ha="left", color=end.colour, annotation_clip=False,
+            arrowprops=joined | {"relpos": (0.0, 0.5)},
         )  # fmt: skip
-        take_literally(found[-1])
-    return found
+        take_literally(name)

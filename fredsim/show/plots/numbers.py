@@ -84,11 +84,10 @@ class TickNumbers(Formatter):
         most = max(sizes, default=0.0)
         even = len({round(high - low, 12) for low, high in pairwise(values)}) <= 1
         if most >= LARGE and even:
-            return [number(value) if abs(value) < 1 else _signed(value) for value in values]
+            return [
+                number(value) if abs(value) < 1 else (MINUS if value < 0 else "") + _power(abs(value), DIGITS)
+                for value in values
+            ]
         if even and most < LARGE and any(0 < size < SMALL <= most for size in sizes):
             return [f"{value:.6g}".replace("-", MINUS) for value in values]
         return [self(value) for value in values]
-
-
-def _signed(value: float) -> str:
-    return (MINUS if value < 0 else "") + _power(abs(value), DIGITS)

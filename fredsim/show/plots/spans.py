@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fredsim.config.figures.options import Options, client_ids
 from fredsim.errors import ConfigError, OutputError
 from fredsim.numerics.arrays import Integers
 from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["COLOURS", "STATES", "Spans", "shares", "spans_of", "window_of"]
 

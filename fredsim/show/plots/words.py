@@ -178,8 +178,14 @@ def noun(keys: Set[str], within: Set[str] = frozenset(), *, switch: bool = False
     parts: dict[str, set[str]] = {}
     for key in keys:
         parts.setdefault(part(key), set()).add(key)
-    if len(parts) == 1 and len(keys) == 1:
-        return _alone(*keys, switch=switch)
+    if len(keys) == 1:
+        (key,), (start,) = keys, parts
+        if key.startswith("server.lr."):
+            return "learning-rate schedule"
+        whole = (key == start and start in NOUNS) or key.endswith(".name")
+        if whole or start in {"dispatcher.push", "dispatcher.fetch", "data"}:
+            return NOUNS.get(start) or field_name(start)
+        return f"choice of {field_name(key)}" if switch else field_name(key)
     found = dict.fromkeys(NOUNS.get(start) or field_name(start) for start in sorted(parts, key=place))
     if set(GATES) <= found.keys():
         found = {("pair of gates" if name == GATES[0] else name): None for name in found if name != GATES[1]}
@@ -197,17 +203,3 @@ def part(key: str) -> str:
 def place(key: str) -> int:
     """Return the place of a key's part in a sentence."""
     return [*NOUNS].index(part(key)) if part(key) in NOUNS else len(NOUNS)
-
-
-def _alone(key: str, *, switch: bool) -> str:
-    """Return the noun of lines that differ in one key alone."""
-    start = part(key)
-    if key.startswith("server.lr."):
-        return "learning-rate schedule"
-    if (
-        (key == start and start in NOUNS)
-        or key.endswith(".name")
-        or start in {"dispatcher.push", "dispatcher.fetch", "data"}
-    ):
-        return NOUNS.get(start) or field_name(start)
-    return f"choice of {field_name(key)}" if switch else field_name(key)

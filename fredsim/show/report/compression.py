@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Pool", "finite", "packed", "packed_json", "thinned"]
+__all__ = ["Pool", "packed", "packed_json", "thinned"]
 
 DIGITS = 6  # of a number that is drawn; more than a screen has pixels
 EXACT = 2**53  # below which each integer is a number of JavaScript
@@ -28,8 +28,8 @@ class Pool:
         self.columns: list[list[float | None]] = []
         self._places: dict[tuple[float | None, ...], int] = {}
 
-    def place(self, column: Iterable[float | None]) -> int:
-        """Return the place of a column, whose numbers are rounded; None stands for a number that is not finite."""
+    def place(self, column: Iterable[float]) -> int:
+        """Return the place of a column, whose numbers are rounded; None takes the place of one that is not finite."""
         rounded = tuple(_rounded(value) for value in column)
         if rounded not in self._places:
             self._places[rounded] = len(self.columns)
@@ -43,16 +43,11 @@ class Pool:
         return self.place(columns)
 
 
-def _rounded(value: float | None) -> float | None:
+def _rounded(value: float) -> float | None:
     """Return a number with few digits; an integer stays as it is, and is written without a point."""
-    if value is None or (abs(value) < EXACT and value == int(value)):
-        return None if value is None else int(value)
-    return float(f"{value:.{DIGITS}g}")
-
-
-def finite(values: Iterable[float]) -> list[float | None]:
-    """Return numbers as a list, with None for those that are not finite."""
-    return [value if math.isfinite(value) else None for value in values]
+    if not math.isfinite(value):
+        return None
+    return int(value) if abs(value) < EXACT and value == int(value) else float(f"{value:.{DIGITS}g}")
 
 
 def thinned(count: int) -> list[int]:

@@ -39,7 +39,7 @@ class Given:
 
 def data_of(given: Given, found: Sequence[Section], lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return all that the scripts need, as plain data; a column of numbers by its place among `columns`."""
-    pool = Pool()
+    pool, first = Pool(), standings(given.panels)[1][0]
     drawn = {
         f"{section.key}-{n}": figure | {"data": [_pooled(trace, pool) for trace in figure["data"]], "panel": None}
         for section in found
@@ -53,11 +53,13 @@ def data_of(given: Given, found: Sequence[Section], lines: Sequence[dict[str, An
         for run in line.runs
     }
     texts = [("the sweep, with its overrides", sweep.text) for sweep in given.sweeps]
-    texts += [(label, _text_of(run)) for run, label in zip(given.results, labels(given.results), strict=True)]
+    for run, label in zip(given.results, labels(given.results), strict=True):
+        text = read_bytes(run.folder / "config.yaml").decode()  # was read as an experiment before (Result.check_files)
+        texts.append((label, StringIO(text, newline=None).read()))
     return {
         "lines": lines,
         "sequences": [SEQUENCE, DARK_SEQUENCE],
-        "won": _won(given.panels),
+        "won": None if math.isinf(first.middle) else {"panel": first.panel, "line": visible(first.line.label)},
         "palettes": [PALETTE, DARK_PALETTE],
         "figures": drawn,
         "table": run_table(given.results, given.failures, given.sweeps, several=given.several),
@@ -79,20 +81,6 @@ def lines_of(panels: Sequence[Panel]) -> list[dict[str, Any]]:
         }
         for n, name in enumerate(names)
     ]
-
-
-def _text_of(run: Result) -> str:
-    """Return the text of a run's config.yaml, which has been read as an experiment before (Result.check_files)."""
-    return StringIO(read_bytes(run.folder / "config.yaml").decode(), newline=None).read()
-
-
-def _won(panels: Sequence[Panel]) -> dict[str, Any] | None:
-    """Return the line that won and the number of its panel; None if none has a result."""
-    first = standings(panels)[0]
-    if math.isinf(first.middle):
-        return None
-    places = [(n, line.label) for n, panel in enumerate(panels) for line in panel.lines if first.runs is line.runs]
-    return {"panel": places[0][0], "line": visible(places[0][1])}
 
 
 def _pooled(trace: dict[str, Any], pool: Pool) -> dict[str, Any]:

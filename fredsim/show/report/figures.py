@@ -8,13 +8,15 @@ axis to lists; figures.js takes the list of the current choice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fredsim.config.figures.options import X, label_of
 from fredsim.errors import visible
@@ -25,11 +27,8 @@ from fredsim.show.plots.drawing import available_y, in_nats, x_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.kinds.probe import PARTS, probes_of, quartiles
-from fredsim.show.plots.kinds.staleness import histograms
-from fredsim.show.report.compression import finite, thinned
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fredsim.show.plots.kinds.staleness import SHOWN, counts_of, percentile
+from fredsim.show.report.compression import thinned
 
 __all__ = [
     "DASHES",
@@ -45,6 +44,7 @@ __all__ = [
 ]
 
 DASHES = ("solid", "dash", "dashdot", "dot")
+BINS = 60  # of a histogram of staleness
 TITLES = {"bytes": "bytes pushed and fetched", "seconds": "simulated time (s)"}
 
 Figure = dict[str, Any]
@@ -58,7 +58,7 @@ def axes_of(runs: Iterable[Result]) -> list[str]:
 
 def curves(panels: Sequence[Panel]) -> list[Figure]:
     """Return one figure per panel: every y against every x, with medians, bands and published points of each line."""
-    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    runs = [run for panel in panels for run in panel.runs]
     axes, ys, nats = axes_of(runs), available_y(runs), in_nats(runs)
     figures = [
         _figure(panel.title, [trace for line in panel.lines for trace in _curve(line, axes, ys)]) for panel in panels
@@ -76,8 +76,13 @@ def staleness(panels: Sequence[Panel]) -> list[Figure]:
     figures = []
     for panel in panels:
         traces = []
-        for found in histograms(panel.lines):
-            trace = _trace(found.line) | {"x": found.edges.tolist(), "y": [*found.shares.tolist(), 0.0]}
+        counted = [(line, counts_of(line)) for line in panel.lines]
+        end = max((percentile(counts, SHOWN) for _, counts in counted), default=0) + 1
+        width = -(-end // BINS)
+        edges = np.arange(0, end + width, width)
+        for line, counts in counted:
+            shares = np.histogram(counts.index, edges, weights=counts)[0] / max(1, counts.sum()) / width
+            trace = _trace(line) | {"x": edges - 0.5, "y": [*shares, 0.0]}
             trace["line"] |= {"shape": "hv"}
             traces.append(trace)
         figures.append(_figure(panel.title, traces, "staleness τ (updates)", "share of pushes, per update"))
@@ -86,16 +91,11 @@ def staleness(panels: Sequence[Panel]) -> list[Figure]:
 
 def panels_with_drops(panels: Sequence[Panel]) -> list[Panel]:
     """Return the panels with a run in which a gate dropped a copy."""
-    return [
-        panel
-        for panel in panels
-        if any(
-            (run.metrics[copies] < run.metrics[f"potential_{copies}"]).any()
-            for line in panel.lines
-            for run in line.runs
-            for copies in ("pushes", "fetches")
-        )
-    ]
+
+    def has_dropped(run: Result) -> bool:
+        return any((run.metrics[kind] < run.metrics[f"potential_{kind}"]).any() for kind in ("pushes", "fetches"))
+
+    return [panel for panel in panels if any(map(has_dropped, panel.runs))]
 
 
 def copies(panels: Sequence[Panel]) -> list[Figure]:
@@ -106,9 +106,9 @@ def copies(panels: Sequence[Panel]) -> list[Figure]:
             traces, most = [], 0
             for line in panel.lines:
                 for run in line.runs:
-                    potential = run.metrics[f"potential_{kind}"].tolist()
-                    traces.append(_trace(line) | {"x": potential, "y": run.metrics[kind].tolist()})
-                    most = max(most, potential[-1])
+                    potential = run.metrics[f"potential_{kind}"]
+                    traces.append(_trace(line) | {"x": potential, "y": run.metrics[kind]})
+                    most = max(most, potential.iloc[-1])
             every = {"meta": {"is": "all", "label": "all pass"}, "mode": "lines", "line": {"width": 1}}
             traces.append(every | {"hoverinfo": "skip", "x": [0, most], "y": [0, most]})
             figures.append(_figure(panel.title, traces, f"potential {kind} (copies)", f"{kind} (copies)"))
@@ -119,15 +119,12 @@ def panels_with_probes(panels: Sequence[Panel]) -> list[Panel]:
     """Return the panels that have probes, without runs and lines that have none."""
     found = []
     for panel in panels:
-        lines = [replace(line, runs=list(filter(_has_probes, line.runs))) for line in panel.lines]
-        if any(line.runs for line in lines):
-            found.append(replace(panel, lines=[line for line in lines if line.runs]))
+        lines = []
+        for line in panel.lines:  # a run that diverged before its first probe has none
+            runs = [run for run in line.runs if "probe.csv" in requested_files(run.config) and len(run.probe)]
+            lines += [replace(line, runs=runs)] if runs else []
+        found += [replace(panel, lines=lines)] if lines else []
     return found
-
-
-def _has_probes(run: Result) -> bool:
-    """Return whether a run has probes; one that diverged before the first has none."""
-    return "probe.csv" in requested_files(run.config) and len(run.probe) > 0
 
 
 def probe(panels: Sequence[Panel]) -> list[Figure]:
@@ -138,9 +135,9 @@ def probe(panels: Sequence[Panel]) -> list[Figure]:
         for column, title in zip(PARTS, (X["iterations"], "staleness τ (updates)"), strict=True):
             traces: list[dict[str, Any]] = []
             for line, rows in drawn:
-                x, low, middle, high = (part.tolist() for part in quartiles(rows, column))
+                x, low, middle, high = quartiles(rows, column)
                 traces += _band(line, x, low, high)
-                traces.append(_trace(line) | {"x": x, "y": _numbers(middle), "mode": "lines+markers"})
+                traces.append(_trace(line) | {"x": x, "y": middle, "mode": "lines+markers"})
             figures.append(_figure(panel.title, traces, title, "B-staleness (norm of a gradient)"))
     return figures
 
@@ -165,29 +162,27 @@ def _band(line: Line, x: Any, low: Any, high: Any) -> Iterator[dict[str, Any]]:
     """Yield a band: two invisible lines, the second with the fill between them."""
     unseen = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "legendgroup": visible(line.label)}
     unseen["meta"] = {"is": "band"}
-    yield unseen | {"x": x, "y": _numbers(low)}
-    yield unseen | {"fill": "tonexty", "x": x, "y": _numbers(high)}
+    yield unseen | {"x": x, "y": low}
+    yield unseen | {"fill": "tonexty", "x": x, "y": high}
 
 
 def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield a line's traces: its band, its median, the ends of runs that diverged, and published points."""
     stepped = [x for x in axes if by_steps(line.runs, x)]
-    at = {x: _numbers(by_iteration(line, partial(x_of, x=x)).median(axis=1)) for x in axes if x not in stepped}
+    at = {x: by_iteration(line, partial(x_of, x=x)).median(axis=1) for x in axes if x not in stepped}
     if at:
         yield from _runs(line, at, {y: by_iteration(line, itemgetter(y)) for y in ys})
     for x in stepped:  # these have other rows for each y
         for y in ys:
             grid, values = steps(line, x, y)
-            yield from _runs(line, {x: _numbers(grid)}, {y: values})
+            yield from _runs(line, {x: grid}, {y: values})
     for run in line.runs:
         if run.has_diverged:
             last = run.metrics.iloc[-1:]
             highest = {y: run.metrics[y][np.isfinite(run.metrics[y])].max() for y in ys}  # where a last y is not finite
             cross = {"symbol": "x", "size": 9}
-            ends = {
-                "x": {x: _numbers(x_of(last, x)) for x in axes},
-                "y": _numbers({y: last[y].where(np.isfinite(last[y]), highest[y]) for y in ys}),
-            }
+            shown = {y: last[y].where(np.isfinite(last[y]), highest[y]) for y in ys}
+            ends = {"x": {x: x_of(last, x) for x in axes}, "y": shown}
             name = _named(line, "diverged")
             yield name | {"mode": "markers", "marker": cross} | ends
     for x in axes:
@@ -199,30 +194,23 @@ def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[
                 yield name | {"mode": "markers", "marker": circle} | places
 
 
-def _runs(line: Line, at: dict[str, list[float]], values: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
+def _runs(line: Line, at: dict[str, pd.Series[float]], values: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
     """Yield the band and the median of a line's runs, whose values of each y have a column per run."""
     if len(line.runs) > 1:
         low, high = ({y: getattr(found, end)(axis=1) for y, found in values.items()} for end in ("min", "max"))
         yield from _band(line, at, low, high)
-    yield _trace(line) | {"x": at, "y": _numbers({y: found.median(axis=1) for y, found in values.items()})}
+    yield _trace(line) | {"x": at, "y": {y: found.median(axis=1) for y, found in values.items()}}
 
 
 def run_curve(run: Result, axes: Sequence[str], ys: Sequence[str]) -> dict[str, Any]:
     """Return the columns of a single run's own curve, thinned: x and y by choice."""
     rows = run.metrics.iloc[thinned(len(run.metrics))]
-    return {"x": {x: finite(x_of(rows, x)) for x in axes}, "y": {y: finite(rows[y]) for y in ys}}
-
-
-def _numbers(values: Any) -> Any:
-    """Return a column of numbers as a list, or a mapping to columns as one to lists; None for numbers not finite."""
-    if isinstance(values, dict):
-        return {key: _numbers(column) for key, column in values.items()}
-    return finite(values)
+    return {"x": {x: x_of(rows, x) for x in axes}, "y": {y: rows[y] for y in ys}}
 
 
 def _span(figures: Sequence[Figure], axis: str, choice: str) -> list[float] | None:
     """Return the smallest, largest and smallest positive number of an axis in all figures; None if none is positive."""
     columns = [trace[axis].get(choice, []) for figure in figures for trace in figure["data"]]
-    numbers = [value for column in columns for value in column if value is not None]
+    numbers = [value for column in columns for value in column if math.isfinite(value)]
     above = [value for value in numbers if value > 0]
     return [min(numbers), max(numbers), min(above)] if above else None

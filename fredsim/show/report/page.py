@@ -12,7 +12,7 @@ from pathlib import Path
 from fredsim.config.document import Document, read_document
 from fredsim.errors import ConfigError, OutputError, how_to_install
 from fredsim.runs.folder.results import Result, load
-from fredsim.show.distinct import distinct, note_alike
+from fredsim.show.distinct import distinct
 from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import group
 from fredsim.show.report import parts
@@ -24,17 +24,7 @@ from fredsim.system.files import write_atomic, write_errors
 __all__ = ["report"]
 
 #: The page's own scripts, in their order. They are one script, whose SHA-256 the page's policy has.
-SCRIPTS = (
-    "page.js",
-    "legend.js",
-    "ticks.js",
-    "figures.js",
-    "hover.js",
-    "filters.js",
-    "runs.js",
-    "explore.js",
-    "parallel.js",
-)
+SCRIPTS = ("page", "legend", "ticks", "figures", "hover", "filters", "runs", "explore", "parallel")
 #: How plotly.js begins and ends: it is a function, the last argument of the one that calls it.
 PROGRAM = re.compile(r"(\A(?s:.{,1000}?), )(\(\) => \{\n(?s:.*)\})(\)\);\s*)\Z")
 #: Where plotly.js adds a style for its maps, unless there is an element with this id.
@@ -73,7 +63,6 @@ def report(
     if not results:
         raise OutputError(f"{folders[0]}: all its runs failed; {folders[0] / 'runs.csv'} says why")
     results = distinct(results)
-    note_alike(results)
     panels = group(results, by, panel)
     given = Given(results, failures, list(filter(None, headings)), sweeps, panels, several=len(folders) > 1)
     text = _page(given, program, log=log)
@@ -105,7 +94,7 @@ def parsed_once(program: str) -> str:
 def _page(given: Given, program: str, *, log: bool) -> str:
     names = ", ".join(dict.fromkeys(result.config["name"] for result in given.results))
     found = list(sections(given.panels))
-    style, start, own = _file("page.css"), _file("start.js"), "".join(map(_file, SCRIPTS))
+    style, start, own = _file("page.css"), _file("start.js"), "".join(_file(f"{name}.js") for name in SCRIPTS)
     lines = lines_of(given.panels)
     contents = {
         "policy": _policy(scripts=(start, program, own), styles=(style, "")),

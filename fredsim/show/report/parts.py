@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from fredsim.config.figures.options import X, Y
 from fredsim.runs.folder.results import Result
@@ -14,7 +13,7 @@ from fredsim.show.report.sections import Section
 from fredsim.show.report.winner import verdict, winner_table
 from fredsim.show.tables import Table, short
 
-__all__ = ["facts", "is_wide", "provenance", "question", "section_html", "table_html", "winner"]
+__all__ = ["facts", "provenance", "question", "section_html", "table_html", "winner"]
 
 VALUES = 8  # the most values that are listed for a key in which the runs differ
 LOG_FROM = 5  # the largest value over the smallest from which an axis is logarithmic at first
@@ -40,17 +39,15 @@ def facts(results: Sequence[Result], failures: Sequence[object]) -> str:
     how = ", ".join(f"{count} {status}" for status, count in ended.items() if count)
     total = ended.total()
     text = f"<p>{total} run{'s' if total > 1 else ''}: {how}.</p>"
-    rows = [{"differs": key, "values": _listed(values)} for key, values in differences(results).items()]
+    rows = []
+    for key, values in differences(results).items():
+        shown = [str(value) for value in values]
+        if len(shown) > VALUES:
+            shown = [*shown[: VALUES - 2], f"… {shown[-1]} ({len(shown)} values)"]
+        rows.append({"differs": key, "values": ", ".join(shown)})
     if not rows:
         return text
     return f"{text}<details><summary>In what they differ</summary>{table_html(Table(rows))}</details>"
-
-
-def _listed(values: Sequence[Any]) -> str:
-    shown = [str(value) for value in values]
-    if len(shown) > VALUES:
-        shown = [*shown[: VALUES - 2], f"… {shown[-1]} ({len(shown)} values)"]
-    return ", ".join(shown)
 
 
 def winner(panels: Sequence[Panel]) -> str:
@@ -58,11 +55,6 @@ def winner(panels: Sequence[Panel]) -> str:
     table = winner_table(panels)
     text = f'<p class="verdict">{escape_html(verdict(panels))}</p>'
     return text + (table_html(table) if len(table.rows) > 1 else "")
-
-
-def is_wide(span: Sequence[float] | None) -> bool:
-    """Return whether values span so much that their axis is logarithmic: (smallest, largest, smallest above 0)."""
-    return span is not None and span[1] > LOG_FROM * span[2]
 
 
 def section_html(section: Section, lines: int, *, log: bool) -> str:
@@ -93,7 +85,8 @@ def _controls(section: Section, lines: int, *, log: bool) -> str:
         )
         groups.append(f'<span class="choice">{buttons}</span>')
     span = section.figures[0]["y"][section.y[0]]["range"]
-    boxes = [("log", "logarithmic", log or (is_wide(span) and not section.linear)), ("logx", "logarithmic x", False)]
+    is_wide = span is not None and span[1] > LOG_FROM * span[2]  # the largest, and the smallest above 0
+    boxes = [("log", "logarithmic", log or (is_wide and not section.linear)), ("logx", "logarithmic x", False)]
     if any(trace["meta"]["is"] == "band" for figure in section.figures for trace in figure["data"]):
         boxes.append(("bands", "bands", lines <= FEW_LINES))
     shown = "".join(
@@ -128,13 +121,12 @@ def provenance(results: Sequence[Result]) -> str:
 
 def table_html(table: Table) -> str:
     """Return a table with numbers to the right, in a box that scrolls if it is wide."""
-    rows = [{name: row.get(name) for name in table.columns} for row in table.rows]
-    text_columns = {name for name in table.columns if any(isinstance(row[name], str) for row in rows)}
 
     def cell(tag: str, name: str, text: str) -> str:
-        number = "" if name in text_columns else ' class="number"'
+        number = "" if name in table.text_columns else ' class="number"'
         return f"<{tag}{number}>{escape_html(text)}</{tag}>"
 
     head = "".join(cell("th", name, name.replace("_", " ")) for name in table.columns)
-    body = "".join(f"<tr>{''.join(cell('td', name, short(row[name])) for name in row)}</tr>" for row in rows)
+    rows = ("".join(cell("td", name, short(row.get(name))) for name in table.columns) for row in table.rows)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -8,7 +8,7 @@ differ between the folders. A key that is no axis of a sweep differs within it o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fredsim.config.document import Document, flatten
@@ -19,21 +19,12 @@ from fredsim.show.escaping import LINES
 from fredsim.show.plots.groups import differences, flat_config, labels
 from fredsim.show.plots.words import value_name
 
-__all__ = ["MEASURES", "own_keys", "run_table"]
+__all__ = ["run_table"]
 
 #: The columns that say how a run ended. The last part may be missing, or the same in all runs.
 MEASURES = ("validation_error", "validation_loss", "test_error", "gap", "gradient_norm")
 OTHERS = ("iterations", "updates", "time", "bytes_pushed", "bytes_fetched")
 COLUMNS = ("status", *MEASURES, *OTHERS)
-
-
-def own_keys(sweeps: Sequence[Document]) -> list[str]:
-    """Return the dotted keys that sweeps vary, in their order; of the several axes of `cases` also all."""
-    found: dict[str, None] = {}
-    for sweep in sweeps:
-        for _, axes in outline_of(sweep).runs:
-            found |= dict.fromkeys(flatten(axes))
-    return list(found)
 
 
 def run_table(
@@ -49,7 +40,8 @@ def run_table(
     whether it is `numeric`, and `largest` if more is better in it; a row has one value per column: a number, a text, or
     None for none.
     """
-    own = own_keys(sweeps)
+    # What sweeps vary, in their order; of the several axes of `cases` all.
+    own = list(dict.fromkeys(key for sweep in sweeps for _, axes in outline_of(sweep).runs for key in flatten(axes)))
     differing = list(differences(results))
     keys = [key for key in own if key in differing]
     keys += [key for key in differing if key not in own and (several or not sweeps)]
@@ -66,7 +58,10 @@ def run_table(
     rows += [{"run": visible(name), "status": "failed", "error": visible(error, LINES)} for name, error in failures]
     names = ["run", *(f"key {key}" for key in keys), "status", *MEASURES, *metrics, *OTHERS, "digest", "error"]
     values = {name: [row.get(name) for row in rows] for name in names}
-    shared = _shared(values, len(rows))
+    shared = {}  # what is the same in several runs; measures always have a column
+    for name in COLUMNS if len(rows) > 1 else ():
+        if name not in MEASURES and len({*values[name]}) == 1 and values[name][0] is not None:
+            shared[name] = values[name][0]
     shown = [name for name in names if name not in shared and any(value is not None for value in values[name])]
     return {
         "columns": [
@@ -77,12 +72,6 @@ def run_table(
         "rows": [[row.get(name) for name in shown] for row in rows],
         "shared": {name.replace("_", " "): value for name, value in shared.items()},
     }
-
-
-def _shared(values: Mapping[str, Sequence[Any]], count: int) -> dict[str, Any]:
-    """Return the outcomes that are the same in all runs, of which there are several; measures always have a column."""
-    several = [name for name in COLUMNS if name not in MEASURES and count > 1]
-    return {name: values[name][0] for name in several if len({*values[name]}) == 1 and values[name][0] is not None}
 
 
 def _column(name: str, values: Sequence[Any], own: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:

@@ -33,9 +33,7 @@ class Section:
 def sections(panels: Sequence[Panel]) -> Iterator[Section]:
     """Yield the sections: curves and staleness; copies if a gate dropped one; and probes if there are any."""
     yield _curves(panels)
-    rows = [
-        panel.row(staleness.final_row(h.line, h.counts)) for panel in panels for h in staleness.histograms(panel.lines)
-    ]
+    rows = [panel.row(staleness.final_row(line, staleness.counts_of(line))) for panel in panels for line in panel.lines]
     yield Section("staleness", "Staleness", figures.staleness(panels), staleness.CAPTION, Table(rows))
 
     if gated := figures.panels_with_drops(panels):

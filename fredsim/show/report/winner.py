@@ -10,10 +10,10 @@ from typing import Any
 
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import default_y
-from fredsim.show.plots.groups import Panel
+from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.tables import Table, short
 
-__all__ = ["Standing", "ahead", "measure_of", "standings", "verdict", "winner_table"]
+__all__ = ["Standing", "standings", "verdict", "winner_table"]
 
 MOST_ROWS = 5
 NOUNS = {
@@ -24,12 +24,13 @@ NOUNS = {
 
 @dataclass(frozen=True)
 class Standing:
-    """A line and the final values of its runs: infinity for each that diverged."""
+    """A line, the number of its panel, and the final values of its runs: infinity for each that diverged."""
 
+    panel: int
+    line: Line
     name: str
     values: list[float]
-    runs: Sequence[Result]
-    largest: bool = False
+    largest: bool
     """Whether more is better."""
 
     @property
@@ -43,30 +44,22 @@ class Standing:
         return median(self.values)
 
 
-def measure_of(runs: Sequence[Result]) -> str:
-    """Return the column by which runs are compared: the error or the gap; the loss if no answer is right or wrong."""
-    y = default_y(runs)
-    if any("problem" in run.config for run in runs):
-        return y
-    return y if any(_final(run, y) < math.inf for run in runs) else "validation_loss"
+def standings(panels: Sequence[Panel]) -> tuple[str, list[Standing]]:
+    """Return the column by which lines are compared, and the lines of all panels, the best median first.
 
-
-def standings(panels: Sequence[Panel]) -> list[Standing]:
-    """Return the lines of all panels, the best median first; those that are equal in their order."""
-    every = [run for panel in panels for line in panel.lines for run in line.runs]
-    y = measure_of(every)
-    largest = bool(every) and all(run.larger_is_better(y) for run in every)
-    found = [
-        Standing(
-            ", ".join(filter(None, (line.label, panel.title))),
-            [_final(run, y) for run in line.runs],
-            line.runs,
-            largest,
-        )
-        for panel in panels
-        for line in panel.lines
-    ]
-    return sorted(found, key=lambda one: one.key)
+    The column is the error or the gap; the loss if no answer is right or wrong. Equal lines are in their order.
+    """
+    every = [run for panel in panels for run in panel.runs]
+    y = default_y(every)
+    if not any("problem" in run.config or _final(run, y) < math.inf for run in every):
+        y = "validation_loss"
+    largest = all(run.larger_is_better(y) for run in every)
+    found = []
+    for number, panel in enumerate(panels):
+        for line in panel.lines:
+            name = ", ".join(filter(None, (line.label, panel.title)))
+            found.append(Standing(number, line, name, [_final(run, y) for run in line.runs], largest))
+    return y, sorted(found, key=lambda one: one.key)
 
 
 def _final(run: Result, y: str) -> float:
@@ -74,7 +67,7 @@ def _final(run: Result, y: str) -> float:
     return math.inf if value is None or run.has_diverged or math.isnan(value) else value
 
 
-def ahead(first: Standing, second: Standing) -> tuple[float, int]:
+def _ahead(first: Standing, second: Standing) -> tuple[float, int]:
     """Return in how many pairs of their runs the first is ahead, and how many there are; equal values count half."""
     pairs = [(a, b) for a in first.values for b in second.values]
     sign = -1 if first.largest else 1
@@ -84,8 +77,7 @@ def ahead(first: Standing, second: Standing) -> tuple[float, int]:
 
 def verdict(panels: Sequence[Panel]) -> str:
     """Return who won in a sentence or two, and how sure that is; of a single line, how it ended."""
-    found = standings(panels)
-    measure = measure_of([run for one in found for run in one.runs])
+    measure, found = standings(panels)
     noun = NOUNS.get(measure, f"final {measure}")
     first, *rest = found
     extreme = "largest" if first.largest else "smallest"
@@ -99,8 +91,9 @@ def verdict(panels: Sequence[Panel]) -> str:
         more = f" (and {len(equal) - 2} more)" if len(equal) > 2 else ""
         return f"A tie: {names}{more} have the same {noun}, {_spread(first)}, the {extreme} of {len(found)}."
     second = rest[0]
+    value = short(second.middle) if math.isfinite(second.middle) else "of which half or more diverged"
     text = f"{first.name} won: its {noun} is {_spread(first)}, the {extreme} of {len(found)}. "
-    return text + f"Next is {second.name}, {_value(second)}. {_certainty(first, second)}"
+    return text + f"Next is {second.name}, {value}. {_certainty(first, second)}"
 
 
 def _spread(one: Standing) -> str:
@@ -111,13 +104,9 @@ def _spread(one: Standing) -> str:
     return f"{short(one.middle)} (median of {len(one.values)} runs, {to})"
 
 
-def _value(one: Standing) -> str:
-    return short(one.middle) if math.isfinite(one.middle) else "of which half or more diverged"
-
-
 def _certainty(first: Standing, second: Standing) -> str:
     """Say in how many pairs of runs the winner is ahead, which is what a rank test counts (Mann and Whitney, 1947)."""
-    won, pairs = ahead(first, second)
+    won, pairs = _ahead(first, second)
     if len(first.values) == 1 or len(second.values) == 1:
         return "With one run of each, chance may have decided: only more seeds would tell." if pairs == 1 else (
             f"It is ahead in {won:g} of {pairs} comparisons; with one run on a side, chance may have decided."
@@ -129,19 +118,18 @@ def _certainty(first: Standing, second: Standing) -> str:
 
 def winner_table(panels: Sequence[Panel]) -> Table:
     """Return the first lines of the order, with the share of pairs of runs in which the winner is ahead of each."""
-    found = standings(panels)
-    y = measure_of([run for one in found for run in one.runs])
+    y, found = standings(panels)
     rows: list[dict[str, Any]] = []
     for place, one in enumerate(found[:MOST_ROWS], start=1):
         good = [value for value in one.values if math.isfinite(value)]
-        tests = [run.outcome.get("test_error") for run in one.runs]
+        tests = [run.outcome.get("test_error") for run in one.line.runs]
         row = {"": place, "line": one.name, "runs": len(one.values), "diverged": len(one.values) - len(good)}
         row[f"final {y}"] = one.middle if math.isfinite(one.middle) else None
         row |= {"smallest": min(good, default=None), "largest": max(good, default=None)} if len(one.values) > 1 else {}
         if y == "validation_error" and all(value is not None for value in tests):
             row["test error"] = median(float(value) for value in tests if value is not None)
         if place > 1:
-            won, pairs = ahead(found[0], one)
+            won, pairs = _ahead(found[0], one)
             row["winner ahead"] = "equal" if won == pairs / 2 == 0.5 else f"{won:g} of {pairs}"
         rows.append(row)
     if all(row["diverged"] == 0 for row in rows):

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 
 from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
 from fredsim.show.plots.drawing import Drawing, Kind, Options, X, default_y, final_values, share_of
 from fredsim.show.plots.groups import Line, Panel
-from fredsim.show.plots.hidden_lines import coinciding, merged_name
+from fredsim.show.plots.hidden_lines import coinciding, merged_names
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.curve_titles import MANY
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["CAPTION", "KIND", "final_row", "shares_of"]
 
@@ -32,7 +29,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     del options
     (panel,) = panels
     found = {line.label: [shares_of(line, copies) for copies in COPIED] for line in panel.lines}
-    same = coinciding({label: tuple(one.to_csv() for one in some) for label, some in found.items()})
+    same = coinciding([{label: tuple(one.to_csv() for one in some) for label, some in found.items()}])
     lines = [line for line in panel.lines if line.label in same]
     for place, (axes, copies) in enumerate(zip(grid, COPIED, strict=True)):
         for line in lines:
@@ -51,33 +48,21 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         unclip(axes)
     rows = [final_row(line) for line in panel.lines]
     text = "Up to each iteration, the share of the copies that could have been made which passed the gates."
-    return _titled(Drawing(text, [Table(rows)]), panel, same, rows)
-
-
-KIND = Kind(draw, axes=2)
-
-
-def _titled(drawing: Drawing, panel: Panel, same: dict[str, list[str]], rows: Sequence[dict[str, Any]]) -> Drawing:
-    """Return a drawing with its question and answer, and the order and the names of the legend."""
     subject = subject_of([panel])
-    made = {str(row["line"]): float(row["bytes"]) for row in rows if row["line"] in same}
-    merged = {one: merged_name([subject.entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
+    made = {row["line"]: row["bytes"] for row in rows if row["line"] in same}
     order = sorted(made, key=lambda label: -made[label])
     answer = ""
     if len(made) > 1 and made[order[0]]:
-        share = number(100 * made[order[-1]] / made[order[0]], 3)
-        fewest, most = (subject.full[label] for label in (order[-1], order[0]))
-        answer = f"Fewest bytes: {fewest}, {share} % of those of {most}"
-    question = "What share of pushes and fetches passes the gates?"
-    return replace(
-        drawing,
-        question=question,
-        answer=answer,
-        order=order,
-        merged=merged,
-        first="most bytes first",
-        better="↓ fewer copies",
-    )
+        most, fewest = order[0], order[-1]
+        share = f"{number(100 * made[fewest] / made[most], 3)} % of those of {subject.full[most]}"
+        answer = f"Fewest bytes: {subject.full[fewest]}, {share}"
+    return Drawing(
+        text, [Table(rows)], question="What share of pushes and fetches passes the gates?", answer=answer, order=order,
+        merged=merged_names(same, subject.entries), first="most bytes first", better="↓ fewer copies",
+    )  # fmt: skip
+
+
+KIND = Kind(draw, axes=2)
 
 
 def shares_of(line: Line, copies: str) -> pd.DataFrame:
@@ -85,8 +70,6 @@ def shares_of(line: Line, copies: str) -> pd.DataFrame:
 
     There is none where no copy was possible yet.
     """
-    import pandas as pd
-
     columns = []
     for run in line.runs:
         rows = run.metrics.drop_duplicates("iteration").set_index("iteration")

@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -40,9 +41,6 @@ from fredsim.show.plots.titles.curve_titles import MANY, Shape, name_lines, titl
 from fredsim.show.plots.titles.questions import of_which_less_is_better
 from fredsim.show.tables import PUBLISHED, Table
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 __all__ = ["KIND", "STEPS", "by_iteration", "by_steps", "default_x", "final_row", "first_x", "steps"]
 
 MOST_DECADES = 15  # the most decades of a figure in which lines may leave …
@@ -54,7 +52,7 @@ STEPS = "A run's value is that of its last row so far; a line of several ends wh
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw a panel into each Axes."""
-    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    runs = [run for panel in panels for run in panel.runs]
     x, y, real = options.x or default_x(runs), options.y, any(run.live for run in runs)
     end = options.end or max(x_of(run.metrics, x).max() for run in runs)
     unit, name = axis_unit(x, end)
@@ -104,7 +102,7 @@ def _caption(
 ) -> list[str]:
     """Return the sentences about what is drawn."""
     x, y = axes
-    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    runs = [run for panel in panels for run in panel.runs]
     most = max(len(line.runs) for panel in panels for line in panel.lines)
     fewest = min(len(line.runs) for panel in panels for line in panel.lines)
     what = label_of(y).partition(" (")[0]
@@ -119,12 +117,9 @@ def _caption(
 
 def _coinciding(panels: Sequence[Panel], shapes: Sequence[Mapping[str, Shape]]) -> dict[str, list[str]]:
     """Return the labels of the lines to draw, each with those that have the same values in all panels."""
-    keys: dict[str, list[object]] = {}
-    for place, panel in enumerate(panels):
-        for line in panel.lines:
-            crosses = tuple(run.has_diverged for run in line.runs)
-            keys.setdefault(line.label, []).append((place, shapes[place][line.label].key, crosses))
-    return coinciding({label: tuple(key) for label, key in keys.items()})
+    crosses = [{line.label: tuple(run.has_diverged for run in line.runs) for line in panel.lines} for panel in panels]
+    pairs = zip(shapes, crosses, strict=True)
+    return coinciding([{label: (found[label].key, ends[label]) for label in found} for found, ends in pairs])
 
 
 KIND = Kind(draw, shared=True)
@@ -217,8 +212,6 @@ def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
 
 def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:
     """Return the column that `pick` takes from each of a line's runs, one column per run, indexed by iteration."""
-    import pandas as pd
-
     picked = [pick(run.metrics.set_index("iteration", drop=False)) for run in line.runs]
     # a run that ends by the clock may have a last row without a further iteration
     return pd.concat([values[~values.index.duplicated()] for values in picked], axis=1).sort_index()
@@ -234,8 +227,6 @@ def steps(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
 
     They end where the first run ends that did not diverge; a run that diverged has no values after its end.
     """
-    import pandas as pd
-
     columns = []
     for run in line.runs:
         rows = run.metrics.dropna(subset=[y])

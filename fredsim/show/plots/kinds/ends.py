@@ -6,7 +6,7 @@ The runs of one point are drawn as their median, with whiskers from the smallest
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -17,7 +17,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from fredsim.config.figures.options import SHARES
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import published
-from fredsim.show.plots.axes import plain_numbers, style_y, unclip
+from fredsim.show.plots.axes import figure_of, plain_numbers, style_y, unclip
 from fredsim.show.plots.drawing import (
     Drawing,
     Kind,
@@ -33,7 +33,7 @@ from fredsim.show.plots.drawing import (
 from fredsim.show.plots.groups import Line, Panel, flat_config, labels
 from fredsim.show.plots.hidden_lines import coinciding, tell_apart
 from fredsim.show.plots.numbers import TickNumbers, number
-from fredsim.show.plots.titles.end_titles import Point, middle_of, titled, x_label
+from fredsim.show.plots.titles.end_titles import Point, titled, x_label
 from fredsim.show.plots.titles.questions import of_which_less_is_better, ranked
 from fredsim.show.plots.words import spoken, value_name
 from fredsim.show.tables import PUBLISHED, Table
@@ -44,6 +44,7 @@ DECADE = 10  # the x axis is logarithmic if its largest value is more than so ma
 TICKS = 8  # the most swept values that have a tick each
 LETTERS = 11  # of the labels of ticks, per inch
 PANEL = 0.8  # the width of the axes, as a share of their part of the figure's
+Place = Callable[[float | str], float]  # where a point's x is on the axis
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
@@ -57,8 +58,14 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         places = {text: float(place) for place, text in enumerate(_words_in_order(points, options))}
     else:
         unit, name = axis_unit(options.x or "bytes", max(numbers, default=0.0))
+
+    def place(x: float | str) -> float:
+        return places[str(x)] if places else float(x) / unit
+
     names = iter(labels([point.runs[0] for point in every]))
-    same = _coinciding(panels, points, options)
+    same = coinciding(
+        [{label: tuple(point.key for point in some) for label, some in found.items()} for found in points]
+    )
     rows: list[dict[str, Any]] = []
     beside: list[dict[str, Any]] = []
     sources: dict[str, None] = {}
@@ -66,8 +73,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes, panel, found in zip(grid, panels, points, strict=True):
         drawn.append({})
         for line in panel.lines:
-            beside += _publish(axes, panel, line, found[line.label], options, (places, unit), sources)
-            if line.label in same and (one := _draw(axes, line, found[line.label], places, unit, options)):
+            beside += _publish(axes, panel, line, found[line.label], options, place, sources)
+            if line.label in same and (one := _draw(axes, line, found[line.label], place, options, joined=not places)):
                 drawn[-1][line.label] = one
             rows += [_row(panel, line, point, next(names), options) for point in found[line.label]]
         _style_x(axes, options, places, numbers)
@@ -92,7 +99,7 @@ def _words_in_order(points: Sequence[Mapping[str, Sequence[Point]]], options: Op
     known = of_which_less_is_better(options.y) is not None or largest
     if not known or isinstance(options.where.get(options.axis or ""), list) or set(given) <= {"true", "false"}:
         return given
-    values = [{str(point.x): middle_of(point, options.y) for point in some if point.x is not None} for some in cases]
+    values = [{str(point.x): point.middle for point in some if point.x is not None} for some in cases]
     return sorted(given, key=ranked(values, largest=largest).index)
 
 
@@ -118,9 +125,8 @@ def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers:
 
 def _fit(axes: Axes, ticks: Sequence[float], texts: Sequence[str]) -> bool:
     """Return whether the labels of ascending ticks of a logarithmic axis fit beside one another."""
-    figure, spec = axes.get_figure(root=True), axes.get_subplotspec()
-    assert figure is not None
-    width = PANEL * figure.get_figwidth() / (spec.get_gridspec().ncols if spec else 1)
+    spec = axes.get_subplotspec()
+    width = PANEL * figure_of(axes).get_figwidth() / (spec.get_gridspec().ncols if spec else 1)
     places = [math.log(tick / ticks[0]) / math.log(ticks[-1] / ticks[0]) * width * LETTERS for tick in ticks]
     halves = [(len(text) + 1) / 2 for text in texts]
     return all(b - a >= one + other for a, b, one, other in zip(places, places[1:], halves, halves[1:], strict=False))
@@ -128,7 +134,7 @@ def _fit(axes: Axes, ticks: Sequence[float], texts: Sequence[str]) -> bool:
 
 def _publish(
     axes: Axes, panel: Panel, line: Line, points: Sequence[Point], options: Options,
-    scale: tuple[dict[str, float], float], sources: dict[str, None],
+    place: Place, sources: dict[str, None],
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Draw the published points of a line, add their sources, and return the rows that compare with them."""
     rows = []
@@ -139,22 +145,8 @@ def _publish(
             at = options.x or "bytes", point.x
             rows.append(published.row(panel, line.label, at, value, median(finals) if finals else None))
             if point.x is not None:
-                place = _place(point.x, *scale)
-                axes.plot(place, value, "o", color=line.colour, fillstyle="none", markersize=6.5)
+                axes.plot(place(point.x), value, "o", color=line.colour, fillstyle="none", markersize=6.5)
     return rows
-
-
-def _coinciding(
-    panels: Sequence[Panel], points: Sequence[Mapping[str, Sequence[Point]]], options: Options
-) -> dict[str, list[str]]:
-    """Return the labels of the lines to draw, each with those that have the same points in all panels."""
-    keys: dict[str, list[object]] = {}
-    for place, panel in enumerate(panels):
-        for line in panel.lines:
-            some = [(point.x, *final_values(point.runs, options.y)) for point in points[place][line.label]]
-            crosses = [run.has_diverged for point in points[place][line.label] for run in point.runs]
-            keys.setdefault(line.label, []).append((place, repr(some), repr(crosses)))
-    return coinciding({label: tuple(key) for label, key in keys.items()})
 
 
 def _points(line: Line, options: Options) -> list[Point]:
@@ -166,15 +158,15 @@ def _points(line: Line, options: Options) -> list[Point]:
             key, x = repr({key: value for key, value in flat.items() if key != "seed"}), None
         else:
             x = flat.get(options.axis)
-            x = x if x is None or _is_number(x) else str(x).lower() if isinstance(x, bool) else str(x)
+            if isinstance(x, bool) or not isinstance(x, int | float | None):
+                x = str(x).lower() if isinstance(x, bool) else str(x)
             key = repr(x)
         groups.setdefault(key, (x, []))[1].append(run)
-    points = [Point(_measured(runs, options) if options.axis is None else x, runs) for x, runs in groups.values()]
+    points = [
+        Point(_measured(runs, options) if options.axis is None else x, runs, final_values(runs, options.y))
+        for x, runs in groups.values()
+    ]
     return sorted(points, key=lambda point: 0.0 if point.x is None or isinstance(point.x, str) else point.x)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _measured(runs: Sequence[Result], options: Options) -> float:
@@ -183,12 +175,8 @@ def _measured(runs: Sequence[Result], options: Options) -> float:
     return median(float(x_of(run.metrics, options.x or "bytes").iloc[-1]) for run in runs)
 
 
-def _place(x: float | str, places: dict[str, float], unit: float) -> float:
-    return places[str(x)] if places else float(x) / unit
-
-
 def _draw(
-    axes: Axes, line: Line, points: Sequence[Point], places: dict[str, float], unit: float, options: Options
+    axes: Axes, line: Line, points: Sequence[Point], place: Place, options: Options, *, joined: bool
 ) -> Line2D | None:
     """Draw a line's points, those without x as a horizontal line, and a cross for each run that diverged.
 
@@ -196,13 +184,12 @@ def _draw(
     """
     shown: list[tuple[float, list[float]]] = []
     for point in points:
-        finals = final_values(point.runs, options.y)
-        if point.x is None and finals:
+        if point.x is None and point.finals:
             alone = len(points) == 1
-            axes.axhline(median(finals), color=line.colour, linestyle=":", label=line.label if alone else None)
+            axes.axhline(point.middle, color=line.colour, linestyle=":", label=line.label if alone else None)
         elif point.x is not None:
-            x = _place(point.x, places, unit)
-            shown += [(x, finals)] if finals else []
+            x = place(point.x)
+            shown += [(x, point.finals)] if point.finals else []
             for run in point.runs:
                 if run.has_diverged:
                     mark_diverged(axes, x, float(run.metrics[options.y].iloc[-1]), line.colour)
@@ -211,18 +198,18 @@ def _draw(
     middle = [median(finals) for _, finals in shown]
     low = [value - min(finals) for value, (_, finals) in zip(middle, shown, strict=True)]
     high = [max(finals) - value for value, (_, finals) in zip(middle, shown, strict=True)]
-    joined: Line2D = axes.errorbar(
+    found: Line2D = axes.errorbar(
         [x for x, _ in shown],
         middle,
         [low, high] if any(len(finals) > 1 for _, finals in shown) else None,
         color=line.colour,
-        linestyle="" if places else line.dash,
+        linestyle=line.dash if joined else "",
         marker="o",
         markersize=3.5,
         capsize=2,
         label=line.label,
     )[0]
-    return joined
+    return found
 
 
 def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]) -> str:
@@ -239,7 +226,7 @@ def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]
 
 def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) -> dict[str, Any]:
     """Return a point's row: how its runs ended, and how many copies they made."""
-    finals = final_values(point.runs, options.y)
+    finals = point.finals
     last = [run.metrics.iloc[-1] for run in point.runs]
     row = panel.row({"line": line.label})
     row |= {"of": name} if options.axis is None else {options.axis: point.x}

@@ -18,6 +18,7 @@ from matplotlib.patches import Rectangle
 
 from fredsim.errors import ConfigError
 from fredsim.show.colours import PALETTE
+from fredsim.show.plots.axes import figure_of
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit, label_of, quantity_text
 from fredsim.show.plots.groups import Line, Panel, flat_config
 from fredsim.show.plots.headers import add_headers, neighbours
@@ -70,8 +71,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     cells = _of_times(panels, subject, options) if options.reach else _of_ends(panels, subject, options)
     lines = _rows_in_order(panels, cells.numbers, subject, options)
     image = _draw_cells(axes, lines, cells, style)
-    figure = axes.get_figure(root=True)
-    assert figure is not None
+    figure = figure_of(axes)
     wide = min(WIDEST, 2.6 + CELL[0] * len(panels)) if len(panels) > 4 else 6.0
     figure.set_size_inches(style.width or wide, 2.4 + CELL[1] * len(lines))
     names = {line: subject.full.get(line) or line for line in lines}
@@ -119,7 +119,7 @@ KIND = Kind(draw, axes=1, columns=True)
 def _of_times(panels: Sequence[Panel], subject: Subject, options: Options) -> Cells:
     """Return the x at which lines reach the value of `reach`, as the median of their runs."""
     (value,) = options.reach
-    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    runs = [run for panel in panels for run in panel.runs]
     x = options.x or ("seconds" if all(run.timed for run in runs) else "iterations")
     found = [{line.label: _when(line, x, options.y, value) for line in panel.lines} for panel in panels]
     middles = [{label: middle for label, (middle, _) in column.items()} for column in found]
@@ -129,11 +129,13 @@ def _of_times(panels: Sequence[Panel], subject: Subject, options: Options) -> Ce
     counted = quantity_text(x, real=real) if x == "seconds" or not name else f"{name} pushed and fetched"
     if x == "seconds" and unit != 1:
         counted = counted.replace("seconds", name)
-    rows = [
-        _row(panel, line, column, (x, value))
-        for panel, column in zip(panels, found, strict=True)
-        for line in panel.lines
-    ]
+    rows = []
+    for panel, column in zip(panels, found, strict=True):
+        best = min(when for when, _ in column.values())
+        for line in panel.lines:
+            middle, count = column[line.label]
+            row = panel.row({"line": line.label, "runs": len(line.runs), f"{x} to {value:g}": _number(middle)})
+            rows.append(row | {f"reached {value:g}": count, "times the best": _number(_ratio(middle, best))})
     caption = (
         f"{quantity_text(x, real=real).capitalize()} to a {what} of {value:g}; of several runs the median, where one "
         "that is never there counts as infinite."
@@ -218,17 +220,6 @@ def _draw_cells(axes: Axes, lines: Sequence[str], cells: Cells, style: Style) ->
     for spine in axes.spines.values():
         spine.set_visible(False)
     return image
-
-
-def _row(panel: Panel, line: Line, found: Mapping[str, tuple[float, int]], at: tuple[str, float]) -> dict[str, Any]:
-    middle, count = found[line.label]
-    x, value = at
-    best = min(when for when, _ in found.values())
-    return panel.row({"line": line.label, "runs": len(line.runs)}) | {
-        f"{x} to {value:g}": _number(middle),
-        f"reached {value:g}": count,
-        "times the best": _number(_ratio(middle, best)),
-    }
 
 
 def _ratio(middle: float, best: float) -> float:

@@ -6,9 +6,10 @@ The table has its rank correlation (Spearman's) with each proxy that a strategy 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
@@ -19,9 +20,6 @@ from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
 from fredsim.simulation.paths.probe import OF_TENSORS, of_tensor
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["KIND", "probes_of", "quartiles", "rank_row"]
 
@@ -81,8 +79,6 @@ def _answer(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> str:
 
 def probes_of(line: Line) -> pd.DataFrame:
     """Return the probes of all runs of a line."""
-    import pandas as pd
-
     return pd.concat([run.probe for run in line.runs])
 
 

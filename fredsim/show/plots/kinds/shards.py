@@ -11,9 +11,10 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.image import AxesImage
 
 from fredsim.runs.folder.label_counts import LabelCounts, label_counts
-from fredsim.show.plots.axes import plain_numbers
+from fredsim.show.colours import PALETTE
+from fredsim.show.plots.axes import figure_of, plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options
-from fredsim.show.plots.groups import COLOURS, Panel
+from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.numbers import number
 from fredsim.show.tables import Table
 
@@ -21,12 +22,12 @@ __all__ = ["KIND", "summary_row"]
 
 SIZES = (1.0, 0.5, 0.1)  # the bubbles of the size key, of the largest one
 FEW = 50  # the most clients, or labels, that are drawn as bubbles
-SHADES = LinearSegmentedColormap.from_list("shares", ["#ffffff", COLOURS[0], "#001b33"])
+SHADES = LinearSegmentedColormap.from_list("shares", ["#ffffff", PALETTE[0], "#001b33"])
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw the first run of each panel."""
-    runs = [[run for line in panel.lines for run in line.runs] for panel in panels]
+    runs = [panel.runs for panel in panels]
     found = [label_counts(some[0], options.data_root) for some in runs]
     small = [max(held.counts.shape) <= FEW for held in found]
     most = max((int(held.counts.max()) for held, few in zip(found, small, strict=True) if few), default=0)
@@ -35,7 +36,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes, held, few in zip(grid, found, small, strict=True):
         axes.grid(visible=False)
         if few:
-            _bubbles(axes, held, area / most)
+            at, label = np.nonzero(held.counts)
+            axes.scatter(at, label, s=area / most * held.counts[at, label], color=PALETTE[0], linewidths=0)
+            axes.set_xlabel("client")
             notes.append("A bubble's area is the number of samples.")
         else:
             image = _heat(axes, held)
@@ -46,11 +49,15 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         plain_numbers(axes, "x", whole=True)
         plain_numbers(axes, "y", whole=True)
     if any(small):
-        _add_sizes(grid[small.index(True)], most, area / most)
+        for size in dict.fromkeys(max(1, round(most * share)) for share in SIZES):  # in the legend
+            style: dict[str, Any] = {
+                "color": PALETTE[0],
+                "markeredgewidth": 0,
+                "markersize": (area / most * size) ** 0.5,
+            }
+            grid[small.index(True)].plot([], [], "o", label=number(size), **style)
     if image is not None:
-        figure = grid[0].get_figure(root=True)
-        assert figure is not None
-        bar = figure.colorbar(image, ax=list(grid), shrink=0.8, aspect=30)
+        bar = figure_of(grid[0]).colorbar(image, ax=list(grid), shrink=0.8, aspect=30)
         bar.set_label("share of a client's samples")
         plain_numbers(bar.ax, "y")
     caption = ["Which labels the clients' training samples have.", *dict.fromkeys(notes)]
@@ -68,23 +75,8 @@ KIND = Kind(draw, panels=("data", "clients.count", "clients.partition"), beside=
 def _area(axes: Axes, held: LabelCounts) -> float:
     """Return the area, in square points, of the largest bubble that stays within its cell."""
     box = axes.get_window_extent()
-    inch = axes.figure.get_figure(root=True).dpi
-    return float(0.8 * (72 / inch * min(box.width / len(held.clients), box.height / len(held.labels))) ** 2)
-
-
-def _bubbles(axes: Axes, held: LabelCounts, scale: float) -> None:
-    """Draw a bubble for each client and label, with `scale` square points a sample."""
-    at, label = np.nonzero(held.counts)
-    axes.scatter(at, label, s=scale * held.counts[at, label], color=COLOURS[0], linewidths=0)
-    axes.set_xlabel("client")
-
-
-def _add_sizes(axes: Axes, most: int, scale: float) -> None:
-    """Add bubbles of a few sizes to the legend."""
-    sizes = dict.fromkeys(max(1, round(most * share)) for share in SIZES)
-    for size in sizes:
-        style: dict[str, Any] = {"color": COLOURS[0], "markeredgewidth": 0, "markersize": (scale * size) ** 0.5}
-        axes.plot([], [], "o", label=number(size), **style)
+    cell = min(box.width / len(held.clients), box.height / len(held.labels))
+    return float(0.8 * (72 / figure_of(axes).dpi * cell) ** 2)
 
 
 def _heat(axes: Axes, held: LabelCounts) -> AxesImage:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator
 from numpy.typing import NDArray
@@ -14,37 +14,27 @@ from numpy.typing import NDArray
 from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
-from fredsim.show.plots.hidden_lines import coinciding, merged_name
+from fredsim.show.plots.hidden_lines import coinciding, merged_names
 from fredsim.show.plots.numbers import TickNumbers, number
 from fredsim.show.plots.titles.questions import ranked
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.plots.words import head
 from fredsim.show.tables import Table
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["CAPTION", "KIND", "SHOWN", "counts_of", "different", "final_row", "percentile"]
 
-__all__ = ["CAPTION", "KIND", "Histogram", "counts_of", "different", "final_row", "histograms", "tail_of"]
-
-BINS = 60
 HIGHEST = 1.5  # the most that the y axis shows; no share is above 1
 FAR = 30  # how many times another's a line's largest staleness must be for a logarithmic x axis
 SHOWN = 99.9  # the percentage of pushes that is shown; a long tail would compress the rest of the axis
-CAPTION = (
-    "Staleness of what the server applied: updates since the parameters that a gradient was computed from."
-    f" The largest {100 - SHOWN:.1g} % are left out."
-)
+WHAT = "Staleness of what the server applied: updates since the parameters that a gradient was computed from."
+CAPTION = f"{WHAT} The largest {100 - SHOWN:.1g} % are left out."
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw a panel into each Axes: for each staleness, the share of pushes that have it or more."""
     counts = [{line.label: counts_of(line) for line in panel.lines} for panel in panels]
-    tails = [{label: tail_of(found) for label, found in one.items()} for one in counts]
-    keys: dict[str, list[object]] = {}
-    for place, one in enumerate(tails):
-        for label, (at, shares) in one.items():
-            keys.setdefault(label, []).append((place, at.tobytes(), shares.tobytes()))
-    same = coinciding({label: tuple(key) for label, key in keys.items()})
+    tails = [{label: _tail(found) for label, found in one.items()} for one in counts]
+    same = coinciding([{one: tuple(map(bytes, tail)) for one, tail in found.items()} for found in tails])
     rows = []
     for axes, panel, one, found in zip(grid, panels, tails, counts, strict=True):
         rows += [panel.row(final_row(line, found[line.label])) for line in panel.lines]
@@ -58,9 +48,14 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         _style_x(axes, [at[-1] for at, _ in one.values() if len(at)])
         axes.set_ylabel("share of pushes with τ or more")
         unclip(axes)
-    text = "Staleness of what the server applied: updates since the parameters that a gradient was computed from. "
-    text += "At each staleness, the share of pushes that have it or more; a dot: the largest."
-    return _titled(Drawing(text, [Table(rows)]), panels, counts, same)
+    text = f"{WHAT} At each staleness, the share of pushes that have it or more; a dot: the largest."
+    merged = merged_names(same, subject_of(panels).entries)
+    means = [{label: _mean(found) for label, found in one.items() if label in same and len(found)} for one in counts]
+    return Drawing(
+        text, [Table(rows)], question="How stale are the gradients that the server applies?",
+        answer=_answer(panels, means, merged), order=ranked(means), merged=merged, first="least stale first",
+        better="↙ fresher",
+    )  # fmt: skip
 
 
 KIND = Kind(draw)
@@ -80,32 +75,25 @@ def _style_x(axes: Axes, largest: Sequence[int]) -> None:
     axes.set_xlim(0, max([*largest, 1]))
 
 
-def _titled(
-    drawing: Drawing, panels: Sequence[Panel], counts: Sequence[Mapping[str, pd.Series[int]]],
-    same: Mapping[str, Sequence[str]],
-) -> Drawing:  # fmt: skip
-    """Return a drawing with its question and answer, and the order and the names of the legend."""
-    subject = subject_of(panels)
-    means = [{label: _mean(found) for label, found in one.items() if label in same and len(found)} for one in counts]
-    merged = {one: merged_name([subject.entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
-    answer = ""
+def _answer(panels: Sequence[Panel], means: Sequence[Mapping[str, float]], merged: Mapping[str, str]) -> str:
+    """Return which line is the least stale on average, and which the most; or which panel, if each has one line."""
     if len(means) == 1 and means[0]:
-        least, *_, most = sorted(means[0].items(), key=lambda one: one[1]) * (2 if len(means[0]) == 1 else 1)
-        texts = [
-            f"{merged.get(label, subject.full[label])}, {number(mean)} on average" for label, mean in (least, most)
-        ]
-        answer = f"Least stale: {texts[0]}; most: {texts[1]}" if len(means[0]) > 1 else f"{number(least[1])} on average"
-    elif all(len(one) == 1 for one in means):
+        full, found = {**subject_of(panels).full, **merged}, means[0]
+        if len(found) == 1:
+            return f"{number(min(found.values()))} on average"
+        least, most = (
+            f"{full[label]}, {number(found[label])} on average"
+            for label in (min(found, key=found.__getitem__), max(reversed([*found]), key=found.__getitem__))
+        )
+        return f"Least stale: {least}; most: {most}"
+    if all(len(one) == 1 for one in means):
         found = {head(title): next(iter(one.values())) for title, one in zip(different(panels), means, strict=True)}
-        ends = [
+        least, most = (
             f"{number(found[title])} with {title}"
             for title in (min(found, key=found.__getitem__), max(found, key=found.__getitem__))
-        ]
-        answer = f"On average {ends[0]}, {ends[1]}"
-    question = "How stale are the gradients that the server applies?"
-    order = ranked(means)
-    drawing = replace(drawing, question=question, answer=answer, order=order, merged=merged)
-    return replace(drawing, first="least stale first", better="↙ fresher")
+        )
+        return f"On average {least}, {most}"
+    return ""
 
 
 def different(panels: Sequence[Panel]) -> list[str]:
@@ -118,7 +106,7 @@ def _mean(counts: pd.Series[int]) -> float:
     return int((counts.index * counts).sum()) / int(counts.sum())
 
 
-def tail_of(counts: pd.Series[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _tail(counts: pd.Series[int]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return staleness, ascending from 0, and for each the share of pushes that have it or more."""
     if not len(counts):
         return np.zeros(0, np.int64), np.zeros(0)
@@ -129,40 +117,12 @@ def tail_of(counts: pd.Series[int]) -> tuple[NDArray[np.int64], NDArray[np.float
     return at, more / more[0]
 
 
-class Histogram(NamedTuple):
-    """A line's histogram.
-
-    `counts` are the numbers of pushes, indexed by ascending staleness; `shares` (n,) are the shares of pushes, per
-    update, between `edges` (n + 1,).
-    """
-
-    line: Line
-    counts: pd.Series[int]
-    edges: NDArray[Any]
-    shares: NDArray[Any]
-
-
-def histograms(lines: Sequence[Line]) -> list[Histogram]:
-    """Return one histogram per line, all with the same edges; the pushes of a line's runs are counted together."""
-    counted = [(line, counts_of(line)) for line in lines]
-    end = max((_percentile(counts, SHOWN) for _, counts in counted), default=0) + 1
-    width = -(-end // BINS)
-    edges = np.arange(0, end + width, width)
-    found = []
-    for line, counts in counted:
-        shares = np.histogram(counts.index, edges, weights=counts)[0] / max(1, counts.sum()) / width
-        found.append(Histogram(line, counts, edges - 0.5, shares))
-    return found
-
-
 def counts_of(line: Line) -> pd.Series[int]:
     """Return the number of pushes of a line's runs by staleness, ascending."""
-    import pandas as pd
-
     return pd.concat([run.staleness for run in line.runs]).astype(np.int64).groupby("staleness")["count"].sum()
 
 
-def _percentile(counts: pd.Series[int], percent: float) -> int:
+def percentile(counts: pd.Series[int], percent: float) -> int:
     """Return the smallest staleness that at least `percent` percent of the pushes do not exceed."""
     place = int(np.searchsorted(counts.cumsum(), percent * counts.sum() / 100))
     return int(counts.index[place]) if len(counts) else 0
@@ -174,6 +134,6 @@ def final_row(line: Line, counts: pd.Series[int]) -> dict[str, object]:
     row: dict[str, object] = {"line": line.label, "runs": len(line.runs), "pushes": total}
     if total:
         row["mean"] = int((counts.index * counts).sum()) / total
-        row |= {f"{percent} %": _percentile(counts, percent) for percent in (50, 95, 99)}
+        row |= {f"{percent} %": percentile(counts, percent) for percent in (50, 95, 99)}
         row["max"] = int(counts.index[-1])
     return row

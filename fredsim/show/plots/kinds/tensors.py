@@ -6,25 +6,21 @@ the norm of that part: 1 is a gradient of which nothing is left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
 from fredsim.errors import ConfigError
-from fredsim.show.plots.axes import unclip
+from fredsim.show.plots.axes import figure_of, unclip
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
-from fredsim.show.plots.kinds.waits import set_height
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.questions import ranked
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
 from fredsim.simulation.paths.probe import OF_TENSORS, of_tensor
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["KIND", "shares_of"]
 
@@ -61,35 +57,24 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.grid(axis="y", linewidth=0.4, alpha=0.5)
         unclip(axes)
     columns = len({axes.get_position().x0 for axes in grid})
-    set_height(grid[0], max(LEAST, AROUND + ROW * len(tensors)) * -(-len(grid) // columns))
-    return _titled(found, rows, panels)
-
-
-KIND = Kind(draw, shared=True)
-
-
-def _titled(
-    found: Sequence[Mapping[str, Mapping[str, float]]], rows: list[dict[str, Any]], panels: Sequence[Panel]
-) -> Drawing:
-    """Return the drawing with its question, its answer, and the order of the legend."""
-    subject = subject_of(panels)
-    means = [{label: float(np.mean([*shares.values()])) for label, shares in one.items() if shares} for one in found]
+    figure_of(grid[0]).set_figheight(max(LEAST, AROUND + ROW * len(tensors)) * -(-len(grid) // columns))
     answer = ""
     if len(found) == 1:
-        most = max(((value, label, name) for label, one in found[0].items() for name, value in one.items()))
-        value, label, name = most
-        whose = f" ({subject.full[label]})" if len(found[0]) > 1 else ""
-        answer = f"Most: {name}, {number(100 * value, 3)} % of its gradient's norm{whose}"
+        most, label, name = max((value, label, name) for label, one in found[0].items() for name, value in one.items())
+        whose = f" ({subject_of(panels).full[label]})" if len(found[0]) > 1 else ""
+        answer = f"Most: {name}, {number(100 * most, 3)} % of its gradient's norm{whose}"
+    means = [{label: float(np.mean([*shares.values()])) for label, shares in one.items() if shares} for one in found]
     text = (
         "Medians over all probes: ‖g(θ client) − g(θ server)‖ ÷ ‖g(θ client)‖ of each tensor's part of arriving "
         "gradients, on their minibatches. The network's input is at the top."
     )
-    question = "Where in the network are old gradients the most wrong?"
-    order = ranked(means)
-    better = "← closer to fresh"
     return Drawing(
-        text, [Table(rows)], question=question, answer=answer, order=order, first="least stale first", better=better
-    )
+        text, [Table(rows)], question="Where in the network are old gradients the most wrong?", answer=answer,
+        order=ranked(means), first="least stale first", better="← closer to fresh",
+    )  # fmt: skip
+
+
+KIND = Kind(draw, shared=True)
 
 
 def shares_of(line: Line) -> dict[str, float]:

@@ -12,10 +12,10 @@ from matplotlib.axes import Axes
 
 from fredsim.errors import ConfigError, visible
 from fredsim.runs.folder.results import Result
-from fredsim.show.plots.axes import plain_numbers
+from fredsim.show.plots.axes import figure_of, plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit
 from fredsim.show.plots.groups import Panel
-from fredsim.show.plots.kinds.waits import add_state_labels, bar_style, set_height, time_caption, time_row
+from fredsim.show.plots.kinds.waits import add_state_labels, bar_style, time_caption, time_row
 from fredsim.show.plots.perfetto import write_trace
 from fredsim.show.plots.spans import STATES, Spans, spans_of, window_of
 from fredsim.show.tables import Table
@@ -57,17 +57,13 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.set_xlabel(f"simulated time ({name})")
         plain_numbers(axes, "x")
     add_state_labels(grid[0], {STATES[place] for spans in shown for place in np.unique(spans.state).tolist()})
-    set_height(grid[0], max(2.0, len(grid) * (AROUND + LANE * len(clients)) + 0.4))
+    figure_of(grid[0]).set_figheight(max(2.0, len(grid) * (AROUND + LANE * len(clients)) + 0.4))
     question = "What does each client do, and when?"
     table = Table(_rows(panels, shown, clients))
     return Drawing(_caption(options), [table], question=question, heading="a client is")
 
 
-KIND = Kind(
-    draw,
-    beside=True,
-    panel_per_run=True,
-)
+KIND = Kind(draw, beside=True, panel_per_run=True)
 
 
 def trace(panels: Sequence[Panel], path: Path, options: Options) -> Drawing:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from fredsim.numerics.arrays import Integers
-from fredsim.show.plots.axes import plain_numbers
+from fredsim.show.plots.axes import figure_of, plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import number
@@ -18,7 +17,7 @@ from fredsim.show.plots.spans import COLOURS, STATES, shares, spans_of, window_o
 from fredsim.show.plots.styles import style_of
 from fredsim.show.tables import Table
 
-__all__ = ["KIND", "add_state_labels", "bar_style", "set_height", "time_caption", "time_row"]
+__all__ = ["KIND", "add_state_labels", "bar_style", "time_caption", "time_row"]
 
 BAR = 0.24  # the height of a bar, in inches
 AROUND = 1.5  # the height of a panel without its bars, in inches
@@ -51,11 +50,12 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         axes.set_xlabel("share of the clients' time")
     add_state_labels(grid[0], seen)
     rows = -(-len(grid) // style_of(options).columns)
-    set_height(grid[0], max(2.0, rows * (AROUND + BAR * most * (1 + tall) / 2)))
+    figure_of(grid[0]).set_figheight(max(2.0, rows * (AROUND + BAR * most * (1 + tall) / 2)))
     who = "the clients" if options.clients is None else f"clients {options.clients}"
-    drawing = Drawing(time_caption(options, f"Shares of the time of {who}"), [Table(table)], heading="the clients are")
-    question = "What do the clients spend their time on?"
-    return replace(drawing, question=question, answer=_answer(table) if len(grid) == 1 else "")
+    return Drawing(
+        time_caption(options, f"Shares of the time of {who}"), [Table(table)], heading="the clients are",
+        question="What do the clients spend their time on?", answer=_answer(table) if len(grid) == 1 else "",
+    )  # fmt: skip
 
 
 KIND = Kind(draw, beside=True)
@@ -79,13 +79,6 @@ def add_state_labels(axes: Axes, seen: Collection[str]) -> None:
     """Add the states in `seen` to the legend, in the order of STATES."""
     for state in filter(seen.__contains__, STATES):
         axes.barh([0], [0], label=state, **bar_style(state))
-
-
-def set_height(axes: Axes, inches: float) -> None:
-    """Set the height of the figure of these axes."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    figure.set_figheight(inches)
 
 
 def time_caption(options: Options, what: str) -> str:

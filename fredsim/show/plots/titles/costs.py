@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.questions import own_parts
 
-__all__ = ["NEAR_TEXT", "Cost", "cheapest", "fewest", "limit_of"]
+__all__ = ["FEWEST", "NEAR_TEXT", "Cost", "cheapest", "limit_of"]
 
 NEAR = 0.1  # how far above the lowest, relative to it, an error is about the lowest
 NEAR_TEXT = f"{number(100 * NEAR)} %"
@@ -29,11 +29,6 @@ class Cost(NamedTuple):
     name: str = ""
 
 
-def fewest(x: str) -> str:
-    """Return the superlative of an axis, such as `fewest bytes`."""
-    return FEWEST[x]
-
-
 def limit_of(best: float) -> float:
     """Return up to which value one is about the lowest."""
     return best + NEAR * abs(best)
@@ -47,7 +42,7 @@ def cheapest(
 
     A line of which this is asked alone has the names of its points. `of`: what all points have that are compared.
     """
-    most = fewest(x)
+    most = FEWEST[x]
     start = f"{most[0].upper()}{most[1:]} within {NEAR_TEXT} of the lowest{of and f' at {of}'}"
     found = [_order(costs) for costs in panels]
     found = [order for order in found if order]

@@ -12,13 +12,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import Drawing, Options, axis_unit, final_values, x_of
 from fredsim.show.plots.groups import Panel
-from fredsim.show.plots.hidden_lines import merged_name
+from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.line_ends import End, name_ends
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.costs import NEAR_TEXT, fewest, limit_of
+from fredsim.show.plots.titles.costs import FEWEST, NEAR_TEXT, limit_of
 from fredsim.show.plots.titles.fair import Field, field_of
 from fredsim.show.plots.titles.questions import (
     direction,
@@ -65,7 +64,8 @@ def titled(
     """
     subject, label = subject_of(panels), single(panels)
     lines = [{line.label: line.runs for line in panel.lines if line.label in same} for panel in panels]
-    finals = [{one: _final(runs, y) for one, runs in some.items()} for some in lines]
+    finals = [{one: median(final_values(runs, y) or [math.nan]) for one, runs in some.items()} for some in lines]
+    fields = [field_of(some, x) for some in lines]
     known, largest = _known_best(panels, y)
     directed, when = bool(of_which_less_is_better(y) or known), _when(panels, x)
     cheap = x == "bytes" and directed and not largest
@@ -73,16 +73,15 @@ def titled(
     if label:
         question = of_one(label, y)
     elif cheap:
-        question = f"Which {subject.noun} is near the lowest {quantity(y)} with the {fewest(x)}?"
-        answer = _first_there(shapes, finals, [field_of(some, x) for some in lines], subject.full, unit)
+        question = f"Which {subject.noun} is near the lowest {quantity(y)} with the {FEWEST[x]}?"
+        answer = _first_there(shapes, finals, fields, subject.full, unit)
     elif directed and subject.keys == {COUNT}:
         question, answer = _of_counts(panels, finals, same, (y, when), largest=largest)
     elif directed:
-        answer = leaders(finals, subject.full, largest=largest, fields=[field_of(some, x) for some in lines])
-    names = {one: merged_name([subject.entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
+        answer = leaders(finals, subject.full, largest=largest, fields=fields)
     better = direction(largest=largest, cheap=cheap) if directed else ""
-    order = ranked(finals, largest=largest)
-    return replace(drawing, question=question, answer=answer, order=order, merged=names, better=better)
+    order, merged = ranked(finals, largest=largest), merged_names(same, subject.entries)
+    return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
 
 
 def _first_there(
@@ -95,12 +94,10 @@ def _first_there(
         limit = limit_of(min((final[one] for one in field.compared if math.isfinite(final[one])), default=math.inf))
         there = {one: shape[one].at[shape[one].middle <= limit] for one in field.compared}
         found.append({one: float(at[0]) if len(at) else math.inf for one, at in there.items()})
-    of = f" at {fields[0].of}" if len(fields) == 1 and fields[0].of else ""
-    to = (
-        f"to {number(limit)}, {NEAR_TEXT} above the lowest{of}"
-        if len(fields) == 1
-        else f"to {NEAR_TEXT} above the lowest"
-    )
+    to = f"to {NEAR_TEXT} above the lowest"
+    if len(fields) == 1:
+        of = f" at {fields[0].of}" if fields[0].of else ""
+        to = f"to {number(limit)}, {NEAR_TEXT} above the lowest{of}"
     text = leaders(found, names, f" {unit}")
     return f"Fewest bytes {to}:{text.partition(':')[2]}" if text else ""
 
@@ -131,21 +128,16 @@ def _known_best(panels: Sequence[Panel], y: str) -> tuple[str, bool]:
 
     Without such problems the adjective is empty.
     """
-    runs = [run for panel in panels for line in panel.lines for run in line.runs]
+    runs = [run for panel in panels for run in panel.runs]
     if not all("problem" in run.config and y in run.own_metrics for run in runs):
         return "", False
     largest = {run.larger_is_better(y) for run in runs}
     return ("highest" if True in largest else "lowest", True in largest) if len(largest) == 1 else ("", False)
 
 
-def _final(runs: Sequence[Result], y: str) -> float:
-    final = final_values(runs, y)
-    return median(final) if final else math.nan
-
-
 def _when(panels: Sequence[Panel], x: str) -> str:
     """Return where all runs end that did not diverge, in words, if that is the same x."""
-    runs = [run for panel in panels for line in panel.lines for run in line.runs if not run.has_diverged]
+    runs = [run for panel in panels for run in panel.runs if not run.has_diverged]
     ends = {float(x_of(run.metrics, x).iloc[-1]) for run in runs}
     if len(ends) != 1:
         return "at the end"
@@ -181,12 +173,9 @@ def name_lines(
             return False
         text = drawing.merged.get(line.label, entries[line.label])
         ends.append(End(float(shape.at[known[-1]]), float(shape.middle[known[-1]]), text, line.colour))
-    if max(len(end.name) for end in ends) > LONGEST_END or _end_apart([end.x for end in ends]):
+    if max(len(end.name) for end in ends) > LONGEST_END:
+        return False
+    if min(end.x for end in ends) < (1 - FAR_APART) * max(end.x for end in ends):  # a name would be far from its line
         return False
     name_ends(grid[0], ends)
     return True
-
-
-def _end_apart(places: Sequence[float]) -> bool:
-    """Return whether lines end at different x, so that names beside the panel would be far from some of them."""
-    return min(places) < (1 - FAR_APART) * max(places)

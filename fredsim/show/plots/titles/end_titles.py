@@ -9,17 +9,17 @@ from statistics import median
 
 from fredsim.config.figures.options import SHARES
 from fredsim.runs.folder.results import Result
-from fredsim.show.plots.drawing import Drawing, Options, X, axis_unit, final_values
+from fredsim.show.plots.drawing import Drawing, Options, X, axis_unit
 from fredsim.show.plots.groups import Panel, labels
-from fredsim.show.plots.hidden_lines import merged_name
+from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.costs import Cost, cheapest, fewest
-from fredsim.show.plots.titles.fair import Field, field_of
+from fredsim.show.plots.titles.costs import FEWEST, Cost, cheapest
+from fredsim.show.plots.titles.fair import field_of
 from fredsim.show.plots.titles.questions import UNNAMED, direction, leaders, of_which_less_is_better, ranked, single
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.plots.words import field_name, name_of, noun, spoken, value_name
 
-__all__ = ["Point", "middle_of", "titled", "x_label"]
+__all__ = ["Point", "titled", "x_label"]
 
 GROWING = ("clients.count",)  # keys that no one chooses for the smallest error
 COSTS = {"seconds": "simulated seconds"}
@@ -27,13 +27,24 @@ COSTS = {"seconds": "simulated seconds"}
 
 @dataclass(frozen=True)
 class Point:
-    """Runs that differ only in their seed, or have the same value on the x axis.
+    """Runs that differ only in their seed, or have the same value on the x axis, and their final values of y.
 
     `x` is None if they do not have its key, or have null there.
     """
 
     x: float | str | None
     runs: list[Result]
+    finals: list[float]
+
+    @property
+    def middle(self) -> float:
+        """The median of the final values, infinity if there are none."""
+        return median(self.finals or [math.inf])
+
+    @property
+    def key(self) -> str:
+        """What is the same for points that hide one another."""
+        return repr((self.x, self.finals, [run.has_diverged for run in self.runs]))
 
 
 def titled(
@@ -42,54 +53,49 @@ def titled(
 ) -> Drawing:  # fmt: skip
     """Return a drawing with its question and answer, the order and the names of the legend, and which way is better."""
     subject, y, label = subject_of(panels), options.y, single(panels)
-    merged = {one: merged_name([subject.entries[name] for name in some]) for one, some in same.items() if len(some) > 1}
+    merged = merged_names(same, subject.entries)
     name, adjective = of_which_less_is_better(y) or (y, "")
     x = x_label(options).partition(" (")[0]
     if not adjective:
         return replace(drawing, question=f"How does {name} depend on {x}?", merged=merged)
-    far = options.axis in GROWING
-    best = [_best(panel, found, same, y, far=far) for panel, found in zip(panels, points, strict=True)]
-    finals = [{one: value for one, (value, _) in found.items()} for found in best]
+    drawn = [{one: some for one, some in found.items() if one in same} for found in points]
+    first = -1 if options.axis in GROWING else 0  # of these keys the largest value counts
+    best = [{one: min(some[first:], key=_worth) for one, some in found.items()} for found in drawn]
+    finals = [{one: point.middle for one, point in found.items()} for found in best]
     better, order = direction(cheap=options.axis is None), ranked(finals)
     of = "" if label in UNNAMED else f" of {spoken(label)}"
-    words = isinstance(next(iter(best[0].values()))[1], str)
-    fields = [_field(found, same, options) for found in points]
+    words = isinstance(next(iter(best[0].values())).x, str)
+    runs = [{one: [run for point in some for run in point.runs] for one, some in found.items()} for found in drawn]
+    fields = [field_of(found, options.x) for found in runs]
     answer = "" if label else leaders(finals, _placed(best, subject.full, options), fields=fields)
     if options.axis is None:
         cost = options.x or "bytes"
         what = f"{name}{of}" if label else name
-        question = f"Which {subject.noun} is near the {adjective} {name} with the {fewest(cost)}?"
+        question = f"Which {subject.noun} is near the {adjective} {name} with the {FEWEST[cost]}?"
         question = f"With how few {COSTS.get(cost, cost)} does the {what} come near its lowest?" if label else question
         answer = _cheapest(points, same, subject.full, options)
     elif words:
         question = f"Which {noun({options.axis})} has the {adjective} {name}?"
-        answer = _by_word(points, same, options)
+        answer = _by_word(drawn, options)
     elif label:
         question = f"At which {x} is the {name}{of} {adjective}?"
-        (value, at), *more = (found[label] for found in best if label in found)
-        shown = f"at {name_of(options.axis)} = {number(at)}" if isinstance(at, int | float) else "without (dotted)"
-        answer = "" if more else f"{adjective.capitalize()} {shown}: {number(value)}"
+        one, *more = (found[label] for found in best if label in found)
+        at = f"at {name_of(options.axis)} = {number(one.x)}" if isinstance(one.x, int | float) else "without (dotted)"
+        answer = "" if more else f"{adjective.capitalize()} {at}: {number(one.middle)}"
     elif options.axis in GROWING:
         question = f"Which {subject.noun} keeps the {adjective} {name} as the {x} grows?"
         start, colon, rest = answer.partition(":")
-        furthest = max((at for found in best for _, at in found.values() if isinstance(at, int | float)), default=0)
+        furthest = max((one.x for found in best for one in found.values() if isinstance(one.x, int | float)), default=0)
         answer = f"{start} at {name_of(options.axis)} = {number(furthest)}{colon}{rest}" if colon else ""
     else:
         question = f"Which {subject.noun} has the {adjective} {name}, and at which {x}?"
     return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
 
 
-def _field(points: Mapping[str, Sequence[Point]], same: Mapping[str, Sequence[str]], options: Options) -> Field:
-    runs = {one: [run for point in some for run in point.runs] for one, some in points.items() if one in same}
-    return field_of(runs, options.x)
-
-
-def _by_word(
-    points: Sequence[Mapping[str, Sequence[Point]]], same: Mapping[str, Sequence[str]], options: Options
-) -> str:  # fmt: skip
+def _by_word(drawn: Sequence[Mapping[str, Sequence[Point]]], options: Options) -> str:
     """Return which word of the x axis has the lowest value: each line of each panel is a case."""
-    cases = [{str(point.x): point for point in some} for found in points for one, some in found.items() if one in same]
-    by_word = [{word: middle_of(point, options.y) for word, point in found.items()} for found in cases]
+    cases = [{str(point.x): point for point in some} for found in drawn for some in found.values()]
+    by_word = [{word: point.middle for word, point in found.items()} for found in cases]
     fields = [field_of({word: point.runs for word, point in found.items()}, None) for found in cases]
     named = {word: spoken(value_name(options.axis or "", word)) for found in by_word for word in found}
     return leaders(by_word, named, panels="cases", fields=fields)
@@ -110,7 +116,7 @@ def _cheapest(
     costs = [
         {
             one: [
-                Cost(float(point.x), middle_of(point, options.y), called[id(point)])
+                Cost(float(point.x), point.middle, called[id(point)])
                 for point in found[one]
                 if isinstance(point.x, int | float) and (not several or counts[id(point)] == {most})
             ]
@@ -132,33 +138,16 @@ def _cheapest(
     return cheapest(costs, names, x, amount, f"λ = {most}" if several else "")
 
 
-def middle_of(point: Point, y: str) -> float:
-    """Return the median of the final values of a point's runs, infinity if there are none."""
-    finals = final_values(point.runs, y)
-    return median(finals) if finals else math.inf
+def _worth(point: Point) -> float:
+    return point.middle if math.isfinite(point.middle) else math.inf
 
 
-def _best(
-    panel: Panel, points: Mapping[str, Sequence[Point]], same: Mapping[str, Sequence[str]], y: str, *, far: bool
-) -> dict[str, tuple[float, float | str | None]]:
-    """Return the smallest value of each line that is drawn, or the one that is `far` on the axis, and where it is."""
-    found: dict[str, tuple[float, float | str | None]] = {}
-    for line in panel.lines:
-        if line.label in same:
-            middles = [(middle_of(point, y), point.x) for point in points[line.label]]
-            middles = middles[-1:] if far else middles
-            found[line.label] = min(middles, key=lambda one: one[0] if math.isfinite(one[0]) else math.inf)
-    return found
-
-
-def _placed(
-    best: Sequence[Mapping[str, tuple[float, float | str | None]]], names: Mapping[str, str], options: Options
-) -> dict[str, str]:
+def _placed(best: Sequence[Mapping[str, Point]], names: Mapping[str, str], options: Options) -> dict[str, str]:
     """Return the names of lines; in a figure of one panel against a key, with where their best value is."""
     if len(best) > 1 or options.axis is None or options.axis in GROWING:
         return dict(names)
     x = name_of(options.axis)
-    places = {label: at for label, (_, at) in best[0].items() if at is not None}
+    places = {label: point.x for label, point in best[0].items() if point.x is not None}
     shown = {label: at if isinstance(at, str) else f"{x} = {number(at)}" for label, at in places.items()}
     return {label: f"{name} at {shown[label]}" if label in shown else name for label, name in names.items()}
 

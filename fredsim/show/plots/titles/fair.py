@@ -61,11 +61,10 @@ def is_fresh(config: Mapping[str, Any]) -> bool:
     if not stages:
         return waits and whole
     delay = stages.get("delay")
-    return clients["count"] == 1 and isinstance(delay, Mapping) and not any(_numbers(delay.get("forward")))
-
-
-def _numbers(delays: Any) -> Sequence[int]:
-    return delays if isinstance(delays, list) else [delays or 0]
+    if clients["count"] != 1 or not isinstance(delay, Mapping):
+        return False
+    forward = delay.get("forward")  # of each stage, or of all
+    return not (any(forward) if isinstance(forward, list) else forward)
 
 
 def _count(runs: Sequence[Result]) -> int | None:

@@ -43,7 +43,7 @@ def subject_of(panels: Sequence[Panel]) -> Subject:
 
 def noun_of_panels(panels: Sequence[Panel]) -> str:
     """Return the noun of what panels differ in."""
-    runs = [[flat_config(run) for line in panel.lines for run in line.runs] for panel in panels]
+    runs = [[flat_config(run) for run in panel.runs] for panel in panels]
     keys = {key for key in _between(runs) if not any(len(_values(key, configs)) > 1 for configs in runs)}
     return noun(keys)
 
@@ -54,7 +54,8 @@ def _subject(panels: Sequence[Panel]) -> Subject:
     keys: set[str] = set()
     for panel in panels:
         keys |= _between([[flat_config(run) for run in line.runs] for line in panel.lines])
-    keys = {key for key in keys if not _within(key, flat)} or keys
+    # A key in which the runs of a line differ is not what the lines are named by.
+    keys = {key for key in keys if all(len(_values(key, configs)) == 1 for configs in flat.values())} or keys
     title, entries = _shared([*every])
     told = _told(keys, flat) or keys
     key, values = _swept(keys, flat) or _swept(told, flat) or ("", {})
@@ -88,8 +89,7 @@ def coloured(panels: Sequence[Panel], subject: Subject) -> list[Panel]:
     places = [*subject.values]
 
     def dressed(line: Line) -> Line:
-        dash = "-" if line.label in looks else (0, (4, 2))
-        return replace(line, colour=looks.get(line.label, BESIDE), dash=dash if isinstance(dash, str) else "--")
+        return replace(line, colour=looks.get(line.label, BESIDE), dash="-" if line.label in looks else "--")
 
     return [
         replace(panel, lines=sorted(map(dressed, panel.lines), key=lambda line: places.index(line.label)))
@@ -101,11 +101,6 @@ def _between(lines: Sequence[Sequence[Flat]]) -> set[str]:
     """Return the keys whose values differ between lines; values that all lines have in their runs do not."""
     keys = {key for line in lines for config in line for key in config} - {"seed"}
     return {key for key in keys if len({_values(key, line) for line in lines}) > 1}
-
-
-def _within(key: str, flat: dict[str, list[Flat]]) -> bool:
-    """Return whether the runs of a line differ in a key, which then is not what the lines are named by."""
-    return any(len(_values(key, configs)) > 1 for configs in flat.values())
 
 
 def _apart(keys: set[str], flat: Mapping[str, Sequence[Flat]]) -> set[str]:
@@ -149,16 +144,13 @@ def _swept(keys: Set[str], flat: dict[str, list[Flat]]) -> tuple[str, dict[str, 
     for key in sorted(keys):
         values = {label: _number(configs[0].get(key)) for label, configs in flat.items()}
         numbers = [value for value in values.values() if value is not None]
-        above = all(key == other or key.startswith(f"{other}.") or _beside(other, key) for other in keys)
+        # Parts of the same gate, such as its `c` and its `per`, change together.
+        gate = key.split(".")[:2] if key.startswith("dispatcher.") else None
+        above = all(f"{key}.".startswith(f"{other}.") or other.split(".")[:2] == gate for other in keys)
         missing = all(key not in flat[label][0] for label, value in values.items() if value is None)
         if above and missing and len(set(numbers)) == len(numbers) > 1 and len(values) - len(numbers) <= 1:
             return key, values
     return None
-
-
-def _beside(other: str, key: str) -> bool:
-    """Return whether two keys are parts of the same gate, such as its `c` and its `per`."""
-    return other.startswith("dispatcher.") and other.split(".")[:2] == key.split(".")[:2]
 
 
 def _number(value: object) -> Value:
