@@ -4,26 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fredsim.kernels.ops.activations import (
-    AbsKernels,
-    EluKernels,
-    ExpKernels,
-    GeluKernels,
-    HardsigmoidKernels,
-    HardswishKernels,
-    HardtanhKernels,
-    LeakyReluKernels,
-    MishKernels,
-    ReciprocalKernels,
-    RsqrtKernels,
-    ScaleKernels,
-    ShiftKernels,
-    SigmoidKernels,
-    SiluKernels,
-    SoftplusKernels,
-    SqrtKernels,
-    TanhKernels,
-)
+from fredsim.kernels.ops import activations
 from fredsim.kernels.ops.arithmetic import AddKernels, MulKernels
 from fredsim.kernels.ops.dropout import DropoutKernels
 from fredsim.kernels.ops.images.conv2d import ConvKernels
@@ -58,27 +39,7 @@ from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator, Shape
-from fredsim.numerics.ops.pointwise import (
-    Abs,
-    Elu,
-    Exp,
-    Gelu,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyRelu,
-    Mish,
-    Reciprocal,
-    Relu,
-    Rsqrt,
-    Scale,
-    Shift,
-    Sigmoid,
-    Silu,
-    Softplus,
-    Sqrt,
-    Tanh,
-)
+from fredsim.numerics.ops.pointwise import Relu
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
@@ -88,7 +49,7 @@ from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 __all__ = ["kernels_of", "loss_kernels_of"]
 
 KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
-    Abs: (AbsKernels,),
+    **{kind: (kernels,) for kind, kernels in activations.KERNELS.items()},
     Add: (AddKernels,),
     AdaptiveAvgPool2d: (PoolKernels,),
     Attention: (AttentionKernels,),
@@ -98,42 +59,25 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     Constant: (ConstantKernels,),
     Conv2d: (DepthwiseKernels, ConvKernels),
     Dropout: (DropoutKernels,),
-    Elu: (EluKernels,),
     Embedding: (EmbeddingKernels,),
-    Exp: (ExpKernels,),
     FrozenBatchNorm: (NormKernels,),
-    Gelu: (GeluKernels,),
     GroupNorm: (NormKernels,),
-    Hardsigmoid: (HardsigmoidKernels,),
-    Hardswish: (HardswishKernels,),
-    Hardtanh: (HardtanhKernels,),
     HeadsAttention: (HeadsKernels,),
     LayerNorm: (LayerNormKernels,),
-    LeakyRelu: (LeakyReluKernels,),
     Linear: (LinearKernels, PositionsKernels),
     LogSoftmax: (LogSoftmaxKernels,),
     MatMul: (MatMulKernels,),
     MaxPool2d: (PoolKernels,),
-    Mish: (MishKernels,),
     Mul: (MulKernels,),
     Parameter: (ParameterKernels,),
     Permute: (PermuteKernels,),
     Positions: (PositionsOfPlaces,),
-    Reciprocal: (ReciprocalKernels,),
     Relu: (ReluKernels,),
     RepeatedPixels: (RepeatedPixelsKernels,),
     Reshape: (ReshapeKernels,),
     RmsNorm: (LayerNormKernels,),
-    Rsqrt: (RsqrtKernels,),
-    Scale: (ScaleKernels,),
-    Shift: (ShiftKernels,),
-    Sigmoid: (SigmoidKernels,),
-    Silu: (SiluKernels,),
     Slice: (SliceKernels,),
     Softmax: (SoftmaxKernels,),
-    Softplus: (SoftplusKernels,),
-    Sqrt: (SqrtKernels,),
-    Tanh: (TanhKernels,),
 }
 LOSSES: dict[type[Loss], tuple[type[LossKernels], ...]] = {
     BinaryCrossEntropy: (BinaryCrossEntropyKernels,),
