@@ -118,14 +118,12 @@ def outer(leaves: int, vectors: int) -> Kernel:
 class LinearKernels(OperatorKernels):
     """A dense layer of one vector a sample."""
 
+    image = False
+
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:
         """Take vectors."""
         return len(shapes[0]) == 1
-
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False], False
 
     def _multiply(
         self, plan: Steps, x: Value, out: Value, direct: bool, bias_begin: int, rows: int, columns: int

@@ -135,6 +135,16 @@ class Steps:
             self.owned[tensor.name] = self.buffer(self.mu * tensor.size)
         return self.owned[tensor.name], first
 
+    def gradient_fields(self, tensor: Tensor) -> dict[str, Any]:
+        """Return `begin`, `apart`, `own` and `add`, as kernels take them that write a tensor's gradient.
+
+        It begins at `begin` in the flat vector at GRADS. If several nodes have the tensor, the samples' own gradients
+        are kept `apart`: they are written to `own`, (µ, size), or added to what is there, if `add`.
+        """
+        apart = self.shared(tensor.name)
+        own, first = self.own(tensor) if apart else (0, True)
+        return {"begin": self.gradient(tensor), "apart": apart, "own": own, "add": not first}
+
     def buffer(self, floats: int, itemsize: int = 4) -> Buffer:
         """Return memory for as many floats, and MARGIN more; its content is arbitrary."""
         return Buffer(itemsize * floats)

@@ -20,12 +20,12 @@ from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import ReluKernels
 from fredsim.kernels.ops.sequences.attention import AttentionKernels
 from fredsim.kernels.ops.sequences.dense_positions import PositionsKernels
-from fredsim.kernels.ops.sequences.embedding import EmbeddingKernels, PositionsOfPlaces
+from fredsim.kernels.ops.sequences.embedding import EmbeddingKernels
 from fredsim.kernels.ops.sequences.heads import HeadsAttention, HeadsKernels
 from fredsim.kernels.ops.sequences.layer_norm import LayerNormKernels
 from fredsim.kernels.ops.sequences.matmul import MatMulKernels
 from fredsim.kernels.ops.sequences.softmax import LogSoftmaxKernels, SoftmaxKernels
-from fredsim.kernels.ops.sources import ConstantKernels, ParameterKernels
+from fredsim.kernels.ops.sources import ConstantKernels, ParameterKernels, PositionsOfPlaces
 from fredsim.kernels.ops.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.attention import Attention
@@ -46,7 +46,7 @@ from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
-__all__ = ["kernels_of", "loss_kernels_of"]
+__all__ = ["LOSSES", "kernels_of"]
 
 KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     **{kind: (kernels,) for kind, kernels in activations.KERNELS.items()},
@@ -79,10 +79,10 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     Slice: (SliceKernels,),
     Softmax: (SoftmaxKernels,),
 }
-LOSSES: dict[type[Loss], tuple[type[LossKernels], ...]] = {
-    BinaryCrossEntropy: (BinaryCrossEntropyKernels,),
-    CrossEntropy: (CrossEntropyKernels,),
-    MeanSquaredError: (SquaredErrorKernels,),
+LOSSES: dict[type[Loss], type[LossKernels]] = {
+    BinaryCrossEntropy: BinaryCrossEntropyKernels,
+    CrossEntropy: CrossEntropyKernels,
+    MeanSquaredError: SquaredErrorKernels,
 }
 
 
@@ -93,8 +93,3 @@ def kernels_of(operator: Operator, shapes: Sequence[Shape], *, shared: bool = Fa
     """
     kinds = [kind for kind in KERNELS.get(type(operator), ()) if kind.takes(operator, shapes)]
     return next((kind for kind in kinds if kind.shares or not shared), kinds[0] if kinds else None)
-
-
-def loss_kernels_of(loss: Loss, output: Shape, target: Shape) -> type[LossKernels] | None:
-    """Return the kernels of a loss for outputs and targets of these shapes; None if there are none."""
-    return next((kind for kind in LOSSES.get(type(loss), ()) if kind.takes(loss, output, target)), None)

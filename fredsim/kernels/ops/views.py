@@ -88,9 +88,7 @@ def pass_range(plan: Steps, inputs: Sequence[Value], out: Value) -> None:
 class ReshapeKernels(OperatorKernels):
     """fredsim.numerics.ops.views.Reshape of plain values: the same memory. An image is converted before."""
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False], False
+    image = False
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Return the input in another shape."""
@@ -193,9 +191,9 @@ def copy_pixels(plan: Steps, x: Value, x_begin: int, out: Value, begin: int, wid
     """Add the step that copies `width` channels of an image to others of another one."""
     _, rows, columns = out.shape
     plan.step(
-        copy_channels, x=x, x_begin=x_begin, x_sample=x.sample, x_row=x.row, x_pixel=x.shape[0], samples=out.samples,
-        rows=rows, columns=columns, width=width, out=out, begin=begin, sample=out.sample, row=out.row,
-        pixel=out.shape[0], gap=0 if begin else out.halo * out.shape[0],
+        copy_channels, **x.read("x"), x_begin=x_begin, x_pixel=x.shape[0], samples=out.samples, rows=rows,
+        columns=columns, width=width, begin=begin, pixel=out.shape[0],
+        **out.written() | ({"gap": 0} if begin else {}),
     )  # fmt: skip
 
 

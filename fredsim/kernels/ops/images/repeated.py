@@ -68,9 +68,7 @@ def sum_pixels(rank, size, barrier, a):
 class RepeatedPixelsKernels(OperatorKernels):
     """RepeatedPixels."""
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give images."""
-        return [True], True
+    image = True
 
     def _sizes(self) -> dict[str, int]:
         channels, rows, columns = self.shapes[0]
@@ -82,17 +80,11 @@ class RepeatedPixelsKernels(OperatorKernels):
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Repeat."""
         (x,) = inputs
-        plan.step(
-            repeat_pixels, x=x, x_sample=x.sample, x_row=x.row, samples=x.samples, **self._sizes(), sample=out.sample,
-            row=out.row, gap=out.halo * out.shape[0], out=out,
-        )  # fmt: skip
+        plan.step(repeat_pixels, **x.read("x"), samples=x.samples, **self._sizes(), **out.written())
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         """Sum up."""
         sent = self.inputs[0].error()
-        plan.step(
-            sum_pixels, e=error, e_sample=error.sample, e_row=error.row, samples=sent.samples, **self._sizes(),
-            sample=sent.sample, row=sent.row, gap=sent.halo * sent.shape[0], out=sent,
-        )  # fmt: skip
+        plan.step(sum_pixels, **error.read("e"), samples=sent.samples, **self._sizes(), **sent.written())
         return [sent]

@@ -249,9 +249,7 @@ def attend_backward(rank, size, barrier, a):
 class AttentionKernels(OperatorKernels):
     """Attention of plain values."""
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False] * len(given), False
+    image = False
 
     def _sizes(self) -> tuple[int, int, int, int, int]:
         """Return the numbers of heads, queries, keys, elements of a key, and elements of a value."""

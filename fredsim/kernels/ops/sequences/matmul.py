@@ -60,9 +60,7 @@ def multiply_turned(rank, size, barrier, a):
 class MatMulKernels(OperatorKernels):
     """MatMul of plain values."""
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False] * len(given), False
+    image = False
 
     @staticmethod
     def _multiply(plan: Steps, a: Value, b: Value, out: Value, *, turned: str = "") -> Value:
