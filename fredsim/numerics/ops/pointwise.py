@@ -7,14 +7,13 @@ relu, leaky_relu, hardtanh, abs, exp, sqrt, rsqrt, reciprocal, tanh and sigmoid 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from fredsim.numerics.elementary import erfc64, exp32, exp64, tanh64
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
 
 __all__ = [
     "ACTIVATIONS", "Abs", "Elu", "Exp", "Gelu", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyRelu", "Mish",
@@ -51,14 +50,12 @@ class Pointwise(Operator):
     def _slope(self, x: Array) -> Array:
         """Return f'(x), float32."""
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Array]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array]:
         """Keep x."""
         with quiet():
             return self._value(inputs[0]), inputs[0]
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         """Return δ·f'(x)."""
         with quiet():
             return [error * self._slope(kept)]
@@ -74,7 +71,7 @@ class Relu(Pointwise):
     def _slope(self, x: Array) -> Array:
         return np.where(x > 0, ONE, ZERO)
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         """Select instead of multiplying: an infinite error of a dead unit is +0."""
         return [np.where(kept > 0, error, ZERO)]
 
@@ -115,7 +112,7 @@ class Hardtanh(Pointwise):
     def _slope(self, x: Array) -> Array:
         return np.where((x <= np.float32(self.low)) | (x >= np.float32(self.high)), ZERO, ONE)
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         """Select instead of multiplying, as Relu does."""
         return [np.where(self._slope(kept) > 0, error, ZERO)]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from fredsim.numerics.elementary import log32
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
 from fredsim.numerics.ops.sums import add_up
 from fredsim.numerics.oracle import softmax
 
@@ -32,14 +31,12 @@ class MatMul(Operator):
             raise ValueError(f"matmul: takes a (…, rows, k) and b (…, k, columns), not {a} and {b}")
         return (*a[:-1], b[-1])
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, tuple[Array, Array]]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, tuple[Array, Array]]:
         """Keep both inputs."""
         a, b = inputs
         return _product(a, b), (a, b)
 
-    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Tensors) -> list[Array | None]:
         """Return both errors."""
         a, b = kept
         return [_product(error, np.swapaxes(b, -1, -2)), _product(np.swapaxes(a, -1, -2), error)]
@@ -67,15 +64,13 @@ class Softmax(_OfRows):
     The input error is p·(δ − Σ p·δ), the sum ascending from +0.
     """
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Array]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array]:
         """Keep p."""
         (x,) = inputs
         p = softmax(x.reshape(-1, x.shape[-1]))[0].reshape(x.shape)
         return p, p
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         """Return the input error."""
         p = kept
         with quiet():
@@ -90,16 +85,14 @@ class LogSoftmax(_OfRows):
     The input error is δ − p·(Σ δ), p as of softmax, the sum ascending from +0.
     """
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Array]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array]:
         """Keep p."""
         (x,) = inputs
         p, shifted, total = softmax(x.reshape(-1, x.shape[-1]))
         with quiet():
             return (shifted - log32(total)[:, None]).reshape(x.shape), p.reshape(x.shape)
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         """Return the input error."""
         with quiet():
             total = add_up((error[..., j] for j in range(error.shape[-1])), np.zeros(error.shape[:-1], np.float32))
