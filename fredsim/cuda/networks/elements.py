@@ -8,7 +8,6 @@ from typing import Any
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Steps, Value, blocks_for
 from fredsim.numerics.ops.arithmetic import Add, Mul
-from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.pointwise import ACTIVATIONS, Gelu, Pointwise, Relu
 
 __all__ = ["AXES", "BothKernels", "PointwiseKernels", "add_values", "strides_of"]
@@ -51,11 +50,7 @@ class BothKernels(OperatorKernels):
     """Add and Mul of fredsim.numerics.ops.arithmetic."""
 
     operator: Add | Mul
-
-    @classmethod
-    def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
-        """Return that there are too many axes, if so."""
-        return f"more than {AXES - 1} axes" if len(shapes[0]) >= AXES else ""
+    axes = AXES - 1
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Add the sums or products."""

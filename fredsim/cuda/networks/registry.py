@@ -11,13 +11,7 @@ from fredsim.cuda.networks.linear import LinearKernels
 from fredsim.cuda.networks.losses import CrossEntropyKernels, ElementsKernels
 from fredsim.cuda.networks.norms import NormKernels
 from fredsim.cuda.networks.operator import LossKernels, OperatorKernels
-from fredsim.cuda.networks.sequences import (
-    AttentionKernels,
-    EmbeddingKernels,
-    LogSoftmaxKernels,
-    MatMulKernels,
-    SoftmaxKernels,
-)
+from fredsim.cuda.networks.sequences import AttentionKernels, EmbeddingKernels, MatMulKernels, SoftmaxKernels
 from fredsim.cuda.networks.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels, SourceKernels
 from fredsim.networks.graph import Graph
 from fredsim.numerics.ops.arithmetic import Add, Mul
@@ -57,7 +51,7 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     GroupNorm: NormKernels,
     LayerNorm: NormKernels,
     Linear: LinearKernels,
-    LogSoftmax: LogSoftmaxKernels,
+    LogSoftmax: SoftmaxKernels,
     MatMul: MatMulKernels,
     MaxPool2d: PoolingKernels,
     Mul: BothKernels,

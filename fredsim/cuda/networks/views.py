@@ -11,7 +11,6 @@ import numpy as np
 from fredsim.cuda.networks.elements import AXES, strides_of
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Given, Steps, Value, blocks_for
-from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.sources import Constant
 
@@ -38,11 +37,7 @@ class PermuteKernels(OperatorKernels):
     """fredsim.numerics.ops.views.Permute."""
 
     copies = True
-
-    @classmethod
-    def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
-        """Return that there are too many axes, if so."""
-        return f"more than {AXES - 1} axes" if len(shapes[0]) >= AXES else ""
+    axes = AXES - 1
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Add a copy."""
