@@ -174,11 +174,7 @@ class Steps:
 
     def place_buffers(self) -> int:
         """Give every buffer its offset; return the bytes of the arena."""
-        return place_buffers(self.buffers.values(), _whole_lines)
-
-
-def _whole_lines(size: int) -> int:
-    return -(-(size + 4 * MARGIN) // LINE) * LINE
+        return place_buffers(self.buffers.values(), LINE, 4 * MARGIN)
 
 
 class Program:
