@@ -9,7 +9,7 @@ import numpy as np
 
 from fredsim.numerics.elementary import log32
 from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
-from fredsim.numerics.ops.sums import add_up
+from fredsim.numerics.ops.sums import add_up, combine
 from fredsim.numerics.oracle import softmax
 
 __all__ = ["LogSoftmax", "MatMul", "Softmax"]
@@ -34,23 +34,15 @@ class MatMul(Operator):
     def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, tuple[Array, Array]]:
         """Keep both inputs."""
         a, b = inputs
-        return _product(a, b), (a, b)
+        return combine(a, b), (a, b)
 
     def backward(self, error: Array, kept: tuple[Array, Array], tensors: Tensors) -> list[Array | None]:
-        """Return both errors."""
         a, b = kept
-        return [_product(error, np.swapaxes(b, -1, -2)), _product(np.swapaxes(a, -1, -2), error)]
-
-
-def _product(a: Array, b: Array) -> Array:
-    zero = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
-    with quiet():
-        return add_up((a[..., :, k, None] * b[..., None, k, :] for k in range(a.shape[-1])), zero)
+        return [combine(error, np.swapaxes(b, -1, -2)), combine(np.swapaxes(a, -1, -2), error)]
 
 
 class _OfRows(Operator):
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the input's shape."""
         (x,) = shapes
         if not x:
             raise ValueError("softmax: takes samples of shape (…, classes), not ()")
@@ -71,7 +63,6 @@ class Softmax(_OfRows):
         return p, p
 
     def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
-        """Return the input error."""
         p = kept
         with quiet():
             mean = add_up((p[..., j] * error[..., j] for j in range(p.shape[-1])), np.zeros(p.shape[:-1], np.float32))
@@ -93,7 +84,6 @@ class LogSoftmax(_OfRows):
             return (shifted - log32(total)[:, None]).reshape(x.shape), p.reshape(x.shape)
 
     def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
-        """Return the input error."""
         with quiet():
             total = add_up((error[..., j] for j in range(error.shape[-1])), np.zeros(error.shape[:-1], np.float32))
             return [error - kept * total[..., None]]
