@@ -35,12 +35,10 @@ class PointwiseKernels(OperatorKernels):
         )  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add the values."""
         self._add(plan, x=inputs[0], out=out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the errors times the slopes."""
         sent = self.inputs[0].like()
         self._add(plan, x=self.inputs[0], errors=error, out=sent)
         return [sent]
@@ -53,7 +51,6 @@ class BothKernels(OperatorKernels):
     axes = AXES - 1
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add the sums or products."""
         a, b = inputs
         _combine(plan, a, b, out, product=isinstance(self.operator, Mul))
         return out

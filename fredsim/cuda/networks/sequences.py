@@ -78,13 +78,11 @@ class MatMulKernels(OperatorKernels):
     """fredsim.numerics.ops.products.MatMul."""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add the products."""
         a, b = inputs
         _product(plan, a, b, out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the products of the error with the other input."""
         a, b = self.inputs
         sent = [value.like() if wants else None for value, wants in zip(self.inputs, wanted, strict=True)]
         if sent[0] is not None:
@@ -117,7 +115,6 @@ class SoftmaxKernels(OperatorKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the error of the input."""
         sent = self.inputs[0].like()
         _softmax(plan, f"{self._name}_back", sent, x=error, p=self._shares)
         return [sent]
@@ -155,7 +152,6 @@ class AttentionKernels(OperatorKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the errors of queries, keys and values."""
         q, k, v = self.inputs
         mask = self._mask(plan)
         sent = [value.like() if wants else None for value, wants in zip(self.inputs, wanted, strict=True)]

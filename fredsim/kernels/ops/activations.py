@@ -293,7 +293,6 @@ class ActivationKernels(OperatorKernels):
         return self._apply(plan, inputs[0], out, self.slope)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Multiply by the slopes."""
         assert self.slope is not None
         return [multiply_values(plan, error, self.slope, self.inputs[0].error())]
 
@@ -307,7 +306,6 @@ class HardtanhKernels(ActivationKernels):
         return self.out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Select."""
         return [combined(plan, select_between, error, self.out, self.inputs[0].error(), self.operator.numbers)]
 
 
@@ -315,11 +313,9 @@ class ScaleKernels(ActivationKernels):
     """Scale: the error is multiplied, too."""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Multiply."""
         return self._apply(plan, inputs[0], out)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Multiply the error."""
         return [self._apply(plan, error, self.inputs[0].error())]
 
 
@@ -329,7 +325,6 @@ class ShiftKernels(ScaleKernels):
     passes_errors = True
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Return the error."""
         return [error]
 
 

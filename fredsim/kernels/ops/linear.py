@@ -122,7 +122,6 @@ class LinearKernels(OperatorKernels):
 
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:
-        """Take vectors."""
         return len(shapes[0]) == 1
 
     def _multiply(
@@ -158,7 +157,6 @@ class LinearKernels(OperatorKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Sum up products; multiply the error by the transposed weights."""
         weight, (x,), by_output = self.tensors["weight"], self.inputs, self.operator.layout == "out_in"
         f, v = (error, x) if by_output else (x, error)
         leaves = 8

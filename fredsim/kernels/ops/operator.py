@@ -29,13 +29,13 @@ tensor's gradient is written to `plan.gradient(tensor)`: the sum over samples by
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fredsim.compute.buffers import Tensor
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.values import Value
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors
 
 __all__ = ["JoinedNodes", "LossKernels", "OperatorKernels"]
 
@@ -43,14 +43,10 @@ __all__ = ["JoinedNodes", "LossKernels", "OperatorKernels"]
 class JoinedNodes(Operator):
     """An operator that stands for several nodes of a graph, which have its definition; it has kernels alone."""
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Any]:
-        """Raise NotImplementedError."""
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Any]:
         raise NotImplementedError
 
-    def backward(self, error: Array, kept: Any, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Raise NotImplementedError."""
+    def backward(self, error: Array, kept: Any, tensors: Tensors) -> list[Array | None]:
         raise NotImplementedError
 
 

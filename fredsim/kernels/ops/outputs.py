@@ -41,8 +41,6 @@ class KeptOutput(LossKernels):
     found: NDArray[Any]
 
     def losses(self, plan: Steps, output: Value, error: Value | None, *, wrong: bool) -> None:
-        """Copy the output."""
-
         def copy(batch: Batch) -> None:
             self.found = output.view(batch.arena).copy()
 

@@ -45,11 +45,9 @@ class SourceKernels(OperatorKernels):
     """Takes the samples in any form, of which only their number counts, and gives plain values."""
 
     def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Give plain values."""
         return list(given), False
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Send nothing."""
         return [None]
 
 
@@ -58,11 +56,9 @@ class ConstantKernels(SourceKernels):
 
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:
-        """Take floats."""
         return isinstance(operator, Constant) and operator.dtype == "float32"
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Copy the numbers."""
         values = np.ascontiguousarray(self.operator.values.reshape(-1))
         plan.step(repeat_values, batch=BATCH, x=values, begin=-1, width=out.size, samples=out.samples, out=out)
         return out
@@ -74,13 +70,11 @@ class ParameterKernels(SourceKernels):
     shares = True
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Copy the tensor."""
         nothing, begin = np.zeros(1, np.float32), self.tensors["weight"].begin
         plan.step(repeat_values, batch=BATCH, x=nothing, begin=begin, width=out.size, samples=out.samples, out=out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Sum errors up."""
         gradient_of_samples(plan, error, error.size, self.tensors["weight"])
         return [None]
 
@@ -89,7 +83,6 @@ class PositionsOfPlaces(SourceKernels):
     """fredsim.numerics.ops.positions.Positions."""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Write the places' numbers."""
         out = out.like(dtype=np.int32)
         plan.step(number_places, samples=out.samples, count=out.size, out=out)
         plan.ranges[id(out.buffer)] = (0, out.size - 1)

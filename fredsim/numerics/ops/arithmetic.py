@@ -30,7 +30,6 @@ class _Both(Operator):
     inputs = 2
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the broadcast shape."""
         a, b = shapes
         if len(a) != len(b):
             raise ValueError(f"{type(self).__name__}: takes two inputs with as many axes, not {a} and {b}")

@@ -50,7 +50,6 @@ class Attention(Operator):
 
     @property
     def draws(self) -> bool:
-        """Whether anything is dropped."""
         return self.dropout > 0
 
     def shape(self, *shapes: Shape) -> Shape:

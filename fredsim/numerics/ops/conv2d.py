@@ -41,7 +41,6 @@ class Conv2d(Operator):
     dilation: tuple[int, int] = (1, 1)
 
     def tensors(self, *shapes: Shape) -> dict[str, Shape]:
-        """Return weight and bias."""
         self.shape(*shapes)
         weight = (self.outputs, shapes[0][0] // self.groups, *self.kernel[self.flat :])
         return {"weight": weight} | ({"bias": (self.outputs,)} if self.bias else {})
@@ -100,7 +99,6 @@ class Conv2d(Operator):
             return (z + tensors["bias"][:, None, None] if self.bias else z), x
 
     def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
-        """Return the input error."""
         x, w = kept, self._weight(tensors)
         padded, out = self._padded(x), error.shape[1:]
         each_in, each_out = w.shape[1], self.outputs // self.groups

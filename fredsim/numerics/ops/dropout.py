@@ -26,11 +26,9 @@ class Dropout(Operator):
 
     @property
     def draws(self) -> bool:
-        """Whether anything is dropped."""
         return self.p > 0
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the input's shape."""
         return shapes[0]
 
     def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array | None]:

@@ -59,7 +59,6 @@ class _Norm(Operator):
         return {"weight": each, "bias": each} if self.affine else {}
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the input's shape."""
         self._channels(*shapes)
         return shapes[0]
 
@@ -97,7 +96,6 @@ class _Norm(Operator):
         return self._back(y, x.shape), Kept(normal, r, x.shape, tuple(moments))
 
     def backward(self, error: Array, kept: Kept, tensors: Tensors) -> list[Array | None]:
-        """Return the input error."""
         given = self._last(error)
         with quiet():
             dx = self._input_error(given * tensors["weight"] if self.affine else given, kept)
@@ -134,7 +132,6 @@ class GroupNorm(_Norm):
     affine: bool = True
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the input's shape."""
         (x,) = shapes
         if self._channels(x) % self.groups:
             raise ValueError(f"GroupNorm: {x[0]} channels are no {self.groups} groups of one size")

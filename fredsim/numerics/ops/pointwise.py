@@ -34,7 +34,6 @@ class Pointwise(Operator):
     """y = f(x) for each element; the input error is δ·f'(x)."""
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the input's shape."""
         return shapes[0]
 
     @property

@@ -31,5 +31,4 @@ class Positions(Operator):
         return np.tile(np.arange(self.count), (len(inputs[0]), 1)), None
 
     def backward(self, error: Array, kept: None, tensors: Tensors) -> list[Array | None]:
-        """Return that the input has no error."""
         return [None]

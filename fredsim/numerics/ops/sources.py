@@ -18,7 +18,6 @@ class _Source(Operator):
     sizes: Shape
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the sizes."""
         del shapes
         return self.sizes
 
@@ -26,7 +25,6 @@ class _Source(Operator):
         return np.repeat(values[None], len(inputs[0]), axis=0)
 
     def backward(self, error: Array, kept: None, tensors: Tensors) -> list[Array | None]:
-        """Return that the input has no error."""
         return [None]
 
 

@@ -43,7 +43,6 @@ class Reshape(_View):
         return x.reshape(len(x), *self.shape(x.shape[1:]))
 
     def backward(self, error: Array, kept: Shape, tensors: Tensors) -> list[Array | None]:
-        """Return δ in the shape of x."""
         return [error.reshape(kept)]
 
 
@@ -56,7 +55,6 @@ class Permute(_View):
     axes: tuple[int, ...]
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the sizes in the new order."""
         (x,) = shapes
         if sorted(self.axes) != list(range(len(x))):
             raise ValueError(f"permute: {self.axes} is no order of the {len(x)} axes of {x}")
@@ -66,7 +64,6 @@ class Permute(_View):
         return x.transpose(0, *(axis + 1 for axis in self.axes))
 
     def backward(self, error: Array, kept: Shape, tensors: Tensors) -> list[Array | None]:
-        """Return δ in the old order."""
         back = (0, *(int(axis) + 1 for axis in np.argsort(self.axes)))
         return [np.ascontiguousarray(error.transpose(back))]
 
@@ -124,5 +121,4 @@ class Cat(Operator):
         return np.concatenate(inputs, axis=self.axis + 1), ends
 
     def backward(self, error: Array, kept: list[int], tensors: Tensors) -> list[Array | None]:
-        """Return each input's part of δ."""
         return [np.ascontiguousarray(part) for part in np.split(error, kept[:-1], axis=self.axis + 1)]

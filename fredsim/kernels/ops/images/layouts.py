@@ -105,16 +105,13 @@ class ToImage(OperatorKernels):
     to_image = True
 
     def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take the other form."""
         return [not self.to_image], self.to_image
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Convert."""
         convert(plan, inputs[0], out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Convert back."""
         sent = self.inputs[0].error()
         convert(plan, error, sent)
         return [sent]

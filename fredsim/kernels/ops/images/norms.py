@@ -380,7 +380,6 @@ class NormKernels(OperatorKernels):
 
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:
-        """Take images."""
         return len(shapes[0]) == 3
 
     def _common(self, plan: Steps, leaves: Buffer) -> dict[str, Any]:

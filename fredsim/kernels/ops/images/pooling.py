@@ -159,7 +159,6 @@ class PoolKernels(OperatorKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Spread the error."""
         sent, channels = self.inputs[0].error(), error.shape[0]
         spans = self.windows["row_spans"], self.windows["column_spans"]
         apart = [all(np.diff(each.reshape(-1)) >= 0) for each in spans]

@@ -25,7 +25,6 @@ class RepeatedPixels(JoinedNodes):
     columns: int
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the larger shape."""
         channels, rows, columns = shapes[0]
         return channels, rows * self.rows, columns * self.columns
 
@@ -78,13 +77,11 @@ class RepeatedPixelsKernels(OperatorKernels):
         }  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Repeat."""
         (x,) = inputs
         plan.step(repeat_pixels, **x.read("x"), samples=x.samples, **self._sizes(), **out.written())
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Sum up."""
         sent = self.inputs[0].error()
         plan.step(sum_pixels, **error.read("e"), samples=sent.samples, **self._sizes(), **sent.written())
         return [sent]

@@ -101,7 +101,6 @@ class CrossEntropyKernels(FallbackLoss):
     """Cross-entropy of labels that are all classes, or ignored."""
 
     def losses(self, plan: Steps, output: Value, error: Value | None, *, wrong: bool) -> None:
-        """Compute everything in one step."""
         labels, classes, ignored = np.ascontiguousarray(plan.targets), output.shape[-1], self.loss.ignored
         if labels.dtype not in INTEGERS:
             labels = labels.astype(np.int64)

@@ -219,7 +219,6 @@ class PositionsKernels(OperatorKernels):
         return out
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Multiply, and add the bias."""
         bias = self.tensors["bias"].begin if "bias" in self.tensors else -1
         return self._multiply(plan, inputs[0], out, turned=self.operator.layout == "out_in", bias=bias)
 

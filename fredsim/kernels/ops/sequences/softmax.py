@@ -145,7 +145,6 @@ class SoftmaxKernels(OperatorKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Compute the input's error."""
         sent = self.inputs[0].error()
         plan.step(share_back, **self._fields(plan, error), p=self._shares, out=sent)
         return [sent]
