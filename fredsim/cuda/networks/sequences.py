@@ -107,11 +107,9 @@ class SoftmaxKernels(OperatorKernels):
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Add the shares, or their logarithms; keep the shares."""
-        self._name, self._shares, fields = "softmax", out, {}
-        if isinstance(self.operator, LogSoftmax):
-            self._name, self._shares = "log_softmax", out.like()
-            fields = {"left": self._shares}
-        _softmax(plan, self._name, out, x=inputs[0], **fields)
+        logs = isinstance(self.operator, LogSoftmax)
+        self._name, self._shares = ("log_softmax", out.like()) if logs else ("softmax", out)
+        _softmax(plan, self._name, out, x=inputs[0], left=self._shares if logs else 0)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:

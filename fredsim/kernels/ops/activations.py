@@ -248,7 +248,7 @@ def activation(function: Any) -> Kernel:
     return Kernel(with_functions(write_values, function=function), ACTIVATION)
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[type[Operator], Kernel] = {
     pointwise.Abs: activation(abs_value),
     pointwise.Elu: activation(elu_value),
     pointwise.Exp: activation(exp_value),
