@@ -15,8 +15,8 @@ from fredsim.compute.graph_engine import GraphEngine
 from fredsim.compute.statistics import Statistics, follow
 from fredsim.data.datasets import Dataset, data_root, load_dataset
 from fredsim.kernels.ops.engine import NumbaGraphEngine
-from fredsim.networks.drawn import DrawnNetwork
 from fredsim.networks.graph import Graph, Node
+from fredsim.networks.initial import DrawnNetwork
 from fredsim.networks.running import Found, Running, RunningNorm
 from fredsim.networks.saved import graph_of_text, text_of_graph
 from fredsim.networks.zoo.vgg import vgg

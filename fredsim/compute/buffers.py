@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fredsim.networks.graph import Graph
@@ -46,11 +46,15 @@ def tensors_of(graph: Graph) -> dict[str, Tensor]:
     return {name: Tensor(name, shape, layout.slices[name].start) for name, shape in layout.tensors}
 
 
-def place_buffers(buffers: Iterable[Buffer], whole: Callable[[int], int]) -> int:
-    """Give every buffer its offset; return the size of all. The largest ones come first.
+def place_buffers(buffers: Iterable[Buffer], line: int, behind: int = 0) -> int:
+    """Give every buffer its offset, a multiple of `line`; return the size of all. The largest ones come first.
 
-    Two buffers share memory if no step needs both. `whole` rounds a size up, so that the next buffer is aligned.
+    Two buffers share memory if no step needs both. Each has at least `behind` more than its size.
     """
+
+    def whole(size: int) -> int:
+        return -(-(size + behind) // line) * line
+
     placed: list[Buffer] = []
     end = 0
     for buffer in sorted(buffers, key=lambda one: (-one.size, one.first)):

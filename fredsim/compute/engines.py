@@ -45,11 +45,9 @@ class BackendOperations(Operations, Protocol):
 
     def pool(self, size: int, limits: Limits) -> Pool:
         """Return a pool of float32 arrays (size,) for clients. Raises ConfigError for limits that it cannot keep."""
-        ...
 
     def close(self) -> None:
         """End the threads."""
-        ...
 
 
 class Engine(Protocol):
@@ -58,11 +56,9 @@ class Engine(Protocol):
     @property
     def operations(self) -> BackendOperations:
         """The backend's operations on whole arrays."""
-        ...
 
     def close(self) -> None:
         """End the threads."""
-        ...
 
     threads: int
     #: The name of the device that kernels run on; None for the processor.
@@ -92,23 +88,19 @@ class Engine(Protocol):
     @property
     def buffer_bytes(self) -> int:
         """The most bytes that gradients and evaluations take beside parameters and gradients; 0 if it is not known."""
-        ...
 
     @property
     def seconds(self) -> float:
         """The seconds spent in kernels so far; NaN if the backend has no kernels."""
-        ...
 
     def facts(self) -> dict[str, Any]:
         """Return what summary.json says about the engine's numerics, by key."""
-        ...
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
         """Return how many minibatches are to be computed at once in a run, which native bits depend on.
 
         `wanted`: what the run asks for; None: as many as are efficient for parameters of `nbytes` bytes.
         """
-        ...
 
     def gradients(
         self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
@@ -120,7 +112,6 @@ class Engine(Protocol):
 
         `keys` says whose gradients they are, which random numbers depend on; None: nothing is drawn, as in evaluation.
         """
-        ...
 
     def gradients_at_two(
         self, forward: Sequence[Array], backward: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
@@ -129,36 +120,30 @@ class Engine(Protocol):
 
         Only for engines with `two_vectors`.
         """
-        ...
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
         """Return the mean loss and the error rate over a part of the data set; NaN for a part without samples.
 
         The error rate is also NaN if samples have targets instead of labels, as no answer is right or wrong then.
         """
-        ...
 
     def measured(self, params: Array) -> dict[str, float]:
         """Return what a problem says of parameters (P,), by name; nothing without a `problem`."""
-        ...
 
     def outcomes(self, params: Array, part: Part) -> tuple[Array, NDArray[Any]]:
         """Return the loss of each sample of a part of the data set, and whether its answer is wrong, (n,) each.
 
         If samples have targets instead of labels, the second array is NaN.
         """
-        ...
 
     def samples_changed(self) -> None:
         """Note that samples of the data set have been written anew, in place (fredsim.compute.staged)."""
-        ...
 
     def outputs(self, params: Array, part: Part) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Yield the network's outputs for a part of the data set in blocks: which samples, and float32 (n, …).
 
         What was yielded is overwritten by the next block. Engines of linear models have none.
         """
-        ...
 
     # Which of these an engine has, `why_whole` and `queues` say, and which paths its backend takes.
 
@@ -167,21 +152,17 @@ class Engine(Protocol):
 
         `watched` names the array of the state whose mean decides on fetches; it is empty if there is none.
         """
-        ...
 
     def hand_executor(
         self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
     ) -> HandExecutor:
         """Return an executor with this many slots and its own copies of parameters and state, (P,) each."""
-        ...
 
     def gradient_executor(self, slots: int, limits: Limits) -> GradientExecutor:
         """Return an executor with this many slots, for servers that get whole gradients."""
-        ...
 
     def queue_executor(self, rule: Rule, params: Array, arrays: Sequence[Array], places: int) -> QueueExecutor:
         """Return an executor that applies a rule in place to θ and state, with `places` for what clients hold."""
-        ...
 
 
 class HandExecutor(Protocol):
@@ -196,7 +177,6 @@ class HandExecutor(Protocol):
     @property
     def pending(self) -> Mapping[str, NDArray[Any]]:
         """The pending passes: arrays with one row per slot, by name, which may be read and written."""
-        ...
 
     def advance(
         self,
@@ -215,15 +195,12 @@ class HandExecutor(Protocol):
 
         `arriving`, `target` and `source` are (n,); `rows` (n, µ) are training samples; `coefficients` (n, C).
         """
-        ...
 
     def copy_to(self, params: Array, arrays: Sequence[Array]) -> None:
         """Write parameters and state to flat arrays (P,)."""
-        ...
 
     def shares(self) -> dict[str, float]:
         """Return which share of the executor's time each activity took, by its name; the shares add up to 1."""
-        ...
 
 
 class GradientExecutor(Protocol):
@@ -237,18 +214,15 @@ class GradientExecutor(Protocol):
     @property
     def pending(self) -> Mapping[str, NDArray[Any]]:
         """The pending passes, by name of the array."""
-        ...
 
     def run_passes(self, slots: NDArray[np.int64], params: Array, rows: NDArray[np.int32]) -> None:
         """Do the passes of n minibatches, the samples `rows` (n, µ), at the parameters (P,); keep them in `slots`."""
-        ...
 
     def gradient(self, slot: int) -> tuple[Array, Array]:
         """Return the mean gradient (P,) and the losses (µ,) of the pending passes in a slot.
 
         The next call overwrites the gradient.
         """
-        ...
 
 
 class FusedExecutor(Protocol):
@@ -259,7 +233,6 @@ class FusedExecutor(Protocol):
 
     def run_passes(self, slots: Sequence[int], held: Sequence[Array], rows: NDArray[np.int64]) -> None:
         """Do the passes of minibatches, given as in `Engine.gradients`, and keep them in these slots."""
-        ...
 
     def prepare(
         self, slots: Sequence[int], coefficients: Array, bounds: NDArray[np.float64], copies: Sequence[Array | None]
@@ -271,7 +244,6 @@ class FusedExecutor(Protocol):
         bounds[b, 1], θ is copied to copies[b], which is None if this cannot happen; an array is taken from the pool
         when it is asked for.
         """
-        ...
 
     def apply(self, b: int, end: int) -> Iterable[int]:
         """Apply the rule to the gradients of arrivals b … end − 1, or up to the first UNDECIDED or DIVERGED one.
@@ -279,11 +251,9 @@ class FusedExecutor(Protocol):
         The first call after `prepare` has b = 0. Returns the verdicts on the clients' fetches
         (fredsim.numerics.verdicts). They may be found one by one, while they are asked for.
         """
-        ...
 
     def mean(self, b: int) -> float:
         """Return the approximate mean of the watched array after arrival b; NaN if none is watched."""
-        ...
 
 
 class QueueExecutor(Protocol):
@@ -291,15 +261,12 @@ class QueueExecutor(Protocol):
 
     def warm_up(self) -> None:
         """Compile now, so that this is not counted in the run's time."""
-        ...
 
     def take_places(self) -> Array:
         """Return what clients hold, a copy (places, P), float32."""
-        ...
 
     def put_places(self, values: Array) -> None:
         """Overwrite what clients hold, (places, P)."""
-        ...
 
     def advance(
         self,
@@ -319,4 +286,3 @@ class QueueExecutor(Protocol):
         `held` and `kept` are (n,); `rows` (n, µ) are training samples; `coefficients` (n, C); random numbers depend on
         `keys` (n,).
         """
-        ...

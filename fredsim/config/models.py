@@ -24,9 +24,9 @@ from fredsim.native.model import TorchModel, TorchOptions, data_arguments, find_
 from fredsim.native.own_loss import AnyLoss, OwnLoss
 from fredsim.native.portable import captured, check_fit
 from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE, CapturedNetwork
-from fredsim.networks.drawn import DrawnNetwork
 from fredsim.networks.given import given_network
 from fredsim.networks.graph import Graph, Node
+from fredsim.networks.initial import DrawnNetwork
 from fredsim.networks.linear import Linear
 from fredsim.networks.mlp import Mlp
 from fredsim.networks.network import MeasuredBy, Network, Numerics

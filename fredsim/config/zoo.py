@@ -13,9 +13,9 @@ from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.hyper import Fraction, PositiveInt
 from fredsim.native.own_loss import AnyLoss
-from fredsim.networks.drawn import DrawnNetwork
 from fredsim.networks.given import given_network
 from fredsim.networks.graph import Graph
+from fredsim.networks.initial import DrawnNetwork
 from fredsim.networks.network import Network
 from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.lenet import lenet

@@ -21,25 +21,13 @@ from fredsim.cuda.machines import machine
 
 __all__ = ["DeviceArray", "empty", "upload"]
 
-#: NumPy's functions by the names of the kernel's operations (sources/arrays.cu).
-OPERATIONS: dict[Any, str] = {
-    np.negative: "NEGATIVE",
-    np.absolute: "ABSOLUTE",
-    np.sqrt: "ROOT",
-    np.add: "ADD",
-    np.subtract: "SUBTRACT",
-    np.multiply: "MULTIPLY",
-    np.divide: "DIVIDE",
-    np.less: "LESS",
-    np.less_equal: "LESS_EQUAL",
-    np.greater: "GREATER",
-    np.greater_equal: "GREATER_EQUAL",
-    np.equal: "EQUAL",
-    np.not_equal: "NOT_EQUAL",
-}
-NAMES = ("COPY", *OPERATIONS.values(), "WHERE")
-NUMBERS = {name: number for number, name in enumerate(NAMES)}
-COMPARISONS = {"LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "EQUAL", "NOT_EQUAL"}
+#: NumPy's functions in the order of the kernel's operations (sources/arrays.cu), whose first is COPY and last WHERE.
+OPERATIONS: list[Any] = [
+    np.negative, np.absolute, np.sqrt, np.add, np.subtract, np.multiply, np.divide, np.less, np.less_equal, np.greater,
+    np.greater_equal, np.equal, np.not_equal,
+]  # fmt: skip
+COMPARISONS = OPERATIONS[7:]
+COPY, WHERE = 0, 1 + len(OPERATIONS)
 #: The most dimensions that the kernel takes; arrays of more are computed on the host.
 DIMENSIONS, OPERANDS = 4, 3
 
@@ -112,7 +100,7 @@ class DeviceArray(NDArrayOperatorsMixin):
     def copy(self) -> DeviceArray:
         """Return a copy on the device."""
         copied = empty(self.shape, self.dtype)
-        _compute("COPY", [self], copied)
+        _compute(COPY, [self], copied)
         return copied
 
     def astype(self, dtype: DTypeLike) -> NDArray[Any]:
@@ -131,8 +119,8 @@ class DeviceArray(NDArrayOperatorsMixin):
         """Apply an elementwise NumPy function, on the device if it is one of OPERATIONS."""
         known = method == "__call__" and ufunc in OPERATIONS and not options
         if known and (out is None or isinstance(out[0], DeviceArray)) and _all_fit(inputs):
-            name = OPERATIONS[ufunc]
-            result = _apply(name, inputs, np.bool_ if name in COMPARISONS else np.float32)
+            dtype = np.bool_ if ufunc in COMPARISONS else np.float32
+            result = _apply(1 + OPERATIONS.index(ufunc), inputs, dtype)
             if out is None:
                 return result
             _fill(out[0], result)
@@ -147,7 +135,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         """Apply any other NumPy function: `where` on the device, the others on the host."""
         where = function is np.where and len(arguments) == 3 and not options
         if where and getattr(arguments[0], "dtype", None) == np.bool_ and _all_fit(arguments[1:], arguments[:1]):
-            return _apply("WHERE", arguments, np.float32)
+            return _apply(WHERE, arguments, np.float32)
         return function(*_hosts(arguments), **{key: _hosts(value) for key, value in options.items()})
 
 
@@ -184,11 +172,11 @@ def _all_fit(operands: Sequence[Any], others: Sequence[Any] = ()) -> bool:
     return fit and np.float32 in kinds and all(len(getattr(x, "shape", ())) <= DIMENSIONS for x in (*operands, *others))
 
 
-def _apply(name: str, operands: Sequence[Any], dtype: DTypeLike) -> DeviceArray:
+def _apply(operation: int, operands: Sequence[Any], dtype: DTypeLike) -> DeviceArray:
     """Return the result of an operation, a new array."""
     shape = np.broadcast_shapes(*(getattr(x, "shape", ()) for x in operands))
     result = empty(shape, dtype)
-    _compute(name, operands, result)
+    _compute(operation, operands, result)
     return result
 
 
@@ -204,7 +192,7 @@ def _fill(out: DeviceArray, value: Any) -> None:
         flat, value = out.reshape(-1), changed.reshape(-1)
         assert flat._memory is out._memory
         out = flat
-    _compute("COPY", [value], out)
+    _compute(COPY, [value], out)
 
 
 class Operand(NamedTuple):
@@ -217,7 +205,7 @@ class Operand(NamedTuple):
     array: DeviceArray | None  # keeps the memory alive
 
 
-def _compute(name: str, given: Sequence[Any], out: DeviceArray) -> None:
+def _compute(operation: int, given: Sequence[Any], out: DeviceArray) -> None:
     """Queue the computation of an operation into an array."""
     if not out.size:
         return
@@ -240,7 +228,7 @@ def _compute(name: str, given: Sequence[Any], out: DeviceArray) -> None:
         "out": out.address,
         "size": out.size,
         "out_is_bool": out.dtype == np.bool_,
-        "operation": NUMBERS[name],
+        "operation": operation,
     }
     kernel = machine().load(unit_of("arrays"))["elementwise"]
     launch(machine(), kernel, (-(-out.size // kernel.threads), 1, 1), **fields)

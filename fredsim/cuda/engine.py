@@ -149,42 +149,36 @@ class CudaEngine(Evaluation, CudaOperations):
         """Return a split's inputs and labels on the device."""
         return self._uploads.of(split, np.float32, np.int32)
 
-    def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
-        """Return each sample's loss, and whether its answer is wrong; see Engine."""
-        split: Split = getattr(self._dataset, part)
+    def _blocks(self, params: Any, split: Split) -> Iterator[tuple[slice, Launches, Workspace, int, DeviceArray]]:
+        """Yield samples that are evaluated together, launches of their outputs, where z are, their rows, the last z."""
         n = len(split)
-        x, labels = self._uploaded(split)
-        here, rows = self.array_of(params), upload(np.arange(n), np.int32)
+        x, here, rows = self._uploaded(split)[0], self.array_of(params), upload(np.arange(n), np.int32)
         held = upload([here.address], np.int64)
         z = [empty((min(n, EVALUATED), width)) for width in self._sizes[1:]]
         space = Workspace(self._sizes, [array.address for array in z], [])
-        losses, wrong = empty(n), empty(n, np.bool_)
         for begin in range(0, n, EVALUATED):
-            launches, count = Launches(machine()), min(EVALUATED, n - begin)
-            some = rows[begin:].address
-            add_forward(launches, space, 1, count, len(self._sizes) - 1, held=held.address, rows=some, x=x.address)
+            launches, count, some = Launches(machine()), min(EVALUATED, n - begin), rows[begin:].address
+            fields = {"held": held.address, "rows": some, "x": x.address}
+            add_forward(launches, space, 1, count, len(self._sizes) - 1, **fields)
+            yield slice(begin, begin + count), launches, space, some, z[-1][:count]
+
+    def outcomes(self, params: Any, part: str) -> tuple[Array, NDArray[Any]]:
+        """Return each sample's loss, and whether its answer is wrong; see Engine."""
+        split: Split = getattr(self._dataset, part)
+        losses, wrong = empty(len(split)), empty(len(split), np.bool_)
+        for some, launches, space, rows, z in self._blocks(params, split):
             add_softmax(
-                launches, space, count, labels=labels.address, rows=some, losses=losses[begin:].address,
-                wrong=wrong[begin:].address,
+                launches, space, len(z), labels=self._uploaded(split)[1].address, rows=rows,
+                losses=losses[some].address, wrong=wrong[some].address,
             )  # fmt: skip
             launches.run()
         return np.asarray(losses), np.asarray(wrong)
 
     def outputs(self, params: Any, part: Part) -> Iterator[tuple[slice, Array]]:
         """Yield the outputs for a part of the data set in blocks; see Engine."""
-        split: Split = getattr(self._dataset, part)
-        n = len(split)
-        x, _ = self._uploaded(split)
-        here, rows = self.array_of(params), upload(np.arange(n), np.int32)
-        held = upload([here.address], np.int64)
-        z = [empty((min(n, EVALUATED), width)) for width in self._sizes[1:]]
-        space = Workspace(self._sizes, [array.address for array in z], [])
-        for begin in range(0, n, EVALUATED):
-            launches, count = Launches(machine()), min(EVALUATED, n - begin)
-            fields = {"held": held.address, "rows": rows[begin:].address, "x": x.address}
-            add_forward(launches, space, 1, count, len(self._sizes) - 1, **fields)
+        for some, launches, _, _, z in self._blocks(params, getattr(self._dataset, part)):
             launches.run()
-            yield slice(begin, begin + count), np.asarray(z[-1][:count])
+            yield some, np.asarray(z)
 
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
         """Return an executor that applies the rule in place to the server's arrays; see Engine."""

@@ -47,42 +47,33 @@ class Machine(Protocol):
 
     def use(self) -> None:
         """Make this thread's launches go to this machine."""
-        ...
 
     def load(self, unit: Unit) -> dict[str, Loaded]:
         """Return a unit's kernels, compiled now if they are not in the cache."""
-        ...
 
     def streams(self, count: int) -> list[int]:
         """Return so many streams: launches on one may run at the same time as launches on another.
 
         All else is in order with them: what was queued before is done first, and what is queued behind them waits.
         """
-        ...
 
     def allocate(self, size: int) -> Memory:
         """Return `size` bytes with arbitrary contents. Raises MemoryError if there is no room."""
-        ...
 
     def room(self) -> int:
         """Return how many bytes can be allocated now, about."""
-        ...
 
     def allocate_on_host(self, size: int) -> Memory:
         """Return `size` bytes of the host's memory that kernels use as the device's, but more slowly.
 
         Raises MemoryError if there is no room.
         """
-        ...
 
     def copy(self, source: int, target: int, size: int) -> None:
         """Copy `size` bytes from one address to another, in order with what is queued."""
-        ...
 
     def upload(self, values: NDArray[Any], address: int) -> None:
         """Copy a contiguous array of the host to an address."""
-        ...
 
     def download(self, address: int, values: NDArray[Any]) -> None:
         """Copy from an address to a contiguous array of the host, once all that was queued is done."""
-        ...

@@ -72,7 +72,7 @@ def make_unit(purpose: str, source: str) -> Unit:
         if name in seen:
             return ""
         seen.add(name)
-        text = constants() if name == "constants.h" else (FOLDER / name).read_text(encoding="utf-8")
+        text = GENERATED[name]() if name in GENERATED else (FOLDER / name).read_text(encoding="utf-8")
         return INCLUDED.sub(included, text)
 
     text = INCLUDED.sub(included, source)
@@ -105,6 +105,15 @@ def constants() -> str:
     for name, numbers in (("ERF_SERIES", elementary.ERF_SERIES), ("ERFC_POLYNOMIAL", elementary.ERFC_POLYNOMIAL)):
         lines += [f"#define {name} {', '.join(number.hex() for number in numbers)}\n"]
     return "".join(lines)
+
+
+def functions() -> str:
+    """Return the text of functions.h: the numbers of the activations, by their names, and of GELU's approximation."""
+    return f"enum Function {{ {', '.join(name.upper() for name in (*pointwise.ACTIVATIONS, 'gelu_tanh'))} }};\n"
+
+
+#: What makes the files that are not in the folder.
+GENERATED = {"constants.h": constants, "functions.h": functions}
 
 
 def _structure(body: str, sizes: dict[str, int], known: dict[str, np.dtype[Any]]) -> np.dtype[Any]:

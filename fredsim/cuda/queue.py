@@ -37,34 +37,28 @@ class Queueing(Protocol):
     @property
     def alike(self) -> object:
         """What is equal for engines of which each can compute the other's minibatches together with its own."""
-        ...
 
     @property
     def most(self) -> int:
         """The most minibatches of a window of several runs."""
-        ...
 
     def allocate(self, batches: int) -> None:
         """Have room for so many minibatches."""
-        ...
 
     def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any, **drawn: Any) -> None:
         """Add the forward and backward passes of windows of minibatches.
 
         An engine that draws is given the addresses of `clients` and `numbers`, int32 (B,), and the `seed`.
         """
-        ...
 
     def add_gradients(self, launches: Launches, batches: Any, rows: Any) -> int:
         """Add the gradients of windows of minibatches whose passes are done; return their address."""
-        ...
 
     def strips(self, rows: Any, tall: int = 0) -> tuple[int, dict[str, Any]] | None:
         """Return what the kernel of a rule needs to form these gradients itself; None if it cannot.
 
         These are its blocks and minibatches; with `tall`, those of a kernel whose threads have so many rows.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -226,7 +220,6 @@ class OfWindows(Protocol):
 
     def computing(self) -> AbstractContextManager[None]:
         """Return what is to be entered while windows are computed."""
-        ...
 
     def compute(self, held: Integers, rows: int, losses: int, keys: Keys | None) -> None:
         """Queue the gradients of a window of B minibatches, as many as `fix_window` says at most.
@@ -234,7 +227,6 @@ class OfWindows(Protocol):
         `held` are the addresses of parameters (B,), `rows` that of samples, int64 (B, µ), and `losses` that of where
         the losses go, float32 (B, µ).
         """
-        ...
 
 
 class WindowsExecutor(PlacesExecutor):

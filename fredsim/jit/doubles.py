@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import types
 from numba.extending import intrinsic
 
 from fredsim.jit.lanes import DoublesType, VectorType
 from fredsim.jit.pointers import INT64, lowered
-from fredsim.jit.vector import call_llvm, elementwise, splat
+from fredsim.jit.vector import call_llvm, elementwise, of_bits, splat
 
 __all__ = ["both", "fill", "narrow", "power_of_two", "some", "truncate", "widen"]
 
@@ -68,12 +67,5 @@ def both(typingctx, one, other):
 @intrinsic
 def some(typingctx, mask):
     """Return whether a mask is true in any lane."""
-
-    def emit(builder, value):
-        found = ir.Constant(ir.IntType(1), 0)
-        for part in mask.split(builder, value):
-            bits = builder.bitcast(part, ir.IntType(part.type.count))
-            found = builder.or_(found, builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)))
-        return found
-
-    return lowered(types.boolean(mask), emit)
+    signature, in_none = of_bits(mask, lambda b, part: part, 0)
+    return signature, lambda context, builder, sig, args: builder.not_(in_none(context, builder, sig, args))

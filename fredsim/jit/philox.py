@@ -15,7 +15,7 @@ __all__ = ["BLOCKS", "store_kept"]
 BLOCKS = 16
 ROUNDS = 10
 INT32, FLOAT = ir.IntType(32), ir.FloatType()
-WIDE, WORDS, FLOATS = (ir.VectorType(kind, BLOCKS) for kind in (INT64, INT32, FLOAT))
+WIDE, FLOATS = (ir.VectorType(kind, BLOCKS) for kind in (INT64, FLOAT))
 LOW = 0xFFFF_FFFF
 
 

@@ -86,8 +86,7 @@ def tile_add_products(typingctx, tile, factors, index, step, values, at):
     """Return tile[p, j] + factors[index + p·step]·values[at + j], each product rounded, then each sum."""
 
     def emit(builder, total, *places):
-        pairs = zip(tile.split(builder, total), _products(builder, tile, *places), strict=True)
-        return tile.join(builder, [[builder.fadd(x, y) for x, y in zip(*rows, strict=True)] for rows in pairs])
+        return tile.join(builder, _sums(builder, tile.split(builder, total), _products(builder, tile, *places)))
 
     integer = types.intp
     return lowered(tile(tile, factors, integer, integer, values, integer), emit)
@@ -124,10 +123,8 @@ def tile_sum_products(typingctx, like, count, factors, index, factors_step, valu
         one = ir.Constant(index.type, 1)
         for _ in range(count.literal_value):
             products = _products(builder, like, factors, index, one, values, at)
-            if total is not None:
-                pairs = zip(total, products, strict=True)
-                products = [[builder.fadd(x, y) for x, y in zip(*rows, strict=True)] for rows in pairs]
-            total, index, at = products, builder.add(index, factors_step), builder.add(at, values_step)
+            total = products if total is None else _sums(builder, total, products)
+            index, at = builder.add(index, factors_step), builder.add(at, values_step)
         return like.join(builder, total)
 
     integer = types.intp
@@ -145,15 +142,15 @@ def _products(builder, tile, factors, index, step, values, at):
     return rows
 
 
+def _sums(builder, rows, others):
+    """Return the sums of the LLVM vectors of two tiles' rows."""
+    return [[builder.fadd(x, y) for x, y in zip(*pair, strict=True)] for pair in zip(rows, others, strict=True)]
+
+
 @intrinsic
 def tile_add(typingctx, one, other):
     """Return the sum of two tiles of one size, element by element."""
-
-    def emit(builder, x, y):
-        pairs = zip(one.split(builder, x), one.split(builder, y), strict=True)
-        return one.join(builder, [[builder.fadd(a, b) for a, b in zip(*rows, strict=True)] for rows in pairs])
-
-    return lowered(one(one, one), emit)
+    return lowered(one(one, one), lambda b, x, y: one.join(b, _sums(b, one.split(b, x), one.split(b, y))))
 
 
 @intrinsic
@@ -162,8 +159,7 @@ def tile_add_row(typingctx, tile, values, at):
 
     def emit(builder, x, values, at):
         added = [load_at(builder, place) for place in row_places(builder, values, at, tile.columns)]
-        rows = tile.split(builder, x)
-        return tile.join(builder, [[builder.fadd(a, b) for a, b in zip(row, added, strict=True)] for row in rows])
+        return tile.join(builder, _sums(builder, tile.split(builder, x), [added] * tile.rows))
 
     return lowered(tile(tile, values, types.intp), emit)
 

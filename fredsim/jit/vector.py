@@ -36,6 +36,7 @@ __all__ = [
     "mark_changed_bits",
     "no_bit_set",
     "no_nan",
+    "of_bits",
     "splat",
     "store",
     "store_at",
@@ -173,18 +174,33 @@ def broadcast(typingctx, lanes, number):
     return lowered(vector(lanes, vector), lambda b, lanes, number: number)
 
 
-@intrinsic
-def no_nan(typingctx, x):
-    """Return whether no lane is NaN."""
+def of_bits(kind, bits_of, number):
+    """Return what numba expects of an intrinsic: whether the bits of each part of its argument are those of a number.
+
+    bits_of(builder, part) is the part's LLVM vector of bits, or of whole numbers.
+    """
 
     def emit(builder, value):
         found = ir.Constant(ir.IntType(1), 1)
-        for part in x.split(builder, value):
-            bits = builder.bitcast(builder.fcmp_ordered("==", part, part), ir.IntType(part.type.count))
-            found = builder.and_(found, builder.icmp_unsigned("==", bits, ir.Constant(bits.type, -1)))
+        for part in kind.split(builder, value):
+            vector = bits_of(builder, part)
+            bits = builder.bitcast(vector, ir.IntType(vector.type.element.width * vector.type.count))
+            found = builder.and_(found, builder.icmp_unsigned("==", bits, ir.Constant(bits.type, number)))
         return found
 
-    return lowered(types.boolean(x), emit)
+    return lowered(types.boolean(kind), emit)
+
+
+@intrinsic
+def no_nan(typingctx, x):
+    """Return whether no lane is NaN."""
+    return of_bits(x, lambda b, part: b.fcmp_ordered("==", part, part), -1)
+
+
+@intrinsic
+def no_bit_set(typingctx, x):
+    """Return whether all bits of all lanes are 0."""
+    return of_bits(x, lambda b, part: b.bitcast(part, _bits_of(part.type)), 0)
 
 
 @intrinsic
@@ -196,20 +212,6 @@ def mark_changed_bits(typingctx, found, x, y):
         return builder.bitcast(builder.or_(found, builder.xor(x, y)), _floats_of(found.type))
 
     return elementwise(found(found, x, y), emit)
-
-
-@intrinsic
-def no_bit_set(typingctx, x):
-    """Return whether all bits of all lanes are 0."""
-
-    def emit(builder, value):
-        found = ir.Constant(ir.IntType(1), 1)
-        for part in x.split(builder, value):
-            bits = builder.bitcast(part, ir.IntType(32 * part.type.count))
-            found = builder.and_(found, builder.icmp_unsigned("==", bits, ir.Constant(bits.type, 0)))
-        return found
-
-    return lowered(types.boolean(x), emit)
 
 
 def _bits_of(kind):

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fredsim.networks.graph import Graph
+from fredsim.networks.layout import Layout
+from fredsim.networks.network import Network
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.embedding import Embedding
@@ -17,7 +19,7 @@ from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, La
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.streams import Stream, Streams, Words, normal_quantile, uniform24
 
-__all__ = ["INITS", "initial_parameters"]
+__all__ = ["INITS", "DrawnNetwork", "initial_parameters"]
 
 #: The ways to draw weights.
 INITS = ("he", "glorot", "torch", "zeros", "normal")
@@ -31,6 +33,27 @@ class Weight(NamedTuple):
     inputs: int
     outputs: int
     bias: str | None
+
+
+class DrawnNetwork(Network):
+    """A graph, and how its initial parameters are drawn: `init` and `std` of fredsim.networks.initial."""
+
+    def __init__(self, graph: Graph, init: str = "he", std: float = 1.0) -> None:
+        self._graph, self._init, self._std = graph, init, std
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the graph."""
+        return self._graph.layout
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self._graph
+
+    def initial(self, streams: Streams) -> Array:
+        """Return the initial parameters, float32 (P,)."""
+        return initial_parameters(self._graph, streams, self._init, self._std)
 
 
 def initial_parameters(graph: Graph, streams: Streams, init: str = "he", std: float = 1.0) -> Array:

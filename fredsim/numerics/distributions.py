@@ -113,7 +113,6 @@ class Draw(Protocol):
         element: int = 0,
     ) -> Floats:
         """Draw; see fredsim.numerics.distributions.draw."""
-        ...
 
 
 class Counter:

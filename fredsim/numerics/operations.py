@@ -30,7 +30,6 @@ class Operations(Protocol):
 
     def zeros(self, size: int) -> Array:
         """Return zeros (size,)."""
-        ...
 
     def compile_rule(self, rule: Rule) -> Update:
         """Return a function update(theta, *state, g, begin, end, *coefficients) → whether θ stayed finite.
@@ -38,28 +37,22 @@ class Operations(Protocol):
         It applies the rule in place to elements begin … end − 1 of arrays (n,). Raises SimulationError if the rule's
         function uses something that a rule may not (fredsim.numerics.rule_check).
         """
-        ...
 
     def finite(self, array: Array) -> bool:
         """Return whether every element of an array (n,) is finite."""
-        ...
 
     def duplicate(self, array: Array, out: Array) -> None:
         """Copy one array (n,) to another."""
-        ...
 
     def duplicate_finite(self, array: Array, out: Array) -> bool:
         """Copy one array (n,) to another; return whether every element is finite."""
-        ...
 
     def mean(self, array: Array) -> float:
         """Return the mean of all elements in float64, summed by the binary tree of docs/numerics.md."""
-        ...
 
     @property
     def draw(self) -> Draw:
         """The function that draws from distributions, on the host."""
-        ...
 
 
 class NumpyOperations:

@@ -47,19 +47,15 @@ class Ternary(Protocol):
 
     def scaler(self, g: Array) -> np.float32:
         """Return max|g|; NaN if g contains one."""
-        ...
 
     def clip(self, g: Array, sigmas: float) -> Array:
         """Return g clipped to ±sigmas·σ; see the function `clip`."""
-        ...
 
     def encode(self, g: Array, s: np.float32, draws: Draws) -> NDArray[np.uint8]:
         """Return g quantised with the finite scaler s and packed, uint8 (⌈n/4⌉,), on the host."""
-        ...
 
     def decode(self, packed: NDArray[np.uint8], count: int, s: np.float32) -> Array:
         """Return s times the first `count` packed values."""
-        ...
 
 
 def scaler(g: Array) -> np.float32:

@@ -33,5 +33,4 @@ class DropoutKernels(OperatorKernels):
         return self._add(plan, inputs[0], out) if plan.learn and self.operator.draws else inputs[0]
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the errors of what stayed."""
         return [self._add(plan, error, self.inputs[0].like()) if self.operator.draws else error]

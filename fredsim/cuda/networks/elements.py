@@ -8,48 +8,12 @@ from typing import Any
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Steps, Value, blocks_for
 from fredsim.numerics.ops.arithmetic import Add, Mul
-from fredsim.numerics.ops.operator import Operator, Shape
-from fredsim.numerics.ops.pointwise import (
-    Abs,
-    Elu,
-    Exp,
-    Gelu,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyRelu,
-    Mish,
-    Pointwise,
-    Reciprocal,
-    Relu,
-    Rsqrt,
-    Scale,
-    Shift,
-    Sigmoid,
-    Silu,
-    Softplus,
-    Sqrt,
-    Tanh,
-)
+from fredsim.numerics.ops.pointwise import ACTIVATIONS, Gelu, Pointwise, Relu
 
 __all__ = ["AXES", "BothKernels", "PointwiseKernels", "add_values", "strides_of"]
 
-#: Functions by their numbers in the source; GELU's approximation has the one behind it.
-FUNCTIONS: list[type[Operator]] = [
-    Relu, LeakyRelu, Scale, Shift, Tanh, Sigmoid, Silu, Elu, Hardtanh, Hardsigmoid, Hardswish, Rsqrt, Abs, Exp, Sqrt,
-    Reciprocal, Softplus, Mish, Gelu,
-]  # fmt: skip
 #: The most axes of an array with its samples.
 AXES = 8
-
-
-def _numbers(operator: Pointwise) -> tuple[float, float]:
-    """Return the numbers that a function takes, 0 if it takes none."""
-    if isinstance(operator, LeakyRelu):
-        return operator.slope_below, 0.0
-    if isinstance(operator, Hardtanh):
-        return operator.low, operator.high
-    return getattr(operator, "by", getattr(operator, "alpha", 0.0)), 0.0
 
 
 class PointwiseKernels(OperatorKernels):
@@ -58,24 +22,23 @@ class PointwiseKernels(OperatorKernels):
     operator: Pointwise
 
     def _add(self, plan: Steps, **fields: Any) -> None:
-        operator = self.operator
-        number = FUNCTIONS.index(type(operator)) + (isinstance(operator, Gelu) and operator.approximate == "tanh")
-        size, (by, high) = self.inputs[0].size, _numbers(operator)
+        operator, size = self.operator, self.inputs[0].size
         if isinstance(operator, Relu):
             plan.step("networks/pointwise", "rectify", blocks_for(-(-size // 4)), size=size, **fields)
             return
+        # Numbers are those of the source's enumeration, whose last is GELU's approximation (fredsim.cuda.kernels).
+        number = len(ACTIVATIONS) if operator == Gelu("tanh") else [*ACTIVATIONS.values()].index(type(operator))
+        by, high, *_ = *operator.numbers, 0.0, 0.0
         plan.step(
             "networks/pointwise", "apply_function", blocks_for(size), size=size, by=by, high=high, operation=number,
             **fields,
         )  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add the values."""
         self._add(plan, x=inputs[0], out=out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the errors times the slopes."""
         sent = self.inputs[0].like()
         self._add(plan, x=self.inputs[0], errors=error, out=sent)
         return [sent]
@@ -85,14 +48,9 @@ class BothKernels(OperatorKernels):
     """Add and Mul of fredsim.numerics.ops.arithmetic."""
 
     operator: Add | Mul
-
-    @classmethod
-    def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
-        """Return that there are too many axes, if so."""
-        return f"more than {AXES - 1} axes" if len(shapes[0]) >= AXES else ""
+    axes = AXES - 1
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add the sums or products."""
         a, b = inputs
         _combine(plan, a, b, out, product=isinstance(self.operator, Mul))
         return out

@@ -84,7 +84,6 @@ class ConvolutionKernels(OperatorKernels):
         plan.choose(choices, **fields)
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add the sums over kernels and channels."""
         fields = self._fields() | {"x": inputs[0], "out": out, "mu": plan.mu, "terms": plan.table(self._of_inputs())}
         positions = plan.mu * fields["out_rows"] * fields["out_columns"]
         self._add(
@@ -93,7 +92,6 @@ class ConvolutionKernels(OperatorKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the gradients of weights, then the error of the input."""
         fields = self._fields() | {"errors": error, "mu": plan.mu}
         groups, x = fields["groups"], self.inputs[0]
         own = fields["outputs"] // groups

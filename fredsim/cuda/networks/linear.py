@@ -39,13 +39,11 @@ class LinearKernels(OperatorKernels):
         )  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add the sums over inputs."""
         bias = self.tensors["bias"].begin if self.operator.bias else -1
         self._add(plan, self.operator.layout == "out_in", inputs[0], out, self.operator.outputs, bias)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the gradients of weights, then the error of the input."""
         x, outputs = self.inputs[0], self.operator.outputs
         inputs, tensors = x.shape[-1], list(self.tensors.values())
         biased, positions = len(tensors) - 1, self._positions

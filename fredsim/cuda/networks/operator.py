@@ -12,8 +12,9 @@ A network with an operator that is not there is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from fredsim.compute.buffers import Tensor
 from fredsim.cuda.networks.steps import Steps, Value
@@ -27,11 +28,13 @@ class OperatorKernels:
 
     #: Whether it takes integers, and its output is then made of them; and whether it takes nothing else.
     copies, whole = False, False
+    #: The most axes of its first input, without that of the samples.
+    axes: ClassVar[float] = math.inf
 
     @classmethod
     def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
         """Return why there are no kernels for these attributes and shapes of inputs; "" if there are."""
-        return ""
+        return f"more than {cls.axes} axes" if len(shapes[0]) > cls.axes else ""
 
     def __init__(self, operator: Any, shapes: Sequence[Shape], tensors: dict[str, Tensor]) -> None:
         """Keep the operator, its inputs' shapes, and its tensors by role."""

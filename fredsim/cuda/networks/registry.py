@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fredsim.cuda.networks.dropout import DropoutKernels
-from fredsim.cuda.networks.elements import FUNCTIONS, BothKernels, PointwiseKernels
+from fredsim.cuda.networks.elements import BothKernels, PointwiseKernels
 from fredsim.cuda.networks.images import ConvolutionKernels, PoolingKernels
 from fredsim.cuda.networks.linear import LinearKernels
 from fredsim.cuda.networks.losses import CrossEntropyKernels, ElementsKernels
 from fredsim.cuda.networks.norms import NormKernels
 from fredsim.cuda.networks.operator import LossKernels, OperatorKernels
-from fredsim.cuda.networks.sequences import (
-    AttentionKernels,
-    EmbeddingKernels,
-    LogSoftmaxKernels,
-    MatMulKernels,
-    SoftmaxKernels,
-)
+from fredsim.cuda.networks.sequences import AttentionKernels, EmbeddingKernels, MatMulKernels, SoftmaxKernels
 from fredsim.cuda.networks.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels, SourceKernels
 from fredsim.networks.graph import Graph
 from fredsim.numerics.ops.arithmetic import Add, Mul
@@ -32,6 +26,7 @@ from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator, Shape
+from fredsim.numerics.ops.pointwise import ACTIVATIONS
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
@@ -41,7 +36,7 @@ from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 __all__ = ["KERNELS", "LOSSES", "why_refused"]
 
 KERNELS: dict[type[Operator], type[OperatorKernels]] = {
-    **dict.fromkeys(FUNCTIONS, PointwiseKernels),
+    **dict.fromkeys(ACTIVATIONS.values(), PointwiseKernels),
     Add: BothKernels,
     AdaptiveAvgPool2d: PoolingKernels,
     Attention: AttentionKernels,
@@ -56,7 +51,7 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     GroupNorm: NormKernels,
     LayerNorm: NormKernels,
     Linear: LinearKernels,
-    LogSoftmax: LogSoftmaxKernels,
+    LogSoftmax: SoftmaxKernels,
     MatMul: MatMulKernels,
     MaxPool2d: PoolingKernels,
     Mul: BothKernels,

@@ -13,8 +13,9 @@ from fredsim.cuda.networks.dropout import drawn
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Given, Steps, Value, blocks_for
 from fredsim.numerics.ops.attention import Attention
+from fredsim.numerics.ops.products import LogSoftmax
 
-__all__ = ["AttentionKernels", "EmbeddingKernels", "LogSoftmaxKernels", "MatMulKernels", "SoftmaxKernels"]
+__all__ = ["AttentionKernels", "EmbeddingKernels", "MatMulKernels", "SoftmaxKernels"]
 
 FAMILY, TILE, THREADS = "networks/attention", 32, 64
 MaskOf = dict[str, Any]
@@ -77,13 +78,11 @@ class MatMulKernels(OperatorKernels):
     """fredsim.numerics.ops.products.MatMul."""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add the products."""
         a, b = inputs
         _product(plan, a, b, out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the products of the error with the other input."""
         a, b = self.inputs
         sent = [value.like() if wants else None for value, wants in zip(self.inputs, wanted, strict=True)]
         if sent[0] is not None:
@@ -104,34 +103,18 @@ def _softmax(plan: Steps, name: str, out: Value, mask: MaskOf = ALL, **fields: A
 
 
 class SoftmaxKernels(OperatorKernels):
-    """fredsim.numerics.ops.products.Softmax."""
+    """Softmax and LogSoftmax of fredsim.numerics.ops.products."""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add the shares; keep them."""
-        _softmax(plan, "softmax", out, x=inputs[0])
-        self._shares = out
+        """Add the shares, or their logarithms; keep the shares."""
+        logs = isinstance(self.operator, LogSoftmax)
+        self._name, self._shares = ("log_softmax", out.like()) if logs else ("softmax", out)
+        _softmax(plan, self._name, out, x=inputs[0], left=self._shares if logs else 0)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the error of the input."""
         sent = self.inputs[0].like()
-        _softmax(plan, "softmax_back", sent, x=error, p=self._shares)
-        return [sent]
-
-
-class LogSoftmaxKernels(OperatorKernels):
-    """fredsim.numerics.ops.products.LogSoftmax."""
-
-    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add the logarithms; keep the shares."""
-        self._shares = out.like()
-        _softmax(plan, "log_softmax", out, x=inputs[0], left=self._shares)
-        return out
-
-    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the error of the input."""
-        sent = self.inputs[0].like()
-        _softmax(plan, "log_softmax_back", sent, x=error, p=self._shares)
+        _softmax(plan, f"{self._name}_back", sent, x=error, p=self._shares)
         return [sent]
 
 
@@ -167,7 +150,6 @@ class AttentionKernels(OperatorKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the errors of queries, keys and values."""
         q, k, v = self.inputs
         mask = self._mask(plan)
         sent = [value.like() if wants else None for value, wants in zip(self.inputs, wanted, strict=True)]

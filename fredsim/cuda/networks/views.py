@@ -11,7 +11,6 @@ import numpy as np
 from fredsim.cuda.networks.elements import AXES, strides_of
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Given, Steps, Value, blocks_for
-from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.sources import Constant
 
@@ -26,11 +25,9 @@ class ReshapeKernels(OperatorKernels):
     copies = True
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Return the input in another shape."""
         return replace(inputs[0], shape=out.shape)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Return the error in the old shape."""
         return [replace(error, shape=self.shapes[0])]
 
 
@@ -38,19 +35,13 @@ class PermuteKernels(OperatorKernels):
     """fredsim.numerics.ops.views.Permute."""
 
     copies = True
-
-    @classmethod
-    def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
-        """Return that there are too many axes, if so."""
-        return f"more than {AXES - 1} axes" if len(shapes[0]) >= AXES else ""
+    axes = AXES - 1
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add a copy."""
         _permute(plan, inputs[0], out, self.operator.axes)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add a copy in the old order."""
         sent = self.inputs[0].like()
         _permute(plan, error, sent, [int(axis) for axis in np.argsort(self.operator.axes)])
         return [sent]
@@ -82,12 +73,10 @@ class SliceKernels(OperatorKernels):
     copies = True
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add a copy of the part."""
         _section(plan, "take_section", inputs[0], out, self.operator.axis, self.operator.begin)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add a copy with +0 around it."""
         sent = self.inputs[0].like()
         _section(plan, "put_section", error, sent, self.operator.axis, self.operator.begin, fills=True)
         return [sent]
@@ -103,13 +92,11 @@ class CatKernels(OperatorKernels):
         return [sum(sizes[:number]) for number in range(len(sizes))]
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add a copy of each input to its place."""
         for value, begin in zip(inputs, self._begins(), strict=True):
             _section(plan, "put_section", value, out, self.operator.axis, begin)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add a copy of each input's part."""
         sent = [value.like() if wants else None for value, wants in zip(self.inputs, wanted, strict=True)]
         for value, begin in zip(sent, self._begins(), strict=True):
             if value is not None:

@@ -17,7 +17,7 @@ from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.kernels.mlp.evaluation import SAMPLES_AT_ONCE
 from fredsim.kernels.mlp.fused_executor import NumbaFusedExecutor
 from fredsim.kernels.mlp.hand_executor import NumbaHandExecutor
-from fredsim.kernels.mlp.pending import NumbaGradientExecutor, pack_passes
+from fredsim.kernels.mlp.pending import Minibatches, NumbaGradientExecutor, pack_passes
 from fredsim.kernels.mlp.sparse_rows import pack_split
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
@@ -55,6 +55,7 @@ class NumbaEngine(Evaluation, NumbaOperations):
             aligned(self.threads, int(layout.activation_offsets[-1])),
             aligned(self.threads, (SAMPLES_AT_ONCE + 1) * layout.sample_floats + MARGIN),
         )
+        self._of = Minibatches(self._team, model.sizes, dataset.train, mu, self._chunk)
         self._allocate(0)
         # Compile, or load from the cache, now, so that it is not counted in the run's time.
         for split in (dataset.train, dataset.validation, dataset.test):
@@ -83,19 +84,17 @@ class NumbaEngine(Evaluation, NumbaOperations):
 
     def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> NumbaFusedExecutor:
         """Return an executor that applies a rule in place to `arrays`, θ first, (P,) each; see Engine."""
-        sizes, train = self.model.sizes, self._dataset.train
-        return NumbaFusedExecutor(self._team, sizes, train, self._mu, self._chunk, rule, arrays, watched, window)
+        return NumbaFusedExecutor(self._of, rule, arrays, watched, window)
 
     def _allocate(self, batches: int) -> None:
         """Allocate workspace for this many minibatches at a time."""
-        self._batches, mu = batches, self._mu
-        self._kernels = specialise("gradient", mu, self._dataset.train)
-        layout = WorkspaceLayout(self.model.sizes, mu, block_size(mu), self._chunk)
+        self._batches, layout = batches, self._of.layout(self._chunk)
+        self._kernels = specialise("gradient", self._mu, self._dataset.train)
         self._grads = aligned(batches, self._size)
-        self._losses = aligned(batches, mu)
+        self._losses = aligned(batches, self._mu)
         self._arguments = pack_passes(
-            layout, self._dataset.train, mu, self._chunk, self.threads, batches, slots=np.arange(batches),
-            losses=self._losses, out=address(self._grads) + self._grads.strides[0] * np.arange(batches),
+            self._of, batches, slots=np.arange(batches), losses=self._losses,
+            out=address(self._grads) + self._grads.strides[0] * np.arange(batches),
             errors=aligned(batches, int(layout.error_offsets[-1])),  # those of samples beyond the minibatch stay 0
             activations=aligned(batches, int(layout.activation_offsets[-1])),
         )  # fmt: skip
@@ -104,13 +103,11 @@ class NumbaEngine(Evaluation, NumbaOperations):
         self, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
     ) -> NumbaHandExecutor:
         """Return an executor for events whose minibatches are known when clients fetch; see Engine."""
-        model, train = self.model, self._dataset.train
-        return NumbaHandExecutor(self._team, model.sizes, train, self._mu, rule, params, arrays, slots, limits)
+        return NumbaHandExecutor(self._of, rule, params, arrays, slots, limits)
 
     def gradient_executor(self, slots: int, limits: Limits) -> NumbaGradientExecutor:
         """Return an executor for such events, for servers that get whole gradients; see Engine."""
-        sizes, train = self.model.sizes, self._dataset.train
-        return NumbaGradientExecutor(self._team, sizes, train, self._mu, self._chunk, slots, limits)
+        return NumbaGradientExecutor(self._of, slots, limits)
 
     def outcomes(self, params: Array, part: str) -> tuple[Array, NDArray[np.bool_]]:
         """Return each sample's loss, and whether its answer is wrong; see Engine."""

@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.storage import Limits
-from fredsim.data.datasets import Split
-from fredsim.jit.team import Team, address, addresses
+from fredsim.jit.team import address, addresses
 from fredsim.kernels.arrays.steady import SteadyRows
 from fredsim.kernels.arrays.update import compile_rule
-from fredsim.kernels.mlp.pending import PassExecutor, slot_bytes
+from fredsim.kernels.mlp.pending import Minibatches, PassExecutor, slot_bytes
 from fredsim.kernels.mlp.specialisation import specialise
-from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import Array, aligned
 from fredsim.numerics.rules import Rule
 
@@ -32,28 +30,17 @@ AHEAD_BYTES = 2**22
 class NumbaFusedExecutor(PassExecutor):
     """Applies a rule on a team of threads: fredsim.compute.engines.FusedExecutor."""
 
-    def __init__(
-        self,
-        team: Team,
-        sizes: Sequence[int],
-        split: Split,
-        mu: int,
-        chunk: int,
-        rule: Rule,
-        arrays: Sequence[Array],
-        watched: str,
-        window: int,
-    ) -> None:
-        layout = WorkspaceLayout(sizes, mu, block_size(mu), chunk)
+    def __init__(self, of: Minibatches, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> None:
+        layout = of.layout(of.chunk)
         #: See FusedExecutor.
-        self.slots = window + AHEAD_BYTES // slot_bytes(layout, mu)
-        super().__init__(team, layout, split, mu, chunk, self.slots, Limits(), together=window)
-        fused, rows = specialise("fused", mu, split), int(layout.sizes[0]) + 1
+        self.slots = window + AHEAD_BYTES // slot_bytes(layout, of.mu)
+        super().__init__(of, self.slots, Limits(), together=window)
+        fused, rows = specialise("fused", of.mu, of.split), int(layout.sizes[0]) + 1
         self._kernel, self._steady, self._applied = fused.apply, SteadyRows(rule, 1, rows), 0
         # The number of terms of a sum in float32, and twice the bound of its relative rounding error.
-        terms = fused.DRAIN_EVERY + chunk * (int(layout.widths.max()) // 16 + 1) + 16
+        terms = fused.DRAIN_EVERY + of.chunk * (int(layout.widths.max()) // 16 + 1) + 16
         rounding = np.array([terms * 2.0**-23 if terms < 2**17 else np.inf])
-        apply_zeros, sums = len(arrays) > 1 or not rule.zero_keeps, aligned(team.size, 32) if watched else 0
+        apply_zeros, sums = len(arrays) > 1 or not rule.zero_keeps, aligned(of.team.size, 32) if watched else 0
         self._arguments = self._kernel.pack(
             passes=self._pass_arguments, begin=0, end=0, rule=compile_rule(rule, watched).address,
             table=addresses([arrays[0], *arrays]), coefficients=0, coefficients_stride=0, apply_zeros=apply_zeros,

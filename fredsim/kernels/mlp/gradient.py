@@ -11,7 +11,6 @@ from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift, uint8s
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.team import barrier_wait
-from fredsim.jit.vector import store, store_part, zeros
 from fredsim.kernels.arrays.reductions import copy
 from fredsim.kernels.mlp.dense import (
     ZERO,
@@ -35,6 +34,7 @@ from fredsim.kernels.mlp.trees import (
 )
 from fredsim.kernels.mlp.upper import upper_layers
 from fredsim.kernels.mlp.workspace import GROUP, NETWORK, TABLES
+from fredsim.kernels.ops.rows import clear
 
 __all__ = [
     "PASSES",
@@ -212,14 +212,3 @@ def form_layer_rows(a, tree, b, layer, start, end, out):
         tree, factors, factors_at, rows * LEAVES, end - start, active, active_at, group_stride, errors,
         item(net.error_offsets, layer), padded(width), width, out, ZERO, width,
     )  # fmt: skip
-
-
-@subroutine
-def clear(out, at, count):
-    """Set out[at : at + count] to +0."""
-    i = ZERO
-    while i + 16 <= count:
-        store(out, at + i, zeros(16))
-        i += 16
-    if i < count:
-        store_part(out, at + i, zeros(16), count - i)

@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.storage import Limits
-from fredsim.data.datasets import Split
-from fredsim.jit.team import Team, addresses
+from fredsim.jit.team import addresses
 from fredsim.kernels.arrays.steady import SteadyRows
 from fredsim.kernels.arrays.update import compile_rule
-from fredsim.kernels.mlp.pending import PendingPasses
+from fredsim.kernels.mlp.pending import Minibatches, PendingPasses
 from fredsim.kernels.mlp.sparse_rows import pack_split
 from fredsim.kernels.mlp.specialisation import specialise
-from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
+from fredsim.kernels.mlp.workspace import block_size
 from fredsim.numerics.arrays import MARGIN, Array, Integers, aligned
 from fredsim.numerics.rules import Rule
 
@@ -38,25 +37,16 @@ class NumbaHandExecutor:
     """Processes events on a team of threads: fredsim.compute.engines.HandExecutor."""
 
     def __init__(
-        self,
-        team: Team,
-        sizes: Sequence[int],
-        split: Split,
-        mu: int,
-        rule: Rule,
-        params: Array,
-        arrays: Sequence[Array],
-        slots: int,
-        limits: Limits,
+        self, of: Minibatches, rule: Rule, params: Array, arrays: Sequence[Array], slots: int, limits: Limits
     ) -> None:
         """Copy `params` (P,) and the rule's state `arrays`, (P,) each; allocate `slots` slots for pending passes."""
-        self._team, self._mu = team, mu
-        self._kernels = specialise("hand", mu, split)
+        self._team, self._mu = team, mu = of.team, of.mu
+        sizes, self._kernels = of.sizes, specialise("hand", mu, of.split)
         width = -(-int(sizes[1]) // 16)
         self._bounds = 16 * (width * np.arange(team.size + 1) // team.size)
         chunk = -(-(int(sizes[0]) + 1) // CHUNKS)
         most = max(chunk, self._kernels.ROWS_AT_ONCE)  # rows of a gradient at once
-        self._layout = layout = WorkspaceLayout(sizes, mu, block_size(mu), most)
+        self._layout = layout = of.layout(most)
         # The first layer is stored as one strip of columns per thread; the others' padded rows follow each other.
         self._offsets = layout.offsets(np.where(np.arange(len(layout.widths)) > 0, layout.widths, 0))
         rows, upper = int(layout.sizes[0]) + 1, int(self._offsets[-1])
@@ -79,7 +69,7 @@ class NumbaHandExecutor:
         pending = self.pending
         self._steady, self._arrived = SteadyRows(rule, team.size, rows), 0
         self._arguments = self._kernels.advance.pack(
-            net=layout.network(layout.widths, self._offsets), data=pack_split(split, chunk), tables=layout.tables,
+            net=layout.network(layout.widths, self._offsets), data=pack_split(of.split, chunk), tables=layout.tables,
             events=0, mu=mu, rule=compile_rule(rule).address, apply_zeros=bool(arrays) or not rule.zero_keeps,
             capacity=capacity, versions=capacity + 1, array_count=2 + len(arrays), addresses=self._addresses(),
             bounds=self._bounds, pending_rows=pending["samples"], pending_losses=pending["losses"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import LINE, MARGIN, Array, Integers, aligned
 
-__all__ = ["NumbaGradientExecutor", "PassExecutor", "PendingPasses", "pack_passes", "slot_bytes"]
+__all__ = ["Minibatches", "NumbaGradientExecutor", "PassExecutor", "PendingPasses", "pack_passes", "slot_bytes"]
 
 #: The bytes of workspace for minibatches whose passes are done together.
 WORKSPACE_BYTES = 2**22
@@ -71,32 +71,34 @@ class PendingPasses:
             page_out(self._file)
 
 
-def pack_passes(
-    layout: WorkspaceLayout,
-    split: Split,
-    mu: int,
-    chunk: int,
-    threads: int,
-    batches: int,
-    **arrays: Any,
-) -> Arguments:
-    """Return the arguments PASSES of fredsim.kernels.mlp.gradient, with workspace for minibatches of µ samples.
+class Minibatches(NamedTuple):
+    """The minibatches of µ samples of a split whose passes a team does, at a network of layers of these sizes.
 
-    Args:
-        layout: the sizes and offsets of the workspace.
-        split: the data set's part that the samples are rows of.
-        mu: the size of a minibatch.
-        chunk: how many columns of the inputs are multiplied together, and rows of a gradient formed together.
-        threads: the threads of the team.
-        batches: the most minibatches of one call.
-        arrays: the fields of PASSES that are not made here: `slots`, `losses`, `errors`, `activations`, `out`.
-
+    `chunk` columns of the inputs are multiplied together, and as many rows of a gradient formed together.
     """
+
+    team: Team
+    sizes: Sequence[int]
+    split: Split
+    mu: int
+    chunk: int
+
+    def layout(self, rows: int) -> WorkspaceLayout:
+        """Return the layout of the workspace, for at most `rows` rows of a gradient at once."""
+        return WorkspaceLayout(self.sizes, self.mu, block_size(self.mu), rows)
+
+
+def pack_passes(of: Minibatches, batches: int, **arrays: Any) -> Arguments:
+    """Return the arguments PASSES of fredsim.kernels.mlp.gradient, with workspace for so many minibatches at once.
+
+    `arrays` are the fields that are not made here: `slots`, `losses`, `errors`, `activations` and `out`.
+    """
+    layout, chunk = of.layout(of.chunk), of.chunk
     inputs = int(layout.sizes[0]) + 1
-    scratch = aligned(threads, layout.stack_floats + MARGIN + chunk * int(layout.widths.max()) + MARGIN)
-    packed: Arguments = specialise("gradient", mu, split).PASSES.pack(
-        net=layout.network(layout.sizes[1:], layout.offsets(layout.sizes[1:])), data=pack_split(split, chunk),
-        tables=layout.tables, mu=mu, batches=0, rows=0, held=0,
+    scratch = aligned(of.team.size, layout.stack_floats + MARGIN + chunk * int(layout.widths.max()) + MARGIN)
+    packed: Arguments = specialise("gradient", of.mu, of.split).PASSES.pack(
+        net=layout.network(layout.sizes[1:], layout.offsets(layout.sizes[1:])), data=pack_split(of.split, chunk),
+        tables=layout.tables, mu=of.mu, batches=0, rows=0, held=0,
         factors=aligned(batches * layout.padded_samples * inputs),
         active=np.empty(batches * layout.groups * inputs, np.uint8),
         z=aligned(batches * layout.padded_samples * layout.sample_floats + MARGIN),
@@ -109,12 +111,10 @@ def pack_passes(
 class PassExecutor:
     """Base of the executors that do passes before a push arrives: keeps what they leave in slots."""
 
-    def __init__(
-        self, team: Team, layout: WorkspaceLayout, split: Split, mu: int, chunk: int, slots: int, limits: Limits,
-        together: int = 1,
-    ) -> None:  # fmt: skip
+    def __init__(self, of: Minibatches, slots: int, limits: Limits, together: int = 1) -> None:
         """Allocate `slots` slots, and workspace for at least `together` minibatches at once."""
-        self._team, self._mu, self._kernels = team, mu, specialise("gradient", mu, split)
+        layout, mu = of.layout(of.chunk), of.mu
+        self._team, self._mu, self._kernels = of.team, mu, specialise("gradient", mu, of.split)
         self._passes = PendingPasses(layout, mu, slots, limits)
         #: See GradientExecutor.
         self.slot_bytes, self.pending = self._passes.slot_bytes, self._passes.arrays
@@ -122,8 +122,8 @@ class PassExecutor:
         together = max(together, WORKSPACE_BYTES // (4 * (floats + int(layout.transposed_offsets[-1]))))
         self._slots, self._held, self._rows = (np.zeros((together, n), np.int64) for n in (1, 1, mu))
         self._pass_arguments = pack_passes(
-            layout, split, mu, chunk, team.size, together, slots=self._slots, losses=self.pending["losses"],
-            errors=self.pending["errors"], activations=self.pending["activations"], out=0,
+            of, together, slots=self._slots, losses=self.pending["losses"], errors=self.pending["errors"],
+            activations=self.pending["activations"], out=0,
         )  # fmt: skip
         self._pass_arguments.set(rows=self._rows, held=self._held)
         self._size = int(layout.offsets(layout.sizes[1:])[-1])
@@ -152,10 +152,8 @@ class PassExecutor:
 class NumbaGradientExecutor(PassExecutor):
     """Does passes, and forms their gradients one by one: fredsim.compute.engines.GradientExecutor."""
 
-    def __init__(
-        self, team: Team, sizes: Sequence[int], split: Split, mu: int, chunk: int, slots: int, limits: Limits
-    ) -> None:
-        super().__init__(team, WorkspaceLayout(sizes, mu, block_size(mu), chunk), split, mu, chunk, slots, limits)
+    def __init__(self, of: Minibatches, slots: int, limits: Limits) -> None:
+        super().__init__(of, slots, limits)
         self._gradient, self._copy = aligned(self._size), aligned(self._size + MARGIN)
         self._pass_arguments.set(out=np.array([address(self._gradient)]))
         self._used_bytes = 0  # the bytes of slots that were used since the file was last paged out

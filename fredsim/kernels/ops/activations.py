@@ -6,7 +6,7 @@ The forward pass writes the slope beside the value, so that the backward pass is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from fredsim.kernels.ops.pointwise import (
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.rows import clear_halo, part_of
 from fredsim.kernels.ops.values import Value
+from fredsim.numerics.ops import pointwise
+from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import (
     ELU_SMALL,
     GELU_CUBIC,
@@ -40,13 +42,9 @@ from fredsim.numerics.ops.pointwise import (
 )
 from fredsim.numerics.rules import absolute, sqrt, where
 
-__all__ = [
-    "AbsKernels", "EluKernels", "ExpKernels", "GeluKernels", "HardsigmoidKernels", "HardswishKernels",
-    "HardtanhKernels", "LeakyReluKernels", "MishKernels", "ReciprocalKernels", "RsqrtKernels", "ScaleKernels",
-    "ShiftKernels", "SigmoidKernels", "SiluKernels", "SoftplusKernels", "SqrtKernels", "TanhKernels",
-]  # fmt: skip
+__all__ = ["KERNELS"]
 
-THREE_CUBIC = 3.0 * GELU_CUBIC
+THREE_CUBIC, SIXTH = 3.0 * GELU_CUBIC, 1.0 / 6.0
 L0, L1, L2, L3, L4, L5, L6, L7, L8, L9, L10, L11 = LOG1P_SERIES
 
 #: Values x, and where to write the values of a function and, if `learn`, its slopes. `numbers` are others that the
@@ -125,11 +123,10 @@ def hardtanh_value(x, numbers, learn):
 
 @subroutine(forceinline=True)
 def hardsigmoid_value(x, numbers, learn):
-    """Return 0, 1 or (x + 3)/6, and its slope, whose value is numbers[0]."""
-    wide, like = widen(x), zeros(16)
+    """Return 0, 1 or (x + 3)/6, and its slope."""
+    wide = widen(x)
     value = where(wide <= -3.0, 0.0, where(wide >= 3.0, 1.0, (wide + 3.0) / 6.0))
-    slope = broadcast(16, item(numbers, 0))
-    return narrow(value), where(x <= -3.0, like, where(x >= 3.0, like, slope))
+    return narrow(value), where(x <= -3.0, 0.0, where(x >= 3.0, 0.0, SIXTH))
 
 
 @subroutine(forceinline=True)
@@ -150,8 +147,7 @@ def rsqrt_value(x, numbers, learn):
 @subroutine(forceinline=True)
 def abs_value(x, numbers, learn):
     """Return abs x and its slope."""
-    like = zeros(16)
-    return absolute(x), where(x > 0.0, broadcast(16, 1.0), where(x < 0.0, broadcast(16, -1.0), like))
+    return absolute(x), where(x > 0.0, 1.0, where(x < 0.0, -1.0, 0.0))
 
 
 @subroutine(forceinline=True)
@@ -247,191 +243,95 @@ def write_values(rank, size, barrier, a):
                 store_part(slopes, k, slope, last - k)
 
 
-(
-    tanh, sigmoid, silu, leaky_relu, gelu, gelu_tanh, elu, hardtanh, hardsigmoid, hardswish, rsqrt, scale, shifted,
-    absolutes, exponentials, roots, reciprocals, softplus, mish,
-) = (
-    Kernel(with_functions(write_values, function=value), ACTIVATION)
-    for value in (
-        tanh_value, sigmoid_value, silu_value, leaky_relu_value, gelu_value, gelu_tanh_value, elu_value,
-        hardtanh_value, hardsigmoid_value, hardswish_value, rsqrt_value, scale_value, shift_value,
-        abs_value, exp_value, sqrt_value, reciprocal_value, softplus_value, mish_value,
-    )
-)  # fmt: skip
+def activation(function: Any) -> Kernel:
+    """Return the kernel of a function of each element."""
+    return Kernel(with_functions(write_values, function=function), ACTIVATION)
+
+
+ACTIVATIONS: dict[type[Operator], Kernel] = {
+    pointwise.Abs: activation(abs_value),
+    pointwise.Elu: activation(elu_value),
+    pointwise.Exp: activation(exp_value),
+    pointwise.Gelu: activation(gelu_value),
+    pointwise.Hardsigmoid: activation(hardsigmoid_value),
+    pointwise.Hardswish: activation(hardswish_value),
+    pointwise.Hardtanh: activation(hardtanh_value),
+    pointwise.LeakyRelu: activation(leaky_relu_value),
+    pointwise.Mish: activation(mish_value),
+    pointwise.Reciprocal: activation(reciprocal_value),
+    pointwise.Rsqrt: activation(rsqrt_value),
+    pointwise.Scale: activation(scale_value),
+    pointwise.Shift: activation(shift_value),
+    pointwise.Sigmoid: activation(sigmoid_value),
+    pointwise.Silu: activation(silu_value),
+    pointwise.Softplus: activation(softplus_value),
+    pointwise.Sqrt: activation(sqrt_value),
+    pointwise.Tanh: activation(tanh_value),
+}
+gelu_tanh = activation(gelu_tanh_value)
 select_between = Kernel(with_functions(combine_rows, function=where_between), OF_TWO)
 
 
-def apply(plan: Steps, kernel: Kernel, x: Value, numbers: Sequence[float], out: Value, slope: Value | None) -> Value:
-    """Add the step that writes a function of x to a value of its form, and its slopes if they are wanted."""
-    (own, slopes), sizes = spans(x, slope or out, out)
-    plan.step(
-        kernel, x=x, **named("x", own), numbers=np.array([*numbers, 0], np.float32), **sizes, y=out,
-        learn=slope is not None, slope=0 if slope is None else slope, **named("slope", slopes),
-    )  # fmt: skip
-    return out
-
-
 class ActivationKernels(OperatorKernels):
-    """An activation."""
+    """An activation; its slopes are kept."""
 
-    function: ClassVar[Kernel]
+    operator: pointwise.Pointwise
 
-    def _function(self) -> Kernel:
-        return self.function
-
-    def _numbers(self) -> list[float]:
-        return []
+    def _apply(self, plan: Steps, x: Value, out: Value, slope: Value | None = None) -> Value:
+        """Add the step that writes the function of x to a value of its form, and its slopes if they are wanted."""
+        kernel = gelu_tanh if self.operator == pointwise.Gelu("tanh") else ACTIVATIONS[type(self.operator)]
+        (own, slopes), sizes = spans(x, slope or out, out)
+        plan.step(
+            kernel, x=x, **named("x", own), numbers=np.array([*self.operator.numbers, 0], np.float32), **sizes, y=out,
+            learn=slope is not None, slope=0 if slope is None else slope, **named("slope", slopes),
+        )  # fmt: skip
+        return out
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Keep the slopes."""
         self.slope = out.like(halo=0) if plan.learn else None
-        return apply(plan, self._function(), inputs[0], self._numbers(), out, self.slope)
+        return self._apply(plan, inputs[0], out, self.slope)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Multiply by the slopes."""
         assert self.slope is not None
         return [multiply_values(plan, error, self.slope, self.inputs[0].error())]
 
 
-class TanhKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Tanh."""
-
-    function = tanh
-
-
-class SigmoidKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Sigmoid."""
-
-    function = sigmoid
-
-
-class SiluKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Silu."""
-
-    function = silu
-
-
-class LeakyReluKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.LeakyRelu."""
-
-    function = leaky_relu
-
-    def _numbers(self) -> list[float]:
-        return [self.operator.slope_below]
-
-
-class GeluKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Gelu."""
-
-    def _function(self) -> Kernel:
-        return gelu if self.operator.approximate == "none" else gelu_tanh
-
-
-class EluKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Elu."""
-
-    function = elu
-
-    def _numbers(self) -> list[float]:
-        return [self.operator.alpha]
-
-
-class HardsigmoidKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Hardsigmoid."""
-
-    function = hardsigmoid
-
-    def _numbers(self) -> list[float]:
-        return [1.0 / 6.0]
-
-
-class HardswishKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Hardswish."""
-
-    function = hardswish
-
-
-class RsqrtKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Rsqrt."""
-
-    function = rsqrt
-
-
-class AbsKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Abs."""
-
-    function = absolutes
-
-
-class ExpKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Exp."""
-
-    function = exponentials
-
-
-class SqrtKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Sqrt."""
-
-    function = roots
-
-
-class ReciprocalKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Reciprocal."""
-
-    function = reciprocals
-
-
-class SoftplusKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Softplus."""
-
-    function = softplus
-
-
-class MishKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Mish."""
-
-    function = mish
-
-
 class HardtanhKernels(ActivationKernels):
-    """fredsim.numerics.ops.pointwise.Hardtanh."""
-
-    function = hardtanh
-
-    def _numbers(self) -> list[float]:
-        return [self.operator.low, self.operator.high]
+    """Hardtanh: the output, which lies between the bounds where the input does, is kept."""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Keep the output, which lies between the bounds where the input does."""
-        self.out = apply(plan, self.function, inputs[0], self._numbers(), out, None)
+        """Keep the output."""
+        self.out = self._apply(plan, inputs[0], out)
         return self.out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Select."""
-        return [combined(plan, select_between, error, self.out, self.inputs[0].error(), self._numbers())]
+        return [combined(plan, select_between, error, self.out, self.inputs[0].error(), self.operator.numbers)]
 
 
-class ScaleKernels(OperatorKernels):
-    """fredsim.numerics.ops.pointwise.Scale."""
+class ScaleKernels(ActivationKernels):
+    """Scale: the error is multiplied, too."""
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Multiply."""
-        return apply(plan, scale, inputs[0], [self.operator.by], out, None)
+        return self._apply(plan, inputs[0], out)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Multiply the error."""
-        return [apply(plan, scale, error, [self.operator.by], self.inputs[0].error(), None)]
+        return [self._apply(plan, error, self.inputs[0].error())]
 
 
-class ShiftKernels(OperatorKernels):
-    """fredsim.numerics.ops.pointwise.Shift: the error goes on as it is."""
+class ShiftKernels(ScaleKernels):
+    """Shift: the error goes on as it is."""
 
     passes_errors = True
 
-    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add."""
-        return apply(plan, shifted, inputs[0], [self.operator.by], out, None)
-
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Return the error."""
         return [error]
+
+
+#: The kernels of each activation but ReLU.
+KERNELS: dict[type[Operator], type[OperatorKernels]] = {
+    **dict.fromkeys(ACTIVATIONS, ActivationKernels),
+    pointwise.Hardtanh: HardtanhKernels,
+    pointwise.Scale: ScaleKernels,
+    pointwise.Shift: ShiftKernels,
+}

@@ -244,7 +244,6 @@ class BothKernels(OperatorKernels):
         return [any(given)] * 2, any(given)
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add, or multiply."""
         product = isinstance(self.operator, Mul)
         if inputs[0].shape == inputs[1].shape:
             return (multiply_values if product else add_values)(plan, *inputs, out)

@@ -147,7 +147,6 @@ class DropoutKernels(OperatorKernels):
         return combined(plan, drop_rows, inputs[0], stays, out)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Drop the same elements."""
         if self._stays is None:
             return [error]
         return [combined(plan, drop_rows, error, self._stays, self.inputs[0].error())]

@@ -22,11 +22,9 @@ __all__ = ["FallbackKernels", "FallbackLoss", "finish"]
 class FallbackKernels(OperatorKernels):
     """An operator's definition; takes and gives plain values."""
 
-    _kept: Any = None
+    image = False
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False] * len(given), False
+    _kept: Any = None
 
     def _tensors(self, batch: Batch) -> dict[str, Array]:
         return {role: _part(batch.params, tensor) for role, tensor in self.tensors.items()}

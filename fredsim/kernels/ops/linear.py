@@ -118,14 +118,11 @@ def outer(leaves: int, vectors: int) -> Kernel:
 class LinearKernels(OperatorKernels):
     """A dense layer of one vector a sample."""
 
+    image = False
+
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:
-        """Take vectors."""
         return len(shapes[0]) == 1
-
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False], False
 
     def _multiply(
         self, plan: Steps, x: Value, out: Value, direct: bool, bias_begin: int, rows: int, columns: int
@@ -160,7 +157,6 @@ class LinearKernels(OperatorKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Sum up products; multiply the error by the transposed weights."""
         weight, (x,), by_output = self.tensors["weight"], self.inputs, self.operator.layout == "out_in"
         f, v = (error, x) if by_output else (x, error)
         leaves = 8

@@ -29,13 +29,13 @@ tensor's gradient is written to `plan.gradient(tensor)`: the sum over samples by
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fredsim.compute.buffers import Tensor
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.values import Value
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors
 
 __all__ = ["JoinedNodes", "LossKernels", "OperatorKernels"]
 
@@ -43,14 +43,10 @@ __all__ = ["JoinedNodes", "LossKernels", "OperatorKernels"]
 class JoinedNodes(Operator):
     """An operator that stands for several nodes of a graph, which have its definition; it has kernels alone."""
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Any]:
-        """Raise NotImplementedError."""
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Any]:
         raise NotImplementedError
 
-    def backward(self, error: Array, kept: Any, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Raise NotImplementedError."""
+    def backward(self, error: Array, kept: Any, tensors: Tensors) -> list[Array | None]:
         raise NotImplementedError
 
 
@@ -65,6 +61,8 @@ class OperatorKernels:
     shares = False
     #: Whether its inputs are float32; the plan says it.
     floats = True
+    #: Whether it takes its inputs, and gives its output, as images; None: as its first input is given.
+    image: bool | None = None
 
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:
@@ -80,9 +78,10 @@ class OperatorKernels:
     def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
         """Return which inputs it takes as images, and whether its output is one; `given` says which inputs are.
 
-        An input that is given in the other form is converted, and so is its error. Here: as the first is given.
+        An input that is given in the other form is converted, and so is its error. Here: as `image` says.
         """
-        return [given[0]] * len(given), given[0]
+        image = given[0] if self.image is None else self.image
+        return [image] * len(given), image
 
     def halo(self) -> int:
         """Return how many columns of +0 it wants beside each input that is an image."""
@@ -105,15 +104,10 @@ class OperatorKernels:
 
 
 class LossKernels:
-    """The kernels of a loss, for outputs and targets of one shape."""
+    """The kernels of a loss."""
 
-    @classmethod
-    def takes(cls, loss: Any, output: Shape, target: Shape) -> bool:
-        """Return whether there are kernels for this loss."""
-        return True
-
-    def __init__(self, loss: Any, output: Shape, target: Shape) -> None:
-        self.loss, self.output, self.target = loss, output, target
+    def __init__(self, loss: Any) -> None:
+        self.loss = loss
 
     def losses(self, plan: Steps, output: Value, error: Value | None, *, wrong: bool) -> None:
         """Add the steps that write each sample's loss to LOSSES, and the error of the output if there is one.

@@ -41,8 +41,6 @@ class KeptOutput(LossKernels):
     found: NDArray[Any]
 
     def losses(self, plan: Steps, output: Value, error: Value | None, *, wrong: bool) -> None:
-        """Copy the output."""
-
         def copy(batch: Batch) -> None:
             self.found = output.view(batch.arena).copy()
 
@@ -71,7 +69,7 @@ class Outputs:
     def _program(self, split: Split, count: int) -> tuple[Split, Program, KeptOutput]:
         key = id(split), count
         if key not in self._programs:
-            kept = KeptOutput(self._graph.loss, self._graph.shapes[-1], self._graph.target)
+            kept = KeptOutput(self._graph.loss)
             plan = Plan(self._graph, split, count, self._threads, learn=False, loss=kept)
             self._programs[key] = split, Program(plan), kept
         return self._programs[key]

@@ -23,7 +23,7 @@ from fredsim.kernels.ops.images.rewritten import with_images
 from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import add_values, copy_value
 from fredsim.kernels.ops.program import Batch, Steps
-from fredsim.kernels.ops.registry import kernels_of, loss_kernels_of
+from fredsim.kernels.ops.registry import LOSSES, kernels_of
 from fredsim.kernels.ops.sequences.heads import fuse_heads
 from fredsim.kernels.ops.sums import mean_of_samples
 from fredsim.kernels.ops.values import Value
@@ -78,7 +78,7 @@ class Plan(Steps):
         if learn and graph.running is not None:
             self._keep_found()
         last = self._planned[-1].number if self._planned else 0
-        loss = loss or make_loss(graph)
+        loss = loss or LOSSES.get(type(graph.loss), FallbackLoss)(graph.loss)
         error = values[last].error() if learn and self._learns[last] else None
         loss.losses(self, values[last], error, wrong=not learn)
         if learn:
@@ -242,9 +242,3 @@ class Plan(Steps):
 
     def _finish(self, tensor: Tensor, batch: Batch) -> None:
         finish(self.leaves.pop(tensor.name, []), batch, tensor)
-
-
-def make_loss(graph: Graph) -> LossKernels:
-    """Return the kernels of a graph's loss."""
-    shapes = graph.shapes[-1], graph.target
-    return (loss_kernels_of(graph.loss, *shapes) or FallbackLoss)(graph.loss, *shapes)

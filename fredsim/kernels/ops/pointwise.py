@@ -165,5 +165,4 @@ class ReluKernels(OperatorKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Select."""
         return [select(plan, error, self.out, self.inputs[0].error())]

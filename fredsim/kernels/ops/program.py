@@ -135,6 +135,16 @@ class Steps:
             self.owned[tensor.name] = self.buffer(self.mu * tensor.size)
         return self.owned[tensor.name], first
 
+    def gradient_fields(self, tensor: Tensor) -> dict[str, Any]:
+        """Return `begin`, `apart`, `own` and `add`, as kernels take them that write a tensor's gradient.
+
+        It begins at `begin` in the flat vector at GRADS. If several nodes have the tensor, the samples' own gradients
+        are kept `apart`: they are written to `own`, (µ, size), or added to what is there, if `add`.
+        """
+        apart = self.shared(tensor.name)
+        own, first = self.own(tensor) if apart else (0, True)
+        return {"begin": self.gradient(tensor), "apart": apart, "own": own, "add": not first}
+
     def buffer(self, floats: int, itemsize: int = 4) -> Buffer:
         """Return memory for as many floats, and MARGIN more; its content is arbitrary."""
         return Buffer(itemsize * floats)
@@ -164,11 +174,7 @@ class Steps:
 
     def place_buffers(self) -> int:
         """Give every buffer its offset; return the bytes of the arena."""
-        return place_buffers(self.buffers.values(), _whole_lines)
-
-
-def _whole_lines(size: int) -> int:
-    return -(-(size + 4 * MARGIN) // LINE) * LINE
+        return place_buffers(self.buffers.values(), LINE, 4 * MARGIN)
 
 
 class Program:

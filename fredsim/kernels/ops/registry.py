@@ -4,26 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fredsim.kernels.ops.activations import (
-    AbsKernels,
-    EluKernels,
-    ExpKernels,
-    GeluKernels,
-    HardsigmoidKernels,
-    HardswishKernels,
-    HardtanhKernels,
-    LeakyReluKernels,
-    MishKernels,
-    ReciprocalKernels,
-    RsqrtKernels,
-    ScaleKernels,
-    ShiftKernels,
-    SigmoidKernels,
-    SiluKernels,
-    SoftplusKernels,
-    SqrtKernels,
-    TanhKernels,
-)
+from fredsim.kernels.ops import activations
 from fredsim.kernels.ops.arithmetic import AddKernels, MulKernels
 from fredsim.kernels.ops.dropout import DropoutKernels
 from fredsim.kernels.ops.images.conv2d import ConvKernels
@@ -39,12 +20,12 @@ from fredsim.kernels.ops.operator import LossKernels, OperatorKernels
 from fredsim.kernels.ops.pointwise import ReluKernels
 from fredsim.kernels.ops.sequences.attention import AttentionKernels
 from fredsim.kernels.ops.sequences.dense_positions import PositionsKernels
-from fredsim.kernels.ops.sequences.embedding import EmbeddingKernels, PositionsOfPlaces
+from fredsim.kernels.ops.sequences.embedding import EmbeddingKernels
 from fredsim.kernels.ops.sequences.heads import HeadsAttention, HeadsKernels
 from fredsim.kernels.ops.sequences.layer_norm import LayerNormKernels
 from fredsim.kernels.ops.sequences.matmul import MatMulKernels
 from fredsim.kernels.ops.sequences.softmax import LogSoftmaxKernels, SoftmaxKernels
-from fredsim.kernels.ops.sources import ConstantKernels, ParameterKernels
+from fredsim.kernels.ops.sources import ConstantKernels, ParameterKernels, PositionsOfPlaces
 from fredsim.kernels.ops.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.attention import Attention
@@ -58,37 +39,17 @@ from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator, Shape
-from fredsim.numerics.ops.pointwise import (
-    Abs,
-    Elu,
-    Exp,
-    Gelu,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyRelu,
-    Mish,
-    Reciprocal,
-    Relu,
-    Rsqrt,
-    Scale,
-    Shift,
-    Sigmoid,
-    Silu,
-    Softplus,
-    Sqrt,
-    Tanh,
-)
+from fredsim.numerics.ops.pointwise import Relu
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
-__all__ = ["kernels_of", "loss_kernels_of"]
+__all__ = ["LOSSES", "kernels_of"]
 
 KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
-    Abs: (AbsKernels,),
+    **{kind: (kernels,) for kind, kernels in activations.KERNELS.items()},
     Add: (AddKernels,),
     AdaptiveAvgPool2d: (PoolKernels,),
     Attention: (AttentionKernels,),
@@ -98,47 +59,30 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     Constant: (ConstantKernels,),
     Conv2d: (DepthwiseKernels, ConvKernels),
     Dropout: (DropoutKernels,),
-    Elu: (EluKernels,),
     Embedding: (EmbeddingKernels,),
-    Exp: (ExpKernels,),
     FrozenBatchNorm: (NormKernels,),
-    Gelu: (GeluKernels,),
     GroupNorm: (NormKernels,),
-    Hardsigmoid: (HardsigmoidKernels,),
-    Hardswish: (HardswishKernels,),
-    Hardtanh: (HardtanhKernels,),
     HeadsAttention: (HeadsKernels,),
     LayerNorm: (LayerNormKernels,),
-    LeakyRelu: (LeakyReluKernels,),
     Linear: (LinearKernels, PositionsKernels),
     LogSoftmax: (LogSoftmaxKernels,),
     MatMul: (MatMulKernels,),
     MaxPool2d: (PoolKernels,),
-    Mish: (MishKernels,),
     Mul: (MulKernels,),
     Parameter: (ParameterKernels,),
     Permute: (PermuteKernels,),
     Positions: (PositionsOfPlaces,),
-    Reciprocal: (ReciprocalKernels,),
     Relu: (ReluKernels,),
     RepeatedPixels: (RepeatedPixelsKernels,),
     Reshape: (ReshapeKernels,),
     RmsNorm: (LayerNormKernels,),
-    Rsqrt: (RsqrtKernels,),
-    Scale: (ScaleKernels,),
-    Shift: (ShiftKernels,),
-    Sigmoid: (SigmoidKernels,),
-    Silu: (SiluKernels,),
     Slice: (SliceKernels,),
     Softmax: (SoftmaxKernels,),
-    Softplus: (SoftplusKernels,),
-    Sqrt: (SqrtKernels,),
-    Tanh: (TanhKernels,),
 }
-LOSSES: dict[type[Loss], tuple[type[LossKernels], ...]] = {
-    BinaryCrossEntropy: (BinaryCrossEntropyKernels,),
-    CrossEntropy: (CrossEntropyKernels,),
-    MeanSquaredError: (SquaredErrorKernels,),
+LOSSES: dict[type[Loss], type[LossKernels]] = {
+    BinaryCrossEntropy: BinaryCrossEntropyKernels,
+    CrossEntropy: CrossEntropyKernels,
+    MeanSquaredError: SquaredErrorKernels,
 }
 
 
@@ -149,8 +93,3 @@ def kernels_of(operator: Operator, shapes: Sequence[Shape], *, shared: bool = Fa
     """
     kinds = [kind for kind in KERNELS.get(type(operator), ()) if kind.takes(operator, shapes)]
     return next((kind for kind in kinds if kind.shares or not shared), kinds[0] if kinds else None)
-
-
-def loss_kernels_of(loss: Loss, output: Shape, target: Shape) -> type[LossKernels] | None:
-    """Return the kernels of a loss for outputs and targets of these shapes; None if there are none."""
-    return next((kind for kind in LOSSES.get(type(loss), ()) if kind.takes(loss, output, target)), None)

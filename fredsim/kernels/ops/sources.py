@@ -1,4 +1,4 @@
-"""Kernels of values that are the same for every sample: fredsim.numerics.ops.sources."""
+"""Kernels of values that are the same for every sample: fredsim.numerics.ops.sources, and positions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fredsim.jit.kernel import kernel
-from fredsim.jit.pointers import floats, int64s, item, shift
+from fredsim.jit.pointers import floats, int32s, int64s, item, put, shift
 from fredsim.kernels.arrays.reductions import copy
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, PARAMS, Steps
@@ -17,7 +17,7 @@ from fredsim.kernels.ops.values import Value
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.sources import Constant
 
-__all__ = ["ConstantKernels", "ParameterKernels"]
+__all__ = ["ConstantKernels", "ParameterKernels", "PositionsOfPlaces"]
 
 PIECE = 2048  # floats that are one task
 
@@ -33,12 +33,22 @@ def repeat_values(rank, size, barrier, a):
         copy(shift(x, at), min(PIECE, a.width - at), shift(a.out, t // pieces * a.width + at))
 
 
+@kernel(samples=int, count=int, out=int32s)
+def number_places(rank, size, barrier, a):
+    """Write 0 … count − 1 for every sample."""
+    begin, end = part_of(rank, size, a.samples * a.count)
+    for i in range(begin, end):
+        put(a.out, i, np.int32(i % a.count))
+
+
 class SourceKernels(OperatorKernels):
-    """Takes the samples in any form, and gives plain values."""
+    """Takes the samples in any form, of which only their number counts, and gives plain values."""
 
     def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Give plain values."""
         return list(given), False
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        return [None]
 
 
 class ConstantKernels(SourceKernels):
@@ -46,18 +56,12 @@ class ConstantKernels(SourceKernels):
 
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:
-        """Take floats."""
         return isinstance(operator, Constant) and operator.dtype == "float32"
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Copy the numbers."""
         values = np.ascontiguousarray(self.operator.values.reshape(-1))
         plan.step(repeat_values, batch=BATCH, x=values, begin=-1, width=out.size, samples=out.samples, out=out)
         return out
-
-    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Send nothing."""
-        return [None]
 
 
 class ParameterKernels(SourceKernels):
@@ -66,12 +70,20 @@ class ParameterKernels(SourceKernels):
     shares = True
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Copy the tensor."""
         nothing, begin = np.zeros(1, np.float32), self.tensors["weight"].begin
         plan.step(repeat_values, batch=BATCH, x=nothing, begin=begin, width=out.size, samples=out.samples, out=out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Sum errors up."""
         gradient_of_samples(plan, error, error.size, self.tensors["weight"])
         return [None]
+
+
+class PositionsOfPlaces(SourceKernels):
+    """fredsim.numerics.ops.positions.Positions."""
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        out = out.like(dtype=np.int32)
+        plan.step(number_places, samples=out.samples, count=out.size, out=out)
+        plan.ranges[id(out.buffer)] = (0, out.size - 1)
+        return out

@@ -11,7 +11,7 @@ from fredsim.kernels.ops.program import BATCH, GRADS, Steps
 from fredsim.kernels.ops.rows import part_of, put_lanes
 from fredsim.kernels.ops.values import Value
 
-__all__ = ["BAND", "channel_sums", "gradient_of_samples", "mean_of_samples", "tree_of_vectors"]
+__all__ = ["BAND", "gradient_of_channels", "gradient_of_samples", "mean_of_samples", "tree_of_vectors"]
 
 PIECE = 2048  # elements of a sample's own gradient that are one task
 BAND = 8  # rows of an image, or positions of a sequence
@@ -83,16 +83,6 @@ def collect_samples(rank, size, barrier, a):
             put_lanes(own, c, value, last - c)
 
 
-def channel_sums(plan: Steps, value: Value, out: Buffer) -> None:
-    """Add the step that sums each channel of an image over positions; out is (µ, padded channels)."""
-    channels, rows, columns = value.shape
-    stack, stride = plan.each_thread(16 * -(-rows // BAND))
-    plan.step(
-        sum_channels, x=value, sample=value.sample, row=value.row, samples=value.samples, rows=rows, columns=columns,
-        channels=channels, lanes=-(-channels // 16) * 16, stack=stack, stack_stride=stride, out=out,
-    )  # fmt: skip
-
-
 def mean_of_samples(plan: Steps, x: Buffer | Value, stride: int, tensor: Tensor, begin: int = 0) -> None:
     """Add the step that writes a tensor's gradient from the samples' own ones.
 
@@ -118,3 +108,15 @@ def gradient_of_samples(plan: Steps, x: Buffer | Value, stride: int, tensor: Ten
     plan.step(
         collect_samples, x=x, x_begin=begin, stride=stride, samples=plan.mu, count=tensor.size, add=not first, own=own,
     )  # fmt: skip
+
+
+def gradient_of_channels(plan: Steps, error: Value, tensor: Tensor) -> None:
+    """Add the steps that write the gradient of one number a channel, the error's sums over positions."""
+    channels, rows, columns = error.shape
+    lanes = -(-channels // 16) * 16
+    sums, (stack, stride) = plan.buffer(error.samples * lanes), plan.each_thread(16 * -(-rows // BAND))
+    plan.step(
+        sum_channels, x=error, sample=error.sample, row=error.row, samples=error.samples, rows=rows, columns=columns,
+        channels=channels, lanes=lanes, stack=stack, stack_stride=stride, out=sums,
+    )  # fmt: skip
+    gradient_of_samples(plan, sums, lanes, tensor)

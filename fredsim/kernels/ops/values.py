@@ -76,6 +76,14 @@ class Value:
         """Return the value's error, in a buffer of its own."""
         return self.like(halo=self.error_halo, dtype=np.float32)
 
+    def read(self, name: str) -> dict[str, Any]:
+        """Return the fields of a step that reads the image as `name`, and how many floats its samples and rows take."""
+        return {name: self, f"{name}_sample": self.sample, f"{name}_row": self.row}
+
+    def written(self) -> dict[str, Any]:
+        """Return the fields of a step that writes the image as `out`; `gap` is the floats of the halo beside a row."""
+        return {"out": self, "sample": self.sample, "row": self.row, "gap": self.halo * self.shape[0]}
+
     def view(self, arena: NDArray[np.uint8]) -> NDArray[Any]:
         """Return the value as an array (µ, *shape); of an image, with strides."""
         begin = self.buffer.offset + self.begin

@@ -88,16 +88,12 @@ def pass_range(plan: Steps, inputs: Sequence[Value], out: Value) -> None:
 class ReshapeKernels(OperatorKernels):
     """fredsim.numerics.ops.views.Reshape of plain values: the same memory. An image is converted before."""
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False], False
+    image = False
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Return the input in another shape."""
         return replace(inputs[0], shape=out.shape)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Return the error in the old shape."""
         return [replace(error, shape=self.inputs[0].shape)]
 
 
@@ -111,7 +107,6 @@ class SliceKernels(FallbackKernels):
         return math.prod(x[:axis]), x[axis] * inner, inner
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Copy the part."""
         words = words_of(inputs[0])
         if not words:
             return super().forward(plan, inputs, out)
@@ -126,7 +121,6 @@ class SliceKernels(FallbackKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Copy the part back, and write +0 around it."""
         sent = self.inputs[0].error()
         rows, length, inner = self._sizes(1)
         width = (self.operator.end - self.operator.begin) * inner
@@ -151,7 +145,6 @@ class CatKernels(FallbackKernels):
         return math.prod(self.shapes[0][:axis]), [math.prod(shape[axis:]) * words for shape in self.shapes]
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Copy each input to its part."""
         if out.image:
             begin = 0
             for value in inputs:
@@ -172,7 +165,6 @@ class CatKernels(FallbackKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Copy each part to the error of its input."""
         rows, widths = self._parts(1)
         sent: list[Value | None] = []
         for i, (value, width, wants) in enumerate(zip(self.inputs, widths, wanted, strict=True)):
@@ -193,9 +185,9 @@ def copy_pixels(plan: Steps, x: Value, x_begin: int, out: Value, begin: int, wid
     """Add the step that copies `width` channels of an image to others of another one."""
     _, rows, columns = out.shape
     plan.step(
-        copy_channels, x=x, x_begin=x_begin, x_sample=x.sample, x_row=x.row, x_pixel=x.shape[0], samples=out.samples,
-        rows=rows, columns=columns, width=width, out=out, begin=begin, sample=out.sample, row=out.row,
-        pixel=out.shape[0], gap=0 if begin else out.halo * out.shape[0],
+        copy_channels, **x.read("x"), x_begin=x_begin, x_pixel=x.shape[0], samples=out.samples, rows=rows,
+        columns=columns, width=width, begin=begin, pixel=out.shape[0],
+        **out.written() | ({"gap": 0} if begin else {}),
     )  # fmt: skip
 
 
@@ -211,7 +203,6 @@ class PermuteKernels(FallbackKernels):
         return [given[0] and self.operator.axes == OF_IMAGE], self.floats and self.operator.axes == TO_IMAGE
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Copy the elements in the new order."""
         (x,) = inputs
         if x.image or out.image:
             dense = x if x.dense else copy_value(plan, x, x.like(halo=0))
@@ -224,7 +215,6 @@ class PermuteKernels(FallbackKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Copy them in the old order."""
         (x,) = self.inputs
         if x.image or error.image:
             dense = error if error.dense else copy_value(plan, error, error.like(halo=0))

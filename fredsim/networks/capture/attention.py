@@ -25,25 +25,16 @@ from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.embedding import Embedding
-from fredsim.numerics.ops.operator import Array, Operator
+from fredsim.numerics.ops.operator import Array
 from fredsim.numerics.ops.pointwise import Scale
 from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 
 __all__ = ["fused"]
 
 
-@named("softmax")
-def softmax(to: Builder, x: Tensor, dim: int) -> Traced:
-    return _of_rows(to, x, dim, Softmax())
-
-
-@named("log_softmax")
-def log_softmax(to: Builder, x: Tensor, dim: int) -> Traced:
-    return _of_rows(to, x, dim, LogSoftmax())
-
-
-def _of_rows(to: Builder, x: Tensor, dim: int, operator: Operator) -> Traced:
-    found = traced(to, x)
+@named("softmax", "log_softmax")
+def softmax(to: Builder, x: Tensor, dim: int, kind: str = "softmax") -> Traced:
+    found, operator = traced(to, x), Softmax() if kind == "softmax" else LogSoftmax()
     last = moved(found, dim, len(found.dims) - 1)
     return moved(dense(to, last, operator, {}), len(found.dims) - 1, dim)
 
@@ -54,12 +45,7 @@ def embedding(to: Builder, weight: Tensor, indices: Tensor, padding_idx: int = -
     assert isinstance(weight, Given)
     rows, width = weight.shape
     operator = Embedding(rows, width, padding_idx if padding_idx >= 0 else None)
-    return dense_of_integers(to, traced(to, indices), operator, name)
-
-
-def dense_of_integers(to: Builder, x: Traced, operator: Embedding, name: str) -> Traced:
-    """Return rows of a table, one for each integer."""
-    value, lead = to.rows(x, 0)
+    value, lead = to.rows(traced(to, indices), 0)
     return to.of_rows(to.add(operator, value, tensors={"weight": name}), lead)
 
 

@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from fredsim.networks.capture.tensors import (
-    Fixed,
-    Tensor,
-    as_float,
-    binary,
-    named,
-    traced,
-)
+from fredsim.networks.capture.tensors import Fixed, Tensor, as_float, binary, named, traced
 from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
+from fredsim.numerics.ops import pointwise as activations
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.operator import Operator
-from fredsim.numerics.ops.pointwise import (
-    Abs,
-    Elu,
-    Exp,
-    Gelu,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyRelu,
-    Mish,
-    Reciprocal,
-    Relu,
-    Rsqrt,
-    Scale,
-    Shift,
-    Sigmoid,
-    Silu,
-    Softplus,
-    Sqrt,
-    Tanh,
-)
 
 __all__ = ["absolute", "dropout", "number", "pointwise", "reciprocal", "scaled", "sqrt", "square"]
 
@@ -52,9 +26,28 @@ def pointwise(to: Builder, x: Tensor, operator: Operator) -> Traced:
     return replace(found, value=to.add(operator, found.value))
 
 
-@named("relu")
-def relu(to: Builder, x: Tensor) -> Traced:
-    return pointwise(to, x, Relu())
+def elementwise(operator: Operator, *names: str) -> Callable[[Builder, Tensor], Traced]:
+    """Register, and return, the function of PyTorch's operators of these names, an activation without arguments."""
+
+    @named(*names)
+    def function(to: Builder, x: Tensor) -> Traced:
+        return pointwise(to, x, operator)
+
+    return function
+
+
+absolute = elementwise(activations.Abs(), "abs", "absolute")
+reciprocal = elementwise(activations.Reciprocal(), "reciprocal")
+relu = elementwise(activations.Relu(), "relu")
+rsqrt = elementwise(activations.Rsqrt(), "rsqrt")
+sigmoid = elementwise(activations.Sigmoid(), "sigmoid")
+sqrt = elementwise(activations.Sqrt(), "sqrt")
+elementwise(activations.Exp(), "exp")
+elementwise(activations.Hardsigmoid(), "hardsigmoid")
+elementwise(activations.Hardswish(), "hardswish")
+elementwise(activations.Mish(), "mish")
+elementwise(activations.Silu(), "silu")
+elementwise(activations.Tanh(), "tanh")
 
 
 @named("clamp_min", "clamp_max", "clamp", "clip")
@@ -70,7 +63,7 @@ def clamp(to: Builder, x: Tensor, low: Tensor | float | None = None, high: Tenso
 
 @named("hardtanh")
 def hardtanh(to: Builder, x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Traced:
-    return pointwise(to, x, Hardtanh(float(min_val), float(max_val)))
+    return pointwise(to, x, activations.Hardtanh(float(min_val), float(max_val)))
 
 
 @named("relu6")
@@ -78,19 +71,9 @@ def relu6(to: Builder, x: Tensor) -> Traced:
     return hardtanh(to, x, 0.0, 6.0)
 
 
-@named("hardsigmoid")
-def hardsigmoid(to: Builder, x: Tensor) -> Traced:
-    return pointwise(to, x, Hardsigmoid())
-
-
-@named("hardswish")
-def hardswish(to: Builder, x: Tensor) -> Traced:
-    return pointwise(to, x, Hardswish())
-
-
 @named("elu")
 def elu(to: Builder, x: Tensor, alpha: float = 1.0) -> Traced:
-    return pointwise(to, x, Elu(float(alpha)))
+    return pointwise(to, x, activations.Elu(float(alpha)))
 
 
 @named("selu")
@@ -98,39 +81,11 @@ def selu(to: Builder, x: Tensor) -> Tensor:
     return scaled(to, elu(to, x, SELU_ALPHA), SELU_SCALE)
 
 
-@named("rsqrt")
-def rsqrt(to: Builder, x: Tensor) -> Traced:
-    return pointwise(to, x, Rsqrt())
-
-
-@named("abs", "absolute")
-def absolute(to: Builder, x: Tensor) -> Traced:
-    """Return x without its sign."""
-    return pointwise(to, x, Abs())
-
-
-@named("exp")
-def exp(to: Builder, x: Tensor) -> Traced:
-    return pointwise(to, x, Exp())
-
-
-@named("sqrt")
-def sqrt(to: Builder, x: Tensor) -> Traced:
-    """Return the square roots."""
-    return pointwise(to, x, Sqrt())
-
-
-@named("reciprocal")
-def reciprocal(to: Builder, x: Tensor) -> Traced:
-    """Return 1/x."""
-    return pointwise(to, x, Reciprocal())
-
-
 @named("softplus")
 def softplus(to: Builder, x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     if threshold < 15:
         raise UnsupportedError(f"has threshold={threshold}, from which it is another function")
-    return scaled(to, pointwise(to, scaled(to, x, float(beta)), Softplus()), 1 / beta)
+    return scaled(to, pointwise(to, scaled(to, x, float(beta)), activations.Softplus()), 1 / beta)
 
 
 @named("log_sigmoid")
@@ -138,34 +93,14 @@ def log_sigmoid(to: Builder, x: Tensor) -> Tensor:
     return scaled(to, softplus(to, scaled(to, x, -1.0)), -1.0)
 
 
-@named("mish")
-def mish(to: Builder, x: Tensor) -> Traced:
-    return pointwise(to, x, Mish())
-
-
 @named("leaky_relu")
 def leaky_relu(to: Builder, x: Tensor, negative_slope: float = 0.01) -> Traced:
-    return pointwise(to, x, LeakyRelu(float(negative_slope)))
+    return pointwise(to, x, activations.LeakyRelu(float(negative_slope)))
 
 
 @named("gelu")
 def gelu(to: Builder, x: Tensor, approximate: str = "none") -> Traced:
-    return pointwise(to, x, Gelu("tanh" if approximate == "tanh" else "none"))
-
-
-@named("tanh")
-def tanh(to: Builder, x: Tensor) -> Traced:
-    return pointwise(to, x, Tanh())
-
-
-@named("sigmoid")
-def sigmoid(to: Builder, x: Tensor) -> Traced:
-    return pointwise(to, x, Sigmoid())
-
-
-@named("silu")
-def silu(to: Builder, x: Tensor) -> Traced:
-    return pointwise(to, x, Silu())
+    return pointwise(to, x, activations.Gelu("tanh" if approximate == "tanh" else "none"))
 
 
 @named("dropout")
@@ -223,14 +158,14 @@ def number(x: Tensor | float) -> float | None:
 
 def scaled(to: Builder, x: Tensor, by: float) -> Tensor:
     """Return a tensor times a number."""
-    return x if by == 1 else pointwise(to, x, Scale(by))
+    return x if by == 1 else pointwise(to, x, activations.Scale(by))
 
 
 @named("add")
 def add(to: Builder, x: Tensor, other: Tensor | float, alpha: float = 1) -> Tensor:
     by = number(other)
     if by is not None:
-        return x if by * alpha == 0 else pointwise(to, x, Shift(by * alpha))
+        return x if by * alpha == 0 else pointwise(to, x, activations.Shift(by * alpha))
     if (by := number(x)) is not None:
         return add(to, scaled(to, _tensor(other), alpha), by)
     return binary(to, Add(), x, scaled(to, _tensor(other), alpha))

@@ -30,25 +30,27 @@ from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 __all__ = ["mean", "total"]
 
 
-@named("conv2d")
-def conv2d(
+@named("conv1d", "conv2d")
+def convolution(
     to: Builder,
     x: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sequence[int] = (1, 1),
-    padding: Sequence[int] | str = (0, 0),
-    dilation: Sequence[int] = (1, 1),
-    groups: int = 1,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int] | str,
+    dilation: Sequence[int],
+    groups: int,
 ) -> Traced:
     names = tensors_of(weight, bias)
     assert isinstance(weight, Given)
     outputs, _, *kernel = weight.shape
+    flat = len(kernel) == 1
     pads = _padding(padding, kernel, dilation)
     operator = Conv2d(
-        outputs, pair(kernel), pair(stride), pair(pads), groups, bias is not None, dilation=pair(dilation)
-    )
-    return whole(to, x, operator, names)
+        outputs, pair(kernel, flat), pair(stride, flat), pair(pads, flat, 0), groups, bias is not None, flat,
+        pair(dilation, flat),
+    )  # fmt: skip
+    return _of_image(to, x, flat, lambda image: whole(to, image, operator, names))
 
 
 def _padding(padding: Sequence[int] | str, kernel: Sequence[int], dilation: Sequence[int]) -> Sequence[int]:
@@ -67,31 +69,11 @@ def _padding(padding: Sequence[int] | str, kernel: Sequence[int], dilation: Sequ
     return padding
 
 
-@named("conv1d")
-def conv1d(
-    to: Builder,
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Sequence[int] = (1,),
-    padding: Sequence[int] | str = (0,),
-    dilation: Sequence[int] = (1,),
-    groups: int = 1,
-) -> Traced:
-    names = tensors_of(weight, bias)
-    assert isinstance(weight, Given)
-    outputs, _, columns = weight.shape
-    (pad,) = _padding(padding, [columns], dilation)
-    operator = Conv2d(
-        outputs, (1, columns), (1, int(stride[0])), (0, int(pad)), groups, bias is not None, flat=True,
-        dilation=(1, int(dilation[0])),
-    )  # fmt: skip
-    return _in_one_row(to, x, lambda image: whole(to, image, operator, names))
-
-
-def _in_one_row(to: Builder, x: Tensor, function: Callable[[Traced], Traced]) -> Traced:
-    """Return what a function of images makes of (n, channels, positions) as images of one row."""
+def _of_image(to: Builder, x: Tensor, flat: bool, function: Callable[[Traced], Traced]) -> Traced:
+    """Return what a function of images makes of x; if `flat`, of (n, channels, positions) as images of one row."""
     found = traced(to, x)
+    if not flat:
+        return function(found)
     if len(found.dims) != 3:
         raise UnsupportedError(f"is called with {shown(found)}; samples have channels and positions")
     image = to.sample_first(replace(found, dims=(*found.dims[:2], (), found.dims[2])))
@@ -99,74 +81,47 @@ def _in_one_row(to: Builder, x: Tensor, function: Callable[[Traced], Traced]) ->
     return to.viewed(result, [*result.sizes[:2], result.sizes[3]])
 
 
-def pair(sizes: Sequence[int]) -> tuple[int, int]:
-    """Return a size for rows and columns."""
-    return int(sizes[0]), int(sizes[-1])
+def pair(sizes: Sequence[int], flat: bool, rows: int = 1) -> tuple[int, int]:
+    """Return a size for rows and columns; of one dimension, if `flat`, that of `rows` and its own."""
+    return (rows if flat else int(sizes[0])), int(sizes[-1])
 
 
-@named("max_pool2d")
-def max_pool2d(
-    to: Builder,
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0, 0),
-    ceil_mode: bool = False,
-) -> Traced:
-    operator = MaxPool2d(pair(kernel_size), pair(stride or kernel_size), pair(padding))
-    return _pooled(to, x, operator, ceil_mode)
-
-
-@named("max_pool1d")
-def max_pool1d(
+@named("max_pool1d", "max_pool2d")
+def max_pool(
     to: Builder,
     x: Tensor,
     kernel_size: Sequence[int],
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0,),
     ceil_mode: bool = False,
+    *,
+    kind: str,
 ) -> Traced:
-    operator = MaxPool2d((1, int(kernel_size[0])), (1, int((stride or kernel_size)[0])), (0, int(padding[0])))
-    return _in_one_row(to, x, lambda image: _pooled(to, image, operator, ceil_mode))
+    flat = kind.endswith("1d")
+    operator = MaxPool2d(pair(kernel_size, flat), pair(stride or kernel_size, flat), pair(padding, flat, 0))
+    return _of_image(to, x, flat, lambda image: _pooled(to, image, operator, ceil_mode))
 
 
-@named("avg_pool1d")
-def avg_pool1d(
+@named("avg_pool1d", "avg_pool2d")
+def avg_pool(
     to: Builder,
     x: Tensor,
     kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Traced:
-    step, pad = int((stride or kernel_size)[0]), int(padding[0])
-    operator = AvgPool2d((1, int(kernel_size[0])), (1, step), (0, pad), count_include_pad)
-    return _in_one_row(to, x, lambda image: _pooled(to, image, operator, ceil_mode))
-
-
-@named("adaptive_avg_pool1d")
-def adaptive_avg_pool1d(to: Builder, x: Tensor, output_size: Sequence[int]) -> Traced:
-    operator = AdaptiveAvgPool2d(size=(1, int(output_size[0])))
-    return _in_one_row(to, x, lambda image: whole(to, image, operator))
-
-
-@named("avg_pool2d")
-def avg_pool2d(
-    to: Builder,
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0, 0),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
     divisor_override: int | None = None,
     *,
+    kind: str,
     out: Sequence[Size],
 ) -> Tensor:
-    operator = AvgPool2d(pair(kernel_size), pair(stride or kernel_size), pair(padding), count_include_pad)
+    flat = kind.endswith("1d")
+    operator = AvgPool2d(
+        pair(kernel_size, flat), pair(stride or kernel_size, flat), pair(padding, flat, 0), count_include_pad
+    )
     if divisor_override is None:
-        return _pooled(to, x, operator, ceil_mode)
+        return _of_image(to, x, flat, lambda image: _pooled(to, image, operator, ceil_mode))
     found = _pooled(to, x, replace(operator, count_padding=True), False)
     if ceil_mode and found.sizes != tuple(out):
         raise UnsupportedError("has divisor_override, and windows that reach over the edge")
@@ -210,9 +165,11 @@ def _inside(size: int, operator: AvgPool2d, axis: int, at: int) -> int:
     return min(begin + kernel, size) - max(begin, 0)
 
 
-@named("adaptive_avg_pool2d")
-def adaptive_avg_pool2d(to: Builder, x: Tensor, output_size: Sequence[int]) -> Traced:
-    return whole(to, x, AdaptiveAvgPool2d(size=pair(output_size)))
+@named("adaptive_avg_pool1d", "adaptive_avg_pool2d")
+def adaptive_avg_pool(to: Builder, x: Tensor, output_size: Sequence[int], kind: str) -> Traced:
+    flat = kind.endswith("1d")
+    operator = AdaptiveAvgPool2d(size=pair(output_size, flat))
+    return _of_image(to, x, flat, lambda image: whole(to, image, operator))
 
 
 @named("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
@@ -270,30 +227,17 @@ def amin(to: Builder, x: Tensor, dim: Sequence[int] = (), keepdim: bool = False)
     return scaled(to, amax(to, scaled(to, x, -1.0), dim, keepdim), -1.0)
 
 
-@named("max")
-def largest(
-    to: Builder, x: Tensor, dim: int | None = None, keepdim: bool = False, other: Tensor | None = None
-) -> tuple[Tensor | None, ...]:
-    return _with_places(amax, to, x, dim, keepdim, other)
-
-
-@named("min")
-def smallest(
-    to: Builder, x: Tensor, dim: int | None = None, keepdim: bool = False, other: Tensor | None = None
-) -> tuple[Tensor | None, ...]:
-    return _with_places(amin, to, x, dim, keepdim, other)
-
-
-def _with_places(
-    reduce: Callable[..., Tensor], to: Builder, x: Tensor, dim: int | None, keepdim: bool, other: Tensor | None
+@named("max", "min")
+def extreme(
+    to: Builder, x: Tensor, dim: int | None = None, keepdim: bool = False, other: Tensor | None = None, *, kind: str
 ) -> tuple[Tensor | None, ...]:
     if other is not None or dim is None:
         raise UnsupportedError("is of two tensors, or over samples", "amax")
-    return reduce(to, x, (dim,), keepdim), None
+    return (amax if kind == "max" else amin)(to, x, (dim,), keepdim), None
 
 
 @named("adaptive_max_pool2d", "adaptive_max_pool1d")
-def adaptive_max_pool(to: Builder, x: Tensor, output_size: Sequence[int]) -> tuple[Tensor | None, ...]:
+def adaptive_max_pool(to: Builder, x: Tensor, output_size: Sequence[int], kind: str) -> tuple[Tensor | None, ...]:
     found = traced(to, x)
     sizes = [size.count for size in found.sizes[-len(output_size) :]]
     if any(size % int(new) for size, new in zip(sizes, output_size, strict=True)):
@@ -302,7 +246,7 @@ def adaptive_max_pool(to: Builder, x: Tensor, output_size: Sequence[int]) -> tup
             "max_pool2d",
         )
     kernel = [size // int(new) for size, new in zip(sizes, output_size, strict=True)]
-    return (max_pool1d if len(kernel) == 1 else max_pool2d)(to, found, kernel), None
+    return max_pool(to, found, kernel, kind=kind), None
 
 
 @named("sum")

@@ -108,14 +108,9 @@ def _edge(x: Traced, at: int, width: int, value: float | None) -> list[Tensor]:
     return [full(sizes, value or 0.0)] if width > 0 else []
 
 
-@named("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
-def reflection_pad(to: Builder, x: Tensor, padding: Sequence[int]) -> Tensor:
-    return pad(to, x, padding, "reflect")
-
-
-@named("replication_pad1d", "replication_pad2d", "replication_pad3d")
-def replication_pad(to: Builder, x: Tensor, padding: Sequence[int]) -> Tensor:
-    return pad(to, x, padding, "replicate")
+@named(*(f"{name}_pad{count}d" for name in ("reflection", "replication") for count in (1, 2, 3)))
+def pad_by_pixels(to: Builder, x: Tensor, padding: Sequence[int], kind: str) -> Tensor:
+    return pad(to, x, padding, "reflect" if kind.startswith("reflection") else "replicate")
 
 
 @named("constant_pad_nd")

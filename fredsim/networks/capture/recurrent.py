@@ -8,7 +8,7 @@ from typing import Any
 
 from fredsim.networks.capture.elements import dropout, pointwise, scaled
 from fredsim.networks.capture.products import linear
-from fredsim.networks.capture.tensors import Tensor, binary, named, traced
+from fredsim.networks.capture.tensors import Result, Tensor, binary, named, traced
 from fredsim.networks.capture.values import Builder, Traced, UnsupportedError
 from fredsim.networks.capture.views import cat, select, stack
 from fredsim.numerics.ops.arithmetic import Add, Mul
@@ -72,7 +72,7 @@ class Layers:
     bidirectional: bool
     batch_first: bool
 
-    def of(self, number: int) -> Sequence[Tensor | None]:
+    def of(self, number: int) -> list[Any]:
         """Return weights of the input and of h, and their biases, of a layer and direction."""
         each = 4 if self.has_biases else 2
         if len(self.params) != each * self.num_layers * (1 + self.bidirectional):
@@ -103,11 +103,11 @@ def _unrolled(to: Builder, x: Tensor, first: Sequence[Tensor], layers: Layers, s
             number = layer * both + way
             state: State = tuple(select(to, one, 0, number) for one in first)
             weight, own, bias, own_bias = layers.of(number)
-            given = linear(to, value, _is_given(weight), bias)
+            given = linear(to, value, weight, bias)
             order = range(steps)[::-1] if way else range(steps)
             seen: dict[int, Tensor] = {}
             for t in order:
-                product = linear(to, state[0], _is_given(own), own_bias)
+                product = linear(to, state[0], own, own_bias)
                 state = step(to, select(to, given, time, t), product, state)
                 seen[t] = state[0]
             outputs.append(stack(to, [seen[t] for t in range(steps)], time))
@@ -117,77 +117,25 @@ def _unrolled(to: Builder, x: Tensor, first: Sequence[Tensor], layers: Layers, s
     return value, *(stack(to, each, 0) for each in last)
 
 
-def _is_given(x: Tensor | None) -> Tensor:
-    assert x is not None
-    return x
+#: What a step does, by the kind of layer.
+STEPS = {"gru": _gru, "lstm": _lstm, "rnn_relu": _elman(Relu()), "rnn_tanh": _elman(Tanh())}
 
 
-@named("lstm")
-def lstm(to: Builder, x: Tensor, hx: Any = None, params: Any = None, **given: Any) -> tuple[Tensor, ...]:
-    if not isinstance(hx, list):
-        raise UnsupportedError("is called with a packed sequence")
-    return _unrolled(to, x, hx, Layers(params, **_known(given)), _lstm)
-
-
-@named("gru")
-def gru(to: Builder, x: Tensor, hx: Any = None, params: Any = None, **given: Any) -> tuple[Tensor, ...]:
-    return _of_one_state(to, x, hx, params, given, _gru)
-
-
-@named("rnn_tanh")
-def rnn_tanh(to: Builder, x: Tensor, hx: Any = None, params: Any = None, **given: Any) -> tuple[Tensor, ...]:
-    return _of_one_state(to, x, hx, params, given, _elman(Tanh()))
-
-
-@named("rnn_relu")
-def rnn_relu(to: Builder, x: Tensor, hx: Any = None, params: Any = None, **given: Any) -> tuple[Tensor, ...]:
-    return _of_one_state(to, x, hx, params, given, _elman(Relu()))
-
-
-def _of_one_state(
-    to: Builder, x: Tensor, hx: Any, params: Any, given: dict[str, Any], step: Step
+@named(*STEPS)
+def recurrent(
+    to: Builder, x: Tensor | None = None, hx: Any = None, params: Any = None, *, kind: str, **given: Any
 ) -> tuple[Tensor, ...]:
-    if "batch_sizes" in given:
+    if x is None:  # but its elements and how many samples each step has
         raise UnsupportedError("is called with a packed sequence")
-    return _unrolled(to, x, [hx], Layers(params, **_known(given)), step)
+    known = {key: value for key, value in given.items() if key in Layers.__dataclass_fields__}
+    return _unrolled(to, x, hx if kind == "lstm" else [hx], Layers(params, **known), STEPS[kind])
 
 
-def _known(given: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in given.items() if key in Layers.__dataclass_fields__}
-
-
-def _cell(
-    to: Builder, x: Tensor, state: State, weights: Sequence[Tensor], biases: Sequence[Tensor | None], step: Step
-) -> State:
-    given, own = (
-        linear(to, value, weight, bias) for value, weight, bias in zip((x, state[0]), weights, biases, strict=True)
-    )
-    return step(to, given, own, state)
-
-
-@named("lstm_cell")
-def lstm_cell(
-    to: Builder, x: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None
-) -> tuple[Tensor, ...]:
-    return _cell(to, x, tuple(hx), (w_ih, w_hh), (b_ih, b_hh), _lstm)
-
-
-@named("gru_cell")
-def gru_cell(
-    to: Builder, x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None
-) -> Tensor:
-    return _cell(to, x, (hx,), (w_ih, w_hh), (b_ih, b_hh), _gru)[0]
-
-
-@named("rnn_tanh_cell")
-def rnn_tanh_cell(
-    to: Builder, x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None
-) -> Tensor:
-    return _cell(to, x, (hx,), (w_ih, w_hh), (b_ih, b_hh), _elman(Tanh()))[0]
-
-
-@named("rnn_relu_cell")
-def rnn_relu_cell(
-    to: Builder, x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None
-) -> Tensor:
-    return _cell(to, x, (hx,), (w_ih, w_hh), (b_ih, b_hh), _elman(Relu()))[0]
+@named(*(f"{kind}_cell" for kind in STEPS))
+def cell(
+    to: Builder, x: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None, b_hh: Tensor | None, kind: str
+) -> Result:
+    state = tuple(hx) if kind == "lstm_cell" else (hx,)
+    given, own = linear(to, x, w_ih, b_ih), linear(to, state[0], w_hh, b_hh)
+    found = STEPS[kind.removesuffix("_cell")](to, given, own, state)
+    return found if len(found) > 1 else found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -75,7 +76,4 @@ def _matrices(to: Builder, x: Traced, lead: int, rows: int) -> Traced:
 
 
 def _joined(sizes: Sequence[Size]) -> Size:
-    count = 1
-    for size in sizes:
-        count *= size.count
-    return Size(count, any(size.batch for size in sizes))
+    return Size(math.prod(size.count for size in sizes), any(size.batch for size in sizes))

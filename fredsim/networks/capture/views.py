@@ -216,22 +216,10 @@ def stack(to: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return cat(to, [replace(x, dims=(*x.dims[:at], (), *x.dims[at:])) for x in found], at)
 
 
-@named("zeros_like", "new_zeros")
-def zeros(to: Builder, out: Sequence[Size]) -> Fixed:
+@named("full_like", "new_full", "ones_like", "new_ones", "zeros_like", "new_zeros")
+def filled(to: Builder, out: Sequence[Size], kind: str, fill_value: float = 0.0) -> Fixed:
     del to
-    return full(out, 0.0)
-
-
-@named("ones_like", "new_ones")
-def ones(to: Builder, out: Sequence[Size]) -> Fixed:
-    del to
-    return full(out, 1.0)
-
-
-@named("full_like", "new_full")
-def filled(to: Builder, fill_value: float, out: Sequence[Size]) -> Fixed:
-    del to
-    return full(out, fill_value)
+    return full(out, 1.0 if "ones" in kind else fill_value)
 
 
 def full(out: Sequence[Size], value: float) -> Fixed:

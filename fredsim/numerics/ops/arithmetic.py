@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
 from fredsim.numerics.ops.sums import add_up
 
 __all__ = ["Add", "Mul"]
@@ -31,7 +30,6 @@ class _Both(Operator):
     inputs = 2
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the broadcast shape."""
         a, b = shapes
         if len(a) != len(b):
             raise ValueError(f"{type(self).__name__}: takes two inputs with as many axes, not {a} and {b}")
@@ -43,9 +41,7 @@ class _Both(Operator):
     @abstractmethod
     def _both(self, a: Array, b: Array) -> Array: ...
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, tuple[Array, Array]]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, tuple[Array, Array]]:
         """Keep both inputs."""
         a, b = inputs
         with quiet():
@@ -59,7 +55,7 @@ class Add(_Both):
     def _both(self, a: Array, b: Array) -> Array:
         return np.asarray(a + b)
 
-    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Tensors) -> list[Array | None]:
         """Return δ twice."""
         return [_fit(error, x.shape) for x in kept]
 
@@ -71,7 +67,7 @@ class Mul(_Both):
     def _both(self, a: Array, b: Array) -> Array:
         return np.asarray(a * b)
 
-    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Tensors) -> list[Array | None]:
         """Return δ·b and δ·a."""
         a, b = kept
         with quiet():

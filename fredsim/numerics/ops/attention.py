@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from fredsim.numerics.elementary import exp32
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
 from fredsim.numerics.ops.sums import add_up
 
 __all__ = ["Attention"]
@@ -51,7 +50,6 @@ class Attention(Operator):
 
     @property
     def draws(self) -> bool:
-        """Whether anything is dropped."""
         return self.dropout > 0
 
     def shape(self, *shapes: Shape) -> Shape:
@@ -73,9 +71,7 @@ class Attention(Operator):
     def _scale(self, width: int) -> np.float32:
         return np.float32(1 / math.sqrt(width) if self.scale is None else self.scale)
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Kept]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Kept]:
         """Keep q, k, v, p and what dropout leaves."""
         q, k, v = inputs
         seen = self._seen(q.shape[-2], k.shape[-2])
@@ -104,7 +100,7 @@ class Attention(Operator):
             total = np.where(seen[:, j, None], added, total)
         return total
 
-    def backward(self, error: Array, kept: Kept, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Kept, tensors: Tensors) -> list[Array | None]:
         """Return the errors of q, k and v.
 
         e_ij = Σ_d δ_id·v_jd, d ascending; t_ij = (p_ij·(e_ij − Σ_j p_ij·e_ij))·scale; then δ_q = Σ_j t_ij·k_j,

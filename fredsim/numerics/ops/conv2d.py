@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Leaves, Operator, Shape, Tensors, quiet
 from fredsim.numerics.ops.sums import add_up, over_positions
 
 __all__ = ["Conv2d"]
@@ -41,7 +41,6 @@ class Conv2d(Operator):
     dilation: tuple[int, int] = (1, 1)
 
     def tensors(self, *shapes: Shape) -> dict[str, Shape]:
-        """Return weight and bias."""
         self.shape(*shapes)
         weight = (self.outputs, shapes[0][0] // self.groups, *self.kernel[self.flat :])
         return {"weight": weight} | ({"bias": (self.outputs,)} if self.bias else {})
@@ -64,7 +63,7 @@ class Conv2d(Operator):
             raise ValueError(f"conv2d: the kernel {self.kernel} is larger than the padded image {x}")
         return self.outputs, rows, columns
 
-    def _weight(self, tensors: Mapping[str, Array]) -> Array:
+    def _weight(self, tensors: Tensors) -> Array:
         """Return the weight with rows."""
         weight = tensors["weight"]
         return weight[:, :, None] if self.flat else weight
@@ -80,9 +79,7 @@ class Conv2d(Operator):
         (r, c), (rows, columns) = (at * apart for at, apart in zip(offset, self.dilation, strict=True)), self.stride
         return padded[:, :, r : r + rows * out[1] : rows, c : c + columns * out[2] : columns][..., : out[1], : out[2]]
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Array]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array]:
         """Keep x."""
         (x,), w = inputs, self._weight(tensors)
         padded, out = self._padded(x), self.shape(x.shape[1:])
@@ -101,8 +98,7 @@ class Conv2d(Operator):
                 )
             return (z + tensors["bias"][:, None, None] if self.bias else z), x
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return the input error."""
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         x, w = kept, self._weight(tensors)
         padded, out = self._padded(x), error.shape[1:]
         each_in, each_out = w.shape[1], self.outputs // self.groups
@@ -117,7 +113,7 @@ class Conv2d(Operator):
         top, left = self.padding
         return [np.ascontiguousarray(dx[:, :, top : top + x.shape[2], left : left + x.shape[3]])]
 
-    def gradients(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
+    def gradients(self, error: Array, kept: Array, tensors: Tensors) -> dict[str, Leaves]:
         """Return Σ x·δ' and Σ δ' over output positions."""
         x, out = kept, error.shape[1:]
         padded, each_in, each_out = self._padded(x), x.shape[1] // self.groups, self.outputs // self.groups

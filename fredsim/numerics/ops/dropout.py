@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
 
 __all__ = ["Dropout"]
 
@@ -27,16 +26,12 @@ class Dropout(Operator):
 
     @property
     def draws(self) -> bool:
-        """Whether anything is dropped."""
         return self.p > 0
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the input's shape."""
         return shapes[0]
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Array | None]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array | None]:
         """Keep which elements stay."""
         (x,) = inputs
         if draw is None or self.p == 0:
@@ -48,6 +43,6 @@ class Dropout(Operator):
         with quiet():
             return np.where(stays, x * np.float32(1 / (1 - self.p)), np.float32(0))
 
-    def backward(self, error: Array, kept: Array | None, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Array | None, tensors: Tensors) -> list[Array | None]:
         """Return δ·s where x stayed, else +0."""
         return [error if kept is None else self._scaled(error, kept)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Leaves, Operator, Shape, Tensors, quiet
 
 __all__ = ["Embedding"]
 
@@ -37,20 +37,18 @@ class Embedding(Operator):
         """Return (…, width)."""
         return (*shapes[0], self.width)
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Array]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array]:
         """Keep x. Raises ValueError for an integer that is no row's."""
         x = inputs[0].astype(np.int64, copy=False)
         if x.size and not 0 <= x.min() <= x.max() < self.rows:
             raise ValueError(f"embedding: {x.min()} … {x.max()} are no rows of 0 … {self.rows - 1}")
         return tensors["weight"][x], x
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         """Return that integers have no error."""
         return [None]
 
-    def gradients(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
+    def gradients(self, error: Array, kept: Array, tensors: Tensors) -> dict[str, Leaves]:
         """Return the sums of δ by row."""
         x = kept.reshape(len(kept), -1)
         learns = x != (-1 if self.untrained is None else self.untrained)

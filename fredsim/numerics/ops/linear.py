@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Leaves, Operator, Shape, Tensors, quiet
 from fredsim.numerics.ops.sums import combine, over_positions
 
 __all__ = ["Linear"]
@@ -45,23 +45,21 @@ class Linear(Operator):
         """Return (…, outputs)."""
         return (*self._check(*shapes)[:-1], self.outputs)
 
-    def _in_out(self, tensors: Mapping[str, Array]) -> Array:
+    def _in_out(self, tensors: Tensors) -> Array:
         return tensors["weight"] if self.layout == "in_out" else tensors["weight"].T
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Array]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array]:
         """Keep x."""
         (x,) = inputs
         y = combine(x, self._in_out(tensors))
         with quiet():
             return (y + tensors["bias"] if self.bias else y), x
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         """Return δ."""
         return [combine(error, np.ascontiguousarray(self._in_out(tensors).T))]
 
-    def gradients(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
+    def gradients(self, error: Array, kept: Array, tensors: Tensors) -> dict[str, Leaves]:
         """Return Σ x_k·δ'_j and Σ δ'_j over positions."""
         positions = math.prod(kept.shape[1:-1])
         x = kept.reshape(len(kept), positions, 1, kept.shape[-1])

@@ -9,13 +9,13 @@ Ioffe and Szegedy 2015.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Leaves, Operator, Shape, Tensors, quiet
 from fredsim.numerics.ops.sums import over_axis, over_positions
 
 __all__ = ["BatchNorm", "FrozenBatchNorm", "GroupNorm", "LayerNorm", "RmsNorm"]
@@ -59,7 +59,6 @@ class _Norm(Operator):
         return {"weight": each, "bias": each} if self.affine else {}
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the input's shape."""
         self._channels(*shapes)
         return shapes[0]
 
@@ -75,7 +74,7 @@ class _Norm(Operator):
             y = y.transpose(0, 3, 1, 2)
         return np.ascontiguousarray(y).reshape(shape)
 
-    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, ...]:
+    def _normal(self, x: Array, tensors: Tensors) -> tuple[Array, ...]:
         """Return x̂ and r, and the mean and the variance if both are those of the elements."""
         count = np.float32(self._count(x.shape))
         mean = self._sum(x) / count
@@ -87,9 +86,7 @@ class _Norm(Operator):
         r = ONE / np.sqrt(variance + np.float32(self.eps))
         return apart * r, r
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Kept]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Kept]:
         """Keep x̂ and r."""
         (x,) = inputs
         with quiet():
@@ -98,14 +95,13 @@ class _Norm(Operator):
             y = y + tensors["bias"] if "bias" in tensors else y
         return self._back(y, x.shape), Kept(normal, r, x.shape, tuple(moments))
 
-    def backward(self, error: Array, kept: Kept, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return the input error."""
+    def backward(self, error: Array, kept: Kept, tensors: Tensors) -> list[Array | None]:
         given = self._last(error)
         with quiet():
             dx = self._input_error(given * tensors["weight"] if self.affine else given, kept)
         return [self._back(dx, kept.shape)]
 
-    def gradients(self, error: Array, kept: Kept, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
+    def gradients(self, error: Array, kept: Kept, tensors: Tensors) -> dict[str, Leaves]:
         """Return Σ δ·x̂ and Σ δ over positions."""
         given = self._last(error)
         with quiet():
@@ -136,7 +132,6 @@ class GroupNorm(_Norm):
     affine: bool = True
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the input's shape."""
         (x,) = shapes
         if self._channels(x) % self.groups:
             raise ValueError(f"GroupNorm: {x[0]} channels are no {self.groups} groups of one size")
@@ -176,7 +171,7 @@ class RmsNorm(LayerNorm):
         """Return weight γ (channels,) if it is affine."""
         return {"weight": (self._channels(*shapes),)} if self.affine else {}
 
-    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, ...]:
+    def _normal(self, x: Array, tensors: Tensors) -> tuple[Array, ...]:
         return self._over_deviation(x, self._sum(x * x) / np.float32(self._count(x.shape)))
 
     def _input_error(self, d: Array, kept: Kept) -> Array:
@@ -213,7 +208,7 @@ class FrozenBatchNorm(_Norm):
         each = (self._channels(*shapes),)
         return super().tensors(*shapes) | {"mean": each, "variance": each}
 
-    def _normal(self, x: Array, tensors: Mapping[str, Array]) -> tuple[Array, ...]:
+    def _normal(self, x: Array, tensors: Tensors) -> tuple[Array, ...]:
         return self._over_deviation(x - tensors["mean"], tensors["variance"])
 
     def _input_error(self, d: Array, kept: Kept) -> Array:

@@ -15,10 +15,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Draw", "Leaves", "Operator", "Shape", "quiet"]
+__all__ = ["Array", "Draw", "Inputs", "Leaves", "Operator", "Shape", "Tensors", "quiet"]
 
 Array = NDArray[Any]
 Shape = tuple[int, ...]
+
+#: What an operator is given: the values of its inputs, and its tensors by role.
+Inputs = Sequence[Array]
+Tensors = Mapping[str, Array]
 
 #: The samples' own gradients of a part of a tensor: given a slice of its first axis, returns (µ, rows of the slice, …).
 #: A large tensor is summed part by part, since the gradients of all samples at once would not fit in memory.
@@ -83,18 +87,16 @@ class Operator(ABC):
         """
 
     @abstractmethod
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Any]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Any]:
         """Return the output (µ, …), and what `backward` needs."""
 
     @abstractmethod
-    def backward(self, error: Array, kept: Any, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Any, tensors: Tensors) -> list[Array | None]:
         """Return the errors of the inputs; None for one that has none, such as integers.
 
         `error` (µ, …) is the derivative of each sample's loss by the output; `kept` is what `forward` returned.
         """
 
-    def gradients(self, error: Array, kept: Any, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
+    def gradients(self, error: Array, kept: Any, tensors: Tensors) -> dict[str, Leaves]:
         """Return the samples' own gradients of each tensor that has one, by role; arguments as of `backward`."""
         return {}

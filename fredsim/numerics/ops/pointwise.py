@@ -7,18 +7,18 @@ relu, leaky_relu, hardtanh, abs, exp, sqrt, rsqrt, reciprocal, tanh and sigmoid 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from fredsim.numerics.elementary import erfc64, exp32, exp64, tanh64
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
 
 __all__ = [
-    "Abs", "Elu", "Exp", "Gelu", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyRelu", "Mish", "Pointwise", "Reciprocal",
-    "Relu", "Rsqrt", "Scale", "Shift", "Sigmoid", "Silu", "Softplus", "Sqrt", "Tanh", "sigmoid64",
+    "ACTIVATIONS", "Abs", "Elu", "Exp", "Gelu", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyRelu", "Mish",
+    "Pointwise", "Reciprocal", "Relu", "Rsqrt", "Scale", "Shift", "Sigmoid", "Silu", "Softplus", "Sqrt", "Tanh",
+    "sigmoid64",
 ]  # fmt: skip
 
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -34,43 +34,43 @@ class Pointwise(Operator):
     """y = f(x) for each element; the input error is δ·f'(x)."""
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the input's shape."""
         return shapes[0]
 
+    @property
+    def numbers(self) -> list[float]:
+        """The numbers that it takes besides x, in the order of its fields."""
+        return [number for number in vars(self).values() if isinstance(number, int | float)]
+
     @abstractmethod
-    def value(self, x: Array) -> Array:
+    def _value(self, x: Array) -> Array:
         """Return f(x), float32."""
 
     @abstractmethod
-    def slope(self, x: Array) -> Array:
+    def _slope(self, x: Array) -> Array:
         """Return f'(x), float32."""
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Array]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array]:
         """Keep x."""
         with quiet():
-            return self.value(inputs[0]), inputs[0]
+            return self._value(inputs[0]), inputs[0]
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         """Return δ·f'(x)."""
         with quiet():
-            return [error * self.slope(kept)]
+            return [error * self._slope(kept)]
 
 
 @dataclass(frozen=True)
 class Relu(Pointwise):
     """x if x > 0, else +0; the error passes where x > 0, else it is +0."""
 
-    def value(self, x: Array) -> Array:
-        """Return x or +0."""
+    def _value(self, x: Array) -> Array:
         return np.where(x > 0, x, ZERO)
 
-    def slope(self, x: Array) -> Array:
-        """Return 1 or 0."""
+    def _slope(self, x: Array) -> Array:
         return np.where(x > 0, ONE, ZERO)
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         """Select instead of multiplying: an infinite error of a dead unit is +0."""
         return [np.where(kept > 0, error, ZERO)]
 
@@ -81,12 +81,10 @@ class LeakyRelu(Pointwise):
 
     slope_below: float = 0.01
 
-    def value(self, x: Array) -> Array:
-        """Return x or x·slope."""
+    def _value(self, x: Array) -> Array:
         return np.where(x > 0, x, x * np.float32(self.slope_below))
 
-    def slope(self, x: Array) -> Array:
-        """Return 1 or the slope."""
+    def _slope(self, x: Array) -> Array:
         return np.where(x > 0, ONE, np.float32(self.slope_below))
 
 
@@ -106,18 +104,16 @@ class Hardtanh(Pointwise):
             raise ValueError(f"hardtanh: low = {self.low} is not below high = {self.high}")
         return shapes[0]
 
-    def value(self, x: Array) -> Array:
-        """Return x, low or high."""
+    def _value(self, x: Array) -> Array:
         low, high = np.float32(self.low), np.float32(self.high)
         return np.where(x <= low, low, np.where(x >= high, high, x))
 
-    def slope(self, x: Array) -> Array:
-        """Return 1 or 0."""
+    def _slope(self, x: Array) -> Array:
         return np.where((x <= np.float32(self.low)) | (x >= np.float32(self.high)), ZERO, ONE)
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         """Select instead of multiplying, as Relu does."""
-        return [np.where(self.slope(kept) > 0, error, ZERO)]
+        return [np.where(self._slope(kept) > 0, error, ZERO)]
 
 
 @dataclass(frozen=True)
@@ -126,12 +122,10 @@ class Scale(Pointwise):
 
     by: float
 
-    def value(self, x: Array) -> Array:
-        """Return x·by."""
+    def _value(self, x: Array) -> Array:
         return x * np.float32(self.by)
 
-    def slope(self, x: Array) -> Array:
-        """Return by."""
+    def _slope(self, x: Array) -> Array:
         return np.full_like(x, self.by)
 
 
@@ -141,12 +135,10 @@ class Shift(Pointwise):
 
     by: float
 
-    def value(self, x: Array) -> Array:
-        """Return x + by."""
+    def _value(self, x: Array) -> Array:
         return x + np.float32(self.by)
 
-    def slope(self, x: Array) -> Array:
-        """Return 1."""
+    def _slope(self, x: Array) -> Array:
         return np.ones_like(x)
 
 
@@ -154,13 +146,11 @@ class Shift(Pointwise):
 class Tanh(Pointwise):
     """tanh x; the derivative is 1 − y·y in float32."""
 
-    def value(self, x: Array) -> Array:
-        """Return tanh x."""
+    def _value(self, x: Array) -> Array:
         return tanh64(x).astype(np.float32)
 
-    def slope(self, x: Array) -> Array:
-        """Return 1 − y·y."""
-        y = self.value(x)
+    def _slope(self, x: Array) -> Array:
+        y = self._value(x)
         return ONE - y * y
 
 
@@ -175,64 +165,71 @@ def sigmoid64(x: Array) -> Array:
 class Sigmoid(Pointwise):
     """1/(1 + exp(−x)); the derivative is y·(1 − y) in float32."""
 
-    def value(self, x: Array) -> Array:
-        """Return σ(x)."""
+    def _value(self, x: Array) -> Array:
         return sigmoid64(x).astype(np.float32)
 
-    def slope(self, x: Array) -> Array:
-        """Return y·(1 − y)."""
-        y = self.value(x)
+    def _slope(self, x: Array) -> Array:
+        y = self._value(x)
         return y * (ONE - y)
 
 
+class _Wide(Pointwise):
+    """A function of which value and derivative are computed in float64, and each rounded once."""
+
+    @abstractmethod
+    def _wide_value(self, x: Array) -> Array:
+        """Return f(x), float64, of float64."""
+
+    @abstractmethod
+    def _wide_slope(self, x: Array) -> Array:
+        """Return f'(x), float64, of float64."""
+
+    def _value(self, x: Array) -> Array:
+        return self._wide_value(x.astype(np.float64)).astype(np.float32)
+
+    def _slope(self, x: Array) -> Array:
+        return self._wide_slope(x.astype(np.float64)).astype(np.float32)
+
+
 @dataclass(frozen=True)
-class Silu(Pointwise):
+class Silu(_Wide):
     """x·σ(x); the derivative is σ·(1 + x·(1 − σ))."""
 
-    def value(self, x: Array) -> Array:
-        """Return x·σ(x)."""
-        return (x.astype(np.float64) * sigmoid64(x)).astype(np.float32)
+    def _wide_value(self, x: Array) -> Array:
+        return x * sigmoid64(x)
 
-    def slope(self, x: Array) -> Array:
-        """Return σ·(1 + x·(1 − σ))."""
+    def _wide_slope(self, x: Array) -> Array:
         s = sigmoid64(x)
-        return (s * (1.0 + x.astype(np.float64) * (1.0 - s))).astype(np.float32)
+        return s * (1.0 + x * (1.0 - s))
 
 
 @dataclass(frozen=True)
-class Hardsigmoid(Pointwise):
+class Hardsigmoid(_Wide):
     """0 from −3 down, 1 from 3 up, (x + 3)/6 between; the derivative is 1/6 there, else 0 (Howard et al. 2019)."""
 
-    def value(self, x: Array) -> Array:
-        """Return 0, 1 or (x + 3)/6."""
-        wide = x.astype(np.float64)
-        return np.where(wide <= -3.0, 0.0, np.where(wide >= 3.0, 1.0, (wide + 3.0) / 6.0)).astype(np.float32)
+    def _wide_value(self, x: Array) -> Array:
+        return np.where(x <= -3.0, 0.0, np.where(x >= 3.0, 1.0, (x + 3.0) / 6.0))
 
-    def slope(self, x: Array) -> Array:
-        """Return 1/6 or 0."""
-        return np.where((x <= -3) | (x >= 3), ZERO, np.float32(1.0 / 6.0))
+    def _wide_slope(self, x: Array) -> Array:
+        return np.where((x <= -3.0) | (x >= 3.0), 0.0, 1.0 / 6.0)
 
 
 @dataclass(frozen=True)
-class Hardswish(Pointwise):
+class Hardswish(_Wide):
     """0 from −3 down, x from 3 up, x·(x + 3)/6 between (Howard et al. 2019).
 
     The derivative is 0 below −3, 1 above 3, x/3 + ½ else.
     """
 
-    def value(self, x: Array) -> Array:
-        """Return 0, x or x·(x + 3)/6."""
-        wide = x.astype(np.float64)
-        return np.where(wide <= -3.0, 0.0, np.where(wide >= 3.0, wide, wide * (wide + 3.0) / 6.0)).astype(np.float32)
+    def _wide_value(self, x: Array) -> Array:
+        return np.where(x <= -3.0, 0.0, np.where(x >= 3.0, x, x * (x + 3.0) / 6.0))
 
-    def slope(self, x: Array) -> Array:
-        """Return 0, 1 or x/3 + ½."""
-        wide = x.astype(np.float64)
-        return np.where(wide < -3.0, 0.0, np.where(wide > 3.0, 1.0, wide / 3.0 + 0.5)).astype(np.float32)
+    def _wide_slope(self, x: Array) -> Array:
+        return np.where(x < -3.0, 0.0, np.where(x > 3.0, 1.0, x / 3.0 + 0.5))
 
 
 @dataclass(frozen=True)
-class Elu(Pointwise):
+class Elu(_Wide):
     """x if x > 0, else α·(exp(x) − 1), α being `alpha` rounded to float32; the derivative is 1, else α·exp(x).
 
     If x > −2⁻²⁰, exp(x) − 1 is x·(1 + ½·x).
@@ -240,29 +237,23 @@ class Elu(Pointwise):
 
     alpha: float = 1.0
 
-    def value(self, x: Array) -> Array:
-        """Return x or α·(exp(x) − 1)."""
-        wide = x.astype(np.float64)
-        below = np.where(wide > -ELU_SMALL, wide * (1.0 + 0.5 * wide), exp64(wide) - 1.0)
-        return np.where(wide > 0.0, wide, np.float64(np.float32(self.alpha)) * below).astype(np.float32)
+    def _wide_value(self, x: Array) -> Array:
+        below = np.where(x > -ELU_SMALL, x * (1.0 + 0.5 * x), exp64(x) - 1.0)
+        return np.where(x > 0.0, x, np.float64(np.float32(self.alpha)) * below)
 
-    def slope(self, x: Array) -> Array:
-        """Return 1 or α·exp(x)."""
-        wide = x.astype(np.float64)
-        return np.where(wide > 0.0, 1.0, np.float64(np.float32(self.alpha)) * exp64(wide)).astype(np.float32)
+    def _wide_slope(self, x: Array) -> Array:
+        return np.where(x > 0.0, 1.0, np.float64(np.float32(self.alpha)) * exp64(x))
 
 
 @dataclass(frozen=True)
 class Rsqrt(Pointwise):
     """r = 1/√x, both operations rounded; the derivative is (r·r)·r·(−½)."""
 
-    def value(self, x: Array) -> Array:
-        """Return 1/√x."""
+    def _value(self, x: Array) -> Array:
         return np.asarray(ONE / np.sqrt(x))
 
-    def slope(self, x: Array) -> Array:
-        """Return −½·r³."""
-        r = self.value(x)
+    def _slope(self, x: Array) -> Array:
+        r = self._value(x)
         return r * r * r * np.float32(-0.5)
 
 
@@ -270,12 +261,10 @@ class Rsqrt(Pointwise):
 class Abs(Pointwise):
     """x without its sign; the derivative is 1 where x > 0, −1 where x < 0, else 0."""
 
-    def value(self, x: Array) -> Array:
-        """Return abs x."""
+    def _value(self, x: Array) -> Array:
         return np.abs(x)
 
-    def slope(self, x: Array) -> Array:
-        """Return the sign."""
+    def _slope(self, x: Array) -> Array:
         return np.where(x > 0, ONE, np.where(x < 0, -ONE, ZERO))
 
 
@@ -283,12 +272,10 @@ class Abs(Pointwise):
 class Exp(Pointwise):
     """exp x, which is its derivative, too."""
 
-    def value(self, x: Array) -> Array:
-        """Return exp x."""
+    def _value(self, x: Array) -> Array:
         return exp32(x)
 
-    def slope(self, x: Array) -> Array:
-        """Return exp x."""
+    def _slope(self, x: Array) -> Array:
         return exp32(x)
 
 
@@ -296,12 +283,10 @@ class Exp(Pointwise):
 class Sqrt(Pointwise):
     """y = √x; the derivative is ½/y."""
 
-    def value(self, x: Array) -> Array:
-        """Return √x."""
+    def _value(self, x: Array) -> Array:
         return np.asarray(np.sqrt(x))
 
-    def slope(self, x: Array) -> Array:
-        """Return ½/√x."""
+    def _slope(self, x: Array) -> Array:
         return np.asarray(np.float32(0.5) / np.sqrt(x))
 
 
@@ -309,37 +294,32 @@ class Sqrt(Pointwise):
 class Reciprocal(Pointwise):
     """y = 1/x; the derivative is −(y·y)."""
 
-    def value(self, x: Array) -> Array:
-        """Return 1/x."""
+    def _value(self, x: Array) -> Array:
         return np.asarray(ONE / x)
 
-    def slope(self, x: Array) -> Array:
-        """Return −1/x²."""
-        y = self.value(x)
+    def _slope(self, x: Array) -> Array:
+        y = self._value(x)
         return -(y * y)
 
 
 @dataclass(frozen=True)
-class Softplus(Pointwise):
+class Softplus(_Wide):
     """log(1 + exp(x)) as max(x, 0) + 2·s·(1 + s²/3 + … + s²²/23), s = e/(2 + e), e = exp(−|x|); the derivative is σ."""
 
-    def value(self, x: Array) -> Array:
-        """Return log(1 + exp(x))."""
-        wide = x.astype(np.float64)
-        e = exp64(-np.abs(wide))
+    def _wide_value(self, x: Array) -> Array:
+        e = exp64(-np.abs(x))
         s = e / (2.0 + e)
         square, series = s * s, np.full_like(s, LOG1P_SERIES[-1])
         for c in LOG1P_SERIES[-2::-1]:
             series = c + square * series
-        return (np.where(wide < 0.0, 0.0, wide) + 2.0 * s * series).astype(np.float32)
+        return np.where(x < 0.0, 0.0, x) + 2.0 * s * series
 
-    def slope(self, x: Array) -> Array:
-        """Return σ(x)."""
-        return sigmoid64(x).astype(np.float32)
+    def _wide_slope(self, x: Array) -> Array:
+        return sigmoid64(x)
 
 
 @dataclass(frozen=True)
-class Mish(Pointwise):
+class Mish(_Wide):
     """x·t, t = tanh(log(1 + exp(x))) (Misra 2019); the derivative is t + x·(σ·(1 − t·t)).
 
     With e = exp(−|x|), t is (1 + 2·e)/(1 + 2·e + 2·(e·e)), or, where x < 0, n/(n + 2), n = e·(e + 2).
@@ -352,31 +332,22 @@ class Mish(Pointwise):
         above = 1.0 + 2.0 * e
         return np.where(x < 0.0, below / (below + 2.0), above / (above + 2.0 * (e * e)))
 
-    def value(self, x: Array) -> Array:
-        """Return x·t."""
-        wide = x.astype(np.float64)
-        return (wide * self._share(wide)).astype(np.float32)
+    def _wide_value(self, x: Array) -> Array:
+        return x * self._share(x)
 
-    def slope(self, x: Array) -> Array:
-        """Return t + x·(σ·(1 − t·t))."""
-        wide = x.astype(np.float64)
-        t = self._share(wide)
-        return (t + wide * (sigmoid64(wide) * (1.0 - t * t))).astype(np.float32)
+    def _wide_slope(self, x: Array) -> Array:
+        t = self._share(x)
+        return t + x * (sigmoid64(x) * (1.0 - t * t))
 
 
 @dataclass(frozen=True)
-class Gelu(Pointwise):
+class Gelu(_Wide):
     """x·Φ(x) (Hendrycks and Gimpel 2016), with Φ(x) = ½·erfc(−x/√2), or their approximation by tanh.
 
     The approximation is ½·x·(1 + tanh u), u = √(2/π)·(x + 0.044715·x³).
     """
 
     approximate: Literal["none", "tanh"] = "none"
-
-    def value(self, x: Array) -> Array:
-        """Return x·Φ(x)."""
-        wide = x.astype(np.float64)
-        return (wide * self._share(wide)).astype(np.float32)
 
     def _share(self, x: Array) -> Array:
         if self.approximate == "none":
@@ -386,12 +357,21 @@ class Gelu(Pointwise):
     def _inner(self, x: Array) -> Array:
         return ROOT_2_BY_PI * (x + GELU_CUBIC * (x * x * x))
 
-    def slope(self, x: Array) -> Array:
+    def _wide_value(self, x: Array) -> Array:
+        return x * self._share(x)
+
+    def _wide_slope(self, x: Array) -> Array:
         """Return Φ(x) + x·Φ'(x); of the approximation ½·(1 + t) + ½·x·(1 − t·t)·u', t = tanh u."""
-        wide = x.astype(np.float64)
         if self.approximate == "none":
-            density = ROOT_1_BY_2PI * exp64(-0.5 * (wide * wide))
-            return (self._share(wide) + wide * density).astype(np.float32)
-        t = tanh64(self._inner(wide))
-        rate = ROOT_2_BY_PI * (1.0 + 3.0 * GELU_CUBIC * (wide * wide))
-        return (0.5 * (1.0 + t) + 0.5 * wide * (1.0 - t * t) * rate).astype(np.float32)
+            return self._share(x) + x * (ROOT_1_BY_2PI * exp64(-0.5 * (x * x)))
+        t = tanh64(self._inner(x))
+        rate = ROOT_2_BY_PI * (1.0 + 3.0 * GELU_CUBIC * (x * x))
+        return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * rate
+
+
+#: The activations by their names in files.
+ACTIVATIONS: dict[str, type[Pointwise]] = {
+    "relu": Relu, "leaky_relu": LeakyRelu, "gelu": Gelu, "tanh": Tanh, "sigmoid": Sigmoid, "silu": Silu, "elu": Elu,
+    "hardtanh": Hardtanh, "hardsigmoid": Hardsigmoid, "hardswish": Hardswish, "softplus": Softplus, "mish": Mish,
+    "abs": Abs, "exp": Exp, "sqrt": Sqrt, "rsqrt": Rsqrt, "reciprocal": Reciprocal, "scale": Scale, "shift": Shift,
+}  # fmt: skip

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
 from fredsim.numerics.ops.sums import add_up
 
 __all__ = ["AdaptiveAvgPool2d", "AvgPool2d", "MaxPool2d"]
@@ -66,9 +66,7 @@ class MaxPool2d(_Windowed):
     The error goes to its position; where windows overlap, errors are added from +0 in row-major order of windows.
     """
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, tuple[Shape, Array]]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, tuple[Shape, Array]]:
         """Keep the shape of x, and the position in the image of each window's largest element."""
         (x,) = inputs
         out, width = self.shape(x.shape[1:]), x.shape[3]
@@ -84,7 +82,7 @@ class MaxPool2d(_Windowed):
                     positions[..., at] = np.where(better, r * width + c, positions[..., at])
         return best.reshape(len(x), *out), (x.shape, positions)
 
-    def backward(self, error: Array, kept: tuple[Shape, Array], tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: tuple[Shape, Array], tensors: Tensors) -> list[Array | None]:
         """Return the errors at the positions of the largest."""
         shape, positions = kept
         flat = np.zeros((*shape[:2], shape[2] * shape[3]), np.float32)
@@ -107,9 +105,7 @@ class _Mean(Operator):
     def _count(self, window: tuple[int, int, int, int]) -> int:
         """Return what the sum over a window is divided by."""
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Shape]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Shape]:
         """Keep the shape of x."""
         (x,) = inputs
         zero = np.zeros(x.shape[:2], np.float32)
@@ -121,7 +117,7 @@ class _Mean(Operator):
                 means.append(total / np.float32(self._count(window)))
         return np.stack(means, axis=-1).reshape(len(x), *self.shape(x.shape[1:])), x.shape
 
-    def backward(self, error: Array, kept: Shape, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Shape, tensors: Tensors) -> list[Array | None]:
         """Return δ ÷ count at each position of a window, added from +0 in row-major order of windows."""
         dx, each = np.zeros(kept, np.float32), error.reshape(*kept[:2], -1)
         with quiet():

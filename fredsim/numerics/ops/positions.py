@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors
 
 __all__ = ["Positions"]
 
@@ -26,12 +26,9 @@ class Positions(Operator):
         del shapes
         return (self.count,)
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, None]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, None]:
         """Return integers (µ, count); keep nothing."""
         return np.tile(np.arange(self.count), (len(inputs[0]), 1)), None
 
-    def backward(self, error: Array, kept: None, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return that the input has no error."""
+    def backward(self, error: Array, kept: None, tensors: Tensors) -> list[Array | None]:
         return [None]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from fredsim.numerics.elementary import log32
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape, quiet
-from fredsim.numerics.ops.sums import add_up
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
+from fredsim.numerics.ops.sums import add_up, combine
 from fredsim.numerics.oracle import softmax
 
 __all__ = ["LogSoftmax", "MatMul", "Softmax"]
@@ -32,28 +31,18 @@ class MatMul(Operator):
             raise ValueError(f"matmul: takes a (…, rows, k) and b (…, k, columns), not {a} and {b}")
         return (*a[:-1], b[-1])
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, tuple[Array, Array]]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, tuple[Array, Array]]:
         """Keep both inputs."""
         a, b = inputs
-        return _product(a, b), (a, b)
+        return combine(a, b), (a, b)
 
-    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return both errors."""
+    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Tensors) -> list[Array | None]:
         a, b = kept
-        return [_product(error, np.swapaxes(b, -1, -2)), _product(np.swapaxes(a, -1, -2), error)]
-
-
-def _product(a: Array, b: Array) -> Array:
-    zero = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
-    with quiet():
-        return add_up((a[..., :, k, None] * b[..., None, k, :] for k in range(a.shape[-1])), zero)
+        return [combine(error, np.swapaxes(b, -1, -2)), combine(np.swapaxes(a, -1, -2), error)]
 
 
 class _OfRows(Operator):
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the input's shape."""
         (x,) = shapes
         if not x:
             raise ValueError("softmax: takes samples of shape (…, classes), not ()")
@@ -67,16 +56,13 @@ class Softmax(_OfRows):
     The input error is p·(δ − Σ p·δ), the sum ascending from +0.
     """
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Array]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array]:
         """Keep p."""
         (x,) = inputs
         p = softmax(x.reshape(-1, x.shape[-1]))[0].reshape(x.shape)
         return p, p
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return the input error."""
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         p = kept
         with quiet():
             mean = add_up((p[..., j] * error[..., j] for j in range(p.shape[-1])), np.zeros(p.shape[:-1], np.float32))
@@ -90,17 +76,14 @@ class LogSoftmax(_OfRows):
     The input error is δ − p·(Σ δ), p as of softmax, the sum ascending from +0.
     """
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Array]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array]:
         """Keep p."""
         (x,) = inputs
         p, shifted, total = softmax(x.reshape(-1, x.shape[-1]))
         with quiet():
             return (shifted - log32(total)[:, None]).reshape(x.shape), p.reshape(x.shape)
 
-    def backward(self, error: Array, kept: Array, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return the input error."""
+    def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         with quiet():
             total = add_up((error[..., j] for j in range(error.shape[-1])), np.zeros(error.shape[:-1], np.float32))
             return [error - kept * total[..., None]]

@@ -17,27 +17,7 @@ from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator
-from fredsim.numerics.ops.pointwise import (
-    Abs,
-    Elu,
-    Exp,
-    Gelu,
-    Hardsigmoid,
-    Hardswish,
-    Hardtanh,
-    LeakyRelu,
-    Mish,
-    Reciprocal,
-    Relu,
-    Rsqrt,
-    Scale,
-    Shift,
-    Sigmoid,
-    Silu,
-    Softplus,
-    Sqrt,
-    Tanh,
-)
+from fredsim.numerics.ops.pointwise import ACTIVATIONS
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
@@ -48,10 +28,7 @@ __all__ = ["LOSSES", "OPERATORS"]
 
 OPERATORS: dict[str, type[Operator]] = {
     "linear": Linear, "conv2d": Conv2d, "embedding": Embedding, "positions": Positions, "attention": Attention,
-    "relu": Relu, "leaky_relu": LeakyRelu, "gelu": Gelu, "tanh": Tanh, "sigmoid": Sigmoid, "silu": Silu,
-    "elu": Elu, "hardtanh": Hardtanh, "hardsigmoid": Hardsigmoid, "hardswish": Hardswish, "softplus": Softplus,
-    "mish": Mish, "abs": Abs, "exp": Exp, "sqrt": Sqrt, "rsqrt": Rsqrt, "reciprocal": Reciprocal,
-    "scale": Scale, "shift": Shift, "softmax": Softmax, "log_softmax": LogSoftmax, "dropout": Dropout, "add": Add,
+    **ACTIVATIONS, "softmax": Softmax, "log_softmax": LogSoftmax, "dropout": Dropout, "add": Add,
     "mul": Mul, "matmul": MatMul,
     "max_pool2d": MaxPool2d, "avg_pool2d": AvgPool2d, "adaptive_avg_pool2d": AdaptiveAvgPool2d,
     "group_norm": GroupNorm, "layer_norm": LayerNorm, "rms_norm": RmsNorm, "batch_norm": BatchNorm,

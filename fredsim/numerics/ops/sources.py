@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Leaves, Operator, Shape
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Leaves, Operator, Shape, Tensors
 
 __all__ = ["Constant", "Parameter"]
 
@@ -19,15 +18,13 @@ class _Source(Operator):
     sizes: Shape
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the sizes."""
         del shapes
         return self.sizes
 
-    def _repeated(self, values: Array, inputs: Sequence[Array]) -> Array:
+    def _repeated(self, values: Array, inputs: Inputs) -> Array:
         return np.repeat(values[None], len(inputs[0]), axis=0)
 
-    def backward(self, error: Array, kept: None, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return that the input has no error."""
+    def backward(self, error: Array, kept: None, tensors: Tensors) -> list[Array | None]:
         return [None]
 
 
@@ -55,9 +52,7 @@ class Constant(_Source):
         """The numbers as an array."""
         return np.frombuffer(self.data, np.dtype(self.dtype).newbyteorder("<")).astype(self.dtype).reshape(self.sizes)
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, None]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, None]:
         """Keep nothing."""
         return self._repeated(self.values, inputs), None
 
@@ -73,12 +68,10 @@ class Parameter(_Source):
         del shapes
         return {"weight": self.sizes}
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, None]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, None]:
         """Keep nothing."""
         return self._repeated(tensors["weight"], inputs), None
 
-    def gradients(self, error: Array, kept: None, tensors: Mapping[str, Array]) -> dict[str, Leaves]:
+    def gradients(self, error: Array, kept: None, tensors: Tensors) -> dict[str, Leaves]:
         """Return δ."""
         return {"weight": lambda part: error.reshape(len(error), *(self.sizes or (1,)))[:, part]}

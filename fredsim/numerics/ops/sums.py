@@ -26,11 +26,10 @@ def add_up(terms: Iterable[Array], zero: Array) -> Array:
     return zero
 
 
-def combine(x: Array, w: Array) -> Array:
-    """Return Σ_k x[…, k]·w[k, j], (…, j): k ascending, from +0; no product is left out."""
-    zero = np.zeros((*x.shape[:-1], w.shape[1]), np.float32)
-    with quiet():
-        return add_up((x[..., k, None] * w[k] for k in range(len(w))), zero)
+def combine(a: Array, b: Array) -> Array:
+    """Return Σ_k a[…, k]·b[…, k, j], (…, j): k ascending, from +0; no product is left out."""
+    zero = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
+    return add_up((a[..., k, None] * b[..., None, k, :] for k in range(a.shape[-1])), zero)
 
 
 def over_positions(values: Array) -> Array:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
 
 import numpy as np
 
-from fredsim.numerics.ops.operator import Array, Draw, Operator, Shape
+from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors
 
 __all__ = ["Cat", "Permute", "Reshape", "Slice"]
 
 
 class _View(Operator):
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, Shape]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Shape]:
         """Keep the shape of x."""
         return np.ascontiguousarray(self._view(inputs[0])), inputs[0].shape
 
@@ -44,8 +42,7 @@ class Reshape(_View):
     def _view(self, x: Array) -> Array:
         return x.reshape(len(x), *self.shape(x.shape[1:]))
 
-    def backward(self, error: Array, kept: Shape, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return δ in the shape of x."""
+    def backward(self, error: Array, kept: Shape, tensors: Tensors) -> list[Array | None]:
         return [error.reshape(kept)]
 
 
@@ -58,7 +55,6 @@ class Permute(_View):
     axes: tuple[int, ...]
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the sizes in the new order."""
         (x,) = shapes
         if sorted(self.axes) != list(range(len(x))):
             raise ValueError(f"permute: {self.axes} is no order of the {len(x)} axes of {x}")
@@ -67,8 +63,7 @@ class Permute(_View):
     def _view(self, x: Array) -> Array:
         return x.transpose(0, *(axis + 1 for axis in self.axes))
 
-    def backward(self, error: Array, kept: Shape, tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return δ in the old order."""
+    def backward(self, error: Array, kept: Shape, tensors: Tensors) -> list[Array | None]:
         back = (0, *(int(axis) + 1 for axis in np.argsort(self.axes)))
         return [np.ascontiguousarray(error.transpose(back))]
 
@@ -96,7 +91,7 @@ class Slice(_View):
     def _view(self, x: Array) -> Array:
         return x[self._part()]
 
-    def backward(self, error: Array, kept: Shape, tensors: Mapping[str, Array]) -> list[Array | None]:
+    def backward(self, error: Array, kept: Shape, tensors: Tensors) -> list[Array | None]:
         """Return δ with +0 around it."""
         whole = np.zeros(kept, error.dtype)
         whole[self._part()] = error
@@ -120,13 +115,10 @@ class Cat(Operator):
             raise ValueError(f"cat: {', '.join(map(str, shapes))} differ elsewhere than on axis {self.axis}")
         return (*first[: self.axis], sum(x[self.axis] for x in shapes), *first[self.axis + 1 :])
 
-    def forward(
-        self, inputs: Sequence[Array], tensors: Mapping[str, Array], draw: Draw | None = None
-    ) -> tuple[Array, list[int]]:
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, list[int]]:
         """Keep where inputs end."""
         ends = list(accumulate(x.shape[self.axis + 1] for x in inputs))
         return np.concatenate(inputs, axis=self.axis + 1), ends
 
-    def backward(self, error: Array, kept: list[int], tensors: Mapping[str, Array]) -> list[Array | None]:
-        """Return each input's part of δ."""
+    def backward(self, error: Array, kept: list[int], tensors: Tensors) -> list[Array | None]:
         return [np.ascontiguousarray(part) for part in np.split(error, kept[:-1], axis=self.axis + 1)]

@@ -16,10 +16,7 @@ struct Pointwise {
   int operation;
 };
 
-enum Function {
-  RELU, LEAKY_RELU, SCALE, SHIFT, TANH, SIGMOID, SILU, ELU, HARDTANH, HARDSIGMOID, HARDSWISH, RSQRT, ABS,
-  EXP, SQRT, RECIPROCAL, SOFTPLUS, MISH, GELU, GELU_TANH
-};
+#include "functions.h"
 
 DEVICE double gelu_inner(double x) { return ROOT_2_BY_PI * (x + GELU_CUBIC * (x * x * x)); }
 

@@ -20,7 +20,7 @@ from fredsim.kernels.ops.images.conv_weights import (
 from fredsim.kernels.ops.images.correlate import LANES, correlate, padded, spans, tile_of
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, Steps
-from fredsim.kernels.ops.sums import channel_sums, gradient_of_samples
+from fredsim.kernels.ops.sums import gradient_of_channels
 from fredsim.kernels.ops.values import Value
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.ops.conv2d import Conv2d
@@ -36,6 +36,7 @@ CACHE_BYTES = 384 * 2**10  # of a block of samples, for the gradients of weights
 class ConvKernels(OperatorKernels):
     """A convolution of images."""
 
+    image = True
     shares = True
 
     @classmethod
@@ -53,21 +54,18 @@ class ConvKernels(OperatorKernels):
         self.merged = operator.groups == 1 and operator.dilation[1] == 1  # a row's taps lie together
         self.work = math.prod(self.outer) * self.each_in * self.taps
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give images."""
-        return [True], True
-
     def halo(self) -> int:
         """Return the padding of columns."""
         return int(self.operator.padding[1])
 
     def error_halo(self) -> int:
         """Return how far taps reach beside the output's columns from the input's positions."""
-        most = 0
-        for first, taps, count in self._positions(1):
-            if taps and count:
-                furthest = self.operator.dilation[1] * (taps - 1)
-                most = max(most, furthest - first, first + count - 1 - (self.outer[2] - 1))
+        op, most, (_, _, columns) = self.operator, 0, self.outer
+        for x in range(self.shapes[0][2]):
+            for u in range(op.kernel[1]):
+                place, rest = divmod(x + op.padding[1] - u * op.dilation[1], op.stride[1])
+                if rest == 0:
+                    most = max(most, -place, place - columns + 1)
         return most
 
     def _positions(self, axis: int) -> list[Reach]:
@@ -121,10 +119,7 @@ class ConvKernels(OperatorKernels):
 
     def _input(self, x: Value, inputs: int) -> dict[str, Any]:
         channels, rows, columns = x.shape
-        return {
-            "x": x, "x_sample": x.sample, "x_row": x.row, "x_rows": rows, "x_columns": columns, "channels": channels,
-            "inputs": inputs,
-        }  # fmt: skip
+        return x.read("x") | {"x_rows": rows, "x_columns": columns, "channels": channels, "inputs": inputs}
 
     def _output(self, out: Value, outputs: int, vectors: int) -> dict[str, Any]:
         group = padded(outputs) // (LANES * vectors)
@@ -138,9 +133,7 @@ class ConvKernels(OperatorKernels):
         """Sum up the gradients of weight and bias; correlate the error with the transposed weights."""
         self._weight_gradient(plan, error)
         if self.operator.bias:
-            sums = plan.buffer(error.samples * padded(self.operator.outputs))
-            channel_sums(plan, error, sums)
-            gradient_of_samples(plan, sums, padded(self.operator.outputs), self.tensors["bias"])
+            gradient_of_channels(plan, error, self.tensors["bias"])
         return [self._input_error(plan, error) if wanted[0] else None]
 
     def _input_error(self, plan: Steps, error: Value) -> Value:
@@ -207,22 +200,19 @@ class ConvKernels(OperatorKernels):
         wide = op.kernel[1] * op.dilation[1] + 2 + columns * op.stride[1]
         read = wide * x.shape[0] + run  # floats of a row outside of the image
         plan.step(
-            weight_gradient(height, vectors), x=x, x_sample=x.sample, x_row=x.row, x_rows=x.shape[1],
-            channels=x.shape[0], nothing=np.zeros(read + MARGIN, np.float32),
-            e=error, e_sample=error.sample, e_row=error.row, outputs=op.outputs, rows=rows, columns=columns,
-            stride=op.stride[0], stride_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
-            apart=op.dilation[0], apart_columns=op.dilation[1], taps=op.kernel[0], runs=runs, heights=heights,
-            widths=self.out_lanes // (LANES * vectors),
-            groups=op.groups, inputs=self.each_in, group_outputs=self.each_out, lanes=self.out_lanes,
-            samples=plan.mu, at_once=at_once, own=apart, stack=stack, stack_stride=stack_stride, levels=levels,
-            level=size, out=total,
+            weight_gradient(height, vectors), **x.read("x"), x_rows=x.shape[1], channels=x.shape[0],
+            nothing=np.zeros(read + MARGIN, np.float32), **error.read("e"), outputs=op.outputs, rows=rows,
+            columns=columns, stride=op.stride[0], stride_columns=op.stride[1], first=-op.padding[0],
+            first_column=-op.padding[1], apart=op.dilation[0], apart_columns=op.dilation[1], taps=op.kernel[0],
+            runs=runs, heights=heights, widths=self.out_lanes // (LANES * vectors), groups=op.groups,
+            inputs=self.each_in, group_outputs=self.each_out, lanes=self.out_lanes, samples=plan.mu, at_once=at_once,
+            own=apart, stack=stack, stack_stride=stack_stride, levels=levels, level=size, out=total,
         )  # fmt: skip
-        block, begin = plan.each_thread(256), plan.gradient(weight)
-        own, first = plan.own(weight) if apart else (0, True)
+        block, block_stride = plan.each_thread(256)
         plan.step(
-            unpack_gradient, batch=BATCH, begin=begin, groups=op.groups, outputs=self.each_out,
-            inputs=self.each_in, taps=self.taps, tap_columns=op.kernel[1], tap_row=runs * heights * height,
-            tap_column=self.each_in if merged else heights * height, lanes=self.out_lanes, block=block[0],
-            block_stride=block[1], x=total, samples=plan.mu if apart else 1, level=size, size=weight.size, apart=apart,
-            add=not first, own=own,
+            unpack_gradient, batch=BATCH, groups=op.groups, outputs=self.each_out, inputs=self.each_in, taps=self.taps,
+            tap_columns=op.kernel[1], tap_row=runs * heights * height,
+            tap_column=self.each_in if merged else heights * height, lanes=self.out_lanes, block=block,
+            block_stride=block_stride, x=total, samples=plan.mu if apart else 1, level=size, size=weight.size,
+            **plan.gradient_fields(weight),
         )  # fmt: skip

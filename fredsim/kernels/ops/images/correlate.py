@@ -21,7 +21,7 @@ from typing import NamedTuple
 from fredsim.jit.cache import make_module
 from fredsim.jit.kernel import Kernel
 from fredsim.jit.processor import WIDE
-from fredsim.kernels.ops.images.taps import inside
+from fredsim.kernels.ops.rows import inside
 
 __all__ = ["LANES", "MOST_SUMS", "Tile", "correlate", "instructions", "padded", "spans", "tile_of"]
 
@@ -47,8 +47,7 @@ from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.vector import broadcast, load, zeros
 from fredsim.kernels.ops.program import PARAMS
-from fredsim.kernels.ops.images.taps import taps_inside
-from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
+from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes, taps_inside
 
 
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, x_columns=int, channels=int, samples=int, rows=int, columns=int,

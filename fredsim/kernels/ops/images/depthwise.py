@@ -18,11 +18,11 @@ from fredsim.jit.cache import make_module
 from fredsim.jit.kernel import Kernel, kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.vector import broadcast, load, store, zeros
+from fredsim.kernels.ops.images.conv2d import ConvKernels
 from fredsim.kernels.ops.images.correlate import MOST_SUMS, padded
-from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Steps
 from fredsim.kernels.ops.rows import part_of
-from fredsim.kernels.ops.sums import BAND, channel_sums, gradient_of_samples, tree_of_vectors
+from fredsim.kernels.ops.sums import BAND, tree_of_vectors
 from fredsim.kernels.ops.values import Value
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.ops.conv2d import Conv2d
@@ -226,34 +226,14 @@ def form_taps(rank, size, barrier, a):
                 put(grads, (c0 + c) * a.taps + tap, item(scratch, c))
 
 
-class DepthwiseKernels(OperatorKernels):
+class DepthwiseKernels(ConvKernels):
     """A convolution of images in which each channel has a kernel of its own."""
-
-    shares = True
 
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:
         """Take as many groups as inputs and outputs."""
         assert isinstance(operator, Conv2d)
         return operator.groups == operator.outputs == shapes[0][0] > 1
-
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give images."""
-        return [True], True
-
-    def halo(self) -> int:
-        """Return the padding of columns."""
-        return int(self.operator.padding[1])
-
-    def error_halo(self) -> int:
-        """Return how far taps reach beside the output's columns from the input's positions."""
-        op, most, (_, _, columns) = self.operator, 0, self.operator.shape(*self.shapes)
-        for x in range(self.shapes[0][2]):
-            for u in range(op.kernel[1]):
-                place, rest = divmod(x + op.padding[1] - u * op.dilation[1], op.stride[1])
-                if rest == 0:
-                    most = max(most, -place, place - columns + 1)
-        return most
 
     def _fields(self) -> dict[str, Any]:
         op = self.operator
@@ -263,7 +243,7 @@ class DepthwiseKernels(OperatorKernels):
             "apart_columns": op.dilation[1], "taps": op.kernel[0], "tap_columns": op.kernel[1],
         }  # fmt: skip
 
-    def _pack(self, plan: Steps) -> Buffer:
+    def _pack_taps(self, plan: Steps) -> Buffer:
         op, taps = self.operator, math.prod(self.operator.kernel)
         packed = plan.buffer(taps * padded(op.outputs))
         plan.step(
@@ -275,36 +255,27 @@ class DepthwiseKernels(OperatorKernels):
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Write the weights in the kernels' order, then correlate."""
         (x,), (_, rows, columns) = inputs, out.shape
-        self.packed = self._pack(plan)
+        self.packed = self._pack_taps(plan)
         plan.step(
-            passes(_pixels(columns)).forward, batch=BATCH, x=x, x_sample=x.sample, x_row=x.row, x_rows=x.shape[1],
-            samples=x.samples, rows=rows, columns=columns, **self._fields(), w=self.packed,
-            bias_begin=self.tensors["bias"].begin if self.operator.bias else -1, sample=out.sample, row=out.row,
-            gap=out.halo * out.shape[0], out=out,
+            passes(_pixels(columns)).forward, batch=BATCH, **x.read("x"), x_rows=x.shape[1], samples=x.samples,
+            rows=rows, columns=columns, **self._fields(), w=self.packed,
+            bias_begin=self.tensors["bias"].begin if self.operator.bias else -1, **out.written(),
         )  # fmt: skip
         return out
 
-    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Sum up the gradients of weight and bias; correlate the error with the weights."""
-        self._weight_gradient(plan, error)
-        if self.operator.bias:
-            sums = plan.buffer(error.samples * padded(self.operator.outputs))
-            channel_sums(plan, error, sums)
-            gradient_of_samples(plan, sums, padded(self.operator.outputs), self.tensors["bias"])
-        if not wanted[0]:
-            return [None]
+    def _input_error(self, plan: Steps, error: Value) -> Value:
         sent = self.inputs[0].error()
-        packed = self._pack(plan) if plan.two_vectors else self.packed
+        packed = self._pack_taps(plan) if plan.two_vectors else self.packed
         _, rows, columns = sent.shape
         plan.step(
-            passes(_pixels(max(1, columns // self.operator.stride[1]))).backward, e=error, e_sample=error.sample,
-            e_row=error.row, e_rows=error.shape[1], samples=sent.samples, rows=rows, columns=columns, **self._fields(),
-            w=packed, sample=sent.sample, row=sent.row, gap=sent.halo * sent.shape[0], out=sent,
+            passes(_pixels(max(1, columns // self.operator.stride[1]))).backward, **error.read("e"),
+            e_rows=error.shape[1], samples=sent.samples, rows=rows, columns=columns, **self._fields(), w=packed,
+            **sent.written(),
         )  # fmt: skip
-        return [sent]
+        return sent
 
     def _weight_gradient(self, plan: Steps, error: Value) -> None:
-        op, (x,), weight = self.operator, self.inputs, self.tensors["weight"]
+        op, (x,) = self.operator, self.inputs
         (taps, tap_columns), lanes = op.kernel, padded(op.outputs)
         across = min(tap_columns, max(1, MOST_SUMS // 2))
         down = min(taps, max(1, (MOST_SUMS * 3 // 5) // across))
@@ -313,17 +284,14 @@ class DepthwiseKernels(OperatorKernels):
         own = plan.buffer(plan.mu * taps * tap_columns * lanes)
         read = (columns * op.stride[1] + tap_columns * op.dilation[1]) * op.outputs
         plan.step(
-            tap_sums(down, across), x=x, x_sample=x.sample, x_row=x.row, x_rows=x.shape[1],
-            nothing=np.zeros(read + MARGIN, np.float32), e=error, e_sample=error.sample, e_row=error.row, rows=rows,
-            columns=columns, **self._fields(), samples=plan.mu, stack=stack, stack_stride=stack_stride, out=own,
+            tap_sums(down, across), **x.read("x"), x_rows=x.shape[1], nothing=np.zeros(read + MARGIN, np.float32),
+            **error.read("e"), rows=rows, columns=columns, **self._fields(), samples=plan.mu, stack=stack,
+            stack_stride=stack_stride, out=own,
         )  # fmt: skip
-        apart = plan.shared(weight.name)
-        begin = plan.gradient(weight)
-        added, first = plan.own(weight) if apart else (0, True)
         scratch, scratch_stride = plan.each_thread(16 * plan.mu)
         plan.step(
-            form_taps, batch=BATCH, begin=begin, x=own, samples=plan.mu, channels=op.outputs, taps=taps * tap_columns,
-            lanes=lanes, scratch=scratch, scratch_stride=scratch_stride, apart=apart, add=not first, own=added,
+            form_taps, batch=BATCH, x=own, samples=plan.mu, channels=op.outputs, taps=taps * tap_columns, lanes=lanes,
+            scratch=scratch, scratch_stride=scratch_stride, **plan.gradient_fields(self.tensors["weight"]),
         )  # fmt: skip
 
 

@@ -72,34 +72,31 @@ def to_image(rank, size, barrier, a):
         clear_halo(out, y == 0, a.columns * a.channels, a.gap)
 
 
-@kernel(x=floats, count=int, channels=int, rows=int, columns=int, sample=int, row=int, out=floats)
+@kernel(x=floats, x_sample=int, x_row=int, count=int, channels=int, rows=int, columns=int, out=floats)
 def to_plain(rank, size, barrier, a):
     """Write images as samples (channels, rows, columns), one after the other."""
     begin, end = part_of(rank, size, a.count * a.rows)
     for t in range(begin, end):
         i, y = t // a.rows, t % a.rows
-        source = shift(a.x, i * a.sample + y * a.row)
+        source = shift(a.x, i * a.x_sample + y * a.x_row)
         out = shift(a.out, (i * a.channels * a.rows + y) * a.columns)
         for c in range(a.channels):
             for k in range(a.columns):
                 put(out, c * a.rows * a.columns + k, item(source, k * a.channels + c))
 
 
-def image_fields(value: Value) -> dict[str, int]:
-    """Return the sizes and strides of an image."""
+def sizes(value: Value) -> dict[str, int]:
+    """Return the sizes of an image."""
     channels, rows, columns = value.shape
-    return {
-        "count": value.samples, "channels": channels, "rows": rows, "columns": columns, "sample": value.sample,
-        "row": value.row,
-    }  # fmt: skip
+    return {"count": value.samples, "channels": channels, "rows": rows, "columns": columns}
 
 
 def convert(plan: Steps, value: Value, out: Value) -> None:
     """Add the step that writes a value in the other form."""
     if out.image:
-        plan.step(to_image, x=value, **image_fields(out), gap=out.halo * out.shape[0], out=out)
+        plan.step(to_image, x=value, **sizes(out), **out.written())
     else:
-        plan.step(to_plain, x=value, **image_fields(value), out=out)
+        plan.step(to_plain, **value.read("x"), **sizes(value), out=out)
 
 
 class ToImage(OperatorKernels):
@@ -108,16 +105,13 @@ class ToImage(OperatorKernels):
     to_image = True
 
     def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take the other form."""
         return [not self.to_image], self.to_image
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Convert."""
         convert(plan, inputs[0], out)
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Convert back."""
         sent = self.inputs[0].error()
         convert(plan, error, sent)
         return [sent]
@@ -132,8 +126,7 @@ class ToPlain(ToImage):
 def gather(plan: Steps, x: NDArray[Any], out: Value) -> None:
     """Add the step that copies the samples BATCH's rows of x, (n, …) in C order, to a value."""
     if out.image:
-        fields = image_fields(out)
-        plan.step(gather_images, batch=BATCH, x=x, gap=out.halo * out.shape[0], **fields, out=out)
+        plan.step(gather_images, batch=BATCH, x=x, **sizes(out), **out.written())
         return
     width, words = out.size * x.itemsize, x.itemsize % 4 == 0
     flat = x.reshape(-1).view(np.int32 if words else np.uint8)

@@ -272,8 +272,22 @@ def sum_errors(a, i, c0, statistics, leaves, stack):
         store(leaves, kind * a.lanes + c0, tree_of_vectors(like, shift(stack, kind * room), 16, bands))
 
 
-@subroutine
-def write_error(a, i, c0, statistics, sums):
+@subroutine(forceinline=True)
+def less_means(d, normal, mean_d, mean_dx):
+    """Return what the error is without its parts along the mean and the deviation."""
+    return (d - mean_d) - normal * mean_dx
+
+
+@subroutine(forceinline=True)
+def as_it_is(d, normal, mean_d, mean_dx):
+    """Return the error."""
+    return d
+
+
+centred: Any = None  # a placeholder: write_error and write_frozen_error have their own
+
+
+def write_input_error(a, i, c0, statistics, sums):
     """Write 16 channels of sample i of the input's error; `sums` are S(d)/N and S(d·x̂)/N, `lanes` floats apart."""
     like = zeros(16)
     mean, r = load(like, statistics, c0), load(like, statistics, a.lanes + c0)
@@ -289,9 +303,13 @@ def write_error(a, i, c0, statistics, sums):
         out = shift(line, c0)
         for k in range(0, a.columns * a.channels, a.channels):
             normal = (load(like, x, k) - mean) * r
-            put_lanes(out, k, r * ((masked(a, e, y, k) * gamma - mean_d) - normal * mean_dx), left)
+            put_lanes(out, k, r * centred(masked(a, e, y, k) * gamma, normal, mean_d, mean_dx), left)
         if c0 == 0:
             clear_halo(line, row == 0, a.columns * a.channels, a.gap)
+
+
+write_error = subroutine(with_functions(write_input_error, centred=less_means))
+write_frozen_error = subroutine(with_functions(write_input_error, centred=as_it_is))
 
 
 @kernel(BACKWARD)
@@ -330,24 +348,6 @@ def batch_backward(rank, size, barrier, a):
             write_error(a, t // vectors, t % vectors * 16, a.statistics, sums)
 
 
-@subroutine
-def write_frozen_error(a, i, c0, statistics):
-    """Write 16 channels of sample i of the input's error, r·(δ·γ)."""
-    like = zeros(16)
-    r, params, gamma = load(like, statistics, a.lanes + c0), floats(item(a.batch, PARAMS)), broadcast(16, 1.0)
-    if a.affine:
-        gamma = load(like, params, a.gamma + c0)
-    for row in range(a.rows):
-        e = shift(a.e, i * a.e_sample + row * a.e_row + c0)
-        y = shift(a.y, i * a.y_sample + row * a.y_row + c0)
-        line = shift(a.out, i * a.sample + row * a.row)
-        out = shift(line, c0)
-        for k in range(0, a.columns * a.channels, a.channels):
-            put_lanes(out, k, r * (masked(a, e, y, k) * gamma), a.channels - c0)
-        if c0 == 0:
-            clear_halo(line, row == 0, a.columns * a.channels, a.gap)
-
-
 @kernel(BACKWARD)
 def frozen_backward(rank, size, barrier, a):
     """Do what group_backward does, for a norm by given statistics."""
@@ -357,7 +357,7 @@ def frozen_backward(rank, size, barrier, a):
         i, c0 = t // vectors, t % vectors * 16
         sum_errors(a, i, c0, a.statistics, shift(a.leaves, i * 4 * a.lanes), stack)
         if a.wanted:
-            write_frozen_error(a, i, c0, a.statistics)
+            write_frozen_error(a, i, c0, a.statistics, a.statistics)
 
 
 #: The kernels of the forward and of the backward pass.
@@ -374,17 +374,13 @@ class NormKernels(OperatorKernels):
     The statistics of a batch norm are those of the minibatch, or tensors.
     """
 
+    image = True
     relu = False
     shares = True
 
     @classmethod
     def takes(cls, operator: Operator, shapes: Sequence[Shape]) -> bool:
-        """Take images."""
         return len(shapes[0]) == 3
-
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give images."""
-        return [True] * len(given), True
 
     def _common(self, plan: Steps, leaves: Buffer) -> dict[str, Any]:
         op, x = self.operator, self.inputs[0]
@@ -395,12 +391,12 @@ class NormKernels(OperatorKernels):
         begins = {role: tensor.begin for role, tensor in self.tensors.items()}
         stack, stride = plan.each_thread(max(64 * -(-rows // BAND), channels))
         return {
-            "batch": BATCH, "x": x, "x_sample": x.sample, "x_row": x.row, "channels": channels, "lanes": lanes,
-            "samples": x.samples, "rows": rows, "columns": columns, "groups": groups, "affine": op.affine,
-            "gamma": begins.get("weight", 0), "beta": begins.get("bias", 0), "mean": begins.get("mean", 0),
-            "variance": begins.get("variance", 0), "eps": np.array([op.eps], np.float32),
-            "count": np.array([count], np.float32), "statistics": self.statistics, "leaves": leaves, "stack": stack,
-            "stack_stride": stride, "relu": self.relu, "residual": len(self.inputs) > 1,
+            "batch": BATCH, **x.read("x"), "channels": channels, "lanes": lanes, "samples": x.samples, "rows": rows,
+            "columns": columns, "groups": groups, "affine": op.affine, "gamma": begins.get("weight", 0),
+            "beta": begins.get("bias", 0), "mean": begins.get("mean", 0), "variance": begins.get("variance", 0),
+            "eps": np.array([op.eps], np.float32), "count": np.array([count], np.float32),
+            "statistics": self.statistics, "leaves": leaves, "stack": stack, "stack_stride": stride,
+            "relu": self.relu, "residual": len(self.inputs) > 1,
         }  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
@@ -411,8 +407,7 @@ class NormKernels(OperatorKernels):
         self.statistics = plan.buffer(x.samples * 2 * lanes if of_samples else 3 * lanes)
         plan.step(
             PASSES[type(self.operator)][0], **self._common(plan, plan.buffer(x.samples * lanes)),
-            other=other, other_sample=other.sample, other_row=other.row, sample=out.sample, row=out.row,
-            gap=out.halo * out.shape[0], out=out,
+            **other.read("other"), **out.written(),
         )  # fmt: skip
         return out
 
@@ -434,11 +429,8 @@ class NormKernels(OperatorKernels):
         leaves = plan.buffer(error.samples * 4 * lanes)
         fields = self._common(plan, leaves) | {"residual": residual and self.relu}
         plan.step(
-            PASSES[type(self.operator)][1], **fields,
-            e=error, e_sample=error.sample, e_row=error.row, y=y, y_sample=y.sample, y_row=y.row, wanted=wanted[0],
-            passed=passed, passed_sample=passed.sample, passed_row=passed.row,
-            passed_gap=passed.halo * passed.shape[0], sample=sent.sample, row=sent.row,
-            gap=sent.halo * sent.shape[0], out=sent,
+            PASSES[type(self.operator)][1], **fields, **error.read("e"), **y.read("y"), wanted=wanted[0],
+            **passed.read("passed"), passed_gap=passed.halo * passed.shape[0], **sent.written(),
         )  # fmt: skip
         if self.operator.affine:
             gradient_of_samples(plan, leaves, 4 * lanes, self.tensors["weight"])

@@ -25,7 +25,6 @@ class RepeatedPixels(JoinedNodes):
     columns: int
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the larger shape."""
         channels, rows, columns = shapes[0]
         return channels, rows * self.rows, columns * self.columns
 
@@ -68,9 +67,7 @@ def sum_pixels(rank, size, barrier, a):
 class RepeatedPixelsKernels(OperatorKernels):
     """RepeatedPixels."""
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give images."""
-        return [True], True
+    image = True
 
     def _sizes(self) -> dict[str, int]:
         channels, rows, columns = self.shapes[0]
@@ -80,19 +77,11 @@ class RepeatedPixelsKernels(OperatorKernels):
         }  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Repeat."""
         (x,) = inputs
-        plan.step(
-            repeat_pixels, x=x, x_sample=x.sample, x_row=x.row, samples=x.samples, **self._sizes(), sample=out.sample,
-            row=out.row, gap=out.halo * out.shape[0], out=out,
-        )  # fmt: skip
+        plan.step(repeat_pixels, **x.read("x"), samples=x.samples, **self._sizes(), **out.written())
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Sum up."""
         sent = self.inputs[0].error()
-        plan.step(
-            sum_pixels, e=error, e_sample=error.sample, e_row=error.row, samples=sent.samples, **self._sizes(),
-            sample=sent.sample, row=sent.row, gap=sent.halo * sent.shape[0], out=sent,
-        )  # fmt: skip
+        plan.step(sum_pixels, **error.read("e"), samples=sent.samples, **self._sizes(), **sent.written())
         return [sent]

@@ -45,7 +45,6 @@ class BinaryCrossEntropyKernels(FallbackLoss):
     """Binary cross-entropy of float32 targets."""
 
     def losses(self, plan: Steps, output: Value, error: Value | None, *, wrong: bool) -> None:
-        """Compute everything in one step."""
         targets = np.ascontiguousarray(plan.targets)
         if targets.dtype != np.float32:
             super().losses(plan, output, error, wrong=wrong)

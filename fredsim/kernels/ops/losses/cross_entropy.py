@@ -101,7 +101,6 @@ class CrossEntropyKernels(FallbackLoss):
     """Cross-entropy of labels that are all classes, or ignored."""
 
     def losses(self, plan: Steps, output: Value, error: Value | None, *, wrong: bool) -> None:
-        """Compute everything in one step."""
         labels, classes, ignored = np.ascontiguousarray(plan.targets), output.shape[-1], self.loss.ignored
         if labels.dtype not in INTEGERS:
             labels = labels.astype(np.int64)
@@ -111,7 +110,7 @@ class CrossEntropyKernels(FallbackLoss):
             return
         smoothing, stride = self.loss.smoothing, -(-classes // 16) * 16
         plan.step(
-            cross_entropy, batch=BATCH, output=output, samples=output.samples, positions=math.prod(self.target),
+            cross_entropy, batch=BATCH, output=output, samples=output.samples, positions=math.prod(output.shape[:-1]),
             classes=classes, labels=labels, size=labels.itemsize, some=ignored is not None, ignored=ignored or 0,
             smoothing=bool(smoothing), shares=np.array([1 - smoothing, smoothing / classes], np.float32),
             work=plan.buffer(stride * plan.threads), work_stride=stride, learn=error is not None,

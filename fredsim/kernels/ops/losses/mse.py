@@ -15,8 +15,7 @@ from fredsim.kernels.ops.values import Value
 
 __all__ = ["SquaredErrorKernels"]
 
-FLUSH = np.float32(2.0**-62)  # smaller errors become +0
-ZERO, ONE, TWO, HALF = np.float32(0), np.float32(1), np.float32(2), np.float32(0.5)
+ZERO, TWO, HALF = np.float32(0), np.float32(2), np.float32(0.5)
 
 
 @kernel(batch=int64s, targets=floats, z=floats, samples=int, count=int, half=int, learn=int, error=floats)
@@ -42,7 +41,6 @@ class SquaredErrorKernels(LossKernels):
     """The mean squared error."""
 
     def losses(self, plan: Steps, output: Value, error: Value | None, *, wrong: bool) -> None:
-        """Compute everything in one step."""
         plan.step(
             squared_error, batch=BATCH, targets=np.ascontiguousarray(plan.targets, np.float32), z=output,
             samples=output.samples, count=math.prod(output.shape), half=self.loss.half, learn=not wrong,

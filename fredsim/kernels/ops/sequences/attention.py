@@ -30,7 +30,7 @@ from fredsim.numerics.rules import where
 
 __all__ = ["ALL", "AttentionKernels", "combine"]
 
-ZERO, ONE, TWO = np.int64(0), np.int64(1), np.int64(2)
+ZERO, ONE = np.int64(0), np.int64(1)
 EVERYTHING = 2.0**24  # a query that sees as many keys as there can be
 LANES = np.arange(16, dtype=np.float32)
 #: Which terms a row's sum has: all, those up to the row's own number, or those from it on.
@@ -249,9 +249,7 @@ def attend_backward(rank, size, barrier, a):
 class AttentionKernels(OperatorKernels):
     """Attention of plain values."""
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False] * len(given), False
+    image = False
 
     def _sizes(self) -> tuple[int, int, int, int, int]:
         """Return the numbers of heads, queries, keys, elements of a key, and elements of a value."""
@@ -309,7 +307,6 @@ class AttentionKernels(OperatorKernels):
         return stays
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Compute the errors of q, k and v together."""
         sent = [value.error() for value in self.inputs]
         fields = self._fields(plan) | self._parts(self.inputs)
         fields |= {f"d{name}": value for name, value in self._parts(sent).items()}

@@ -187,24 +187,20 @@ def sum_products(plan: Steps, tensor: Tensor, factors: Value | None, values: Val
         blocks = min(blocks, -(-down * across // plan.threads))
     work = STACK + levels * TILE * blocks * panels + (blocks * TILE_ROWS + panels * PANEL) * positions
     work += (blocks + 1) * PANEL
-    apart = plan.shared(tensor.name)
-    own, first = plan.own(tensor) if apart else (0, True)
     plan.step(
         form_sums if factors is None else form_gradient, batch=BATCH, factors=0 if factors is None else factors,
         rows=rows, values=values, columns=columns, positions=positions, samples=values.samples, blocks=blocks,
         panels=panels, levels=levels, work=plan.buffer(work * plan.threads), work_stride=work,
-        begin=plan.gradient(tensor), apart=apart, own=own, add=not first,
+        **plan.gradient_fields(tensor),
     )  # fmt: skip
 
 
 class PositionsKernels(OperatorKernels):
     """Linear over positions: at each, a product with the weight."""
 
-    shares = True
+    image = False
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False], False
+    shares = True
 
     @property
     def _inputs(self) -> int:
@@ -223,7 +219,6 @@ class PositionsKernels(OperatorKernels):
         return out
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Multiply, and add the bias."""
         bias = self.tensors["bias"].begin if "bias" in self.tensors else -1
         return self._multiply(plan, inputs[0], out, turned=self.operator.layout == "out_in", bias=bias)
 

@@ -1,4 +1,4 @@
-"""Kernels of embeddings, of whatever integers, and of the numbers of places: rows of tables, and their gradients."""
+"""Kernels of embeddings, of whatever integers: rows of tables, and their gradients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fredsim.kernels.ops.rows import clear, part_of
 from fredsim.kernels.ops.sequences.products import PANEL, ZERO
 from fredsim.kernels.ops.values import Value
 
-__all__ = ["INTEGERS", "EmbeddingKernels", "PositionsOfPlaces"]
+__all__ = ["INTEGERS", "EmbeddingKernels"]
 
 INTEGERS = {np.dtype(np.int64): 8, np.dtype(np.int32): 4, np.dtype(np.uint8): 1}  # what `integer` reads
 LEVELS = 64  # the most sums that wait for their partners in a tree, and more
@@ -41,14 +41,6 @@ def integer(numbers, size, i):
     if size == 4:
         return np.int64(item(int32s(numbers), i))
     return np.int64(item(uint8s(numbers), i))
-
-
-@kernel(samples=int, count=int, out=int32s)
-def number_places(rank, size, barrier, a):
-    """Write 0 … count − 1 for every sample."""
-    begin, end = part_of(rank, size, a.samples * a.count)
-    for i in range(begin, end):
-        put(a.out, i, np.int32(i % a.count))
 
 
 @kernel(batch=int64s, begin=int, width=int, numbers=int, size=int, places=int, out=floats)
@@ -77,12 +69,12 @@ def link_places(rank, size, barrier, a):
 
 
 #: The errors (samples, positions, width) of rows of a table (rows, width); `first` and `following` are those of
-#: link_places. The gradient is that of the tensor that begins at parameter `begin`, or the samples' own ones, (samples,
-#: rows, width), are written to `own`, or added, if `add`, to what is there. Each thread has LEVELS·PANEL floats in
-#: `stacks` and LEVELS integers in `levels`.
+#: link_places. The gradient is that of the tensor that begins at parameter `begin`, or, if `apart`, the samples' own
+#: ones, (samples, rows, width), are written to `own`, or added, if `add`, to what is there. Each thread has
+#: LEVELS·PANEL floats in `stacks` and LEVELS integers in `levels`.
 TABLE = Fields(
-    batch=int64s, begin=int, own=floats, add=int, errors=floats, samples=int, positions=int, rows=int, width=int,
-    first=int32s, following=int32s, stacks=floats, levels=int64s,
+    batch=int64s, begin=int, apart=int, own=floats, add=int, errors=floats, samples=int, positions=int, rows=int,
+    width=int, first=int32s, following=int32s, stacks=floats, levels=int64s,
 )  # fmt: skip
 
 
@@ -176,25 +168,6 @@ def put_row(out, at, total, left):
         tile_store_part(out, at, PANEL, total, left)
 
 
-class PositionsOfPlaces(OperatorKernels):
-    """fredsim.numerics.ops.positions.Positions."""
-
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take whatever there is, since only samples are counted."""
-        return list(given), False
-
-    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Write the places' numbers."""
-        out = out.like(dtype=np.int32)
-        plan.step(number_places, samples=out.samples, count=out.size, out=out)
-        plan.ranges[id(out.buffer)] = (0, out.size - 1)
-        return out
-
-    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Send nothing."""
-        return [None]
-
-
 class EmbeddingKernels(OperatorKernels):
     """fredsim.numerics.ops.embedding.Embedding."""
 
@@ -241,12 +214,10 @@ class EmbeddingKernels(OperatorKernels):
             link_places, numbers=x, size=self._size, places=places, rows=rows, untrained=untrained, first=first,
             following=following,
         )  # fmt: skip
-        shared = plan.shared(tensor.name)
-        own, new = plan.own(tensor) if shared else (0, True)
+        fields = plan.gradient_fields(tensor)
         plan.step(
-            form_own_tables if shared else form_table, batch=BATCH, begin=plan.gradient(tensor), own=own, add=not new,
-            errors=error, samples=x.samples, positions=x.size, rows=rows, width=self.operator.width, first=first,
-            following=following, stacks=plan.buffer(LEVELS * PANEL * plan.threads),
-            levels=plan.buffer(LEVELS * plan.threads, 8),
+            form_own_tables if fields["apart"] else form_table, batch=BATCH, **fields, errors=error, samples=x.samples,
+            positions=x.size, rows=rows, width=self.operator.width, first=first, following=following,
+            stacks=plan.buffer(LEVELS * PANEL * plan.threads), levels=plan.buffer(LEVELS * plan.threads, 8),
         )  # fmt: skip
         return [None]

@@ -53,11 +53,9 @@ class HeadsAttention(JoinedNodes):
 
     @property
     def draws(self) -> bool:
-        """Whether attention does."""
         return self.attention.draws
 
     def shape(self, *shapes: Shape) -> Shape:
-        """Return the output's shape."""
         del shapes
         return self.output
 

@@ -191,11 +191,9 @@ def multiply_row(a, at, d, products, to):
 class LayerNormKernels(OperatorKernels):
     """LayerNorm and RmsNorm, of plain values."""
 
-    shares = True
+    image = False
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False], False
+    shares = True
 
     def _place(self, role: str) -> int:
         return self.tensors[role].begin if role in self.tensors else -1

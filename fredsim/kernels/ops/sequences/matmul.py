@@ -60,9 +60,7 @@ def multiply_turned(rank, size, barrier, a):
 class MatMulKernels(OperatorKernels):
     """MatMul of plain values."""
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False] * len(given), False
+    image = False
 
     @staticmethod
     def _multiply(plan: Steps, a: Value, b: Value, out: Value, *, turned: str = "") -> Value:
@@ -80,12 +78,10 @@ class MatMulKernels(OperatorKernels):
         return out
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Multiply."""
         a, b = inputs
         return self._multiply(plan, a, b, out)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Multiply the error by the other input."""
         a, b = self.inputs
         left = self._multiply(plan, error, b, a.error(), turned="right") if wanted[0] else None
         right = self._multiply(plan, a, error, b.error(), turned="left") if wanted[1] else None

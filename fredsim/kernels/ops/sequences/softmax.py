@@ -126,11 +126,9 @@ def share_back(rank, size, barrier, a):
 class SoftmaxKernels(OperatorKernels):
     """Softmax of plain values."""
 
-    logs = False
+    image = False
 
-    def images(self, given: Sequence[bool]) -> tuple[list[bool], bool]:
-        """Take and give plain values."""
-        return [False], False
+    logs = False
 
     def _fields(self, plan: Steps, x: Value) -> dict[str, object]:
         columns = self.shapes[0][-1]
@@ -147,7 +145,6 @@ class SoftmaxKernels(OperatorKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Compute the input's error."""
         sent = self.inputs[0].error()
         plan.step(share_back, **self._fields(plan, error), p=self._shares, out=sent)
         return [sent]

@@ -33,7 +33,6 @@ class BinaryCrossEntropy(Loss):
             raise ValueError(f"bce: takes outputs and targets of one shape, not {output} and {target}")
 
     def losses(self, output: Array, target: Array) -> Losses:
-        """Return the losses and errors."""
         z = output.reshape(len(output), -1).astype(np.float64)
         y = target.reshape(len(target), -1).astype(np.float64)
         with quiet():

@@ -29,7 +29,6 @@ class MeanSquaredError(Loss):
             raise ValueError(f"mse: takes {wanted}, not {output} and {target}")
 
     def losses(self, output: Array, target: Array) -> Losses:
-        """Return the losses and errors."""
         with quiet():
             e = output.reshape(len(output), -1) - target.reshape(len(target), -1)
             if self.half:
