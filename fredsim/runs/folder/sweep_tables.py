@@ -26,8 +26,8 @@ from fredsim.config.sweep.selection import Selection, best_rows
 from fredsim.errors import OutputError, SimulationError, option, shown
 from fredsim.runs.folder.result import Result, result_of
 from fredsim.runs.folder.run_files import first_line, read_recorded
-from fredsim.runs.folder.statuses import STATUSES
 from fredsim.simulation.record.recorder import MEASURED
+from fredsim.simulation.record.status import STATUSES
 from fredsim.system.csv_files import read_cells
 from fredsim.system.files import read_bytes
 
