@@ -24,11 +24,10 @@ from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader
 from fredsim.data.sequences import IGNORED
 from fredsim.errors import ConfigError, DataError, shown
 from fredsim.numerics.arrays import Integers
-from fredsim.plugins.failures import is_interrupt, message_of
+from fredsim.plugins.failures import is_interrupt, line_of, message_of
 from fredsim.plugins.guarded import is_integer
 from fredsim.plugins.modules import check_torch, import_callable
 from fredsim.plugins.seeding import seeded
-from fredsim.plugins.source_lines import line_of
 from fredsim.system.files import content_digest, files_named
 
 __all__ = ["PREFIXES", "digest_of_named", "find_own", "load_own"]

@@ -43,7 +43,7 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import is_interrupt, message_of
-from fredsim.system.processors import default_threads
+from fredsim.system.limits import default_threads
 
 __all__ = ["TorchEngine", "make_engine"]
 

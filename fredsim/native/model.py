@@ -182,7 +182,7 @@ class TorchModel(Network):
         """Yield what about the module, and about its outputs for the samples `x`, was perhaps not meant."""
         import torch
 
-        from fredsim.native.outputs import are_probabilities
+        from fredsim.native.checks import are_probabilities
 
         yield from (f"model.name: {self.name} {remark}" for remark in self.built_remarks)
         if self.why_native:

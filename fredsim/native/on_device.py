@@ -32,7 +32,7 @@ from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.plugins.fingerprints import fingerprint
 from fredsim.system import notices
-from fredsim.system.garbage import uncollected
+from fredsim.system.memory import uncollected
 
 __all__ = ["DeviceOperations", "DeviceTorchEngine", "make_engine"]
 

@@ -26,9 +26,8 @@ from fredsim.config.shipped import shipped
 from fredsim.config.sweep.each_run import for_each_run
 from fredsim.config.sweep.figure_checks import check_figures
 from fredsim.config.sweep.grid import grid, refuse_clashes, refuse_too_many
-from fredsim.config.sweep.of_all_runs import validated
 from fredsim.config.sweep.outline import each_run, keys_of, override, place_of
-from fredsim.config.sweep.selection import Selection, check_selection
+from fredsim.config.sweep.selection import Selection, check_selection, validated
 from fredsim.errors import ConfigError, SimulationError, nearest, shown
 from fredsim.plugins.modules import look_as_recorded, look_in
 

@@ -18,7 +18,7 @@ from fredsim.errors import ConfigError, FredsimError
 from fredsim.runs.folder.growing_files import GrowingText
 from fredsim.runs.many.tasks import OnEnd, Task
 from fredsim.runs.processes.observer import Monitor
-from fredsim.runs.single.hooks import SIMULATED_RUN
+from fredsim.runs.single.run import SIMULATED_RUN
 from fredsim.simulation.paths.backends import resolve_backend
 from fredsim.simulation.paths.loop import Parts, Simulation
 from fredsim.simulation.paths.pace import SharedPace

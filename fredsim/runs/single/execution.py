@@ -33,12 +33,11 @@ from fredsim.runs.processes.isolation import (
     surroundings_kept,
 )
 from fredsim.runs.processes.observer import Observer
-from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.opening import check, chosen_backend
 from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.single.prepared import Prepared, prepare
 from fredsim.runs.single.provenance import provenance
-from fredsim.runs.single.run import Run
+from fredsim.runs.single.run import SIMULATED_RUN, Hooks, Run
 from fredsim.simulation.paths.backends import make_engine
 from fredsim.simulation.paths.loop import Outcome, evaluate
 from fredsim.simulation.record.recorder import Recorder, Row, histogram_text

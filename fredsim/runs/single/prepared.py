@@ -26,8 +26,7 @@ from fredsim.networks.network import Network
 from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import folder_kept
-from fredsim.runs.single.opening import make_server
-from fredsim.runs.single.sizes import check_sizes
+from fredsim.runs.single.opening import check_sizes, make_server
 from fredsim.simulation.clients.stages import StagePlan
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors

@@ -24,7 +24,7 @@ from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 from fredsim.networks.network import Network
 from fredsim.numerics.distributions import Draw
-from fredsim.system.processors import default_threads
+from fredsim.system.limits import default_threads
 
 __all__ = ["make_engine", "make_operations", "resolve_backend"]
 
