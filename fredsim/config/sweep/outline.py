@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from fredsim.config.document import Document, PlaceOf, assign, flatten, name_of_override, overlap, parse_override
 from fredsim.config.plain_data import Key
-from fredsim.config.sweep.grid import grid, refuse_too_many
+from fredsim.config.sweep.grid import BEST, SECONDS_TO, grid, refuse_too_many
 from fredsim.errors import ConfigError, shown
-
-__all__ = ["BEST", "SECONDS_TO", "Outline", "count_runs", "each_run", "keys_of", "outline_of", "override", "place_of"]
-
-SECONDS_TO = "seconds_to"  # the simulated seconds until the error that `select` names is reached
-BEST = ("validation_error", "validation_loss", "gap", "gradient_norm", SECONDS_TO)
-"""What every sweep may select by, as far as its runs measure it."""
 
 if TYPE_CHECKING:
     from fredsim.config.sweep.selection import Selection
+
+__all__ = ["Outline", "count_runs", "each_run", "keys_of", "outline_of", "override", "place_of"]
 
 
 @dataclass(frozen=True)

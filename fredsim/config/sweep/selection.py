@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from fredsim.config.document import Document, problems_at
 from fredsim.config.metrics import columns_of, is_column
-from fredsim.config.sweep.outline import BEST, SECONDS_TO
+from fredsim.config.sweep.grid import BEST, SECONDS_TO
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters, Printable, explain
 from fredsim.networks.network import MeasuredBy

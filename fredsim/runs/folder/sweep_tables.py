@@ -20,7 +20,8 @@ from fredsim.config.document import flatten, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.config.metrics import columns_of, is_of_class
 from fredsim.config.sweep.expansion import Expansion, folder_label
-from fredsim.config.sweep.outline import SECONDS_TO, outline_of
+from fredsim.config.sweep.grid import SECONDS_TO
+from fredsim.config.sweep.outline import outline_of
 from fredsim.config.sweep.selection import Selection, best_rows
 from fredsim.errors import OutputError, SimulationError, option, shown
 from fredsim.runs.folder.result import Result, result_of
