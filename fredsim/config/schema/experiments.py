@@ -31,7 +31,7 @@ from fredsim.config.schema.rules import (
     settings,
     share_definitions,
 )
-from fredsim.config.sections import EXCHANGE_KEYS, DispatcherChoice
+from fredsim.config.sections import EXCHANGE_KEYS, DispatcherChoice, Section
 from fredsim.config.sweep.selection import Selection
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError
@@ -72,6 +72,10 @@ class Described(GenerateJsonSchema):
         for name, text in meanings(model).items():
             made["properties"][model.model_fields[name].alias or name].setdefault("description", text)
         return made
+
+    def encode_default(self, dft: Any) -> Any:
+        """Return a default with the keys that it leaves out of configurations."""
+        return super().encode_default(dict(dft) if isinstance(dft, Section) else dft)
 
 
 def json_schema() -> Schema:
