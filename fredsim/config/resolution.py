@@ -203,7 +203,9 @@ DATA_WITH_TARGETS = ("least_squares", "quadratic", "mishchenko")
 def check_model(experiment: Experiment) -> None:
     """Raise ConfigError if the model does not fit the data set, which has labels or targets, or the loss."""
     model, data = experiment.model.name, experiment.data.name
-    _check_loss(experiment)
+    if experiment.loss is not None and not experiment.data.has_rows:
+        what = f"data {data} is a function of its own: leave loss out"
+        raise ConfigError(f"loss is {experiment.loss.name}; {what}")
     takes_numbers = experiment.loss is not None and experiment.loss.made.targets in {"numbers", "any"}
     if data in DATA_WITH_TARGETS and model != "linear" and not (takes_numbers and experiment.data.has_rows):
         remedy = "give model: {name: linear}" + (", or loss: mse" if experiment.data.has_rows else "")
@@ -265,13 +267,6 @@ def _check_metrics(experiment: Experiment) -> None:
             known = [*type(experiment.until).model_fields, *columns_of(plain)]
             hint = f"{nearest(name, known)} (known: {', '.join(known)})"
             raise ConfigError(f"until.{name}: unknown key{hint}")
-
-
-def _check_loss(experiment: Experiment) -> None:
-    """Raise ConfigError if a loss is given that does not go with the model."""
-    loss = experiment.loss
-    if loss is not None and not experiment.data.has_rows:
-        raise ConfigError(f"loss is {loss.name}; data {experiment.data.name} is a function of its own: leave loss out")
 
 
 def check_batch(experiment: Experiment, rows: int | None) -> None:

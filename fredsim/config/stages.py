@@ -59,12 +59,11 @@ DelayChoice = Annotated[
 ]
 
 
-def _as_name(value: Any) -> Any:
-    """Return the name of a module that a sequence of modules numbers as a text."""
-    return str(value) if type(value) is int else value
-
-
-Layer = Annotated[Printable, BeforeValidator(_as_name, json_schema_input_type=str | int)]
+#: A sequence of modules names them by numbers.
+Layer = Annotated[
+    Printable,
+    BeforeValidator(lambda value: str(value) if type(value) is int else value, json_schema_input_type=str | int),
+]
 
 
 class Stages(Section):

@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def _load(
     classes = _classes(name, made)
     identity = json.dumps([name, key, files, {part: _identity(reader) for part, reader in readers.items()}])
     found = of_readers(name, readers, _rows(readers, train, validation), identity, classes)
-    return found.with_files(files)
+    return replace(found, files=tuple(files.items()))
 
 
 def _rows(readers: Mapping[str, Reader], train: int | None, validation: int | None) -> tuple[int, int]:

@@ -52,15 +52,12 @@ def count_runs(document: Document) -> int:
     if not any(key.startswith(f"{axis}.") for key in keys for axis in sweep):
         document.data["sweep"] = {axis: values[:1] for axis, values in sweep.items()}
     parts = {key.partition(".")[0] for key in (*keys, "cases", "sweep")}
-    for _ in each_run(_only(document, parts), per_run, overridden):
+    some = replace(document, data={name: value for name, value in document.data.items() if name in parts})
+    for _ in each_run(some, per_run, overridden):
         pass
     if not _selects_plainly(document.data.get("select")):
         _selection_of(document)
     return len(cases or [{}]) * math.prod(map(len, sweep.values()))
-
-
-def _only(document: Document, names: Set[str]) -> Document:
-    return replace(document, data={name: value for name, value in document.data.items() if name in names})
 
 
 def _selects_plainly(select: Any) -> bool:

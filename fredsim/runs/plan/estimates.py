@@ -272,7 +272,10 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
         guarded.start(np.zeros(1, np.float32), context)
         together = guarded.pushes_until_release() == experiment.clients.count
     if summary["path"] == "hand":
-        most_held, each = tasks, _pending_bytes(prepared)
+        from fredsim.kernels.backend import pending_bytes
+
+        assert model.graph is not None  # no other network takes this path
+        most_held, each = tasks, pending_bytes(model.graph, experiment.clients.batch_size)
     else:
         most_held, each = 2 if together else tasks + 1, size
     held = most_held * each
@@ -304,11 +307,3 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
 def _whole_process(prepared: Prepared) -> bool:
     """Return whether the memory that is said is that of the whole process."""
     return prepared.model.graph is None or as_mlp(prepared.model.graph) is None
-
-
-def _pending_bytes(prepared: Prepared) -> int:
-    """Return the bytes of one task's pending passes, which clients hold on the path `hand`."""
-    from fredsim.kernels.backend import pending_bytes
-
-    assert prepared.model.graph is not None  # no other network takes this path
-    return pending_bytes(prepared.model.graph, prepared.experiment.clients.batch_size)

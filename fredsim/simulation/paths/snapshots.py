@@ -138,11 +138,6 @@ class Snapshots(Simulation):
         """How many arrays (P,) a copy has: control variates travel with what is pushed and fetched."""
         return 1 if self._control is None else 2
 
-    @property
-    def _at_work(self) -> int:
-        """How many clients are at work at once."""
-        return clients_at_work(self._parts.clients, self._protocol.fraction)
-
     def _rate(self) -> float | None:
         """Return the server's present learning rate, for a client that fetches; None if clients take no own steps."""
         return self._client_work.rate(self._server) if self._own_steps else None
@@ -205,7 +200,7 @@ class Snapshots(Simulation):
 
     def _start(self) -> None:
         if self._participation is not None and not self._participation.begun:
-            self._participation.draw(self._at_work)
+            self._participation.draw(clients_at_work(self._parts.clients, self._protocol.fraction))
             for client in self._participation.idle():
                 self._dispatcher.hold(client)
                 self._holdings.leave(client)
