@@ -144,7 +144,7 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
         if run_clock.reacts:  # the order of arrivals then depends on every time
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
         if prepared.length.until is not None:
-            events = run_clock.clock.expected_arrivals(prepared.length.until)
+            events = run_clock.clock.clock.expected_arrivals(prepared.length.until)
     # These decide the path.
     kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
     return json.dumps([threads, kept], sort_keys=True)

@@ -183,7 +183,7 @@ def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
     guarded = (GuardedClock if isinstance(dispatcher, Timeline) else GuardedDispatcher)(dispatcher, clients)
     if isinstance(dispatcher, Trace):
         dispatcher.check_length(None if experiment.until else experiment.iterations)
-    if isinstance(guarded, GuardedClock) and not experiment.dispatcher.wait and not guarded.sends_on_arrival:
+    if isinstance(guarded, GuardedClock) and not experiment.dispatcher.wait and not guarded.clock.sends_on_arrival:
         raise ConfigError(
             "dispatcher.wait is false, and copies take time; a client that does not wait would have several under "
             "way: leave wait out, or link and server"
