@@ -14,7 +14,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["briefly", "calling_line", "described", "is_interrupt", "line_of", "message_of", "said", "where_defined"]
+__all__ = [
+    "LIBRARIES", "briefly", "calling_line", "described", "is_interrupt", "line_of", "message_of", "said",
+    "where_defined",
+]  # fmt: skip
 
 #: The folders of Python's own modules and of installed packages.
 LIBRARIES = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
