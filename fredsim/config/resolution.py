@@ -1,10 +1,10 @@
-"""Resolves plain data into an experiment: checks it, fills in every default, reports problems with file and line."""
+"""Resolves plain data into an experiment: checks it, fills in every default, reports problems with file and line, or the run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,10 +19,13 @@ from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, SimulationError, nearest
 from fredsim.hyper import REQUIRED, explain, fields_of
 
-__all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "placed", "resolve", "with_place"]
-
+__all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "for_each_run", "placed", "resolve", "with_place"]
 
 LENGTHS = ("iterations", "updates", "epochs", "seconds")
+LONGEST_LABEL = 160  # the most characters of a run's label in a message
+
+Run = TypeVar("Run")
+Done = TypeVar("Done")
 
 
 def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment:
@@ -280,3 +283,35 @@ def check_batch(experiment: Experiment, rows: int | None) -> None:
         raise ConfigError(f"clients.batch_size is {size}; {what}: give 1, and for the mean of k draws data.noise ÷ √k")
     if rows is not None and size > rows:
         raise ConfigError(f"clients.batch_size is {size}; it must not exceed the {rows} training rows (data.train)")
+
+
+def for_each_run(runs: Sequence[Run], do: Callable[[Run], Done], label: Callable[[Run], str]) -> list[Done]:
+    """Return what `do` returns for each run.
+
+    Raises the ConfigError of the first run that raises one, which names the run, unless each raises the same.
+    """
+    done: list[Done] = []
+    for run in runs:
+        try:
+            done.append(do(run))
+        except ConfigError as error:
+            if not done and all(_message(do, other) == str(error) for other in runs[1:]):
+                raise
+            raise in_run(error, label(run)) from None
+    return done
+
+
+def _message(do: Callable[[Run], Done], run: Run) -> str | None:
+    try:
+        do(run)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def in_run(error: ConfigError, label: str) -> ConfigError:
+    """Return the error with the run's label at the end of each of its lines; a single run has none."""
+    if not label:
+        return error
+    short = label if len(label) <= LONGEST_LABEL else f"{label[:LONGEST_LABEL]}…"
+    return ConfigError(*(f"{line} (in the run {short})" for line in error.args))

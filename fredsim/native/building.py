@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fredsim.errors import ConfigError
-from fredsim.native.randomness import random_states, seeded
+from fredsim.native.settings import random_states, seeded
 from fredsim.networks.given import Weights, frozen_names
 from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.system.files import content_digest

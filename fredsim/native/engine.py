@@ -33,8 +33,7 @@ from fredsim.native.fused import TorchFusedExecutor
 from fredsim.native.losses import check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
 from fredsim.native.params import OwnParams, channels_last
-from fredsim.native.randomness import keyed, random_states, seeded
-from fredsim.native.settings import deterministic, filling
+from fredsim.native.settings import deterministic, filling, keyed, random_states, seeded
 from fredsim.native.statistics import forget, norms_alone
 from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned

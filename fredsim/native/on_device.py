@@ -25,7 +25,7 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.native.engine import FIRST, TorchEngine
 from fredsim.native.model import TorchModel
 from fredsim.native.params import OwnParams
-from fredsim.native.randomness import random_states
+from fredsim.native.settings import random_states
 from fredsim.networks.network import Network
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule

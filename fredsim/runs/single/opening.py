@@ -15,8 +15,7 @@ from fredsim.config.clients import StepsBySpeed, StepsInSeconds
 from fredsim.config.document import Document, PlaceOf
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build, is_user_clock
-from fredsim.config.resolution import placed, resolve
-from fredsim.config.sweep.each_run import for_each_run
+from fredsim.config.resolution import for_each_run, placed, resolve
 from fredsim.config.sweep.expansion import Expansion, Source, expand, open_source
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.trace import Trace

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from fredsim.config.data import DataRead
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.partition import Lists, PartitionChoice, make_shards
-from fredsim.config.resolution import check_batch, placed
-from fredsim.config.sweep.each_run import for_each_run
+from fredsim.config.resolution import check_batch, for_each_run, placed
 from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.data.datasets import Dataset, data_root
 from fredsim.data.partitions.shards import Shards
