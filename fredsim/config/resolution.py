@@ -1,4 +1,4 @@
-"""Resolves plain data into an experiment: checks it, fills in every default, reports problems with file and line, or the run."""
+"""Resolves plain data into an experiment: checks it, fills in every default, reports problems with their places."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def for_each_run(runs: Sequence[Run], do: Callable[[Run], Done], label: Callable
         except ConfigError as error:
             if not done and all(_message(do, other) == str(error) for other in runs[1:]):
                 raise
-            raise in_run(error, label(run)) from None
+            raise _in_run(error, label(run)) from None
     return done
 
 
@@ -309,7 +309,7 @@ def _message(do: Callable[[Run], Done], run: Run) -> str | None:
     return None
 
 
-def in_run(error: ConfigError, label: str) -> ConfigError:
+def _in_run(error: ConfigError, label: str) -> ConfigError:
     """Return the error with the run's label at the end of each of its lines; a single run has none."""
     if not label:
         return error

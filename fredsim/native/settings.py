@@ -1,4 +1,4 @@
-"""The settings under which PyTorch computes for an engine, and the random generators that everybody in a process shares."""
+"""The settings under which PyTorch computes for an engine, and the random generators that all in a process share."""
 
 from __future__ import annotations
 
