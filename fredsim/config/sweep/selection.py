@@ -26,6 +26,7 @@ from fredsim.networks.network import MeasuredBy
 __all__ = ["Selection", "best_rows", "check_selection", "validated"]
 
 Row = Mapping[str, Any]
+Model = TypeVar("Model", bound=HyperParameters)
 
 
 class Selection(HyperParameters):
@@ -156,9 +157,6 @@ def _rank(runs: Sequence[Row], column: str) -> tuple[int, float]:
     finite = [run for run in runs if all(math.isfinite(float(run[key])) for key in losses if run.get(key) is not None)]
     values = [float(run[column]) for run in finite if run["status"] == "finished" and run.get(column) is not None]
     return len(runs) - len(values), math.fsum(values) / len(values) if values else math.inf
-
-
-Model = TypeVar("Model", bound=HyperParameters)
 
 
 def validated(document: Document, key: str, model: type[Model]) -> Model | None:

@@ -1,4 +1,4 @@
-"""Verifies what belongs to a whole sweep: which runs its folder holds, their configurations, and its tables."""
+"""Verifies what belongs to a whole sweep: its runs, their configurations, its tables, and rows that alone are kept."""
 
 from __future__ import annotations
 
