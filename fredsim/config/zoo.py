@@ -33,7 +33,7 @@ class ZooChoice(NetworkChoice):
 
     citation: ClassVar[str] = ""
     of_sequences: ClassVar[bool] = False
-    later = ("initial", "trainable")
+    later: ClassVar[tuple[str, ...]] = ("initial", "trainable")
 
     name: str
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = "he"
