@@ -32,8 +32,8 @@ import fredsim
 from benchmarks.cells import FIGURE_1, HIDDEN, HYPER, Cell, simulate
 from benchmarks.tables import Table, markdown, say, show
 from fredsim.errors import ConfigError
+from fredsim.system.limits import default_threads
 from fredsim.system.machine import processor_name
-from fredsim.system.processors import default_threads
 
 Model = tuple[int, ...] | str  # the widths of hidden layers, or a network of fredsim.zoo
 

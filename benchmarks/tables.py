@@ -13,8 +13,8 @@ import rich.table
 from rich.console import Console
 
 from benchmarks.rounds import MAX_RATIO
+from fredsim.system.limits import default_threads
 from fredsim.system.machine import processor_name
-from fredsim.system.processors import default_threads
 
 __all__ = ["Table", "heading", "markdown", "say", "show"]
 

@@ -39,32 +39,17 @@ __all__ = [
     "sweep",
 ]
 
-HOMES = {
-    **dict.fromkeys(
-        (
-            "ClusterError",
-            "ConfigError",
-            "DataError",
-            "FredsimError",
-            "FredsimWarning",
-            "OutputError",
-            "SimulationError",
-        ),
-        "fredsim.errors",
-    ),
-    **dict.fromkeys(("Result", "Results", "load", "run", "sweep"), "fredsim.api"),
-}
-
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from fredsim.system.version import fredsim_version
 
         return fredsim_version()
-    if name in HOMES:
+    if name in __all__:
         from importlib import import_module
 
-        return getattr(import_module(HOMES[name]), name)
+        home = "fredsim.errors" if name.endswith(("Error", "Warning")) else "fredsim.api"
+        return getattr(import_module(home), name)
     raise AttributeError(f"module 'fredsim' has no attribute '{name}'")
 
 

@@ -15,7 +15,7 @@ from fredsim.plugins.exits import exits_raise, watched
 from fredsim.show import command_options as option
 from fredsim.show.terminal import Group, print_error, say, say_lines, say_message, say_wrapped
 from fredsim.system.environment import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
-from fredsim.system.garbage import uncollected
+from fredsim.system.memory import uncollected
 from fredsim.system.notices import notes_as_lines
 
 INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention

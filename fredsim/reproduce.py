@@ -23,7 +23,7 @@ from fredsim.show.printing import INTERRUPTED, duration, print_ending, print_res
 from fredsim.show.progress import make_monitor
 from fredsim.show.tables import PUBLISHED, Table
 from fredsim.show.terminal import say
-from fredsim.system.processors import default_threads
+from fredsim.system.limits import default_threads
 
 __all__ = ["reproduce"]
 

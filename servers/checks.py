@@ -24,9 +24,8 @@ import numpy as np
 from fredsim.errors import SimulationError
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.discovery import is_built_in
-from fredsim.plugins.failures import said
+from fredsim.plugins.failures import calling_line, said
 from fredsim.plugins.guarded import Guarded
-from fredsim.plugins.source_lines import calling_line
 from fredsim.plugins.states import note_start
 
 __all__ = [

@@ -20,9 +20,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, PrivateAttr, Tag, mod
 from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
 from fredsim.numerics.elementary import cos64, pow64
-from fredsim.plugins.failures import described, is_interrupt
+from fredsim.plugins.failures import described, is_interrupt, where_defined
 from fredsim.plugins.modules import import_module, why_not_imported
-from fredsim.plugins.source_lines import where_defined
 
 __all__ = ["SCHEDULES", "Rate", "rate_at"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fredsim.plugins.exits import exits_raise
-from fredsim.runs.processes.endings import ended_early
+from fredsim.runs.processes.process import ended_early
 from tests.scripts import ROOT
 
 Command = Callable[..., tuple[int, str, str]]

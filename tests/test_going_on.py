@@ -194,7 +194,7 @@ def test_a_second_failure_is_told_if_a_checkpoint_was_written_between(
 KILLED = """
 import sys
 from pathlib import Path
-from fredsim.config.yaml_reader import parse_yaml
+from fredsim.config.plain_yaml import parse_yaml
 from fredsim.config.document import dump_yaml
 from fredsim.config.resolution import resolve
 from fredsim.runs.single import run

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fredsim.system import limits
+from fredsim.system.limits import default_threads
 from fredsim.system.memory import machine_memory
-from fredsim.system.processors import default_threads
 
 
 @pytest.mark.parametrize(

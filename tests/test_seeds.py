@@ -109,7 +109,7 @@ class Watched:
 
         def watched_run(simulation: Snapshots, *arguments: Any) -> Any:
             self.clients, self.rows = [], []
-            self.start = simulation._server.params.tobytes()
+            self.start = simulation.server.params.tobytes()
             return run(simulation, *arguments)
 
         def watched_advance(simulation: Snapshots, length: Length) -> None:

@@ -75,7 +75,7 @@ def run_to(data: Mapping[str, Any], end: int, before: Stopped | None = None) -> 
             diverged = error.iteration
         probe = (folder / "probe.csv").read_text(encoding="utf-8") if "probe" in data else ""
         events = (folder / "events.parquet").read_bytes() if "events" in data else b""
-        path = run.simulation._choice.path
+        path = run.simulation.choice.path
     if before is not None:
         return Stopped(before.rows + rows.text, before.probe + probe, events, state, diverged, path)
     return Stopped(rows.text, probe, events, state, diverged, path)

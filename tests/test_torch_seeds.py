@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
 from fredsim.native.model import TorchModel
-from fredsim.native.randomness import random_states
+from fredsim.native.settings import random_states
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -8,7 +8,7 @@ import pytest
 
 from fredsim.config.document import read_document
 from fredsim.runs.single.opening import open_expansion
-from fredsim.runs.verify.rows import rows_difference
+from fredsim.runs.verify.sweep import rows_difference
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]

@@ -42,13 +42,13 @@ def versions(data: dict[str, Any], folder: Path) -> None:
 
 def check_versions(simulation: Simulation, ends: range, alive: set[int], simple: bool) -> None:
     """Check the versions after each of these iterations; `simple`: clients that fetch at one timestamp share."""
-    params = {0: np.array(simulation._server.params)}
+    params = {0: np.array(simulation.server.params)}
     for end in ends:
         try:
             simulation.process_until(Length(end))
         except Diverged:
             return
-        params[simulation._server.timestamp] = np.array(simulation._server.params)
+        params[simulation.server.timestamp] = np.array(simulation.server.params)
         state = simulation.take_state()
         stamps, shared = state["holdings.timestamps"].tolist(), state["holdings.shared"].tolist()
         spare = len(getattr(simulation, "_spare", ()))  # that no client fetched into

@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from fredsim.config.sections import Section
+
 __all__ = ["NOTE", "flow", "linked", "one_line", "table"]
 
 NOTE = "<!-- Made from the code by `python -m docs.generate`; change the code, not this page. -->"
@@ -41,8 +43,8 @@ def linked(text: str, up: str) -> str:
 
 def flow(value: Any) -> str:
     """Return a value as YAML on one line."""
-    if isinstance(value, BaseModel):
-        value = value.model_dump()
+    if isinstance(value, BaseModel):  # of a section also the keys that it leaves out of configurations
+        value = dict(value) if isinstance(value, Section) else value.model_dump()
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float):

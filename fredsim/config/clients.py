@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from fredsim.config.choices import ClientPush, Sampling
 from fredsim.config.partition import Iid, PartitionChoice
-from fredsim.config.sections import PluginChoice
+from fredsim.config.sections import PluginChoice, Section
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
 
 __all__ = ["Clients", "StepsBySpeed", "StepsInSeconds"]
@@ -54,8 +54,13 @@ OptimizerChoice = Annotated[
 ]  # fmt: skip
 
 
-class Clients(HyperParameters):
+class Clients(Section):
     """The λ clients: how many there are, which training rows each of them has, and what they do with these."""
+
+    later = (
+        "partition", "fraction", "optimizer", "pushes", "current", "prox", "control_variates", "clip",
+        "clip_each_sample", "noise",
+    )  # fmt: skip
 
     # Above ten million clients, lists of them alone take gigabytes.
     count: Annotated[int, Field(gt=0, le=10_000_000, examples=[32])]
@@ -116,9 +121,3 @@ class Clients(HyperParameters):
         if self.pushes == "difference_over_lr" and ":" in name:
             raise ValueError(f"pushes is {self.pushes}; a class of your own has no known learning rate: difference")
         return self
-
-
-#: The keys that were added later, with the values at which they are left out of configurations.
-LATER = {name: Clients.model_fields[name].default for name in (
-    "fraction", "optimizer", "pushes", "current", "prox", "control_variates", "clip", "clip_each_sample", "noise",
-)}  # fmt: skip

@@ -13,13 +13,12 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    SerializerFunctionWrapHandler,
     Tag,
-    model_serializer,
 )
 
 from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
+from fredsim.config.sections import Section
 from fredsim.data.augment import Augmentation, find_function
 from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, normalized, read_dataset, unscaled
 from fredsim.data.glyphs import GLYPH
@@ -78,7 +77,7 @@ def _spelled_out(value: Any) -> Any:
 AugmentChoice = Annotated[Augment, BeforeValidator(_spelled_out, json_schema_input_type=Augment | Printable)]
 
 
-class AnyData(HyperParameters):
+class AnyData(Section):
     """What every choice of data says."""
 
     has_rows: ClassVar[bool] = True
@@ -126,6 +125,8 @@ class DataRead(AnyData):
 class Data(DataRead):
     """A data set, and how its training part is divided."""
 
+    later = ("normalize", "scale", "augment")
+
     name: Annotated[Printable, Field(examples=["digits"])]
     sha256: Sha256 | None = None
     """The SHA-256 of an NPZ file, or of what `sha256sum` prints of NPY files: filled in if null, otherwise checked."""
@@ -142,15 +143,6 @@ class Data(DataRead):
     augment: Annotated[AugmentChoice | None, Field(examples=[{"flip": True, "crop": 4}])] = None
     """`{flip: true, crop: 4}`, or the name of your own function: how training samples are changed at random before a
     gradient is computed from them (docs/data.md); null: not at all."""
-
-    @model_serializer(mode="wrap")
-    def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out later keys if they are null, so that earlier configurations keep their digests."""
-        data: dict[str, Any] = handler(self)
-        for key in ("normalize", "scale", "augment"):
-            if getattr(self, key) is None:
-                data.pop(key, None)
-        return data
 
     @property
     def user_code(self) -> bool:
@@ -179,6 +171,7 @@ class OwnData(DataRead):
     """A data set by a class of your own, or a data set of PyTorch's; other keys are keyword arguments of the class."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+    later = ("scale", "augment")
 
     name: Annotated[
         str, Field(pattern="^(python|torch):", examples=["python:my_data:Points"]), AfterValidator(check_printable)
@@ -196,12 +189,6 @@ class OwnData(DataRead):
     """`none`: bytes stay the numbers that they are; null: they are divided by 255."""
     augment: Annotated[AugmentChoice | None, Field(examples=[{"flip": True, "crop": 4}])] = None
     """How training samples are changed at random before a gradient is computed from them (docs/data.md)."""
-
-    @model_serializer(mode="wrap")
-    def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out keys that are null and later may mean something else to a class."""
-        data: dict[str, Any] = handler(self)
-        return {key: value for key, value in data.items() if key not in {"scale", "augment"} or value is not None}
 
     @property
     def user_code(self) -> bool:

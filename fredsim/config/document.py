@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.plain_data import Key
-from fredsim.config.yaml_reader import LONGEST, parse_yaml
+from fredsim.config.plain_yaml import LONGEST, parse_yaml
 from fredsim.errors import ConfigError, shown
 from fredsim.system.files import read_bytes
 

@@ -24,19 +24,19 @@ from pydantic import (
 )  # fmt: skip
 
 from fredsim.config.choices import Backend, PathName, Unit
-from fredsim.config.clients import LATER, Clients
+from fredsim.config.clients import Clients
 from fredsim.config.data import Data, DataChoice, OfProblem
 from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.losses import LossChoice
 from fredsim.config.metrics import MetricChoice
 from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
-from fredsim.config.partition import Iid
 from fredsim.config.problem import ProblemChoice
 from fredsim.config.sections import (
     Affects,
     DispatcherChoice,
     PluginChoice,
     ProbeChoice,
+    Section,
     Series,
     Until,
     exchange_keys,
@@ -98,8 +98,10 @@ Every = Annotated[
 ]
 
 
-class Evaluation(HyperParameters):
+class Evaluation(Section):
     """When rows of metrics.csv are recorded, and which optional columns and files there are."""
+
+    later = ("test", "per_client", "gradient_norm", "metrics")
 
     every: Annotated[Every, Field(examples=[100])] = 1000
     """A row is recorded each time this many of `unit` have passed, and also at 0 and at the end."""
@@ -143,8 +145,13 @@ class Published(HyperParameters):
     """Series of points, each with the runs that it belongs to."""
 
 
-class Experiment(HyperParameters):
+class Experiment(Section):
     """A resolved experiment. Exactly one of `iterations`, `updates`, `epochs` and `seconds` is given."""
+
+    later = (
+        "iterations", "updates", "epochs", "seconds", "until", "loss", "problem", "stages", "compress", "average",
+        "probe", "events", "published", "figures",
+    )  # fmt: skip
 
     name: Annotated[FileName, Affects.RECORD, Field(examples=["fig1"])] = "experiment"
     """The name of the folder in `results/`; by default the name of the file."""
@@ -255,45 +262,10 @@ class Experiment(HyperParameters):
     def plain(self) -> dict[str, Any]:
         """Return the experiment as plain data: the content of config.yaml, which can be run as it is."""
         data = self.model_dump(exclude=set() if self.problem is None else {"data", "model"})
-        for key in (
-            "iterations",
-            "updates",
-            "epochs",
-            "seconds",
-            "until",
-            "loss",
-            "stages",
-            "problem",
-            "compress",
-            "average",
-            "probe",
-            "published",
-            "figures",
-        ):
-            if data[key] is None:
-                del data[key]
         if self.until is not None:
             data["until"] = dict([self.until.goal])
-        # Keys added later are left out if they have their defaults, so that earlier configurations keep their digests.
-        for key in ("test", "per_client", "gradient_norm", "metrics"):
-            if not data["evaluation"][key]:
-                del data["evaluation"][key]
-        for key in self.model.added if self.problem is None else ():
-            if data["model"][key] == type(self.model).model_fields[key].default:
-                del data["model"][key]
         if self.loss is not None and self.model.name == "linear":
             del data["model"]["loss"]
-        if self.stages is not None:
-            for key in ("correction", "reschedule", "synchronous"):
-                if data["stages"][key] is None:
-                    del data["stages"][key]
-        if self.clients.partition == Iid():
-            del data["clients"]["partition"]
-        for key, usual in LATER.items():
-            if getattr(self.clients, key) == usual:
-                del data["clients"][key]
-        if not self.events:
-            del data["events"]
         return data
 
     @property

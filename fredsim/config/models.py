@@ -16,7 +16,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from fredsim.config.choices import Init, InitialFile, Trainable
 from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
-from fredsim.config.sections import PluginChoice
+from fredsim.config.sections import PluginChoice, Section
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError, OutputError, nearest
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt
@@ -95,7 +95,7 @@ def loss_for(dataset: Dataset, loss: AnyLoss | None) -> Loss:
     return CrossEntropy(ignored=dataset.ignored) if loss is None else loss
 
 
-class NetworkChoice(HyperParameters):
+class NetworkChoice(Section):
     """What every choice of a network says."""
 
     #: What tells how good its parameters are: fredsim.networks.network.Network.
@@ -104,8 +104,6 @@ class NetworkChoice(HyperParameters):
     user_code: ClassVar[bool] = False
     #: Whether samples are best of about the size of 1.
     wants_small_samples: ClassVar[bool] = False
-    #: Keys that were added later, left out of configurations that have their defaults.
-    added: ClassVar[tuple[str, ...]] = ()
     #: The key to lower if the network is larger than the machine's memory; '' if none of its own.
     sized_by: ClassVar[str] = ""
 
@@ -160,7 +158,7 @@ class MlpChoice(NetworkChoice):
 
     wants_small_samples = True
     sized_by = "hidden"
-    added = ("initial", "trainable")
+    later = ("initial", "trainable")
 
     name: Literal["mlp"] = "mlp"
     hidden: list[PositiveInt] = Field(default_factory=lambda: [200], examples=[[64, 32]])
@@ -238,7 +236,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
     """A user's PyTorch module, torch:package.module:factory; other keys are keyword arguments of the factory."""
 
     user_code = True
-    added = ("numerics", "init", "initial", "trainable", "precision", "buffers")
+    later = ("numerics", "init", "initial", "trainable", "precision", "buffers")
 
     device: Literal["cpu", "cuda"] = "cpu"
     """The device that PyTorch computes on, with `numerics: native`."""
@@ -334,7 +332,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
             return []
         found = find_factory(self.name)
         problems = argument_problems(found, self.hyper, data_arguments(found))
-        for key in set(self.added) - {"numerics"}:
+        for key in set(self.later) - {"numerics"}:
             if key in self.model_fields_set and key in inspect.signature(found).parameters:
                 what = f"is fredsim's own key, and also an argument of {self.name}; give that argument another name"
                 problems.append(((key,), what))

@@ -1,7 +1,10 @@
-"""Reads YAML as fredsim writes it: mappings, lists and scalars, each scalar on one line, without anchors or tags.
+"""Reads YAML text into plain data: numbers, strings, lists and mappings, and the line of each key.
 
+Here it is read as fredsim writes it: mappings, lists and scalars, each scalar on one line, without anchors or tags.
 `read_plain` gives exactly what fredsim.config.any_yaml gives, in a hundredth of the time, or nothing: then the text has
-something else in it, or a mistake, and any_yaml reads it or says what is wrong.
+something else in it, or a mistake, and any_yaml reads it or says what is wrong. It refuses tags, dates, sets, keys that
+are not strings, and aliases that expand to millions of values. So every later message can name a key that the user can
+find in the file.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ import re
 from typing import Any
 
 from fredsim.config.plain_data import LONGEST_LIST, Key
+from fredsim.errors import ConfigError
 
-__all__ = ["NotPlainError", "read_plain"]
+__all__ = ["LONGEST", "NotPlainError", "parse_yaml", "read_plain"]
 
+LONGEST = 4_000_000  # the most characters of a YAML text: enough for a scripted order of 500,000 entries
 DEEPEST = 20  # the most levels of lists and mappings, of which any_yaml allows more
 
 KEY = re.compile(r"([A-Za-z_][\w.-]{0,199}):(?= |\n)")
@@ -35,6 +40,23 @@ GAP = re.compile(r"(?:[ \n]|(?<=[ \n])#[^\n]*)*")  # between the parts of a brac
 
 class NotPlainError(Exception):
     """The text has something that is not read here."""
+
+
+def parse_yaml(text: str, source: str, places: dict[Key, str] | None = None) -> Any:
+    """Return the plain data of a YAML text, None for an empty one.
+
+    `source`, such as the file's name, begins every message; `places` is filled with the places of keys, such as
+    `source:12`. Raises ConfigError if the text does not parse (with line and column), or is not plain data.
+    """
+    if len(text) > LONGEST:
+        raise ConfigError(f"{source}: has {len(text):,} characters; an experiment has {LONGEST:,} at most")
+    places = {} if places is None else places
+    try:
+        return read_plain(text, source, places)
+    except NotPlainError:
+        from fredsim.config.any_yaml import read_any  # which takes much longer, and imports ruamel.yaml
+
+        return read_any(text, source, places)
 
 
 def read_plain(text: str, source: str, places: dict[Key, str]) -> dict[str, Any]:

@@ -22,9 +22,8 @@ from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, closest, hint, nearest, nearest_class
 from fredsim.hyper import Configurable, explain
 from fredsim.optimizers import OPTIMIZERS
-from fredsim.plugins.failures import described, is_interrupt, message_of
+from fredsim.plugins.failures import described, is_interrupt, line_of, message_of
 from fredsim.plugins.modules import check_allowed, import_named, note_import
-from fredsim.plugins.source_lines import line_of
 from fredsim.servers import SERVERS
 from fredsim.servers.window_average import WindowAverage
 

@@ -1,10 +1,10 @@
-"""Resolves plain data into an experiment: checks it, fills in every default, reports problems with file and line."""
+"""Resolves plain data into an experiment: checks it, fills in every default, reports problems with their places."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,10 +19,13 @@ from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import ConfigError, SimulationError, nearest
 from fredsim.hyper import REQUIRED, explain, fields_of
 
-__all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "placed", "resolve", "with_place"]
-
+__all__ = ["KIND_OF_KEY", "LENGTHS", "check_batch", "for_each_run", "placed", "resolve", "with_place"]
 
 LENGTHS = ("iterations", "updates", "epochs", "seconds")
+LONGEST_LABEL = 160  # the most characters of a run's label in a message
+
+Run = TypeVar("Run")
+Done = TypeVar("Done")
 
 
 def resolve(data: Mapping[str, Any], place: PlaceOf | None = None) -> Experiment:
@@ -203,7 +206,9 @@ DATA_WITH_TARGETS = ("least_squares", "quadratic", "mishchenko")
 def check_model(experiment: Experiment) -> None:
     """Raise ConfigError if the model does not fit the data set, which has labels or targets, or the loss."""
     model, data = experiment.model.name, experiment.data.name
-    _check_loss(experiment)
+    if experiment.loss is not None and not experiment.data.has_rows:
+        what = f"data {data} is a function of its own: leave loss out"
+        raise ConfigError(f"loss is {experiment.loss.name}; {what}")
     takes_numbers = experiment.loss is not None and experiment.loss.made.targets in {"numbers", "any"}
     if data in DATA_WITH_TARGETS and model != "linear" and not (takes_numbers and experiment.data.has_rows):
         remedy = "give model: {name: linear}" + (", or loss: mse" if experiment.data.has_rows else "")
@@ -267,13 +272,6 @@ def _check_metrics(experiment: Experiment) -> None:
             raise ConfigError(f"until.{name}: unknown key{hint}")
 
 
-def _check_loss(experiment: Experiment) -> None:
-    """Raise ConfigError if a loss is given that does not go with the model."""
-    loss = experiment.loss
-    if loss is not None and not experiment.data.has_rows:
-        raise ConfigError(f"loss is {loss.name}; data {experiment.data.name} is a function of its own: leave loss out")
-
-
 def check_batch(experiment: Experiment, rows: int | None) -> None:
     """Raise ConfigError if a minibatch is larger than the training set, or not 1 for a quadratic."""
     size = experiment.clients.batch_size
@@ -285,3 +283,35 @@ def check_batch(experiment: Experiment, rows: int | None) -> None:
         raise ConfigError(f"clients.batch_size is {size}; {what}: give 1, and for the mean of k draws data.noise ÷ √k")
     if rows is not None and size > rows:
         raise ConfigError(f"clients.batch_size is {size}; it must not exceed the {rows} training rows (data.train)")
+
+
+def for_each_run(runs: Sequence[Run], do: Callable[[Run], Done], label: Callable[[Run], str]) -> list[Done]:
+    """Return what `do` returns for each run.
+
+    Raises the ConfigError of the first run that raises one, which names the run, unless each raises the same.
+    """
+    done: list[Done] = []
+    for run in runs:
+        try:
+            done.append(do(run))
+        except ConfigError as error:
+            if not done and all(_message(do, other) == str(error) for other in runs[1:]):
+                raise
+            raise _in_run(error, label(run)) from None
+    return done
+
+
+def _message(do: Callable[[Run], Done], run: Run) -> str | None:
+    try:
+        do(run)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _in_run(error: ConfigError, label: str) -> ConfigError:
+    """Return the error with the run's label at the end of each of its lines; a single run has none."""
+    if not label:
+        return error
+    short = label if len(label) <= LONGEST_LABEL else f"{label[:LONGEST_LABEL]}…"
+    return ConfigError(*(f"{line} (in the run {short})" for line in error.args))

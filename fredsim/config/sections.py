@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Flag, auto
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -12,8 +12,26 @@ from fredsim.config.choices import DroppedPush
 from fredsim.hyper import Finite, HyperParameters, NonNegative, PositiveInt, Printable
 
 __all__ = [
-    "EXCHANGE_KEYS", "Affects", "DispatcherChoice", "PluginChoice", "ProbeChoice", "Series", "Until", "exchange_keys",
+    "EXCHANGE_KEYS", "Affects", "DispatcherChoice", "PluginChoice", "ProbeChoice", "Section", "Series", "Until",
+    "exchange_keys",
 ]  # fmt: skip
+
+
+class Section(HyperParameters):
+    """A part of an experiment to which keys were added later.
+
+    With their defaults these are left out of configurations, so that earlier ones keep their digests.
+    """
+
+    later: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def leave_out(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the keys as they are written."""
+        data: dict[str, Any] = serialize(self)
+        fields = type(self).model_fields
+        usual = {key for key in self.later if getattr(self, key) == fields[key].get_default(call_default_factory=True)}
+        return {key: value for key, value in data.items() if key not in usual}
 
 
 class PluginChoice(BaseModel):
@@ -101,19 +119,15 @@ class Series(HyperParameters):
     """The points, each [x, y]."""
 
 
-class ProbeChoice(HyperParameters):
+class ProbeChoice(Section):
     """How often the true B-staleness is measured."""
+
+    later = ("per_tensor",)
 
     every: Annotated[PositiveInt, Field(examples=[100])]
     """n: every n-th arrival is measured."""
     per_tensor: bool = False
     """Whether B-staleness, gradient and distance are measured for each tensor of the parameters, too."""
-
-    @model_serializer(mode="wrap")
-    def leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out a later key if it has its default, so that earlier configurations keep their digests."""
-        data: dict[str, Any] = handler(self)
-        return data if self.per_tensor else {"every": data["every"]}
 
 
 class Affects(Flag):

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from fredsim.config.sections import Section
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters, PositiveInt, Printable
 from fredsim.networks.layout import Layout
@@ -58,16 +59,17 @@ DelayChoice = Annotated[
 ]
 
 
-def _as_name(value: Any) -> Any:
-    """Return the name of a module that a sequence of modules numbers as a text."""
-    return str(value) if type(value) is int else value
+#: A sequence of modules names them by numbers.
+Layer = Annotated[
+    Printable,
+    BeforeValidator(lambda value: str(value) if type(value) is int else value, json_schema_input_type=str | int),
+]
 
 
-Layer = Annotated[Printable, BeforeValidator(_as_name, json_schema_input_type=str | int)]
-
-
-class Stages(HyperParameters):
+class Stages(Section):
     """The stages of a pipeline: where the network is cut, and how old each stage's parameters are."""
+
+    later = ("correction", "reschedule", "synchronous")
 
     cuts: Annotated[list[Layer], Field(min_length=1, max_length=10_000, examples=[["W2", "W3"]])]
     """The layers with which the second stage and all later ones begin, in the order of the parameters: names of modules

@@ -33,7 +33,7 @@ class ZooChoice(NetworkChoice):
 
     citation: ClassVar[str] = ""
     of_sequences: ClassVar[bool] = False
-    added: ClassVar[tuple[str, ...]] = ("initial", "trainable")
+    later: ClassVar[tuple[str, ...]] = ("initial", "trainable")
 
     name: str
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = "he"
@@ -113,7 +113,7 @@ class VggChoice(ZooChoice):
 
     citation = "Simonyan and Zisserman 2015, arXiv:1409.1556; Ioffe and Szegedy 2015, arXiv:1502.03167"
     sized_by = "widths"
-    added = ("initial", "trainable", "dropout", "buffers")
+    later = ("initial", "trainable", "dropout", "buffers")
 
     name: Literal["vgg"]
     widths: Annotated[list[PositiveInt], Field(min_length=1, examples=[[32, 64]])] = Field(
@@ -139,7 +139,7 @@ class GptChoice(ZooChoice):
     citation = "Radford et al. 2019, Language models are unsupervised multitask learners (GPT-2)"
     of_sequences = True
     sized_by = "width"
-    added = ("initial", "trainable", "dropout")
+    later = ("initial", "trainable", "dropout")
 
     name: Literal["gpt"]
     init: Annotated[Init | Normal, Field(examples=[{"name": "normal", "std": 0.1}])] = Normal(name="normal", std=0.02)

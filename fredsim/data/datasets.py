@@ -12,10 +12,10 @@ import hashlib
 import math
 import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import platformdirs
@@ -118,10 +118,6 @@ class Dataset:
 
     #: Whether its samples are written anew, in place, while an engine has it: nothing may be kept of them.
     rewritten: ClassVar[bool] = False
-
-    def with_files(self, files: Mapping[str, str]) -> Self:
-        """Return the same data set, of these files, given with their SHA-256."""
-        return replace(self, files=tuple(files.items()))
 
     @property
     def staged(self) -> bool:

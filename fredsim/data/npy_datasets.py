@@ -60,7 +60,7 @@ def of_readers(
     unused: tuple[int, ...] = ()
     y: dict[str, NDArray[Any] | None] = {}
     labels, unfit = None, ""
-    if _has_tokens(first):
+    if first.dtype == np.int32 and first.target == first.shape and first.target_dtype.kind == "i":
         classes, ignored = _tokens(path, readers, classes)
         y = {part: _targets(reader) for part, reader in readers.items()}
     elif first.target:
@@ -87,10 +87,6 @@ def of_readers(
     fingerprint = "" if kept else hashlib.sha256(f"{identity} {train} {validation}".encode()).hexdigest()
     more = {"fingerprint": fingerprint, "labels": labels}
     return Dataset(one, two, three, classes, first.shape, unused, ignored, **more)  # type: ignore[arg-type]
-
-
-def _has_tokens(reader: Reader) -> bool:
-    return reader.dtype == np.int32 and reader.target == reader.shape and reader.target_dtype.kind == "i"
 
 
 def _tokens(path: str, readers: dict[str, Reader], classes: int | None) -> tuple[int, int | None]:

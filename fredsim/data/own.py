@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,10 @@ from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader
 from fredsim.data.sequences import IGNORED
 from fredsim.errors import ConfigError, DataError, shown
 from fredsim.numerics.arrays import Integers
-from fredsim.plugins.failures import is_interrupt, message_of
+from fredsim.plugins.failures import is_interrupt, line_of, message_of
 from fredsim.plugins.guarded import is_integer
 from fredsim.plugins.modules import check_torch, import_callable
 from fredsim.plugins.seeding import seeded
-from fredsim.plugins.source_lines import line_of
 from fredsim.system.files import content_digest, files_named
 
 __all__ = ["PREFIXES", "digest_of_named", "find_own", "load_own"]
@@ -112,7 +112,7 @@ def _load(
     classes = _classes(name, made)
     identity = json.dumps([name, key, files, {part: _identity(reader) for part, reader in readers.items()}])
     found = of_readers(name, readers, _rows(readers, train, validation), identity, classes)
-    return found.with_files(files)
+    return replace(found, files=tuple(files.items()))
 
 
 def _rows(readers: Mapping[str, Reader], train: int | None, validation: int | None) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fredsim.data.datasets import Dataset, Split
+from fredsim.data.datasets import Dataset
 from fredsim.data.on_demand import OnDemand
 
 __all__ = ["about_channels", "about_labels", "about_samples"]
@@ -46,13 +46,10 @@ def about_samples(name: str, data: Dataset, *, scaled: bool) -> Iterator[str]:
         if len(labels) > 1 and (new := np.setdiff1d(split.y, labels).tolist()):
             what = f"{part} rows have the label {_listed(new)}, which no training row has"
             yield f"{name}: {what}; put the rows into random order, or train on more of them (data.train)"
-        if (again := _among(split, known)) and FEW * again >= len(split):
+        again = sum(hash(row.tobytes()) in known for row in split.x)
+        if again and FEW * again >= len(split):
             what = f"{again:,} of the {len(split):,} {part} rows are training rows, too"
             yield f"{name}: {what}, so their error says little about new data; take them out of one of the two"
-
-
-def _among(split: Split, known: set[int]) -> int:
-    return sum(hash(row.tobytes()) in known for row in split.x)
 
 
 def about_channels(name: str, shape: tuple[int, ...], numbers: int) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fredsim.errors import ConfigError
-from fredsim.native.randomness import random_states, seeded
+from fredsim.native.settings import random_states, seeded
 from fredsim.networks.given import Weights, frozen_names
 from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.system.files import content_digest
@@ -83,7 +83,8 @@ def build(
             )
         other, other_states = one((seed + 1) % 2**32)
         reseeded = any(mine == its for mine, its in zip(states, other_states, strict=True))
-        drawn = reseeded or (not known.opened and not all(map(_is_constant, module.parameters())))
+        constant = all(bool((value == value.flatten()[:1]).all()) for value in module.parameters())
+        drawn = reseeded or (not known.opened and not constant)
         if drawn and _same_tensors(module, other):
             why = "its factory seeds a generator itself" if reseeded else "its factory draws nothing that depends on it"
             known.remarks.append(f"has the same initial weights for every seed: {why}; leave seeding to fredsim")
@@ -149,10 +150,6 @@ def same(one: Any, other: Any) -> bool:
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
     return bool(((one == other) | ((one != one) & (other != other))).all())
-
-
-def _is_constant(value: Any) -> bool:
-    return bool((value == value.flatten()[:1]).all())
 
 
 def load_weights(module: Any, weights: Weights) -> None:

@@ -14,12 +14,15 @@ from torch.overrides import TorchFunctionMode
 
 from fredsim.errors import ConfigError
 from fredsim.native.building import same
+from fredsim.plugins.failures import is_interrupt
 
-__all__ = ["Casts", "Unchanged", "check_gradient", "check_hooks", "nothing_again"]
+__all__ = ["Casts", "Unchanged", "are_probabilities", "check_gradient", "check_hooks", "nothing_again"]
 
 Array = NDArray[np.float32]
 Refused = Callable[[str], ConfigError]
 
+INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+NEAR = 1e-5  # how near to 1 the sums of probabilities are
 FORWARD_ONLY = (
     "fredsim takes gradients at what clients hold, not at the module's own parameters, and calls no such hook; change "
     "the gradient in forward, by a torch.autograd.Function with setup_context, or by register_hook on a result"
@@ -110,4 +113,14 @@ class Casts(TorchFunctionMode):
         return result
 
 
-INTEGERS = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+def are_probabilities(module: Callable[[torch.Tensor], Any], x: torch.Tensor) -> bool:
+    """Return whether the outputs for samples are probabilities of classes; False if the module fails."""
+    try:
+        with torch.no_grad():
+            outputs = module(x)
+            found = outputs.dim() == 2 and outputs.shape[1] > 1 and bool((outputs >= 0).all())
+            return found and bool(((outputs.sum(dim=1) - 1).abs() <= NEAR).all())
+    except BaseException as error:  # of any type: the module is the user's, and the run itself says what is wrong
+        if is_interrupt(error):
+            raise
+        return False

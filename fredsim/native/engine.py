@@ -33,8 +33,7 @@ from fredsim.native.fused import TorchFusedExecutor
 from fredsim.native.losses import check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
 from fredsim.native.params import OwnParams, channels_last
-from fredsim.native.randomness import keyed, random_states, seeded
-from fredsim.native.settings import deterministic, filling
+from fredsim.native.settings import deterministic, filling, keyed, random_states, seeded
 from fredsim.native.statistics import forget, norms_alone
 from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
@@ -43,7 +42,7 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import is_interrupt, message_of
-from fredsim.system.processors import default_threads
+from fredsim.system.limits import default_threads
 
 __all__ = ["TorchEngine", "make_engine"]
 
@@ -98,7 +97,7 @@ class TorchEngine(OnOperations):
         self._grads: Array = np.empty((0, model.layout.size), np.float32)
         self._each_grad: list[Array] = []  # its rows
         self._gradient = grad(self._loss, has_aux=True)
-        self._width, self._no_vmap = 1, ""
+        self.width, self._no_vmap = 1, ""  # how many minibatches are computed at once; why vmap is not used
         #: Backward passes read the module's own parameters, but those of bfloat16 what the forward pass has cast.
         self.two_vectors = model.precision == "float32"
         self._draws = False  # whether the module draws random numbers in training
@@ -164,22 +163,17 @@ class TorchEngine(OnOperations):
         usual = min(MAX_MINIBATCHES, 2 ** ((clients.bit_length() - 1) // 2))
         if self._device.type == "cpu":
             usual = min(usual, max(1, MAX_SAMPLES // self._mu)) if self._may_vmap(clients) else 1
-        self._width = min(wanted or usual, clients)
-        self._no_vmap = self._why_no_vmap() if self._width > 1 else "no more are taken at once"
+        self.width = min(wanted or usual, clients)
+        self._no_vmap = self._why_no_vmap() if self.width > 1 else "no more are taken at once"
         if self._no_vmap:
-            self._width = 1
-        return self._width
+            self.width = 1
+        return self.width
 
     def _may_vmap(self, clients: int) -> bool:
         """Return whether, on a CPU, minibatches of so many clients take less time together."""
         usual = min(MAX_MINIBATCHES, 2 ** ((clients.bit_length() - 1) // 2), max(1, MAX_SAMPLES // self._mu))
         inputs = self._mu * self._x[0].numel()
         return usual >= MIN_MINIBATCHES and self._model.layout.size <= MAX_PARAMETERS and inputs <= MAX_INPUTS
-
-    @property
-    def width(self) -> int:
-        """How many minibatches are computed at once."""
-        return self._width
 
     def fused_executor(self, rule: Rule, arrays: Sequence[Array], watched: str, window: int) -> FusedExecutor:
         """Return an executor that applies a rule to the tensors that autograd returns; see Engine."""
@@ -191,7 +185,7 @@ class TorchEngine(OnOperations):
         """Return the entries of summary.json that say what the bits depend on besides experiment, threads, versions."""
         alone = self._no_vmap and f"one client after the other: {self._no_vmap}"
         files = {"model_files": self._model.files} if self._model.files else {}
-        return {"numerics": self.numerics, "vmap": alone or f"{self._width} clients at once", **files}
+        return {"numerics": self.numerics, "vmap": alone or f"{self.width} clients at once", **files}
 
     def gradients(
         self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None
@@ -200,11 +194,11 @@ class TorchEngine(OnOperations):
         self._allocate(len(rows))
         losses = np.empty(rows.shape, np.float32)
         with self.under_settings(SimulationError):
-            for begin in range(0, len(rows), self._width):
-                end = min(begin + self._width, len(rows))
-                chosen = np.minimum(np.arange(begin, begin + self._width), end - 1)
+            for begin in range(0, len(rows), self.width):
+                end = min(begin + self.width, len(rows))
+                chosen = np.minimum(np.arange(begin, begin + self.width), end - 1)
                 with self._drawing(keys and keys.one(begin)), self._tracking(keys, begin):
-                    if self._width == 1:
+                    if self.width == 1:
                         losses[begin] = self._compute_one(held[begin], rows[begin], self._each_grad[begin])
                         continue
                     found, its_losses = self._compute([held[i] for i in chosen], rows[chosen])
@@ -534,19 +528,15 @@ class TorchEngine(OnOperations):
                     "gives two gradients for one minibatch; it must compute the same every time, but for what it draws "
                     "from the generators of torch, np.random and random"
                 )
+            beyond_rounding = 1e-3 if model.precision == "float32" else 0.1
             with self._drawing(FIRST):
-                check_gradient(module, self._whole_loss, found, model.refused, self._tolerance)
+                check_gradient(module, self._whole_loss, found, model.refused, beyond_rounding)
             self._choose_views(rows)
 
     def _whole_loss(self) -> torch.Tensor:
         """Return the mean loss of the first minibatch at the module's own parameters."""
         x, y = self._x[: self._mu], self._y[: self._mu]
         return self._losses_of(self._called(lambda: self._module(x)), y).mean()
-
-    @property
-    def _tolerance(self) -> float:
-        """How far two ways to compute a gradient may be apart, relative to its largest element: beyond rounding."""
-        return 1e-3 if self._model.precision == "float32" else 0.1
 
     def _try_forward(self, x: torch.Tensor, mode: str) -> None:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""
@@ -585,7 +575,7 @@ class TorchEngine(OnOperations):
             return "it draws random numbers"
         if self.statistics is not None:
             return "each client has running statistics of its own"
-        width, start = self._width, self._model.initial_params
+        width, start = self.width, self._model.initial_params
         held = [start * np.float32(1 + i / 64) for i in range(width)]
         rows = np.arange(width * self._mu).reshape(width, -1) % len(self._dataset.train)
         try:

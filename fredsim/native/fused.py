@@ -99,10 +99,7 @@ class TorchFusedExecutor:
             losses, tensors = self._engine.one(one, other)
             self._keep(b, losses)
             addresses = [
-                tensor.data_ptr()
-                if tensor.layout == torch.strided and tensor.is_contiguous()
-                else self._moved(i, tensor)
-                for i, tensor in enumerate(tensors)
+                tensor.data_ptr() if _is_flat(tensor) else self._moved(i, tensor) for i, tensor in enumerate(tensors)
             ]
         else:
             self._losses[b] = other

@@ -32,7 +32,7 @@ def find_factory(name: str) -> Factory:
     Raises ConfigError if there is no such factory, it cannot be called, or PyTorch cannot be imported.
     """
     check_torch("model.name", name)
-    from fredsim.native.randomness import seeded
+    from fredsim.native.settings import seeded
 
     with seeded(0):  # a module may draw something when it is imported: the same in each process, for all seeds
         return import_callable(
@@ -182,7 +182,7 @@ class TorchModel(Network):
         """Yield what about the module, and about its outputs for the samples `x`, was perhaps not meant."""
         import torch
 
-        from fredsim.native.outputs import are_probabilities
+        from fredsim.native.checks import are_probabilities
 
         yield from (f"model.name: {self.name} {remark}" for remark in self.built_remarks)
         if self.why_native:

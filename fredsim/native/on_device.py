@@ -25,14 +25,14 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.native.engine import FIRST, TorchEngine
 from fredsim.native.model import TorchModel
 from fredsim.native.params import OwnParams
-from fredsim.native.randomness import random_states
+from fredsim.native.settings import random_states
 from fredsim.networks.network import Network
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.plugins.fingerprints import fingerprint
 from fredsim.system import notices
-from fredsim.system.garbage import uncollected
+from fredsim.system.memory import uncollected
 
 __all__ = ["DeviceOperations", "DeviceTorchEngine", "make_engine"]
 
@@ -161,14 +161,14 @@ class DeviceTorchEngine(TorchEngine):
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int = 0) -> int:
         """Return how many minibatches are computed at once, which changes no bit here."""
-        self._width = min(wanted or MOST_LANES, clients, len(self._lanes))
-        return self._width
+        self.width = min(wanted or MOST_LANES, clients, len(self._lanes))
+        return self.width
 
     def facts(self) -> dict[str, Any]:
         """Return the entries of summary.json that say what the bits depend on besides experiment, device, versions."""
         how = "one client after the other"
         if self._graphs:
-            most = min(self._width, len(self._graphs))
+            most = min(self.width, len(self._graphs))
             how = f"{how}, by a CUDA graph" if most == 1 else f"up to {most} clients at once, by CUDA graphs"
         else:
             how += f", without a CUDA graph: {self._why_no_graph}"

@@ -79,7 +79,7 @@ class OwnParams:
         """Let them have these values, (P,), in memory of their own, also between a forward and a backward pass."""
         self.leave()
         params, host = np.asarray(params), self._device.type == "cpu"  # they may be an array of another backend's
-        parts = self._parts(params) if host else self._split(torch.from_numpy(params).to(self._device))
+        parts = self._parts(params) if host else self.split(torch.from_numpy(params).to(self._device))
         # Not the parameters themselves: autograd would refuse weights that have changed since the forward pass.
         torch._foreach_copy_(self._rooms, parts)
 
@@ -91,7 +91,8 @@ class OwnParams:
 
     def split(self, flat: torch.Tensor) -> Tensors:
         """Return views of a flat tensor (P,), one for each parameter."""
-        return self._split(flat)
+        parts = zip(torch.split(flat, self._layout.sizes), self._layout.tensors, strict=True)
+        return [part.view(shape) for part, (_, shape) in parts]
 
     def leave(self) -> None:
         """View no array any longer."""
@@ -126,13 +127,9 @@ class OwnParams:
         if key in self._views:
             return self._views[key][1]
         itself = flat.view()
-        parts = self._split(torch.from_numpy(itself))
+        parts = self.split(torch.from_numpy(itself))
         if itself.base is not flat:  # else they would keep the array, and so themselves
             if len(self._views) * len(self._values) >= MOST_VIEWS:
                 self._views.clear()
             self._views[key] = weakref.ref(flat, lambda _: self._views.pop(key, None)), parts
         return parts
-
-    def _split(self, flat: torch.Tensor) -> Tensors:
-        parts = zip(torch.split(flat, self._layout.sizes), self._layout.tensors, strict=True)
-        return [part.view(shape) for part, (_, shape) in parts]

@@ -15,7 +15,6 @@ import hashlib
 import io
 import random
 import sys
-import sysconfig
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
@@ -25,6 +24,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fredsim.plugins.failures import LIBRARIES
 
 __all__ = [
     "HEAP_TYPE",
@@ -43,8 +44,6 @@ __all__ = [
 HEAP_TYPE = 1 << 9
 OPAQUE = "?"  # at the end of a fingerprint that does not show all
 PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
-#: The folders of Python's own modules and of installed packages.
-LIBRARIES = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class Known:

@@ -16,8 +16,7 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 
 from fredsim.errors import FredsimError, SimulationError
-from fredsim.plugins.failures import described, is_interrupt, said
-from fredsim.plugins.source_lines import where_defined
+from fredsim.plugins.failures import described, is_interrupt, said, where_defined
 from fredsim.plugins.states import State, Stateful, declares_state, note_start, part_of, put_state, take_state
 
 __all__ = ["MOST_COUNTED", "Guarded", "is_integer", "is_real"]

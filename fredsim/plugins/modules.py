@@ -19,10 +19,9 @@ from typing import Any
 
 from fredsim.errors import ConfigError, how_to_install, nearest, option
 from fredsim.plugins.exits import note_own_code
-from fredsim.plugins.failures import is_interrupt, message_of
+from fredsim.plugins.failures import is_interrupt, line_of, message_of
 from fredsim.plugins.fingerprints import users_modules
 from fredsim.plugins.own_runs import folders_of, note_own_run
-from fredsim.plugins.source_lines import line_of
 
 __all__ = [
     "allow_code",

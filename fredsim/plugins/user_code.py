@@ -15,7 +15,7 @@ from typing import Any
 
 from fredsim.errors import SimulationError
 
-__all__ = ["code_changes", "named_modules", "user_code_digests", "version_mismatch_error"]
+__all__ = ["code_changes", "digest_changes", "named_modules", "user_code_digests", "version_mismatch_error"]
 
 PARTS = ("server", "dispatcher", "compress", "average", "model", "loss", "problem", "evaluation")
 NAME = re.compile(r"(?:torch:|python:)?([^\W\d][\w.]*):[^\W\d]\w*")
@@ -51,15 +51,21 @@ def named_modules(experiment: Mapping[str, Any]) -> set[str]:
 
 def code_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return a text for each module that differs between a recorded and a present result of `user_code_digests`."""
+    new, gone = "the record has no digest of {}", "the module {} has no file here"
+    return digest_changes(before, now, new, gone, "the module {} has changed")
+
+
+def digest_changes(before: Mapping[str, str], now: Mapping[str, str], new: str, gone: str, changed: str) -> list[str]:
+    """Return a text for each name whose digest differs; of the three texts, {} stands for the name."""
     found = []
-    for module in sorted({*before, *now}):
-        then, here = before.get(module), now.get(module)
+    for name in sorted({*before, *now}):
+        then, here = before.get(name), now.get(name)
         if then is None:
-            found.append(f"the record has no digest of {module}")
+            found.append(new.format(name))
         elif here is None:
-            found.append(f"the module {module} has no file here")
+            found.append(gone.format(name))
         elif then != here:
-            found.append(f"the module {module} has changed (SHA-256 {then[:8]}… then, {here[:8]}… now)")
+            found.append(f"{changed.format(name)} (SHA-256 {then[:8]}… then, {here[:8]}… now)")
     return found
 
 

@@ -15,8 +15,16 @@ from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.provenance import changed_provenance
 from fredsim.runs.verify.differences import check, difference, reasons
 from fredsim.runs.verify.first_event import first_event
-from fredsim.runs.verify.rows import has_rows_alone, missing_rows, rows_difference, verify_rows
-from fredsim.runs.verify.sweep import is_sweep, recorded_expansion, stopped_runs, sweep_difference
+from fredsim.runs.verify.sweep import (
+    has_rows_alone,
+    is_sweep,
+    missing_rows,
+    recorded_expansion,
+    rows_difference,
+    stopped_runs,
+    sweep_difference,
+    verify_rows,
+)
 from fredsim.runs.verify.verify import changes, results_of, verify_all
 from fredsim.show.progress import make_monitor
 from fredsim.show.terminal import say

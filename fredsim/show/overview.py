@@ -20,10 +20,10 @@ from rich.table import Table as RichTable
 from fredsim.config.document import read_document
 from fredsim.config.sweep.outline import count_runs
 from fredsim.errors import OutputError
-from fredsim.runs.folder.statuses import STATUSES
 from fredsim.show.console import print_table
 from fredsim.show.tables import short
 from fredsim.show.terminal import say
+from fredsim.simulation.record.status import STATUSES
 from fredsim.system.csv_files import NUMBER, read_cells
 
 __all__ = ["overview", "print_overview"]

@@ -17,10 +17,10 @@ from fredsim.config.data import Data, Glyphs, LeastSquares, Modular, Quadratic, 
 from fredsim.config.document import Document, dump_yaml
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.models import LinearChoice, MlpChoice
+from fredsim.config.plain_yaml import parse_yaml
 from fredsim.config.registry import find_class
 from fredsim.config.sections import DispatcherChoice
 from fredsim.config.sweep.expansion import expand
-from fredsim.config.yaml_reader import parse_yaml
 from fredsim.config.zoo import GptChoice, ResnetChoice
 from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.hyper import Configurable

@@ -1,12 +1,14 @@
-"""The limits that Linux's control groups put on this process, as in a container or a batch job."""
+"""The limits that Linux's control groups put on this process, as in a container or a batch job; its processors."""
 
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-__all__ = ["memory_limits", "processor_limits"]
+__all__ = ["default_threads", "memory_limits", "processor_limits"]
 
 GROUPS, MOUNTED = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
@@ -47,3 +49,27 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
+
+
+def default_threads() -> int:
+    """Return the number of processors that this process may use, at most its quota; on macOS, of performance cores.
+
+    Threads share every gradient evenly, so all of them would wait for those on the slower efficiency cores.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return min([len(os.sched_getaffinity(0)), *processor_limits()])
+    count = os.cpu_count() or 1
+    return min(count, _fast_processors() or count) if sys.platform == "darwin" else count
+
+
+def _fast_processors() -> int | None:
+    """Return the number of performance cores on macOS; None if the system does not report it."""
+    import subprocess
+
+    try:
+        found = subprocess.run(
+            ["/usr/sbin/sysctl", "-n", "hw.perflevel0.logicalcpu"], capture_output=True, text=True, check=True
+        )
+        return int(found.stdout)
+    except (OSError, subprocess.CalledProcessError, ValueError):  # all cores are of one kind
+        return None

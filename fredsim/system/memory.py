@@ -1,8 +1,9 @@
-"""The memory of this machine: how much there is, sizes as text, and errors if it is too little."""
+"""The memory of this machine: how much there is, sizes as text, errors if it is too little; garbage."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ __all__ = [
     "refuse_what_clients_hold",
     "release_free_memory",
     "reset_peak_memory",
+    "uncollected",
 ]
 
 #: The remedy in errors about what clients hold.
@@ -121,3 +123,15 @@ def release_free_memory() -> None:
     """
     if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Search for no garbage in a `with` block: for imports, of which all stays, or where nothing may be freed."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

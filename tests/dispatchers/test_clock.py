@@ -33,7 +33,7 @@ def started(clients: int, seed: int = 0, *, reacts: bool = False, **hyper: Any) 
 def order(count: int, clients: int, seed: int = 0, **hyper: Any) -> Order:
     """Return the first arrivals, as a run draws them."""
     clock = GuardedClock(Clock(**hyper), clients)
-    clock._clock.init(clients, Streams(seed))
+    clock.clock.init(clients, Streams(seed))
     clock.configure(reacts=False, size=0, steps=1, until=None)
     return Order.joined(list(clock.orders(count, None)))
 
@@ -68,7 +68,7 @@ def test_fixed_times(times: list[int], until: int, scale: int, reacts: bool) -> 
     """By time T client i has arrived ⌊T/t_i⌋ times; at which times, with which task, and in the order of ties."""
     nanoseconds = [round(time * scale / 1e9 * 1e9) for time in times]
     clock = GuardedClock(Clock(compute={"seconds": [time * scale / 1e9 for time in times]}), len(times))
-    clock._clock.init(len(times), Streams(0))
+    clock.clock.init(len(times), Streams(0))
     clock.configure(reacts=reacts, size=0, steps=1, until=until * scale)
     found = Order.joined(list(clock.orders(None, until * scale)))
     expected = [

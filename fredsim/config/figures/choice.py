@@ -84,24 +84,15 @@ class FigureChoice(HyperParameters):
 
     def options(self, title: str = "", command: str = "") -> Options:
         """Return the options of `plot`; `title` is used if the figure has neither a title of its own nor a style."""
-        panel = [] if self.panel == ["none"] else self.panel
+        same = ("by", "x", "y", "reach", "best", "log", "quartiles", "clients", "style", "where")
         return Options(
-            self.by,
-            panel,
-            self.x,
-            self.y,
-            self.reach,
-            self.best,
-            self.log,
-            self.quartiles,
+            **{name: getattr(self, name) for name in same},
+            panel=[] if self.panel == ["none"] else self.panel,
             title=self.title or ("" if self.style else title),
             caption=self.style is None,
             command=command,
-            clients=self.clients,
             begin=self.from_,
             end=self.to,
-            style=self.style,
-            where=self.where,
         )
 
     @property

@@ -31,7 +31,7 @@ from fredsim.config.schema.rules import (
     settings,
     share_definitions,
 )
-from fredsim.config.sections import EXCHANGE_KEYS, DispatcherChoice
+from fredsim.config.sections import EXCHANGE_KEYS, DispatcherChoice, Section
 from fredsim.config.sweep.selection import Selection
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError
@@ -72,6 +72,10 @@ class Described(GenerateJsonSchema):
         for name, text in meanings(model).items():
             made["properties"][model.model_fields[name].alias or name].setdefault("description", text)
         return made
+
+    def encode_default(self, dft: Any) -> Any:
+        """Return a default with the keys that it leaves out of configurations."""
+        return super().encode_default(dict(dft) if isinstance(dft, Section) else dft)
 
 
 def json_schema() -> Schema:
@@ -182,15 +186,15 @@ def _cleaned(schema: Any) -> Any:
         schema["properties"] = {name: properties[name] for name in sorted(properties, key=lambda name: name != "name")}
         rest = {key: _cleaned(value) for key, value in schema.items() if key != "properties"}
         return rest | {"properties": schema["properties"]}
-    found = {key: value for key, value in schema.items() if key not in {"gt", "lt"} and not _is_title(key, value)}
+    found = {
+        key: value
+        for key, value in schema.items()
+        if key not in {"gt", "lt", "title"} or (key == "title" and not isinstance(value, str))
+    }
     if isinstance(found.get("description"), str):
         found["description"] = " ".join(found["description"].split())
     values = ("default", "examples", "const", "enum")
     return {key: value if key in values else _cleaned(value) for key, value in found.items()}
-
-
-def _is_title(key: str, value: Any) -> bool:
-    return key == "title" and isinstance(value, str)
 
 
 def _named(name: Schema) -> Schema:

@@ -21,14 +21,12 @@ from fredsim.config.experiment import Experiment, Published, config_digest
 from fredsim.config.figures.choice import FigureChoice, read_figures
 from fredsim.config.plain_data import Key, checked
 from fredsim.config.registry import has_clock
-from fredsim.config.resolution import placed, resolve
+from fredsim.config.resolution import for_each_run, placed, resolve
 from fredsim.config.shipped import shipped
-from fredsim.config.sweep.each_run import for_each_run
 from fredsim.config.sweep.figure_checks import check_figures
 from fredsim.config.sweep.grid import grid, refuse_clashes, refuse_too_many
-from fredsim.config.sweep.of_all_runs import validated
 from fredsim.config.sweep.outline import each_run, keys_of, override, place_of
-from fredsim.config.sweep.selection import Selection, check_selection
+from fredsim.config.sweep.selection import Selection, check_selection, validated
 from fredsim.errors import ConfigError, SimulationError, nearest, shown
 from fredsim.plugins.modules import look_as_recorded, look_in
 

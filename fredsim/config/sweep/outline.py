@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fredsim.config.document import Document, PlaceOf, assign, flatten, name_of_override, overlap, parse_override
 from fredsim.config.plain_data import Key
-from fredsim.config.sweep.best import BEST, SECONDS_TO
-from fredsim.config.sweep.grid import grid, refuse_too_many
+from fredsim.config.sweep.grid import BEST, SECONDS_TO, grid, refuse_too_many
 from fredsim.errors import ConfigError, shown
 
 if TYPE_CHECKING:
@@ -53,15 +52,12 @@ def count_runs(document: Document) -> int:
     if not any(key.startswith(f"{axis}.") for key in keys for axis in sweep):
         document.data["sweep"] = {axis: values[:1] for axis, values in sweep.items()}
     parts = {key.partition(".")[0] for key in (*keys, "cases", "sweep")}
-    for _ in each_run(_only(document, parts), per_run, overridden):
+    some = replace(document, data={name: value for name, value in document.data.items() if name in parts})
+    for _ in each_run(some, per_run, overridden):
         pass
     if not _selects_plainly(document.data.get("select")):
         _selection_of(document)
     return len(cases or [{}]) * math.prod(map(len, sweep.values()))
-
-
-def _only(document: Document, names: Set[str]) -> Document:
-    return replace(document, data={name: value for name, value in document.data.items() if name in names})
 
 
 def _selects_plainly(select: Any) -> bool:
@@ -89,8 +85,7 @@ def _selection_of(document: Document) -> Selection | None:
     """Return what a sweep selects by. Raises ConfigError."""
     if document.data.get("select") is None:
         return None
-    from fredsim.config.sweep.of_all_runs import validated
-    from fredsim.config.sweep.selection import Selection
+    from fredsim.config.sweep.selection import Selection, validated
 
     return validated(document, "select", Selection)
 

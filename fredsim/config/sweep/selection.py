@@ -12,19 +12,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from fredsim.config.document import Document, problems_at
 from fredsim.config.metrics import columns_of, is_column
-from fredsim.config.sweep.best import BEST, SECONDS_TO
+from fredsim.config.sweep.grid import BEST, SECONDS_TO
 from fredsim.errors import ConfigError, nearest
-from fredsim.hyper import HyperParameters, Printable
+from fredsim.hyper import HyperParameters, Printable, explain
 from fredsim.networks.network import MeasuredBy
 
-__all__ = ["Selection", "best_rows", "check_selection"]
+__all__ = ["Selection", "best_rows", "check_selection", "validated"]
 
 Row = Mapping[str, Any]
+Model = TypeVar("Model", bound=HyperParameters)
 
 
 class Selection(HyperParameters):
@@ -155,3 +157,14 @@ def _rank(runs: Sequence[Row], column: str) -> tuple[int, float]:
     finite = [run for run in runs if all(math.isfinite(float(run[key])) for key in losses if run.get(key) is not None)]
     values = [float(run[column]) for run in finite if run["status"] == "finished" and run.get(column) is not None]
     return len(runs) - len(values), math.fsum(values) / len(values) if values else math.inf
+
+
+def validated(document: Document, key: str, model: type[Model]) -> Model | None:
+    """Return the validated value of a key for all runs together, None if it is not given. Raises ConfigError."""
+    value = document.data.get(key)
+    if value is None:
+        return None
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise problems_at([((key, *at), text) for at, text in explain(error, model)], document.place) from None

@@ -16,7 +16,7 @@ from fredsim.numerics.arrays import MARGIN, Array, aligned
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.ternary import Ternary
-from fredsim.system.processors import default_threads
+from fredsim.system.limits import default_threads
 
 __all__ = ["NumbaOperations"]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from fredsim.config.document import assign, differing, read_document
 from fredsim.config.experiment import FIGURE_KEYS, Affects, irrelevant_to
+from fredsim.config.plain_yaml import parse_yaml
 from fredsim.config.resolution import resolve
-from fredsim.config.yaml_reader import parse_yaml
 from fredsim.errors import ConfigError, OutputError, option
 from fredsim.plugins.user_code import named_modules
 from fredsim.runs.folder.results import Result

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fredsim.compute.engines import Engine
 from fredsim.data.partitions.shards import Shards
 from fredsim.numerics.oracle import tree_sum
-from fredsim.simulation.record.client_counts import ClientCounts
+from fredsim.simulation.record.recorder import ClientCounts
 from fredsim.system.csv_files import COUNT, NUMBER, OPTIONAL, CellCheck
 
 __all__ = ["CLIENTS", "clients_text"]

@@ -241,11 +241,20 @@ class Result:
         if recorded is not None and read_recorded(path, file_digest) != recorded:
             raise OutputError(f"{path}: {CHANGED}; run the experiment again")
 
-    def _lacks(self, path: Path, remedy: str) -> OutputError:
-        """Return the error for a missing file: either the run did not write it, or it was removed."""
-        if self.has_ended and path.name in self.summary.get("files", {}):
-            return OutputError(f"{path}: is gone; run the experiment again")
-        return OutputError(f"{self.folder}: has no {path.name}; {remedy}")
+    def _path_of(self, name: str, key: str) -> Path:
+        """Return the path of a file that a `key` asks for. Raises OutputError if there is none, or none any more."""
+        path = self.folder / name
+        if os.path.lexists(path):
+            return path
+        if self.has_ended and name in self.summary.get("files", {}):
+            raise OutputError(f"{path}: is gone; run the experiment again")
+        raise OutputError(f"{self.folder}: has no {name}; give the experiment `{key}`")
+
+    def _table(self, path: Path, columns: Mapping[str, CellCheck], by: str, others: CellCheck | None) -> pd.DataFrame:
+        """Return the rows of a CSV file in which the column `by` increases, as the run wrote it: see `read_table`."""
+        table = read_table(path, columns, increasing=(by,), others=others)
+        self.check_written(path.name)
+        return table
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -337,10 +346,7 @@ class Result:
     @cached_property
     def staleness(self) -> pd.DataFrame:
         """The rows of staleness.csv: how many pushes had each staleness."""
-        columns = {"staleness": COUNT, "count": COUNT}
-        table = read_table(self.folder / "staleness.csv", columns, increasing=("staleness",))
-        self.check_written("staleness.csv")
-        return table
+        return self._table(self.folder / "staleness.csv", {"staleness": COUNT, "count": COUNT}, "staleness", None)
 
     @cached_property
     def probe(self) -> pd.DataFrame:
@@ -348,27 +354,19 @@ class Result:
 
         There are none if the run diverged before the first one.
         """
-        path = self.folder / "probe.csv"
-        if not os.path.lexists(path):
-            raise self._lacks(path, "give the experiment `probe: {every: 100}`")
-        if path.lstat().st_size == 0 and not irregular_kind(path, follow=False):
-            import pandas as pd
+        path = self._path_of("probe.csv", "probe: {every: 100}")
+        if path.lstat().st_size or irregular_kind(path, follow=False):
+            return self._table(path, dict.fromkeys(COLUMNS, NUMBER), "iteration", OPTIONAL)
+        import pandas as pd
 
-            table = pd.DataFrame(columns=[*COLUMNS], dtype=float)
-        else:
-            table = read_table(path, dict.fromkeys(COLUMNS, NUMBER), increasing=("iteration",), others=OPTIONAL)
         self.check_written(path.name)
-        return table
+        return pd.DataFrame(columns=[*COLUMNS], dtype=float)
 
     @cached_property
     def clients(self) -> pd.DataFrame:
         """The rows of clients.csv, one per client, if the experiment has `evaluation: {per_client: true}`."""
-        path = self.folder / "clients.csv"
-        if not os.path.lexists(path):
-            raise self._lacks(path, "give the experiment `evaluation: {per_client: true}`")
-        table = read_table(path, CLIENTS, increasing=("client",))
-        self.check_written(path.name)
-        return table
+        path = self._path_of("clients.csv", "evaluation: {per_client: true}")
+        return self._table(path, CLIENTS, "client", None)
 
     @property
     def events(self) -> pd.DataFrame:
@@ -376,9 +374,7 @@ class Result:
 
         If the run was killed, these are the rows it had written; a warning says how many if the file's end is damaged.
         """
-        path = self.folder / "events.parquet"
-        if not os.path.lexists(path):
-            raise self._lacks(path, "give the experiment `events: true`")
+        path = self._path_of("events.parquet", "events: true")
         try:
             file, cut = open_parquet(path)
             table: pd.DataFrame = file.read().to_pandas()

@@ -19,7 +19,7 @@ from fredsim.config.experiment import Experiment
 from fredsim.config.models import Recorded, recorded
 from fredsim.config.resolution import resolve
 from fredsim.numerics import CONTRACT
-from fredsim.plugins.user_code import named_modules
+from fredsim.plugins.user_code import digest_changes, named_modules
 from fredsim.runs.folder.result import Result
 from fredsim.simulation.paths.choice import PathTaken
 
@@ -87,18 +87,11 @@ def recorded_module(result: Result, config: Mapping[str, Any]) -> Recorded | Non
 
 def file_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return a text for each file that a PyTorch module was built from, and that differs from the one it has now."""
-    found = []
-    for name in sorted({*before, *now}):
-        then, here = before.get(name), now.get(name)
-        if then is None:
-            found.append(f"the model now reads the file {name}, of which the record has no digest")
-        elif here is None:
-            found.append(f"the model no longer reads the file {name}")
-        elif then != here:
-            found.append(
-                f"the file {name} that the model reads has changed (SHA-256 {then[:8]}… then, {here[:8]}… now)"
-            )
-    return found
+    new, gone = (
+        "the model now reads the file {}, of which the record has no digest",
+        "the model no longer reads the file {}",
+    )
+    return digest_changes(before, now, new, gone, "the file {} that the model reads has changed")
 
 
 def _digests(experiment: Experiment) -> list[str]:

@@ -19,15 +19,15 @@ from typing import Any
 from fredsim.config.document import flatten, read_document
 from fredsim.config.experiment import Experiment
 from fredsim.config.metrics import columns_of, is_of_class
-from fredsim.config.sweep.best import SECONDS_TO
 from fredsim.config.sweep.expansion import Expansion, folder_label
+from fredsim.config.sweep.grid import SECONDS_TO
 from fredsim.config.sweep.outline import outline_of
 from fredsim.config.sweep.selection import Selection, best_rows
 from fredsim.errors import OutputError, SimulationError, option, shown
 from fredsim.runs.folder.result import Result, result_of
 from fredsim.runs.folder.run_files import first_line, read_recorded
-from fredsim.runs.folder.statuses import STATUSES
 from fredsim.simulation.record.recorder import MEASURED
+from fredsim.simulation.record.status import STATUSES
 from fredsim.system.csv_files import read_cells
 from fredsim.system.files import read_bytes
 

@@ -27,15 +27,15 @@ from fredsim.runs.many.remarks import remark_after, remark_before
 from fredsim.runs.many.runner import stop_on_interrupt
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.execution import execute
-from fredsim.runs.single.hooks import Hooks
 from fredsim.runs.single.opening import make_server, with_changes
+from fredsim.runs.single.run import Hooks
 from fredsim.simulation.clients.pushes import EventObserver
 from fredsim.simulation.paths.live_pushes import LiveDispatcher, WorkerPool, live_parts
 from fredsim.simulation.paths.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths.start import make_simulation
 from fredsim.simulation.plugins.client_work import ClientWork
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
-from fredsim.system.processors import default_threads
+from fredsim.system.limits import default_threads
 
 __all__ = ["execute_live", "run_live", "worker_of"]
 

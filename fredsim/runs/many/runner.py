@@ -23,7 +23,7 @@ from fredsim.runs.many.sweep import run_sweep
 from fredsim.runs.many.tasks import Jobs
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.execution import execute, load_early
-from fredsim.system.processors import default_threads
+from fredsim.system.limits import default_threads
 
 __all__ = ["Stop", "check_jobs", "run_expansion", "stop_on_interrupt"]
 

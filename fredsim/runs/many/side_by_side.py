@@ -18,7 +18,7 @@ from fredsim.errors import ConfigError, FredsimError
 from fredsim.runs.folder.growing_files import GrowingText
 from fredsim.runs.many.tasks import OnEnd, Task
 from fredsim.runs.processes.observer import Monitor
-from fredsim.runs.single.hooks import SIMULATED_RUN
+from fredsim.runs.single.run import SIMULATED_RUN
 from fredsim.simulation.paths.backends import resolve_backend
 from fredsim.simulation.paths.loop import Parts, Simulation
 from fredsim.simulation.paths.pace import SharedPace
@@ -113,6 +113,8 @@ class SideBySide:
 
     def _go_on(self, turns: Turns, answer: Any = None, error: Exception | None = None) -> None:
         """Let a run go on to its next stretch, or to its end."""
+        from fredsim.cuda.places import NoRoomError
+
         task = self._under_way[turns]
         try:
             question = turns.go_on(answer, error)
@@ -124,7 +126,7 @@ class SideBySide:
             self._questions[turns] = question
             return
         del self._under_way[turns]
-        if _lacks_room(turns.result):
+        if isinstance(turns.result, NoRoomError):
             if self._under_way:  # there may be room when one of these has ended
                 self._most = len(self._under_way)
                 self._left.appendleft(task)
@@ -152,9 +154,3 @@ def _why_alone(task: Task) -> str:
     except ConfigError:  # the run itself will say so
         return ""
     return "" if backend == "cuda" else f"the backend is {backend}"
-
-
-def _lacks_room(error: FredsimError | None) -> bool:
-    from fredsim.cuda.places import NoRoomError
-
-    return isinstance(error, NoRoomError)

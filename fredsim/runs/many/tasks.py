@@ -13,8 +13,8 @@ from fredsim.errors import FredsimError
 from fredsim.runs.checkpoint.checkpoints import NO_CHECKPOINTS, CheckpointPolicy
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.execution import execute
-from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.preloading import OneRun
+from fredsim.runs.single.run import SIMULATED_RUN, Hooks
 
 __all__ = ["Jobs", "OnEnd", "Task"]
 

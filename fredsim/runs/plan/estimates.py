@@ -150,7 +150,7 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
         if run_clock.reacts:  # the order of arrivals then depends on every time
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
         if prepared.length.until is not None:
-            events = run_clock.clock.expected_arrivals(prepared.length.until)
+            events = run_clock.clock.clock.expected_arrivals(prepared.length.until)
     # These decide the path.
     kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
     return json.dumps([threads, kept], sort_keys=True)
@@ -278,7 +278,10 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
         guarded.start(np.zeros(1, np.float32), context)
         together = guarded.pushes_until_release() == experiment.clients.count
     if summary["path"] == "hand":
-        most_held, each = tasks, _pending_bytes(prepared)
+        from fredsim.kernels.backend import pending_bytes
+
+        assert model.graph is not None  # no other network takes this path
+        most_held, each = tasks, pending_bytes(model.graph, experiment.clients.batch_size)
     else:
         most_held, each = 2 if together else tasks + 1, size
     held = most_held * each
@@ -310,11 +313,3 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
 def _whole_process(prepared: Prepared) -> bool:
     """Return whether the memory that is said is that of the whole process."""
     return prepared.model.graph is None or as_mlp(prepared.model.graph) is None
-
-
-def _pending_bytes(prepared: Prepared) -> int:
-    """Return the bytes of one task's pending passes, which clients hold on the path `hand`."""
-    from fredsim.kernels.backend import pending_bytes
-
-    assert prepared.model.graph is not None  # no other network takes this path
-    return pending_bytes(prepared.model.graph, prepared.experiment.clients.batch_size)

@@ -126,7 +126,7 @@ def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> t
     seconds, count = order.time / 1e9, len(order)
     ended = count < most
     if ended and until is None:
-        raise clock.ended_error(count, iterations)
+        raise clock.clock.ended_error(count, iterations)
     if count == 0:
         return ((0, 0.0), (0, 0.0)), ended
     middle = (count - 1) // 2

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 from fredsim.config.document import read_document
@@ -22,14 +23,14 @@ from fredsim.config.experiment import Experiment, config_digest
 from fredsim.config.registry import KNOWN, names_of_classes, registered
 from fredsim.errors import SimulationError
 from fredsim.plugins import modules
+from fredsim.plugins.fingerprints import fingerprint
 from fredsim.plugins.modules import folder_kept, imported_before
 from fredsim.plugins.user_code import named_modules
-from fredsim.runs.processes.endings import ended_early
 from fredsim.runs.processes.forking import new_process
-from fredsim.runs.processes.leftovers import note_beginning, note_ending, warn_of_leftovers
 from fredsim.runs.processes.observer import Observer
-from fredsim.runs.processes.process import Process, ProcessTask
+from fredsim.runs.processes.process import Process, ProcessTask, ended_early
 from fredsim.runs.processes.worker import Placed, for_one_task
+from fredsim.system.notices import warn
 
 __all__ = [
     "begin_here",
@@ -49,6 +50,11 @@ POLL_SECONDS = 0.1  # between two checks of whether to stop
 _opened: list[str] = []  # the digests of the experiments with own code that this process has opened
 _ran: list[str] = []  # and of those that it has run
 
+PLAIN = (bool, int, float, complex, str, bytes)
+_began: dict[str, str] = {}  # what there was in a script or a notebook before a run, by name: its fingerprint
+_ended: dict[str, str] = {}  # and when the last run had ended
+_left: set[str] = set()  # what runs have changed, and nobody else since
+
 
 def own_modules(experiment: Mapping[str, Any]) -> set[str]:
     """Return the names of the modules of the user's, or of installed packages, that a resolved experiment names."""
@@ -67,8 +73,8 @@ def note_code(file: Path, experiments: Iterable[Experiment]) -> None:
 
 def note_opened(experiment: Experiment) -> None:
     """Note that parts of an experiment are made in this process; they may leave something in it."""
-    if names := own_modules(experiment.plain()):
-        note_beginning(_not_importable(names))
+    if own_modules(experiment.plain()):
+        _note_beginning(experiment)
         _opened.append(experiment.digest)
 
 
@@ -110,19 +116,47 @@ def _has_file(name: str) -> bool:
     return name != "__main__" and (module is None or getattr(module, "__file__", None) is not None)
 
 
-def _not_importable(names: Iterable[str]) -> list[str]:
-    return sorted(name for name in names if name in sys.modules and not _has_file(name))
+def _kept(experiment: Experiment) -> dict[str, str]:
+    """Return the fingerprints of what an experiment's modules without a file hold, by name.
+
+    These are their classes, functions and plain values. Such a module, a script or a notebook, cannot be imported anew.
+    """
+    names = own_modules(experiment.plain())
+    return {
+        name if module == "__main__" else f"{module}.{name}": fingerprint(value)
+        for module in sorted(name for name in names if name in sys.modules and not _has_file(name))
+        for name, value in vars(sys.modules[module]).items()
+        if not name.startswith("__") and _may_keep(module, value)
+    }
+
+
+def _may_keep(module: str, value: Any) -> bool:
+    own = isinstance(value, type | FunctionType) and value.__module__ == module
+    return own or type(value) in PLAIN
+
+
+def _note_beginning(experiment: Experiment) -> None:
+    """Note what there is before anything is made of an experiment's classes."""
+    for name, now in _kept(experiment).items():
+        if _ended.get(name) == now and _began.get(name, now) != now:
+            _left.add(name)
+        else:  # the first run, or the user has changed it
+            _began[name] = now
 
 
 def begin_here(experiment: Experiment) -> None:
     """Warn if a run that begins in this process will find what earlier ones have left in a script or a notebook."""
-    note_beginning(_not_importable(own_modules(experiment.plain())))
-    warn_of_leftovers()
+    _note_beginning(experiment)
+    if not _left:
+        return
+    what = f"{', '.join(sorted(_left))} was changed by an earlier run in this process, and this run begins with that"
+    _left.clear()
+    warn(f"{what}; put the class into a module of its own, which is imported anew for each run, or define it again")
 
 
 def end_here(experiment: Experiment) -> None:
     """Note what a run in this process has left there."""
-    note_ending(_not_importable(own_modules(experiment.plain())))
+    _ended.update(_kept(experiment))
 
 
 @contextmanager

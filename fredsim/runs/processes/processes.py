@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from fredsim.runs.processes.endings import ended_early
 from fredsim.runs.processes.forking import new_process
 from fredsim.runs.processes.observer import Monitor
-from fredsim.runs.processes.process import Process, ProcessTask
+from fredsim.runs.processes.process import Process, ProcessTask, ended_early
 from fredsim.runs.processes.worker import Placed
 from fredsim.system.environment import file_room
 

@@ -89,7 +89,7 @@ class Placed:
 
     def do(self, observer: Observer, stop: Callable[[], bool]) -> Exception | None:
         """Do the task; return why it failed, or None."""
-        from fredsim.system.processors import default_threads
+        from fredsim.system.limits import default_threads
 
         if self.task.alone:
             _tasks_alone.append(self.task)

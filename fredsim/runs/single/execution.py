@@ -33,12 +33,11 @@ from fredsim.runs.processes.isolation import (
     surroundings_kept,
 )
 from fredsim.runs.processes.observer import Observer
-from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.opening import check, chosen_backend
 from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.single.prepared import Prepared, prepare
 from fredsim.runs.single.provenance import provenance
-from fredsim.runs.single.run import Run
+from fredsim.runs.single.run import SIMULATED_RUN, Hooks, Run
 from fredsim.simulation.paths.backends import make_engine
 from fredsim.simulation.paths.loop import Outcome, evaluate
 from fredsim.simulation.record.recorder import Recorder, Row, histogram_text
@@ -221,6 +220,8 @@ def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None
 
 def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str, Any]:
     """Return the results in summary.json."""
+    problem = engine.problem  # whose class says which column counts, and where more is better
+    own = {} if problem is None else {"measured_by": problem.measure, "larger_is_better": problem.larger_is_better}
     return {
         "digest": last.digest,
         "iterations": outcome.iterations,
@@ -230,7 +231,7 @@ def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str,
         "validation_error": _finite(last.validation_error),
         "test_error": _finite(evaluate(engine, outcome.params, "test")[1]),
         **{name: _finite(last.more[name]) for name in run.measured},
-        **_own_measure(engine),
+        **own,
         **({"metrics": {name: _finite(last.more[name]) for name in run.metrics}} if run.metrics else {}),
         "pushes": last.pushes,
         "fetches": last.fetches,
@@ -243,13 +244,6 @@ def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str,
         "shares_kernels": outcome.shares,
         "iterations_per_second": outcome.iterations / outcome.seconds,
     }
-
-
-def _own_measure(engine: Engine) -> dict[str, Any]:
-    """Return what a problem's class says of its numbers: the column that counts, and where more is better."""
-    if engine.problem is None:
-        return {}
-    return {"measured_by": engine.problem.measure, "larger_is_better": engine.problem.larger_is_better}
 
 
 def _finite(value: float | None) -> float | None:

@@ -35,17 +35,12 @@ def metrics_of(prepared: Prepared, engine: Engine) -> Metrics | ProblemMetrics |
     """Return what measures the outputs at each row of metrics.csv; None if nothing does. Raises ConfigError."""
     evaluation = prepared.experiment.evaluation
     if engine.problem is not None:
-        return _of_problem(ProblemMetrics(engine.problem, engine), engine.problem.name)
+        found = ProblemMetrics(engine.problem, engine)
+        if taken := next(filter(is_taken, found.columns), None):
+            what = f"evaluate returns {taken!r}, which is the name of another column; give it another"
+            raise ConfigError(f"problem.name: {engine.problem.name}: {what}, or loss or error")
+        return found
     if not evaluation.metrics:
         return None
     metrics = [one.metric() for one in evaluation.metrics]
     return Metrics(metrics, prepared.dataset, engine, test=evaluation.test)
-
-
-def _of_problem(found: ProblemMetrics, problem: str) -> ProblemMetrics:
-    """Return what a problem's class says of parameters. Raises ConfigError for a name that another column has."""
-    for name in found.columns:
-        if is_taken(name):
-            what = f"evaluate returns {name!r}, which is the name of another column; give it another"
-            raise ConfigError(f"problem.name: {problem}: {what}, or loss or error")
-    return found

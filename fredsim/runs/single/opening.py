@@ -1,7 +1,8 @@
-"""Opens experiments: makes their parts, without starting them, and refuses parts that do not fit together."""
+"""Opens experiments: makes their parts, without starting them, and refuses what does not fit together."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,18 +15,17 @@ from fredsim.config.clients import StepsBySpeed, StepsInSeconds
 from fredsim.config.document import Document, PlaceOf
 from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build, is_user_clock
-from fredsim.config.resolution import placed, resolve
-from fredsim.config.sweep.each_run import for_each_run
+from fredsim.config.resolution import for_each_run, placed, resolve
 from fredsim.config.sweep.expansion import Expansion, Source, expand, open_source
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.trace import Trace
-from fredsim.errors import ConfigError, SimulationError
+from fredsim.errors import ConfigError, SimulationError, shown
+from fredsim.networks.graph import Graph
 from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.modules import folder_kept
 from fredsim.runs.processes.isolation import note_opened
-from fredsim.runs.single.sizes import check_steps
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.paths.backends import resolve_backend
@@ -37,16 +37,20 @@ from fredsim.simulation.plugins.guarded_server import GuardedServer
 from fredsim.simulation.plugins.protocol import Protocol, make_protocol
 from fredsim.simulation.plugins.run_context import RunContext
 from fredsim.simulation.schedule.guarded_clock import GuardedClock, OwnClock
+from fredsim.simulation.schedule.length import Length
+from fredsim.system.memory import refuse_beyond_memory
 from fredsim.system.parquet_files import need_pyarrow
 
 __all__ = [
-    "check", "chosen_backend", "make_dispatcher", "make_server", "open_expansion", "open_experiment", "with_changes",
+    "check", "check_sizes", "chosen_backend", "make_dispatcher", "make_server", "open_expansion", "open_experiment",
+    "with_changes",
 ]  # fmt: skip
-
 
 #: The parameters of networks whose single gradients are faster on a device than on a processor. Measured: of 159,010
 #: they are at a third of the processor's speed, of 5.6 million at five times.
 LARGE = 1_000_000
+COPIES = 4  # of the parameters: the initial ones, the server's, the engine's, and those that are saved
+ROW = 32  # temporary bytes for the choice of one sample
 
 
 def open_expansion(source: Source, overrides: Sequence[str] = ()) -> Expansion:
@@ -178,7 +182,7 @@ def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
     guarded = (GuardedClock if isinstance(dispatcher, Timeline) else GuardedDispatcher)(dispatcher, clients)
     if isinstance(dispatcher, Trace):
         dispatcher.check_length(None if experiment.until else experiment.iterations)
-    if isinstance(guarded, GuardedClock) and not experiment.dispatcher.wait and not guarded.sends_on_arrival:
+    if isinstance(guarded, GuardedClock) and not experiment.dispatcher.wait and not guarded.clock.sends_on_arrival:
         raise ConfigError(
             "dispatcher.wait is false, and copies take time; a client that does not wait would have several under "
             "way: leave wait out, or link and server"
@@ -192,3 +196,31 @@ def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
             remedy = "give dispatcher: {name: clock}, or count in iterations"
             raise ConfigError(f"{key} is {found}; the dispatcher {experiment.dispatcher.name} has no clock: {remedy}")
     return guarded
+
+
+def check_sizes(experiment: Experiment, graph: Graph, length: Length) -> None:
+    """Raise ConfigError, naming the key to lower, if a run needs more memory than the machine has.
+
+    The parameters, and the minibatches that are computed together, are counted.
+    """
+    clients, size, inputs = experiment.clients, graph.layout.size, math.prod(graph.sample)
+    if key := experiment.model.sized_by:
+        of = f"{size:,} parameters, of {inputs:,} inputs and {math.prod(graph.shapes[-1]):,} classes, take"
+        what = f"model.{key} is {shown(getattr(experiment.model, key))}; {of}"
+        refuse_beyond_memory(COPIES * 4 * size, what, "make the model smaller")
+    minibatch = 4 * (clients.batch_size * (inputs + graph.values) + size)
+    of = "the samples, activations and gradient of one minibatch take"
+    refuse_beyond_memory(minibatch, f"clients.batch_size is {clients.batch_size}; {of}", "lower it")
+    together = min(experiment.window or 1, clients.count, length.events or clients.count)
+    refuse_beyond_memory(
+        together * minibatch, f"window is {experiment.window}; {together:,} minibatches at once take", "lower it"
+    )
+
+
+def check_steps(message_start: str, steps: int, batch_size: int) -> None:
+    """Raise ConfigError if the samples of one client's local steps take more memory than the machine has.
+
+    `message_start` is the beginning of the message: the key and its value.
+    """
+    what = f"{message_start}; the samples of a client's local steps take"
+    refuse_beyond_memory(ROW * steps * batch_size, what, "take fewer")

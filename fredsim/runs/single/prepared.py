@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from fredsim.config.data import DataRead
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.partition import Lists, PartitionChoice, make_shards
-from fredsim.config.resolution import check_batch, placed
-from fredsim.config.sweep.each_run import for_each_run
+from fredsim.config.resolution import check_batch, for_each_run, placed
 from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.data.datasets import Dataset, data_root
 from fredsim.data.partitions.shards import Shards
@@ -26,8 +25,7 @@ from fredsim.networks.network import Network
 from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import folder_kept
-from fredsim.runs.single.opening import make_server
-from fredsim.runs.single.sizes import check_sizes
+from fredsim.runs.single.opening import check_sizes, make_server
 from fredsim.simulation.clients.stages import StagePlan
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors

@@ -6,9 +6,10 @@ import csv
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from fredsim.compute.metrics import Metrics
 from fredsim.compute.problem_engine import ProblemMetrics
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
+from fredsim.config.experiment import Experiment
 from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError, nearest
 from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.streams import Streams
@@ -36,18 +38,38 @@ from fredsim.runs.checkpoint.format import check_restored, check_types
 from fredsim.runs.folder.event_file import EventFile
 from fredsim.runs.folder.growing_files import GrowingFile, GrowingText
 from fredsim.runs.processes.observer import Observer
-from fredsim.runs.single.hooks import SIMULATED_RUN, Hooks
 from fredsim.runs.single.measures import measures_of, metrics_of
-from fredsim.runs.single.opening import make_server
+from fredsim.runs.single.opening import make_dispatcher, make_server
 from fredsim.runs.single.prepared import Prepared
 from fredsim.simulation.paths.backends import make_engine
 from fredsim.simulation.paths.loop import Diverged, Outcome, Parts, Simulation
 from fredsim.simulation.paths.probe import Probe
+from fredsim.simulation.paths.start import make_simulation
+from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.record.recorder import TEST, Recorder, Row
 from fredsim.simulation.schedule.event_log import EventLog
 from fredsim.simulation.schedule.length import Goal, Length
 
-__all__ = ["Run"]
+__all__ = ["SIMULATED_RUN", "Hooks", "Run"]
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Functions that make a run's dispatcher and simulation; the defaults are those of a simulated run."""
+
+    dispatcher: Callable[[Experiment], GuardedDispatcher] = make_dispatcher
+    simulation: Callable[[Parts, Mapping[str, GrowingText]], Simulation] = lambda parts, _: make_simulation(parts)
+    """Makes the simulation from the run's parts and the open files that `files` names."""
+    files: tuple[str, ...] = ()
+    """The names of further text files that grow, to which the simulation writes."""
+    facts: Callable[[], dict[str, Any]] = dict
+    """Returns further entries of summary.json."""
+    replayable: bool = True
+    """Whether the same process can repeat the run, as it does after a divergence."""
+
+
+SIMULATED_RUN = Hooks()
+
 
 #: The largest share of a run's time that checkpoints may take: after a slow one, the next comes later.
 MOST_CHECKPOINT_SHARE = 0.02

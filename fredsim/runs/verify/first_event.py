@@ -21,9 +21,8 @@ from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result
 from fredsim.runs.processes.isolation import own_modules
 from fredsim.runs.processes.observer import Observer
-from fredsim.runs.single.hooks import Hooks
 from fredsim.runs.single.prepared import prepare
-from fredsim.runs.single.run import Run
+from fredsim.runs.single.run import Hooks, Run
 from fredsim.runs.verify.differences import last_common_row
 from fredsim.runs.verify.verify import identity_of, recorded_experiment
 from fredsim.simulation.clients.outbox import PendingPush

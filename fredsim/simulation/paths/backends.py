@@ -24,7 +24,7 @@ from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 from fredsim.networks.network import Network
 from fredsim.numerics.distributions import Draw
-from fredsim.system.processors import default_threads
+from fredsim.system.limits import default_threads
 
 __all__ = ["make_engine", "make_operations", "resolve_backend"]
 
@@ -63,17 +63,14 @@ def make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, t
     A network without a graph has an engine of its own, which takes the servers' operations from the backend. Raises
     ConfigError if something that the backend needs is missing, or if it cannot compute the network.
     """
-    engine = _make_staged(backend, network, dataset, mu, threads)
+    if dataset.staged:
+        staged = Staged(lambda window: _make_engine(backend, network, window, mu, threads), dataset, mu)
+        engine = cast(Engine, staged)  # what it does not do itself, the engine in it does
+    else:
+        engine = _make_engine(backend, network, dataset, mu, threads)
     if network.graph is not None and network.graph.frozen:
         return cast(Engine, PartlyTrained(engine, network.graph, network.values))
     return engine
-
-
-def _make_staged(backend: Backend, network: Network, dataset: Dataset, mu: int, threads: int | None) -> Engine:
-    if dataset.staged:
-        found = Staged(lambda window: _make_engine(backend, network, window, mu, threads), dataset, mu)
-        return cast(Engine, found)  # what it does not do itself, the engine in it does
-    return _make_engine(backend, network, dataset, mu, threads)
 
 
 def _make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, threads: int | None) -> Engine:

@@ -79,11 +79,11 @@ class Fused(Snapshots):
         protocol = parts.protocol
         #: Whether a refused fetch changes nothing for the client, so that it may arrive again in the same window.
         self._may_return = protocol.wait and not protocol.fred_timestamps
-        server = self._server.elementwise
+        server = self.server.elementwise
         gate = protocol.fetch_gate
-        watched = self._server.contract.deviation if gate is not None and gate.needs_statistics else ""
+        watched = self.server.contract.deviation if gate is not None and gate.needs_statistics else ""
         arrays = [server.params, *server.state_of(0)]
-        self._executor = self._engine.fused_executor(self._server.rule, arrays, watched, self._window)
+        self._executor = self._engine.fused_executor(self.server.rule, arrays, watched, self._window)
         self._passes_ahead = PassesAhead(self._executor, self._window)
 
     def _warm(self) -> None:
@@ -123,9 +123,9 @@ class Fused(Snapshots):
         more than once among the events returned.
         """
         if self.iteration >= self._known_to:
-            left, most = length.events_left(self.iteration, self._server.timestamp), self._most_known()
+            left, most = length.events_left(self.iteration, self.server.timestamp), self._most_known()
             self._look_ahead(most if left is None else min(most, left))
-        row = self._interval.events_until_due(self.iteration, self._server.timestamp)
+        row = self._interval.events_until_due(self.iteration, self.server.timestamp)
         known = self._known_to - self.iteration
         limit = min(self._limit(length), known if row is None else min(row, known))
         limit = limit if self._engine.keeps_passes else min(limit, self._pace.events)
@@ -143,7 +143,7 @@ class Fused(Snapshots):
 
     def _advance(self, length: Length) -> None:
         """Do the passes of the next few arrivals together, then apply their gradients, in as few calls as possible."""
-        holdings, server, began = self._holdings, self._server, time.perf_counter()
+        holdings, server, began = self._holdings, self.server, time.perf_counter()
         schedule, window, refused = self._next_window(length)
         if not len(schedule):
             self._ended = not self._goal_reached
@@ -190,7 +190,7 @@ class Fused(Snapshots):
 
         `copy` is the array into which the kernel has copied the parameters, if the verdict is ALLOWED.
         """
-        server, holdings = self._server, self._holdings
+        server, holdings = self.server, self._holdings
         server.elementwise.timestamp = server.timestamp = self.iteration + 1
         if not self._protocol.wait:
             holdings.begin(client)

@@ -123,7 +123,7 @@ class Parts:
         """The largest possible number of events; an estimate if the clock ends the run; None if it is unknown."""
         if self.length.until is None or not isinstance(self.dispatcher, GuardedClock):
             return self.length.events
-        return self.dispatcher.expected_arrivals(self.length.until)
+        return self.dispatcher.clock.expected_arrivals(self.length.until)
 
     @cached_property
     def pool(self) -> Pool:
@@ -141,8 +141,9 @@ class Simulation:
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         self._parts = parts
-        self._choice = choice
-        self._server = parts.server
+        #: The path, and why it is not a faster one.
+        self.choice = choice
+        self.server = parts.server
         self._layout = parts.model.layout
         self._engine, self._operations = parts.engine, parts.engine.operations
         self._dispatcher = parts.dispatcher
@@ -177,7 +178,7 @@ class Simulation:
             self._record()
         if self._log is not None:
             self._log.flush()
-        server, spent = self._server, self.spent_so_far()
+        server, spent = self.server, self.spent_so_far()
         raw = server.params if server.contract.averaged_params else None
         return Outcome(
             status,
@@ -187,7 +188,7 @@ class Simulation:
             spent["seconds"],
             spent["seconds_evaluation"],
             spent["seconds_kernels"],
-            self._choice,
+            self.choice,
             self._shares(),
             spent.get("seconds_probe"),
         )
@@ -204,7 +205,7 @@ class Simulation:
         """Process events until the run has this length or is stopped. Record only the rows that are due."""
         if not self._recorder.rows:
             self._record()
-        server = self._server
+        server = self.server
         self._start()
         while not (self._ended or self._goal_reached) and length.events_left(self.iteration, server.timestamp) != 0:
             if self._parts.stop() or self.iteration == self._parts.stop_at:
@@ -221,16 +222,6 @@ class Simulation:
         """Whether a row has reached the run's goal."""
         goal, rows = self._parts.goal, self._recorder.rows
         return goal is not None and bool(rows) and goal.reached(rows[-1])
-
-    @property
-    def server(self) -> GuardedServer:
-        """The server."""
-        return self._server
-
-    @property
-    def choice(self) -> Choice:
-        """The path, and why it is not a faster one."""
-        return self._choice
 
     @property
     def timed(self) -> bool:
@@ -259,7 +250,7 @@ class Simulation:
         """Return the parts that have a state, by name, in the order in which their states are restored."""
         protocol, parts = self._protocol, self._parts
         found: dict[str, Stateful | None] = {
-            "server": self._server,
+            "server": self.server,
             "dispatcher": self._dispatcher,
             "push_gate": protocol.push_gate,
             "fetch_gate": protocol.fetch_gate,
@@ -298,12 +289,12 @@ class Simulation:
         """Record a row; consecutive rows without an event between them share their measurements."""
         if self._measured is None or self._measured[0] != self.iteration:
             self._measured = self.iteration, self._measurements()
-        self._recorder.record_row(self.iteration, self._server.timestamp, self._now, *self._measured[1])
+        self._recorder.record_row(self.iteration, self.server.timestamp, self._now, *self._measured[1])
 
     def _measurements(self) -> Measurements:
         """Return loss and error over the validation data, the parameters' digest, and the optional columns."""
         begin, kernels = time.perf_counter(), self._engine.seconds
-        result = self._server.evaluated_params
+        result = self.server.evaluated_params
         validation = evaluate(self._engine, result, "validation")
         test = evaluate(self._engine, result, "test") if self._parts.test else ()
         more = dict(zip(TEST, test, strict=False))
@@ -315,7 +306,7 @@ class Simulation:
             more |= metrics(result) if self._operations.finite(result) else dict.fromkeys(metrics.columns, math.nan)
         self._seconds_before += self._engine.seconds - kernels
         self._seconds_evaluation += time.perf_counter() - begin
-        return validation, self._layout.digest(np.asarray(self._server.params)), more
+        return validation, self._layout.digest(np.asarray(self.server.params)), more
 
 
 def evaluate(engine: Engine, params: Array, part: Part) -> tuple[float, float]:

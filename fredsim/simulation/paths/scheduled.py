@@ -48,7 +48,7 @@ class Scheduled(Simulation):
             self._check_length(order)
         if drawn.events is None and len(order) == LONGEST_SCHEDULE:
             many = f"in seconds there are more than {LONGEST_SCHEDULE:,} arrivals, whose order is not kept in memory"
-            raise ConfigError(f"path is {self._choice.path}; {many}: give path: snapshots")
+            raise ConfigError(f"path is {self.choice.path}; {many}: give path: snapshots")
         self._schedule = self._stretches.schedule = whole_schedule(order, wait=self._protocol.wait)
         self._stretches.prepare(self.iteration)
 
@@ -57,7 +57,7 @@ class Scheduled(Simulation):
         drawn, clock = self._parts.drawn, self._dispatcher
         by_events = drawn.events is not None and drawn.until is None
         if isinstance(clock, GuardedClock) and by_events and len(order) < (drawn.events or 0):
-            raise clock.ended_error(len(order), drawn.events)
+            raise clock.clock.ended_error(len(order), drawn.events)
 
     def _stateful_parts(self) -> dict[str, Stateful]:
         parts = super()._stateful_parts()
@@ -90,7 +90,7 @@ class Scheduled(Simulation):
             self._draw(SLICE)
             return
         schedule = self._schedule
-        started, begin, server = time.perf_counter(), self.iteration, self._server
+        started, begin, server = time.perf_counter(), self.iteration, self.server
         count = self._next_stretch(schedule, length)
         if not count:
             if not self._goal_reached and begin == len(schedule):
@@ -113,7 +113,7 @@ class Scheduled(Simulation):
 
     def _next_stretch(self, schedule: Schedule, length: Length) -> int:
         """Return how many events to process at once, none of them beyond the next row; 0 at the run's end."""
-        begin, stop_at, timestamp = self.iteration, self._parts.stop_at, self._server.timestamp
+        begin, stop_at, timestamp = self.iteration, self._parts.stop_at, self.server.timestamp
         left, row = length.events_left(begin, timestamp), self._interval.events_until_due(begin, timestamp)
         limits = [self._parts.pace.events, left, row, len(schedule) - begin]
         if stop_at is not None:  # the iteration at which an earlier run of the same experiment happened to pause

@@ -41,7 +41,7 @@ __all__ = ["Snapshots", "pushes_may_be_cancelled"]
 
 def pushes_may_be_cancelled(dispatcher: GuardedDispatcher, contract: Contract) -> bool:
     """Return whether the server may restart clients whose pushes are on their way: if these take time."""
-    return contract.cancels and isinstance(dispatcher, GuardedClock) and not dispatcher.sends_on_arrival
+    return contract.cancels and isinstance(dispatcher, GuardedClock) and not dispatcher.clock.sends_on_arrival
 
 
 class Snapshots(Simulation):
@@ -49,7 +49,7 @@ class Snapshots(Simulation):
 
     def __init__(self, parts: Parts, choice: Choice) -> None:
         super().__init__(parts, choice)
-        contract, protocol, wait = self._server.contract, parts.protocol, parts.protocol.wait
+        contract, protocol, wait = self.server.contract, parts.protocol, parts.protocol.wait
         tensors, self._pool = list(self._layout.slices.values()), parts.pool
         self._share_versions = True  # whether several clients may fetch at one timestamp
         self._check_memory()
@@ -62,12 +62,12 @@ class Snapshots(Simulation):
             parts.engine, parts.params, parts.clients,
             wait=wait, work=self._work, tensors=tensors, pool=self._pool,
             first_rate=self._first_rate if self._own_steps else None,
-            pipeline=self._pipeline, current=(lambda: self._server.params) if protocol.current else None,
+            pipeline=self._pipeline, current=(lambda: self.server.params) if protocol.current else None,
         )  # fmt: skip
         self._pushes, self._observer = parts.pushes(self._holdings), parts.observer
         self._statistics = parts.engine.statistics
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
-            self._server.check = self._holdings.check
+            self.server.check = self._holdings.check
         self._warm()
         self._may_cancel = pushes_may_be_cancelled(self._dispatcher, contract)
         self._outbox = Outbox(protocol.dropped_push, tensors, parts.engine.operations, may_cancel=self._may_cancel)
@@ -77,19 +77,19 @@ class Snapshots(Simulation):
         self._clock = clock if clock is not None and clock.reacts else None  # told when clients continue
         #: How many local steps a task has.
         self._steps: int | StepCounts = protocol.local_steps
-        if clock is not None and clock.task_steps is not None:
-            self._steps = clock.task_steps
+        if clock is not None and (steps := clock.clock.task_steps) is not None:
+            self._steps = steps
         self._sends_early = False  # whether the clock asks for a push's bytes as soon as its gradient is done
-        if self._clock is not None and not self._clock.sends_on_arrival:
+        if self._clock is not None and not self._clock.clock.sends_on_arrival:
             self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
         if self._clock is not None and (self._sends_early or self._may_cancel):
-            self._clock.call_when_done(self._send_early if self._sends_early else self._note_done)
+            self._clock.clock.on_gradient_done = self._send_early if self._sends_early else self._note_done
             if self._log is not None:
                 self._log.early = True
         #: Whether a push is needed after its update: a replica steps with it.
         self._keeps_pushes = protocol.replica or parts.observer is not None
         #: Returns how many pushes are certain to come before any client continues, if replies or times decide that.
-        self._until_release: Callable[[], int] | None = self._server.pushes_until_release if contract.holds else None
+        self._until_release: Callable[[], int] | None = self.server.pushes_until_release if contract.holds else None
         drawn = protocol.fraction < 1
         if self._sends_early or ((self._clock is not None or drawn) and not contract.holds):
             self._until_release = lambda: 1
@@ -119,11 +119,11 @@ class Snapshots(Simulation):
         if why:
             what = "its gradient takes current, the server's parameters when a push arrives"
             raise ConfigError(f"problem.name: {what}; {why}: leave one of them out")
-        self._engine.current = lambda: self._server.params
+        self._engine.current = lambda: self.server.params
 
     def _check_memory(self) -> None:
         """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
-        parts, contract = self._parts, self._server.contract
+        parts, contract = self._parts, self.server.contract
         if parts.limits.memory is None and parts.engine.device_name is None and not contract.holds:
             copies = 1 + parts.most_tasks(parts.clients * parts.protocol.tasks_per_client)
             own = contract.per_client + parts.protocol.work.kept_arrays
@@ -138,19 +138,14 @@ class Snapshots(Simulation):
         """How many arrays (P,) a copy has: control variates travel with what is pushed and fetched."""
         return 1 if self._control is None else 2
 
-    @property
-    def _at_work(self) -> int:
-        """How many clients are at work at once."""
-        return clients_at_work(self._parts.clients, self._protocol.fraction)
-
     def _rate(self) -> float | None:
         """Return the server's present learning rate, for a client that fetches; None if clients take no own steps."""
-        return self._client_work.rate(self._server) if self._own_steps else None
+        return self._client_work.rate(self.server) if self._own_steps else None
 
     def _first_rate(self, client: int) -> float:
         """Return the learning rate of the initial parameters, before the first of the clients' own steps."""
-        self._server.set_event(client, self.iteration)
-        return self._client_work.rate(self._server)
+        self.server.set_event(client, self.iteration)
+        return self._client_work.rate(self.server)
 
     def _make_work(self) -> LocalWork:
         """Return what computes the clients' pushes."""
@@ -173,7 +168,7 @@ class Snapshots(Simulation):
             return None
         assert engine.two_vectors or not stages.two_vectors  # preparing the run has refused others
         if stages.reschedule is not None:
-            without_average(self._server.inner).rates_of_parts = stages.rates
+            without_average(self.server.inner).rates_of_parts = stages.rates
         return PipelineParams(stages, self._parts.params.size, engine.operations, lambda: self._parts.pool)
 
     def _warm(self) -> None:
@@ -186,11 +181,11 @@ class Snapshots(Simulation):
 
     def _limit(self, length: Length) -> int:
         """Return how many of the next events may be computed together; all of them certainly belong to the run."""
-        left, stop_at = length.events_left(self.iteration, self._server.timestamp), self._parts.stop_at
+        left, stop_at = length.events_left(self.iteration, self.server.timestamp), self._parts.stop_at
         pause = None if stop_at is None else stop_at - self.iteration
         limit = min(count for count in (self._window, left, pause) if count is not None)
         if self._parts.goal is not None:  # a row may end the run
-            row = self._interval.events_until_due(self.iteration, self._server.timestamp)
+            row = self._interval.events_until_due(self.iteration, self.server.timestamp)
             limit = 1 if row is None else min(limit, row)
         probe = self._parts.probe
         return limit if probe is None else min(limit, probe.events_until_due(self.iteration))
@@ -205,7 +200,7 @@ class Snapshots(Simulation):
 
     def _start(self) -> None:
         if self._participation is not None and not self._participation.begun:
-            self._participation.draw(self._at_work)
+            self._participation.draw(clients_at_work(self._parts.clients, self._protocol.fraction))
             for client in self._participation.idle():
                 self._dispatcher.hold(client)
                 self._holdings.leave(client)
@@ -237,7 +232,7 @@ class Snapshots(Simulation):
                 self._pass_time(times[i])
                 if self._goal_reached:  # a row on the clock, due before this event, reached the goal
                     return
-                self._server.set_event(client, self.iteration)
+                self.server.set_event(client, self.iteration)
                 message = None if given_up[i] else self._send(client, pushes[i], sent[i])
                 found.append(self._arrive(client, PendingPush(message, pushes[i], losses[i], given_up[i])))
         if self._log is not None:
@@ -326,7 +321,7 @@ class Snapshots(Simulation):
         begin, kernels = time.perf_counter(), self._engine.seconds
         client, tasks = int(schedule.client[0]), self._tasks(schedule)
         rows, keys = tasks.rows[0, 0], tasks.keys(self._parts.streams.seed, 0)
-        probe.measure(self.iteration, client, rows, keys, self._holdings, self._server, self._engine)
+        probe.measure(self.iteration, client, rows, keys, self._holdings, self.server, self._engine)
         self._seconds_before += self._engine.seconds - kernels
         probe.seconds += time.perf_counter() - begin
 
@@ -335,7 +330,7 @@ class Snapshots(Simulation):
 
         Returns the timestamp before, the staleness, and this event's pushes, fetches, bytes pushed and bytes fetched.
         """
-        server, recorder, before, message = self._server, self._recorder, self._server.timestamp, pending.message
+        server, recorder, before, message = self.server, self._recorder, self.server.timestamp, pending.message
         fetched, sent = recorder.fetched, message.size if message else 0
         if self._observer is not None:
             self._observer.arrives(client, self._holdings.timestamp(client), self.time, pending)
@@ -380,7 +375,7 @@ class Snapshots(Simulation):
             size = self._fetch(other)
             self._begin(other)  # its task under way is given up: it starts over even if `wait` is false
             if self._clock is not None:
-                self._clock.restart(other, size)
+                self._clock.clock.restart(other, size)
             else:
                 self._arrivals.give_up(other)
         self.iteration += 1
@@ -406,7 +401,7 @@ class Snapshots(Simulation):
         if protocol.push_gate is None:
             decoded, size = self._compress(client, step, push)
             return Message(decoded, started_from, size)
-        passes = protocol.push_gate.passes(step, client, self._server)
+        passes = protocol.push_gate.passes(step, client, self.server)
         if protocol.compressor is not None and not isinstance(passes, bool):
             raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
         return self._outbox.offer(client, push, started_from, passes, partial(self._compress, client, step))
@@ -415,7 +410,7 @@ class Snapshots(Simulation):
         if size := self._pushes.size:
             return push, size
         if self._protocol.compressor is None:
-            return push, self._server.bytes_of("pushed", push.nbytes) + push.nbytes * (self._copies - 1)
+            return push, self.server.bytes_of("pushed", push.nbytes) + push.nbytes * (self._copies - 1)
         return self._protocol.compressor.compress(push, client, step)
 
     def _begin(self, client: int) -> None:
@@ -424,10 +419,10 @@ class Snapshots(Simulation):
         if not self._protocol.wait:
             holdings.begin(client)
             self._arrivals.began(client)
-        if self._server.contract.begins:
-            if not self._server.contract.built_in:  # it may write into them
+        if self.server.contract.begins:
+            if not self.server.contract.built_in:  # it may write into them
                 holdings.give_own(client)
-            self._server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
+            self.server.begins(client, holdings.params(client), holdings.timestamp(client), self.iteration)
         self._pushes.begin(client)
 
     def _go_on(self, client: int) -> int:
@@ -439,7 +434,7 @@ class Snapshots(Simulation):
 
     def _fetch(self, client: int) -> int:
         """Let a client fetch, if the gate allows it; return how many bytes it fetched, 0 if the fetch was dropped."""
-        server, holdings, gate = self._server, self._holdings, self._protocol.fetch_gate
+        server, holdings, gate = self.server, self._holdings, self._protocol.fetch_gate
         passes = True if gate is None else gate.passes(self.iteration, client, server)
         parts = None if isinstance(passes, bool) or all(passes) else passes
         if not (passes if parts is None else any(parts)):
@@ -467,5 +462,5 @@ class Snapshots(Simulation):
         """Let a client continue from the parameters that it holds, because its fetch was dropped."""
         self._holdings.keep(client)
         if self._protocol.fred_timestamps:
-            self._holdings.restamp(client, self._server.timestamp, self._rate())
+            self._holdings.restamp(client, self.server.timestamp, self._rate())
         self._recorder.count_fetch(0, client)

@@ -73,4 +73,4 @@ def arrivals_react(clock: GuardedClock, contract: Contract, protocol: Protocol) 
     """Return whether what is computed affects who arrives when: by the server's replies, or by the sizes of copies."""
     sizes = protocol.push_gate, protocol.fetch_gate, protocol.compressor, contract.bytes_pushed, contract.bytes_fetched
     drawn = protocol.fraction < 1
-    return contract.holds or contract.cancels or drawn or (not clock.sends_on_arrival and any(sizes))
+    return contract.holds or contract.cancels or drawn or (not clock.clock.sends_on_arrival and any(sizes))

@@ -13,7 +13,7 @@ from fredsim.optimizers import Optimizer
 from fredsim.optimizers.sgd import SGD
 from fredsim.servers.schedules import rate_at
 from fredsim.simulation.plugins.contract import Contract, PushKind
-from fredsim.simulation.plugins.guarded_optimizer import GuardedOptimizer
+from fredsim.simulation.plugins.guarded_plugins import GuardedOptimizer
 from fredsim.simulation.plugins.guarded_server import GuardedServer
 
 __all__ = ["ClientWork", "Form", "clients_at_work", "make_work"]

@@ -1,4 +1,4 @@
-"""Wrappers through which the event loop calls dispatchers, gates and compressors, and which check what they return.
+"""Wrappers through which a run calls dispatchers, gates, compressors and optimizers, and which check what they return.
 
 As in guarded_server, a mistake in a user's class becomes one clear SimulationError.
 """
@@ -17,19 +17,37 @@ from fredsim.dispatchers.gates import Gate, Statistics
 from fredsim.dispatchers.gates.budget import Budget
 from fredsim.errors import SimulationError
 from fredsim.numerics.arrays import Array
+from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.streams import Stream
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.failures import said
 from fredsim.plugins.guarded import MOST_COUNTED, Guarded, is_integer
 from fredsim.plugins.states import State, Stateful, take_state
-from fredsim.simulation.plugins.guarded_arrays import checked_array
 from fredsim.simulation.plugins.run_context import RunContext
 
-__all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate"]
+__all__ = ["GuardedCompressor", "GuardedDispatcher", "GuardedGate", "GuardedOptimizer", "checked_array"]
 
 BOOLEAN = (bool, np.bool_)
 #: How many choices a user's dispatcher is asked for at a time: it may be slow.
 OWN_CHOICES = 256
+
+
+def checked_array(guarded: Guarded, array: Any, size: int, what: str) -> NDArray[np.float32]:
+    """Return an array of the object's, named `what` in errors, as kernels can read it.
+
+    Raises SimulationError unless it is float32 (size,).
+    """
+    is_array = hasattr(array, "__array_ufunc__") and hasattr(array, "shape") and hasattr(array, "dtype")
+    if not is_array or array.dtype != np.float32 or array.shape != (size,):
+        found = f"{array.dtype} {array.shape}" if is_array else type(array).__name__
+        hint = ": nothing has set it" if array is None else ""
+        if is_array and array.dtype == np.float64 and array.shape == (size,):
+            hint = "; a float64 took part: give np.float32 numbers, or .astype(np.float32)"
+        raise guarded.error(what, f"is {found}; it must be float32 ({size},){hint}")
+    try:
+        return readable(array, size)
+    except (TypeError, ValueError) as error:
+        raise guarded.error(what, str(error).removeprefix("the array ")) from None
 
 
 class GuardedDispatcher(Guarded):
@@ -244,3 +262,38 @@ class GuardedCompressor(Guarded):
         if isinstance(decoded, np.ndarray) and not self._built_in:
             decoded = decoded.copy()  # it may be the push itself, or kept, and a server may write into what it gets
         return decoded, int(size)
+
+
+class GuardedOptimizer(Guarded):
+    """A user's optimizer of local steps, called with checks."""
+
+    signatures = {  # noqa: RUF012
+        "begin": ("client", "params"), "step": ("client", "params", "grad", "k"),
+    }  # fmt: skip
+
+    def _in_words(self, client: int | None, iteration: int) -> str:
+        return f"client {client}, its gradient {iteration}"
+
+    def begin(self, client: int, params: Array) -> None:
+        """Tell it that a client begins a task from `params` (P,), which it must neither keep nor change."""
+        before = params.copy()
+        self.lend(params, "params", "begin", lambda: self._inner.begin(client, params))
+        if before.tobytes() != params.tobytes():
+            raise self.error("begin", "changes params; local steps are what may: do that in step")
+
+    def step(self, client: int, params: Array, grad: Array, k: int) -> None:
+        """Let it take a client's local step `k`, from 0, of a task: `params` (P,) become those after the step.
+
+        Raises SimulationError if it keeps an array, or returns anything but None (it changed `params`) or a float32
+        array (P,), or if a NaN arises from finite numbers.
+        """
+
+        def take() -> None:
+            found: Any = self._inner.step(client, params, grad, k)
+            if found is not None:
+                params[...] = checked_array(self, found, len(params), "what step returns")
+
+        finite = bool(np.isfinite(grad).all())
+        self.lend(params, "params", "step", lambda: self.lend(grad, "grad", "step", take))
+        if finite and np.isnan(params).any():
+            raise self.error("step", "gave parameters that are NaN, from finite ones and a finite gradient")

@@ -21,7 +21,7 @@ from fredsim.plugins.failures import said
 from fredsim.plugins.guarded import Guarded, is_integer
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.simulation.plugins.contract import SIGNATURES, ServerMethods, complete, read_contract, without_average
-from fredsim.simulation.plugins.guarded_arrays import checked_array
+from fredsim.simulation.plugins.guarded_plugins import checked_array
 from fredsim.simulation.plugins.run_context import RunContext
 from fredsim.simulation.record.recorder import Recorder
 from fredsim.simulation.record.server_metrics import add_record_method, check_proxies

@@ -27,7 +27,7 @@ from fredsim.plugins.states import State, Stateful, part_of
 from fredsim.servers.asgd import descend
 from fredsim.servers.elementwise import DECAY, PerClient
 from fredsim.simulation.plugins.client_work import ClientWork, Form
-from fredsim.simulation.plugins.guarded_optimizer import GuardedOptimizer
+from fredsim.simulation.plugins.guarded_plugins import GuardedOptimizer
 
 __all__ = ["ControlVariates", "LocalWork", "StepCounts", "Tasks", "norm"]
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from fredsim.dispatchers.base import OnGradientDone, Order, Timeline
+from fredsim.dispatchers.base import Order, Timeline
 from fredsim.dispatchers.clock import Clock
 from fredsim.dispatchers.durations import LAST, Draws, as_nanoseconds
-from fredsim.dispatchers.local_steps import TaskSteps, VariedSteps
-from fredsim.errors import ConfigError, SimulationError
+from fredsim.dispatchers.local_steps import VariedSteps
+from fredsim.errors import ConfigError
 from fredsim.hyper import explain
 from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
@@ -38,17 +38,13 @@ class GuardedClock(GuardedDispatcher):
     def __init__(self, clock: Timeline, clients: int) -> None:
         """Tell the clock how many clients there will be. Raises ConfigError if it refuses so many."""
         super().__init__(clock, clients)
-        self._clock = clock
+        #: The clock itself.
+        self.clock = clock
         self._user_object = clock.user_object if isinstance(clock, OwnClock) else clock
         self._name = type(self._user_object).__name__
         self.timed, self.may_give_up = clock.timed, clock.may_give_up
         #: Whether the run tells the clock when each client continues; if not, a client continues as soon as it arrives.
         self.reacts = False
-
-    @property
-    def sends_on_arrival(self) -> bool:
-        """Whether a push is gated and compressed when it arrives; see Timeline."""
-        return self._clock.sends_on_arrival
 
     def configure(self, *, reacts: bool, size: int, steps: int | VariedSteps, until: int | None) -> None:
         """Tell the clock what it needs to know about the run, before the first arrival; see Timeline.configure.
@@ -56,37 +52,16 @@ class GuardedClock(GuardedDispatcher):
         Raises ConfigError if a task of `steps` gradients takes longer than the clock can count.
         """
         self.reacts = reacts
-        self._clock.configure(reacts=reacts, size=size, steps=steps, until=until)
-
-    @property
-    def task_steps(self) -> TaskSteps | None:
-        """How many local steps tasks have, if they differ."""
-        return self._clock.task_steps
-
-    def expected_arrivals(self, nanoseconds: int) -> int | None:
-        """Return roughly the largest number of arrivals in this time; None if it cannot be estimated."""
-        return self._clock.expected_arrivals(nanoseconds)
-
-    def call_when_done(self, on_gradient_done: OnGradientDone) -> None:
-        """Have the clock call `on_gradient_done` whenever a gradient is done; it returns the bytes of the push."""
-        self._clock.on_gradient_done = on_gradient_done
+        self.clock.configure(reacts=reacts, size=size, steps=steps, until=until)
 
     def draw(self, count: int) -> Order:
         """Return about `count` next arrivals; none if no gradient will ever arrive again."""
-        return self._clock.draw(count)
+        return self.clock.draw(count)
 
     def release(self, client: int, size: int | None = None) -> None:
         """Release a held client: it begins its next task once it has fetched `size` bytes."""
         self._held.discard(client)
-        self._clock.release(client, size)
-
-    def restart(self, client: int, size: int) -> None:
-        """Make a client give up its task; it begins its next one once it has fetched `size` bytes."""
-        self._clock.restart(client, size)
-
-    def ended_error(self, step: int, events: int | None) -> SimulationError:
-        """Return the error for no arrival at iteration `step` of a run of `events` events (None: unknown)."""
-        return self._clock.ended_error(step, events)
+        self.clock.release(client, size)
 
     def orders(self, count: int | None, until: int | None) -> Iterator[Order]:
         """Yield, in pieces, the first `count` arrivals, or those until a time in nanoseconds.
@@ -94,7 +69,7 @@ class GuardedClock(GuardedDispatcher):
         There are fewer if no more will ever arrive, and never more than LONGEST_SCHEDULE.
         """
         left = LONGEST_SCHEDULE if count is None else count
-        most = max(OWN_CHOICES, self._clients) if isinstance(self._clock, OwnClock) else 2**20
+        most = max(OWN_CHOICES, self._clients) if isinstance(self.clock, OwnClock) else 2**20
         many = most if until is None else 2**8  # pieces grow from here: few arrivals are drawn beyond the end
         ended = False
         while left > 0 and not ended:

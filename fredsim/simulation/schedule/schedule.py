@@ -185,7 +185,7 @@ class Arrivals(Stateful):
             clients, columns = self._choose(min(limit, until_release()), iteration)
         if not clients and self._length.until is None:
             assert self._clock is not None  # any other dispatcher raises an error itself
-            raise self._clock.ended_error(iteration, self._length.iterations)
+            raise self._clock.clock.ended_error(iteration, self._length.iterations)
         under_way = np.array([self._under_way[client] for client in clients], np.int64)
         ids = np.array(clients, np.int64)
         _check_begun(ids, under_way, columns.pop("begun", None), iteration)
