@@ -77,7 +77,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Skipped:
-    """Writes which tests, and which files of tests, are skipped, one a line."""
+    """Writes which tests, and which files of tests, are skipped, one a line; not those that take --slow."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -90,7 +90,7 @@ class Skipped:
         self._write(report)
 
     def _write(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        if report.skipped:
+        if report.skipped and "slow" not in getattr(report, "keywords", ()):
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(f"{report.nodeid}\n")
 

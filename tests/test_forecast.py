@@ -11,6 +11,7 @@ from fredsim.config.sweep.expansion import expand, open_source
 from fredsim.runs.folder.results import Result
 from fredsim.runs.plan import estimates as module
 from fredsim.runs.plan.estimates import Estimate, estimate
+from fredsim.runs.processes.isolation import do_apart
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -313,15 +314,13 @@ def test_a_beginning_is_as_long_as_it_had_to_be_for_another_server(
 def test_time_alone_is_measured_without_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the memory of a network's run is that of a process of its own."""
     run = expand(open_source("resnet"), ["iterations=16"]).runs[0]
-
     started = []
 
-    def do_apart(*given: Any) -> Any:
+    def count_and_do(*given: Any) -> Any:
         started.append(given)
-        return processes_do_apart(*given)
+        return do_apart(*given)
 
-    processes_do_apart = module.do_apart
-    monkeypatch.setattr(module, "do_apart", do_apart)
+    monkeypatch.setattr(module, "do_apart", count_and_do)
     (found,) = estimate([run], None, memory=False)
     assert (found.iterations, found.seconds > 0, started) == (16, True, [])
     (found,) = estimate([run], None)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fredsim.config import document
 from fredsim.config.any_yaml import read_any
 from fredsim.config.document import dump_yaml
 from fredsim.config.plain_data import Key
@@ -108,6 +109,15 @@ DATA = st.dictionaries(
 def test_what_fredsim_writes(data: dict[str, Any]) -> None:
     one, other = both(dump_yaml(data))
     assert one in (None, other)
+
+
+@given(DATA, st.lists(st.booleans(), min_size=4, max_size=4))
+def test_keys_are_written_one_by_one_as_they_are_together(data: dict[str, Any], places: list[bool]) -> None:
+    """Also a list that stands at several places, which is written once, and keys that were written before."""
+    shared = [1, [2]]
+    data = {key: shared if there else value for (key, value), there in zip(data.items(), places, strict=False)}
+    assert dump_yaml(data) == document._dumped(data) == dump_yaml(data)
+    assert dump_yaml({"a": [], "b": 1}) != dump_yaml({"a": [], "b": True}) != dump_yaml({"a": [], "b": 1.0})
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_bands_that_would_flatten_the_lines_are_cut(
     drawing = plot(runs, Path("x.png"))
     (axes,) = drawn[0].axes
     (band,) = axes.collections
-    assert np.max(band.get_paths()[0].vertices[:, 1]) == pytest.approx(top)
+    assert np.max(np.asarray(band.get_paths()[0].vertices)[:, 1]) == pytest.approx(top)
     assert axes.get_ylim()[1] < 2 * top
     assert ("Bands are cut at 9; the largest value is 10³⁰." in drawing.caption) == (highest > 90)
 

@@ -56,6 +56,15 @@ def test_what_does_runs_imports_no_backend_before_one_is_chosen() -> None:
     assert {name.partition(".")[0] for name in done.stdout.split()} & HEAVY == set()
 
 
+def test_a_run_whose_kernels_are_kept_imports_nothing_that_compiles(small_yaml: Path, command: Command) -> None:
+    """Nor what numba then imports of SciPy, nor pandas, which finds the different values of large data alone."""
+    words = ("run", str(small_yaml), "backend=numba", "threads=1", "figures=[]", "--quiet", "--out")
+    assert command(*words, "compiled")[0] == 0
+    found = imported_by(*words, "again")
+    assert found & {"numba.np.arraymath", "pandas", "pyarrow", "scipy.linalg", "matplotlib", "torch"} == set()
+    assert "fredsim.kernels.mlp.engine" in found
+
+
 def test_classes_are_imported_when_they_are_asked_for() -> None:
     classes = Classes("fredsim.servers", Server)
     for module in ("base", "schedules", "checks", "no_such_file"):  # files without a server

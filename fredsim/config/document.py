@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from io import StringIO
 from itertools import takewhile
 from pathlib import Path
@@ -113,6 +114,49 @@ def name_of_override(text: str) -> str:
 
 def dump_yaml(data: Mapping[str, Any]) -> str:
     """Return plain data as YAML in block style, with keys in their order."""
+    # Most of what one run of a sweep has is what the others have, and making YAML takes as long as a short run. Data
+    # without a list or mapping goes on one line, and one that stands at two places is written once: as a whole, both.
+    nested = [value for value in data.values() if isinstance(value, (dict, list))]
+    if not nested or not _all_apart(nested) or not all(isinstance(key, str) for key in data):
+        return _dumped(data)
+    return "".join(_dumped_key(key, _Shown(value)) for key, value in data.items())
+
+
+def _all_apart(values: Iterable[Any]) -> bool:
+    """Return whether no list or mapping within these values is at two places."""
+    seen: set[int] = set()
+    left = [*values]
+    while left:
+        value = left.pop()
+        if id(value) in seen:
+            return False
+        seen.add(id(value))
+        inner = value.values() if isinstance(value, dict) else value
+        left += [one for one in inner if isinstance(one, (dict, list))]
+    return True
+
+
+class _Shown:
+    """A value, equal to those that Python writes as this one: unlike 1, 1.0 and True, they are dumped alike."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self._text = value, repr(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Shown) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@lru_cache(maxsize=1024)
+def _dumped_key(key: str, shown: _Shown) -> str:
+    """Return the lines of a key and its value in a mapping in block style, which it is beside a nested list."""
+    after = "y" if key == "z" else "z"
+    return _dumped({key: shown.value, after: [[]]}).removesuffix(f"{after}:\n- []\n")
+
+
+def _dumped(data: Mapping[str, Any]) -> str:
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe", pure=True)

@@ -9,6 +9,7 @@ kernels, a file is named after its key, and it begins with a checksum.
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import os
 import pickle
@@ -25,6 +26,7 @@ import platformdirs
 from numba import types
 from numba.core import caching, serialize
 from numba.core.ccallback import CFunc
+from numba.core.runtime.nrt import rtsys
 
 from fredsim.system import notices
 
@@ -47,6 +49,9 @@ def _digest_of_sources(package: Path) -> str:
 
 
 SOURCES = _digest_of_sources(Path(__file__).parent.parent)
+#: So many objects are made between collections of garbage while numba compiles: a tenth of the time went into looking
+#: through what it still has.
+FEW_COLLECTIONS = 50_000
 CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
@@ -149,8 +154,11 @@ class KernelCache(caching.Cache):
     def load_overload(self, sig, target_context):
         """Return code from the cache; if there is none, announce that compilation begins, and return None."""
         found = None
+        # numba's own method first imports all that it compiles with, and SciPy, if it is there, which takes half a
+        # second. Code that is loaded needs none of it, but the functions of numba's runtime.
+        rtsys.initialize(target_context)
         with suppress(OSError):
-            found = super().load_overload(sig, target_context)
+            found = self._load_overload(sig, target_context)
         if found is None:
             notices.compiling()
         return found
@@ -177,7 +185,12 @@ class Compiled:
         callback = CFunc(self._function, ((types.int64,) * count, types.int64), {}, options)
         with suppress(OSError):  # if no folder can be written, every process compiles for itself
             setattr(callback, "_cache", KernelCache(self._function))  # noqa: B010  numba's types do not have it
-        callback.compile()
+        before = gc.get_threshold()
+        gc.set_threshold(FEW_COLLECTIONS, *before[1:])
+        try:
+            callback.compile()
+        finally:
+            gc.set_threshold(*before)
         return callback
 
     @property

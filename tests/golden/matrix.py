@@ -3,9 +3,9 @@
     python tests/golden/matrix.py [--every N] [--python PROGRAM …] [--emulated N] [--device N]
                                   [--networks] [--jobs N] [--output FILE]
 
-Each cell is a process of its own, which runs every N-th experiment and compares its digest with the recorded one. The
-exit code is 1 if one differs. Without --python, the cells run with the Python that runs this. `--every 0 --device 1`
-runs all experiments on a CUDA device alone.
+Each kind of code is compiled in a process of its own, which runs every N-th experiment with each number of threads and
+compares its digest with the recorded one. The exit code is 1 if one differs. Without --python, they run with the Python
+that runs this. `--every 0 --device 1` runs all experiments on a CUDA device alone.
 """
 
 import argparse
@@ -32,6 +32,7 @@ FLAGS = {"AVX2": "avx2", "AVX-512": "avx512f"}  # the flags in /proc/cpuinfo tha
 #: The kernels for a device, compiled for the processor.
 EMULATED = "a device, emulated"
 VERSIONS = ("numpy", "numba", "llvmlite")
+ONE, THREADS = (1,), (1, 2, 3)
 
 
 def digest(experiment: dict[str, Any], backend: str) -> str:
@@ -40,49 +41,53 @@ def digest(experiment: dict[str, Any], backend: str) -> str:
         return str(importlib.import_module("make").digest(experiment, backend, Path(folder) / "run"))
 
 
-def run_cell(backend: str, threads: int, every: int, jobs: int, *, networks: bool) -> None:
-    """Run the experiments, in this process if jobs is 1, and print the result as JSON."""
+def run_cell(backend: str, threads: Sequence[int], every: int, jobs: int, *, networks: bool) -> None:
+    """Run the experiments, in this process if jobs is 1, and print a line of JSON for each number of threads."""
     sys.path[:0] = [str(ROOT), str(HERE)]  # also of the processes that the pool starts
     make = importlib.import_module("make")
     recorded: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
     chosen = [one for one in make.experiments().items() if make.is_network(one[1]) or not networks][::every]
-    todo = [experiment | {"threads": threads} for _, experiment in chosen], [backend] * len(chosen)
-    if jobs == 1:
-        found = list(map(digest, *todo))
-    else:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            found = list(pool.map(digest, *todo))
-    differ = [name for (name, _), digest in zip(chosen, found, strict=True) if digest != recorded[name]]
     code = {"code": importlib.import_module("fredsim.cuda.machines").machine().name} if backend == "cuda" else {}
     versions = {}
     for name in VERSIONS[:1] if backend == "numpy" else VERSIONS:
         versions[name] = importlib.metadata.version(name)
-    print(json.dumps({
-        "machine": platform.machine(), "python": platform.python_version(), "count": len(chosen), "differ": differ,
-        "versions": versions, **code,
-    }))  # fmt: skip
+    for count in threads:
+        todo = [experiment | {"threads": count} for _, experiment in chosen], [backend] * len(chosen)
+        if jobs == 1:
+            found = list(map(digest, *todo))
+        else:
+            with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+                found = list(pool.map(digest, *todo))
+        differ = [name for (name, _), digest in zip(chosen, found, strict=True) if digest != recorded[name]]
+        print(json.dumps({
+            "machine": platform.machine(), "python": platform.python_version(), "count": len(chosen), "differ": differ,
+            "threads": count, "versions": versions, **code,
+        }))  # fmt: skip
 
 
-def cells(every: int, device: int) -> list[tuple[str, str, int, int]]:
-    """Return (code, backend, threads, every) for each cell of this machine."""
+def cells(every: int, device: int) -> list[tuple[str, str, Sequence[int], int]]:
+    """Return (code, backend, the numbers of threads, every) for each process on this machine."""
     machine = platform.machine()
     flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split() if os.path.exists("/proc/cpuinfo") else []
     codes = [code for code in CODES.get(machine, {}) if code not in FLAGS or FLAGS[code] in flags]
-    found = [(code, "numba", threads, every) for code in [*codes, "the very processor"] for threads in (1, 2, 3)]
-    found.append(("NumPy's own", "numpy", 1, every))
-    found += [(EMULATED, "cuda", 1, every), ("a CUDA device", "cuda", 1, device)]
+    found: list[tuple[str, str, Sequence[int], int]] = [
+        *((code, "numba", THREADS, every) for code in [*codes, "the very processor"]),
+        ("NumPy's own", "numpy", ONE, every),
+        (EMULATED, "cuda", ONE, every),
+        ("a CUDA device", "cuda", ONE, device),
+    ]
     return [cell for cell in found if cell[-1]]
 
 
-def outcome(
-    command: list[str], code: str, backend: str, threads: int, every: int, options: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Run a cell by this command, and return its result."""
+def outcomes(
+    command: list[str], code: str, backend: str, threads: Sequence[int], every: int, options: Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Run a process by this command, and return its results."""
     name = {name: value for codes in CODES.values() for name, value in codes.items()}.get(code)
     chosen = {"NUMBA_CPU_NAME": name, "NUMBA_CPU_FEATURES": ""} if name else {}
     emulated = code == EMULATED
     environment = os.environ | chosen | ({"FREDSIM_EMULATE": "1"} if emulated else {})
-    program = [*command, str(Path(__file__).relative_to(ROOT)), "--cell", backend, str(threads)]
+    program = [*command, str(Path(__file__).relative_to(ROOT)), "--cell", backend, ",".join(map(str, threads))]
     ran = subprocess.run(
         [*program, "--every", str(every), *options],
         cwd=ROOT,
@@ -91,8 +96,8 @@ def outcome(
         text=True,
         check=True,
     )
-    result: dict[str, Any] = {"code": code} | json.loads(ran.stdout.splitlines()[-1])
-    return result | {"backend": "cuda, emulated" if emulated else backend, "threads": threads}
+    results = [json.loads(line) for line in ran.stdout.splitlines()[-len(threads) :]]
+    return [{"code": code} | one | {"backend": "cuda, emulated" if emulated else backend} for one in results]
 
 
 def row(result: dict[str, Any]) -> dict[str, Any]:
@@ -116,10 +121,11 @@ def main() -> None:
     parser.add_argument("--networks", action="store_true", help="only experiments of networks other than dense ones")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="experiments done in parallel")
     parser.add_argument("--output", type=Path, metavar="FILE", help="a Markdown file for the table")
-    parser.add_argument("--cell", nargs=2, metavar=("BACKEND", "THREADS"), help="run one cell here, and print JSON")
+    parser.add_argument("--cell", nargs=2, metavar=("BACKEND", "THREADS"), help="run these here, and print JSON")
     options = parser.parse_args()
     if options.cell:
-        run_cell(options.cell[0], int(options.cell[1]), options.every, options.jobs, networks=options.networks)
+        threads = [*map(int, options.cell[1].split(","))]
+        run_cell(options.cell[0], threads, options.every, options.jobs, networks=options.networks)
         return
     planned = [
         ([python], cell)
@@ -129,15 +135,15 @@ def main() -> None:
     ]
     if options.emulated:
         arm = ["bash", "scripts/arm64.sh", "."]
-        planned += [(arm, ("NEON", "numba", threads, options.emulated)) for threads in (1, 2, 3)]
-        planned += [(arm, ("NumPy's own", "numpy", 1, options.emulated))]
+        planned += [(arm, ("NEON", "numba", THREADS, options.emulated))]
+        planned += [(arm, ("NumPy's own", "numpy", ONE, options.emulated))]
     rows, wrong = [], 0
     for number, (command, cell) in enumerate(planned, start=1):
         more = ["--jobs", str(options.jobs), *["--networks"] * options.networks]
-        result = outcome(command, *cell, more)
-        wrong += len(result["differ"])
-        rows.append(row(result))
-        print(f"{number}/{len(planned)}", *rows[-1].values(), flush=True)
+        for result in outcomes(command, *cell, more):
+            wrong += len(result["differ"])
+            rows.append(row(result))
+            print(f"{number}/{len(planned)}", *rows[-1].values(), flush=True)
     if options.output:
         from fredsim.show.tables import Table  # the programs of cells need not have it installed
         from fredsim.system.machine import processor_name
@@ -157,7 +163,7 @@ def main() -> None:
             ]),
             "left": "Windows, macOS" if options.device else "a CUDA device, Windows, macOS",
         }  # fmt: skip
-        text = TEXT + EMULATED * bool(options.emulated) + COMMAND
+        text = TEXT + ARM64 * bool(options.emulated) + COMMAND
         options.output.write_text(text.format(**result), encoding="utf-8")
     sys.exit(bool(wrong))
 
@@ -167,7 +173,7 @@ TEXT = """# The matrix of digests
 Golden experiments (tests/golden) whose digest is the recorded one, on each kind of code that the kernels were compiled
 to, {today}, fredsim {version}, {processor}. Not run: {left}.
 """
-EMULATED = """aarch64 is emulated by QEMU, which shows bits, not the order of memory accesses on a real processor.
+ARM64 = """aarch64 is emulated by QEMU, which shows bits, not the order of memory accesses on a real processor.
 """
 COMMAND = """
 ```console

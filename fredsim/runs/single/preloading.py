@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 
 from fredsim.config.choices import Backend
@@ -49,7 +48,6 @@ def warm_up(experiment: Experiment, root: str | os.PathLike[str] | None) -> None
 
     No thread is started, and no device is used, so that the process can be forked. Raises what the run itself would.
     """
-    inspect.getmodule(warm_up.__code__)  # the first such call, as for a user's rule, looks at the files of all modules
     backend = _resolve_backend(experiment.backend)
     if experiment.model.native:
         import fredsim.native.engine

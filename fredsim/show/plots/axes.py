@@ -72,7 +72,7 @@ def _drawn(grid: Sequence[Axes]) -> Floats:
     for axes in grid:
         lines = [line for line in axes.lines if line.get_transform().contains_branch_seperately(axes.transData)[1]]
         values += [np.asarray(line.get_ydata(), float).ravel() for line in lines]
-        values += [path.vertices[:, 1] for found in axes.collections for path in found.get_paths()]
+        values += [np.asarray(path.vertices)[:, 1] for found in axes.collections for path in found.get_paths()]
     found = np.concatenate(values)
     return found[np.isfinite(found)]
 
