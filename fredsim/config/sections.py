@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Flag, auto
+from functools import cache
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -29,9 +30,16 @@ class Section(HyperParameters):
     def leave_out(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Return the keys as they are written."""
         data: dict[str, Any] = serialize(self)
-        fields = type(self).model_fields
-        usual = {key for key in self.later if getattr(self, key) == fields[key].get_default(call_default_factory=True)}
-        return {key: value for key, value in data.items() if key not in usual}
+        for key, default in _defaults(type(self)).items():
+            if getattr(self, key) == default:
+                data.pop(key, None)
+        return data
+
+
+@cache
+def _defaults(section: type[Section]) -> dict[str, Any]:
+    """Return the defaults of a section's later keys: finding one takes longer than to write the section."""
+    return {key: section.model_fields[key].get_default(call_default_factory=True) for key in section.later}
 
 
 class PluginChoice(BaseModel):
