@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 
+from fredsim.show.plots.axes import figure_of
 from fredsim.show.plots.legends import is_over
 
 __all__ = ["add_direction"]
@@ -26,8 +27,7 @@ def add_direction(panels: Sequence[Axes], text: str) -> Text:
 
     Without room it is written above the first panel.
     """
-    figure = panels[0].get_figure(root=True)
-    assert figure is not None
+    figure = figure_of(panels[0])
     for axes in panels:
         found = _write(axes, text)
         figure.draw_without_rendering()
