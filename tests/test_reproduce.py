@@ -10,6 +10,7 @@ import pytest
 import fredsim
 from fredsim.config.shipped import shipped
 from fredsim.config.sweep.expansion import ResolvedRun, expand, open_source
+from fredsim.reproduce import Item, _estimates
 from fredsim.show.progress import LineObserver
 from fredsim.simulation.record.recorder import Row
 
@@ -221,3 +222,13 @@ def test_shipped_experiments_compare_what_they_carry() -> None:
         drawn = [(figure.kind, figure.x or "iterations", figure.y) for figure in plan.figures]
         assert drawn, path
         assert published is None or ("curves", published.x, published.y) in drawn, path
+
+
+def test_what_it_will_take_is_measured_in_this_process(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process for each kind of run would only measure memory, which is not said."""
+    network = ["model={name: resnet, depth: 8, width: 8}", "iterations=2"]
+    item = Item("small", expand(open_source(small_yaml), network), Path("out"))
+    monkeypatch.setattr("fredsim.runs.plan.estimates.do_apart", None)
+    ((found, left, seconds),) = _estimates([item], None, 1)
+    assert (found, left) == (item, 1)
+    assert seconds > 0
