@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,14 @@ def summary(folder: Path) -> dict[str, Any]:
 def statuses(folder: Path) -> list[str]:
     with (folder / "runs.csv").open(newline="", encoding="utf-8") as file:
         return [row["status"] for row in csv.DictReader(file)]
+
+
+@pytest.fixture(autouse=True)
+def usual_handler() -> Iterator[None]:
+    """Interrupts have Python's handler, also where these tests are begun with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -9,10 +9,14 @@ from matplotlib import __version__
 
 import fredsim
 from docs.generate.figures import REFERENCE, Picture, completed, differing, draw, pictures, tables_of
-from docs.generate.recorded import ROWS, keep_rows
+from docs.generate.recorded import ROWS, keep_rows, recorded
 
 ROOT = Path(__file__).parent.parent
 SAMPLE = ("fasgd/fig1/error.png", "time/strategies_128/seconds.png", "fasgd/push_and_fetch.png")
+EXPERIMENT = {
+    "iterations": 20, "data": {"name": "digits"}, "model": {"hidden": []}, "clients": {"count": 2, "batch_size": 2},
+    "server": {"name": "asgd", "lr": 0.1}, "sweep": {"seed": [0, 1]},
+}  # fmt: skip
 PINNED = next(
     line.partition("==")[2]
     for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()
@@ -84,12 +88,20 @@ def test_the_rows_are_of_every_run() -> None:
 
 
 def test_rows_of_some_runs_are_not_kept(tmp_path: Path) -> None:
-    experiment = {
-        "iterations": 20, "data": {"name": "digits"}, "model": {"hidden": []}, "clients": {"count": 2, "batch_size": 2},
-        "server": {"name": "asgd", "lr": 0.1}, "sweep": {"seed": [0, 1]},
-    }  # fmt: skip
-    fredsim.sweep(experiment, out=tmp_path / "whole")
+    fredsim.sweep(EXPERIMENT, out=tmp_path / "whole")
     keep_rows(tmp_path / "whole", tmp_path / "whole")
-    fredsim.sweep(experiment | {"sweep": {"seed": [0]}}, out=tmp_path / "part")
+    fredsim.sweep(EXPERIMENT | {"sweep": {"seed": [0]}}, out=tmp_path / "part")
     with pytest.raises(ValueError, match=r"part: lacks seed=1-[0-9a-f]+; finish it with --resume"):
         keep_rows(tmp_path / "part", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("with_rows", [False, True])
+def test_a_run_that_ends_without_a_finite_loss_counts_as_diverged(with_rows: bool, tmp_path: Path) -> None:
+    """As it does with its folder, in which `nan` and an empty cell are not the same."""
+    fredsim.sweep(EXPERIMENT, out=tmp_path)
+    if with_rows:
+        keep_rows(tmp_path, tmp_path)
+    path = tmp_path / "runs.csv"
+    first, *others = csv.DictReader(path.read_text("utf-8").splitlines())
+    path.write_text(path.read_text("utf-8").replace(first["validation_loss"], "nan"), "utf-8")
+    assert [run.has_diverged for run in recorded(tmp_path)] == [True, *(False for _ in others)]

@@ -70,8 +70,9 @@ class Recorded(Result):
 
     @cached_property
     def cells(self) -> list[dict[str, str]]:
-        """The last row as text."""
-        return [{str(name): "" if pd.isna(value) else str(value) for name, value in self.metrics.iloc[-1].items()}]
+        """The last row as text: as runs.csv has it, where it does, since an empty cell there is no NaN."""
+        last = self.metrics.iloc[-1].items()
+        return [{str(name): self._ended.get(str(name)) or ("" if pd.isna(x) else str(x)) for name, x in last}]
 
 
 def recorded(folder: Path) -> list[Recorded]:

@@ -43,6 +43,7 @@ MOST_PROBLEMS = 20  # the most problems that one message names
 MODELINE = "# yaml-language-server: $schema="  # followed by a path relative to the file, or a URL
 MOST_KEYS = 4  # the most keys that a message about a difference names
 MOST_SHOWN = 60  # the most characters of a value in it
+SHORT = 4096  # characters of a value whose lines are kept, for the next run of a sweep
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
     nested = [value for value in data.values() if isinstance(value, (dict, list))]
     if not nested or not _all_apart(nested) or not all(isinstance(key, str) for key in data):
         return _dumped(data)
-    return "".join(_dumped_key(key, _Shown(value)) for key, value in data.items())
+    return "".join(_lines(key, _Shown(value)) for key, value in data.items())
 
 
 def _all_apart(values: Iterable[Any]) -> bool:
@@ -140,20 +141,26 @@ class _Shown:
     """A value, equal to those that Python writes as this one: unlike 1, 1.0 and True, they are dumped alike."""
 
     def __init__(self, value: Any) -> None:
-        self.value, self._text = value, repr(value)
+        self.value, self.text = value, repr(value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Shown) and self._text == other._text
+        return isinstance(other, _Shown) and self.text == other.text
 
     def __hash__(self) -> int:
-        return hash(self._text)
+        return hash(self.text)
 
 
-@lru_cache(maxsize=1024)
-def _dumped_key(key: str, shown: _Shown) -> str:
+def _lines(key: str, shown: _Shown) -> str:
     """Return the lines of a key and its value in a mapping in block style, which it is beside a nested list."""
+    return _short_lines(key, shown) if len(shown.text) <= SHORT else _dumped_key(key, shown)
+
+
+def _dumped_key(key: str, shown: _Shown) -> str:
     after = "y" if key == "z" else "z"
     return _dumped({key: shown.value, after: [[]]}).removesuffix(f"{after}:\n- []\n")
+
+
+_short_lines = lru_cache(maxsize=1024)(_dumped_key)
 
 
 def _dumped(data: Mapping[str, Any]) -> str:
