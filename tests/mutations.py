@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import itertools
 import os
 import random
 import re
@@ -37,6 +38,7 @@ FIRST = 20  # seconds of tests that run first …
 FILES = 4  # … from so many files at most
 MOST = 240  # seconds of tests that a mutant is tried with
 SLACK = 90  # seconds that a fork may take besides, to collect tests and to compile a changed rule
+WRITTEN = itertools.count(1)  # a number for each source that is written
 MEMORY = 12 * 2**30  # the limit of a fork's memory: a mutant might allocate all that there is
 
 
@@ -99,6 +101,7 @@ class Covering:
 def noticed(arguments: Sequence[str], seconds: float, module: str, source: str) -> bool:
     """Run tests in a fork, with this source of a module; return whether one fails, or they do not end in time."""
     Path(module).write_text(source, encoding="utf-8")
+    os.utime(module, ns=(0, next(WRITTEN) * 10**9))  # bytecode is kept by the second of the change, and by the size
     began, child = time.monotonic(), os.fork()
     if child == 0:
         import resource
@@ -113,7 +116,6 @@ def noticed(arguments: Sequence[str], seconds: float, module: str, source: str) 
         quiet = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
         for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
             del sys.modules[name]  # so that those of the copy are imported
-        sys.dont_write_bytecode = True
         os._exit(min(int(pytest.main([*arguments, *quiet])), 1))
     while time.monotonic() - began < seconds:
         ended, status = os.waitpid(child, os.WNOHANG)

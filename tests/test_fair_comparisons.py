@@ -207,3 +207,12 @@ def test_numbers_of_a_column_have_one_style() -> None:
     ]
     columns = [[*column.cells] for column in Table(rows).printed().columns]
     assert columns == [["1,743", "972.1", "12.35"], ["0.2500", "0.1235", "0"]]
+
+
+def test_in_several_panels_a_name_keeps_what_the_reference_has_not() -> None:
+    lines = lines_of(sync=Fake(SYNC, 4), a=Fake(ASGD, 4), b=Fake(ASGD, 4))
+    field = field_of(lines, "updates")
+    names = {"sync": "Sync", "a": "Delayed, every push", "b": "Delayed, every 8 pushes"}
+    values = [{"sync": 0.1, "a": 0.4, "b": 0.3}, {"sync": 0.1, "a": 0.2, "b": 0.3}]
+    text = leaders(values, names, fields=[field, field])
+    assert text == "Ahead: Delayed, every 8 pushes in 1 of 2 panels, Delayed, every push in 1"

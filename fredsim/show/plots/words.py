@@ -46,7 +46,8 @@ WORDS: dict[tuple[str, Any], str] = {
 #: The field's words for keys, where these are not the key's last part.
 FIELD = {
     "clients.count": "number of clients λ", "clients.batch_size": "minibatch size µ", "server.lr": "learning rate α",
-    "server.inner.lr": "learning rate α", "clients.local_steps": "number of local steps",
+    "server.inner.lr": "learning rate α", "server.server_lr": "server's learning rate",
+    "clients.local_steps": "number of local steps",
     "clients.fraction": "share of clients in a round", "clients.prox": "weight of the proximal term",
     "clients.clip": "clipping norm",
     "server.aggregate": "number of gradients a round", "model.hidden": "hidden layers",

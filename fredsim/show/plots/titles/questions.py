@@ -131,7 +131,8 @@ def leaders(
     finite = [found for found, whole in zip(finite, values, strict=True) if found and len(whole) > 1]
     if not finite:
         return ""
-    called = own_parts({label: names.get(label, label) for found in values for label in found})
+    told = values if len(finite) == 1 else every  # of one panel, what the compared lines share is said before them
+    called = own_parts({label: names.get(label, label) for found in told for label in found})
     if len(finite) == 1:
         text = _of_one_panel(finite[0], called, unit, largest=largest)
         if len(values) > 1 or not fields:
