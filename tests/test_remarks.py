@@ -143,11 +143,20 @@ def test_which_axis_is_the_channels(shape: tuple[int, ...], doubtful: bool, note
             "server.lr.base is 1e-60",
         ),
         ({"compress": {"name": "top_k", "k": 1e-47}}, "compress.k is 1e-47"),
+        ({"clients": {"prox": 1e-50}}, "clients.prox is 1e-50, which is 0 in float32"),
+        ({"clients": {"clip": 1e-46}}, "clients.clip is 1e-46"),
+        ({"clients": {"noise": 1e-46}}, "clients.noise is 1e-46"),
+        (
+            {"clients": {"optimizer": {"name": "momentum", "lr": 1e-46}}, "server": {"name": "slowmo", "lr": 0.1}},
+            "clients.optimizer.lr is 1e-46",
+        ),
     ],
 )
 def test_numbers_that_float32_does_not_have(
     changes: dict[str, Any], says: str, digits_experiment: dict[str, Any]
 ) -> None:
+    if "clients" in changes:
+        changes = changes | {"clients": digits_experiment["clients"] | {"local_steps": 2} | changes["clients"]}
     expansion = open_expansion(digits_experiment | changes)
     with pytest.warns(fredsim.FredsimWarning, match=says.replace(".", r"\.")) as found:
         remark_before(expansion.runs, None)

@@ -34,7 +34,8 @@ from fredsim.system.notices import warn
 __all__ = ["remark_after", "remark_before", "runs_at_chance"]
 
 #: The parts of an experiment whose numbers are computed with in float32.
-IN_FLOAT32 = ("server", "compress", "average", "data", "model")
+IN_FLOAT32 = ("server", "compress", "average", "data", "model", "clients.optimizer", "clients.prox", "clients.clip",
+              "clients.clip_each_sample", "clients.noise")  # fmt: skip
 #: The columns of events.parquet, of which a trace uses some.
 RECORDED = {*EVENTS, *CLOCK, *DONE, "given_up"}
 CHANCE = 0.95  # of the error of always giving the most frequent label: by luck, what learned nothing may have less
@@ -75,8 +76,10 @@ def _about_own(experiment: Experiment, prepared: Prepared) -> Iterator[str]:
 
 def _about_numbers(plain: Mapping[str, Any]) -> Iterator[str]:
     """Yield remarks on numbers that are something else in float32 than they are meant to be."""
-    for part in IN_FLOAT32:
-        for key, value in flatten({part: plain[part]} if isinstance(plain.get(part), dict) else {}).items():
+    beginnings = tuple(f"{part}." for part in IN_FLOAT32)
+    parts = {part: plain[part] for part in (*IN_FLOAT32, "clients") if isinstance(plain.get(part), dict)}
+    for key, value in flatten(parts).items():
+        if f"{key}.".startswith(beginnings):
             for number in value if isinstance(value, list) else [value]:
                 if isinstance(number, float) and (rounded := _lost(number)):
                     remedy = "give a number that float32 can tell from it, or that number"
