@@ -20,6 +20,7 @@ from safetensors.numpy import save_file
 
 import fredsim
 from fredsim.errors import OutputError
+from fredsim.runs.folder.run_files import too_large
 from fredsim.system.csv_files import COUNT, FINITE, NUMBER, OPTIONAL
 from fredsim.system.files import open_regular, read_bytes, write_atomic
 from fredsim.system.json_files import parse_json
@@ -360,6 +361,17 @@ def test_a_file_that_is_too_large(place: Path) -> None:
     shutil.move("x", "out/summary.json")
     with pytest.raises(OutputError, match=r"^out/summary\.json: cannot be read \(it has 1,099"):
         _ = fredsim.load("out").summary  # type: ignore[union-attr]
+
+
+def test_events_may_be_larger_than_memory_but_no_hole(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.runs.folder.run_files.machine_memory", lambda: 1000)
+    for name in ("events.parquet", "metrics.csv"):
+        (place / name).write_bytes(bytes(range(256)) * 20)
+    assert too_large(place) == "metrics.csv"
+    (place / "metrics.csv").unlink()
+    assert too_large(place) == ""
+    os.truncate(place / "events.parquet", 2**33)
+    assert too_large(place) == "events.parquet"
 
 
 def test_files_that_are_larger_than_memory(place: Path, refused: Refused) -> None:
