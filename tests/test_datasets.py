@@ -227,6 +227,10 @@ DAMAGES: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
     "strings": ({"x_train": np.full((12, 6), "a")}, ("x_train holds <U1; it must hold real numbers",)),
     "complex numbers": ({"x_train": np.zeros((12, 6), complex)}, ("x_train holds complex128; it must hold real",)),
     "samples of two lengths": ({"x_test": np.zeros((2, 5))}, ("6 values in x_train and 5 in x_test; they must agree",)),
+    "axes in another order": (
+        {"x_test": np.zeros((2, 2, 3), np.uint8)},
+        ("x_train has shape (12, 3, 2) and x_test (2, 2, 3); give the axes of a sample in one order",),
+    ),
     "samples of no length": ({"x_train": np.zeros((12, 0))}, ("shape (12, 0) and y_train (12,); expected (n, …)",)),
     "no training rows": ({"x_train": np.zeros((0, 6)), "y_train": np.zeros(0, int)}, ("x_train has no rows",)),
 }
@@ -237,6 +241,12 @@ def test_bad_npz(changes: dict[str, object], says: tuple[str, ...], small_yaml: 
     write_npz(small_yaml.with_name("bad.npz"), **changes)  # type: ignore[arg-type]
     refused("run", small_yaml, "data.name=npz:bad.npz", "--quiet", says=("bad.npz: ", *says))
     assert not small_yaml.with_name("results").exists()
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (2, 1, 3, 2), (2, 3, 1, 2)])
+def test_an_npz_whose_parts_have_the_same_samples_in_other_shapes(shape: tuple[int, ...], small_yaml: Path) -> None:
+    write_npz(small_yaml.with_name("own.npz"), x_test=np.zeros(shape, np.uint8))
+    assert fredsim.run(small_yaml, ["data.name=npz:own.npz"], out="out").status == "finished"
 
 
 @pytest.mark.parametrize(

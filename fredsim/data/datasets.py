@@ -415,6 +415,10 @@ def _of_arrays(path: str, arrays: dict[str, NDArray[Any]]) -> Parts:
     if train.x.shape[1] != test.x.shape[1]:
         lengths = f"{train.x.shape[1]} values in x_train and {test.x.shape[1]} in x_test"
         raise DataError(f"{path}: a sample has {lengths}; they must agree")
+    axes = [[length for length in arrays[name].shape[1:] if length > 1] for name in ("x_train", "x_test")]
+    if axes[0] != axes[1] and min(map(len, axes)) > 1:  # samples of one axis are taken as flattened ones
+        found = f"x_train has shape {arrays['x_train'].shape} and x_test {arrays['x_test'].shape}"
+        raise DataError(f"{path}: {found}; give the axes of a sample in one order")
     types = {x.dtype for x in (arrays["x_train"], arrays["x_test"]) if len(x)}
     if np.dtype(np.uint8) in types and len(types) > 1 and train.x.dtype == np.float32:  # only bytes are divided by 255
         found = f"x_train holds {arrays['x_train'].dtype} and x_test {arrays['x_test'].dtype}"
