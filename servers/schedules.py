@@ -17,11 +17,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Discriminator, PrivateAttr, Tag, model_validator
 
-from fredsim.errors import SimulationError
+from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
 from fredsim.numerics.elementary import cos64, pow64
 from fredsim.plugins.failures import described, is_interrupt, where_defined
-from fredsim.plugins.modules import import_module, why_not_imported
+from fredsim.plugins.modules import import_named
 
 __all__ = ["SCHEDULES", "Rate", "rate_at"]
 
@@ -165,15 +165,10 @@ class OwnSchedule(BaseModel):
         return value
 
     def _found(self) -> Callable[..., Any]:
-        module, _, attribute = self.name.partition(":")
         try:
-            found: Callable[..., Any] = getattr(import_module(module), attribute)
-        except AttributeError as error:
-            raise self._failed(f"cannot be had (AttributeError: {error}); {REMEDY}") from None
-        except BaseException as error:
-            if is_interrupt(error):
-                raise
-            raise self._failed(f"cannot be had: {why_not_imported(module, error)}; {REMEDY}") from None
+            found: Callable[..., Any] = import_named(self.name, "package.module:function")
+        except ConfigError as error:
+            raise self._failed(f"cannot be had: {error}; {REMEDY}") from None
         return found
 
     def _failed(self, what: str) -> SimulationError:

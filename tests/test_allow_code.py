@@ -6,6 +6,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,23 @@ class Rows:
     def rows(self, part, numbers):
         import numpy
         return numpy.float32(numbers[:, None] % 5 + [0, 1, 2]), numbers % 2
+
+
+def differences(output, y):
+    import numpy
+    wanted = numpy.eye(output.shape[1], dtype="float32")[y]
+    return ((output - wanted) ** 2).sum(axis=1), 2 * (output - wanted)
+
+
+class Bowl:
+    def initial(self, rng):
+        return rng.standard_normal(3).astype("float32")
+
+    def gradient(self, params, draw):
+        return params, params @ params / 2
+
+    def evaluate(self, params):
+        return {{"height": float(params @ params)}}
 """
 LOCAL = {"count": 4, "batch_size": 2, "sampling": "iid", "local_steps": 2}
 #: The places where an experiment may name code of a user's.
@@ -99,6 +117,8 @@ NAMED: dict[str, dict[str, Any]] = {
     "metric": {"evaluation": {"every": 10, "metrics": ["their_code:measure"]}},
     "optimizer": {"clients": LOCAL | {"optimizer": {"name": "their_code:Class"}}},
     "module and loss": {"model": {"name": "torch:their_code:module"}, "loss": "their_code:loss", "threads": 1},
+    "loss": {"loss": "their_code:differences"},
+    "problem": {"problem": {"name": "their_code:Bowl"}, "data": None, "model": None, "clients": {"count": 4}},
     "sweep": {"sweep": {"server.lr": [{"name": "their_code:rate"}, 0.1]}},
 }
 #: With these, what was recorded is verified, in one more process for the run; with the others it is run again.
@@ -116,7 +136,8 @@ class Place:
         data = {**data, "iterations": 20, "backend": "numpy"}
         text = MODULE.format(marker=str(self.marker)[1:])
         (self.mine / "their_code.py").write_text(text, encoding="utf-8")
-        (self.mine / "a.json").write_text(json.dumps({**data, **NAMED[named]}), encoding="utf-8")
+        found = {key: value for key, value in {**data, **NAMED[named]}.items() if value is not None}
+        (self.mine / "a.json").write_text(json.dumps(found), encoding="utf-8")
         self.states = {self.mine: folder / "state", self.theirs: folder / "state of another"}
         assert self(self.mine, "run", "a.json", "--out", "results/a", "--quiet")[0] == 0
         assert self.was_run()
@@ -183,6 +204,142 @@ def test_no_command_runs_it(tmp_path: Path, digits_experiment: dict[str, Any], f
     for words in ("show got/a", "plan got/a", "cite got/a", "run got/a --resume"):
         assert place(place.theirs, *words.split(), "--allow-code")[0] == 0, words
         assert place.was_run(), words
+
+
+@pytest.mark.parametrize(("named", "file"), [("server", "config.yaml"), ("sweep", "sweep.yaml")])
+def test_naming_its_file_is_naming_the_folder(
+    named: str, file: str, tmp_path: Path, digits_experiment: dict[str, Any], forked: Forked
+) -> None:
+    place = Place(forked, tmp_path, digits_experiment, named)
+    got = place.theirs / "got/a"
+    (place.theirs / "link.yaml").symlink_to(got / file)
+    (got / "both.yaml").symlink_to(file)
+    place.states[got] = place.states[place.theirs]
+    names = ((place.theirs, f"got/a/{file}"), (got, file), (got, f"../a/{file}"), (place.theirs, "link.yaml"))
+    for folder, name in (*names, (got, "both.yaml")):
+        for command in ("show", "plan", "cite", "run"):
+            code, said = place(folder, command, name)
+            assert (code, said.count("--allow-code")) == (2, 1), (command, name)
+            assert str(place.theirs) in said
+            assert not place.was_run(), (command, name)
+        assert place(folder, "show", name, "--allow-code")[0] == 0
+        assert place.was_run()
+    assert place(place.mine, "show", f"results/a/{file}")[0] == 0  # who has run it is not asked
+    assert place.was_run()
+    shutil.copy(place.mine / "a.json", place.mine / file)  # an experiment of this name, without results beside it
+    for words in (("show", file), ("run", file, "--out", "b")):
+        assert place(place.mine, *words)[0] == 0
+        assert place.was_run()
+
+
+def test_every_file_of_a_package_is_named(tmp_path: Path, digits_experiment: dict[str, Any], forked: Forked) -> None:
+    files = {"pack/__init__.py": "", "pack/inner/__init__.py": "# inner\n", "pack/inner/code.py": "class Class: ...\n"}
+    files |= {
+        "bare/code.py": "class Class: ...  # in a package without a file\n",
+        "built.cpython.py": "",
+        "plain.py": "1",
+    }
+    files |= {f"built{EXTENSION_SUFFIXES[0]}": "no library", "built.py": "2"}
+    for name, text in files.items():
+        (tmp_path / "got" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "got" / name).write_text(text, encoding="utf-8")
+    expected = {
+        "pack.inner.code": ["pack/__init__.py", "pack/inner/__init__.py", "pack/inner/code.py"],
+        "pack.inner": ["pack/__init__.py", "pack/inner/__init__.py"],
+        "pack.absent": ["pack/__init__.py"],
+        "bare.code": ["bare/code.py"],
+        "built": [f"built{EXTENSION_SUFFIXES[0]}"],
+        "plain": ["plain.py"],
+        "plain.code": ["plain.py"],
+    }
+    for module, names in expected.items():
+        data = {**digits_experiment, "server": {"name": f"{module}:Class"}}
+        (tmp_path / "got/config.yaml").write_text(json.dumps(data), encoding="utf-8")
+        code, said = forked(tmp_path, "show", "got", FREDSIM_STATE=str(tmp_path / "state"))
+        digests = [hashlib.sha256(files[name].encode()).hexdigest() for name in names]
+        pairs = zip(names, digests, strict=True)
+        listed = ", ".join(f"{tmp_path}/got/{name} (SHA-256 {digest})" for name, digest in pairs)
+        assert f"{module}:Class: {listed}. You have not" in said
+        assert code == 2
+
+
+#: Functions of fredsim's that would run what a folder brings along, or would change what is allowed.
+OBEDIENT: dict[str, dict[str, Any]] = {
+    "fredsim.api:run": {"problem": {"source": "theirs.yaml", "allow_code": True}},
+    "fredsim:run": {"problem": {"source": "theirs.yaml", "allow_code": True}},
+    "fredsim.servers.schedules:import_named": {"problem": {"form": ""}},
+    "fredsim.plugins.own_runs:note_own_run": {"server": {"lr": {"folders": ["got"]}}},
+}
+
+
+@pytest.mark.parametrize("name", OBEDIENT)
+def test_nothing_of_fredsim_does_it_instead(
+    name: str, tmp_path: Path, digits_experiment: dict[str, Any], forked: Forked
+) -> None:
+    text = MODULE.format(marker=str(tmp_path / "code was run")[1:])
+    (tmp_path / "their_code.py").write_text(text, encoding="utf-8")
+    theirs = {**digits_experiment, "iterations": 5, "server": {"name": "their_code:Class"}}
+    (tmp_path / "theirs.yaml").write_text(json.dumps(theirs), encoding="utf-8")
+    (tmp_path / "base.yaml").write_text(json.dumps(digits_experiment), encoding="utf-8")
+    data: dict[str, Any] = {**digits_experiment, "iterations": 5}
+    if "problem" in OBEDIENT[name]:
+        data = {key: data[key] for key in ("name", "server", "backend") if key in data}
+        data |= {"iterations": 5, "clients": {"count": 4}, "problem": {"name": name, **OBEDIENT[name]["problem"]}}
+    else:
+        data["server"] = {"name": "asgd", "lr": {"name": name, **OBEDIENT[name]["server"]["lr"]}}
+    (tmp_path / "got").mkdir()
+    (tmp_path / "got/config.yaml").write_text(json.dumps(data), encoding="utf-8")
+    (tmp_path / "got/summary.json").write_text("{}", encoding="utf-8")
+    for words in ("show got", "plan got", "run got --out a", "show got/config.yaml", "run base.yaml --out got"):
+        code, said = forked(tmp_path, *words.split(), FREDSIM_STATE=str(tmp_path / "state"))
+        assert code == 2, words
+        assert "base.yaml" in words or f"names code, {name}: which is no part of an experiment" in said
+        assert not (tmp_path / "code was run").exists(), words
+        assert not (tmp_path / "state").exists(), words
+
+
+def test_parts_of_fredsim_need_no_flag(tmp_path: Path, digits_experiment: dict[str, Any], forked: Forked) -> None:
+    (tmp_path / "got").mkdir()
+    for name in ("fredsim.servers.asgd:ASGD", "fredsim.servers:ASGD"):
+        data = {**digits_experiment, "server": {"name": name, "lr": 0.1}}
+        (tmp_path / "got/config.yaml").write_text(json.dumps(data), encoding="utf-8")
+        assert forked(tmp_path, "show", "got", FREDSIM_STATE=str(tmp_path / "state"))[0] == 0
+
+
+@pytest.mark.parametrize("named", NAMED)
+@pytest.mark.usefixtures("small_yaml")
+def test_names_that_no_import_could_have(named: str, digits_experiment: dict[str, Any], command: Command) -> None:
+    """What is imported under such a name would be neither recorded nor run apart: it is not imported."""
+    if named == "module and loss":
+        pytest.importorskip("torch", reason="needs PyTorch")
+    found = {**digits_experiment, **NAMED[named]}
+    text = json.dumps({key: value for key, value in found.items() if value is not None})
+    others = {"their-code": "their_code", "2nd.code": "_2nd", "pack.sp ace": "sp_ace"}
+    for module, other in others.items() if named == "server" else [("their-code", "their_code")]:
+        part = next(part for part in module.split(".") if not part.isidentifier())
+        file = Path(f"{module.replace('.', '/')}.py")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(MODULE.format(marker=str(Path("code was run").absolute())[1:]), encoding="utf-8")
+        Path("a.json").write_text(text.replace("their_code:", f"{module}:"), encoding="utf-8")
+        code, _, messages = command("run", "a.json", "--out", "b")
+        assert code == 2
+        assert messages.count(f"'{part}' is no identifier") == messages.count("error") == 1, messages
+        assert f"rename the file, for example to {other}" in messages
+        assert not Path("code was run").exists()
+        assert not Path("b").exists()
+
+
+@pytest.mark.parametrize("module", ["größe", "℘", "pack.größe", "_"])  # Python's import could name these
+@pytest.mark.usefixtures("small_yaml")
+def test_names_that_an_import_could_have(module: str, digits_experiment: dict[str, Any], command: Command) -> None:
+    file = Path(f"{module.replace('.', '/')}.py")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(MODULE.format(marker=str(Path("code was run").absolute())[1:]), encoding="utf-8")
+    data = {**digits_experiment, "iterations": 5, "server": {"name": f"{module}:Class"}, "backend": "numpy"}
+    Path("a.json").write_text(json.dumps(data), encoding="utf-8")
+    assert command("run", "a.json", "--out", "b", "--quiet") == (0, "", "")
+    recorded = json.loads(Path("b/summary.json").read_text(encoding="utf-8"))["code"]
+    assert recorded == {module: hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
 @pytest.mark.parametrize("name", ["os:system", "subprocess:Popen", "antigravity:x", "builtins:exec", "shutil:rmtree"])

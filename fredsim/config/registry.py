@@ -24,6 +24,7 @@ from fredsim.hyper import Configurable, explain
 from fredsim.optimizers import OPTIMIZERS
 from fredsim.plugins.failures import described, is_interrupt, line_of, message_of
 from fredsim.plugins.modules import check_allowed, import_named, note_import
+from fredsim.plugins.user_code import named_modules
 from fredsim.servers import SERVERS
 from fredsim.servers.window_average import WindowAverage
 
@@ -37,6 +38,7 @@ __all__ = [
     "has_clock",
     "is_user_clock",
     "names_of_classes",
+    "own_modules",
     "registered",
     "required_keys",
     "resolve_hyper",
@@ -116,6 +118,15 @@ def names_of_classes(experiment: Mapping[str, Any]) -> dict[Kind, set[str]]:
 def registered(kind: Kind) -> dict[str, EntryPoint]:
     """Return the entry points of this kind that installed packages register, by name."""
     return {point.name: point for point in entry_points(group=f"fredsim.{kind}s")}
+
+
+def own_modules(experiment: Mapping[str, Any]) -> set[str]:
+    """Return the names of the modules of the user's, or of installed packages, that a resolved experiment names."""
+    found = named_modules(experiment)
+    for kind, names in names_of_classes(experiment).items():
+        if short := {name for name in names if ":" not in name} - KNOWN[kind].keys():  # given by installed packages
+            found |= {point.module for name, point in registered(kind).items() if name in short}
+    return found
 
 
 def is_user_clock(cls: type) -> bool:

@@ -12,7 +12,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,15 +23,16 @@ from fredsim.plugins.exits import note_own_code
 from fredsim.plugins.failures import is_interrupt, line_of, message_of
 from fredsim.plugins.fingerprints import users_modules
 from fredsim.plugins.own_runs import folders_of, note_own_run
+from fredsim.plugins.references import parts_of
 
 __all__ = [
     "allow_code",
     "check_allowed",
     "check_torch",
+    "closed_but",
     "code_allowed",
     "folder_kept",
     "import_callable",
-    "import_module",
     "import_named",
     "imported_anew",
     "imported_before",
@@ -41,8 +43,12 @@ __all__ = [
     "places",
     "put_places",
     "search_folders",
-    "why_not_imported",
 ]
+
+#: Whose classes and functions an experiment may name, of fredsim's own; others, such as fredsim.run, run what they are
+#: told.
+PARTS = ("fredsim.compressors", "fredsim.dispatchers", "fredsim.optimizers", "fredsim.servers", "fredsim.zoo")
+SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)  # of modules, in the order of Python's import
 
 _imported: set[str] = set()  # the users' modules that were imported here first
 
@@ -51,13 +57,15 @@ _imported: set[str] = set()  # the users' modules that were imported here first
 class _Places:
     """Where modules are looked up: in these folders, and before them in the current one if `here`.
 
-    `recorded` is the folder of results that they are of, if any; if it is `closed`, importing is an error.
+    `recorded` is the folder of results that they are of, if any; if it is `closed`, importing is an error, except for
+    the modules of `but`.
     """
 
     folders: tuple[Path, ...] = ()
     here: bool = True
     recorded: Path | None = None
     closed: bool = False
+    but: frozenset[str] = frozenset()
 
 
 _places = [_Places()]  # of the experiment that was opened last
@@ -86,6 +94,20 @@ def look_as_recorded(folder: Path, config: str) -> None:
         _places[0] = _Places(tuple(before), here=False, recorded=folder)
     else:
         _places[0] = _Places((folder, *(before or ())), recorded=folder, closed=not _allowed)
+
+
+@contextmanager
+def closed_but(folder: Path, names: Iterable[str]) -> Iterator[None]:
+    """Within the `with` block, importing is an error, whatever is allowed, except for these modules.
+
+    `folder` is the folder of results that is looked at.
+    """
+    before = _places[0]
+    _places[0] = replace(before, recorded=folder, closed=True, but=frozenset(names))
+    try:
+        yield
+    finally:
+        _places[0] = before
 
 
 def allow_code(allowed: bool = True) -> None:
@@ -124,30 +146,34 @@ def note_run(config: str) -> None:
 def check_allowed(module: str, what: str) -> None:
     """Raise ConfigError if a module must not be imported; `what` names it in the experiment."""
     (places,) = _places
-    if not places.closed or module.partition(".")[0] == "fredsim":
+    if not places.closed or module in places.but or _is_part(module):
         return
-    file = _file_of(module.partition(".")[0], search_folders())
-    where = "which would be looked up where Python looks"
-    if file is not None:
-        where = f"{file} (SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()})"
+    files = _files_of(module, search_folders())
+    where = ", ".join(f"{file} (SHA-256 {hashlib.sha256(file.read_bytes()).hexdigest()})" for file in files)
+    if module.partition(".")[0] == "fredsim":
+        where = "which is no part of an experiment, but does what it is told"
     raise ConfigError(
-        f"{places.recorded} names code, {what}: {where}. You have not run this experiment on this machine, and code "
-        f"could do anything, so it is not run; if you trust it, give {option('allow-code', 'True')}"
+        f"{places.recorded} names code, {what}: {where or 'which would be looked up where Python looks'}. You have not "
+        "run this experiment on this machine, and code could do anything, so it is not run; if you trust it, give "
+        f"{option('allow-code', 'True')}"
     )
 
 
-def import_module(name: str) -> ModuleType:
+def _is_part(module: object) -> bool:
+    """Return whether a module is fredsim's, and has nothing but parts of experiments."""
+    return str(module).startswith(PARTS)
+
+
+def _import_module(name: str) -> ModuleType:
     """Import a module, and leave the current folder and the module's own at the beginning of sys.path.
 
-    Raises ConfigError if its code is not allowed, ImportError if another module of this name was imported before, and
-    whatever the module itself raises.
+    Raises ImportError if another module of this name was imported before, and whatever the module itself raises.
     """
-    check_allowed(name, name)
     top, searched = name.partition(".")[0], search_folders()
     folders = [str(folder) for folder in searched[:1]]  # a console script's path does not include the current folder
     file = _file_of(top, searched)
     if file is not None:
-        folders.append(str(file.parent if file.stem == top else file.parent.parent))
+        folders.append(str(file.parent.parent if _is_package(file) else file.parent))
         _check_imported(name, file)
     sys.path[:] = dict.fromkeys([*folders, *sys.path])
     note_import(name)
@@ -197,20 +223,21 @@ def imported_anew(names: Iterable[str]) -> Iterator[None]:
 
 def import_named(name: str, form: str) -> Any:
     """Return what a name such as package.module:Class refers to. Raises ConfigError, which names the `form`."""
-    module_name, _, attribute = name.partition(":")
-    if not module_name or not attribute or module_name.startswith("."):
-        raise ConfigError(f"'{name}' must have the form {form}")
+    module_name, attribute = parts_of(name, form)
     check_allowed(module_name, name)
     try:
-        module = import_module(module_name)
+        module = _import_module(module_name)
     except BaseException as error:  # a user's module may raise anything
         if is_interrupt(error):
             raise
-        raise ConfigError(why_not_imported(module_name, error)) from error
+        raise ConfigError(_why_not_imported(module_name, error)) from error
     if not hasattr(module, attribute):
         callables = [n for n, v in vars(module).items() if callable(v)]
         raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, callables)}")
-    return getattr(module, attribute)
+    found = getattr(module, attribute)
+    if module_name.partition(".")[0] == "fredsim":  # it may be another's, which this module only uses
+        check_allowed(str(getattr(found, "__module__", "")), name)
+    return found
 
 
 def import_callable(name: str, form: str, key: str, kind: str, *, prefix: str = "") -> Callable[..., Any]:
@@ -238,7 +265,7 @@ def check_torch(key: str, name: str) -> None:
         raise ConfigError(f"{what}; {how_to_install('torch')}") from None
 
 
-def why_not_imported(name: str, error: BaseException) -> str:
+def _why_not_imported(name: str, error: BaseException) -> str:
     """Return why a module cannot be imported: where it was looked up, or the line at which it fails."""
     what = error.msg if isinstance(error, SyntaxError) else message_of(error)
     said = f"cannot import '{name}' ({type(error).__name__}: {what}"
@@ -251,8 +278,27 @@ def why_not_imported(name: str, error: BaseException) -> str:
 
 def _file_of(part: str, where: Sequence[Path]) -> Path | None:
     """Return the file of a module or package, named without dots, in the first of the folders that has it, or None."""
-    candidates = (folder / place for folder in where for place in (Path(part, "__init__.py"), Path(f"{part}.py")))
-    return next((file for file in candidates if file.is_file()), None)
+    stems = (folder / stem for folder in where for stem in (Path(part, "__init__"), Path(part)))
+    files = (stem.with_name(f"{stem.name}{suffix}") for stem in stems for suffix in SUFFIXES)
+    return next((file for file in files if file.is_file()), None)
+
+
+def _is_package(file: Path) -> bool:
+    return file.name.partition(".")[0] == "__init__"
+
+
+def _files_of(module: str, where: Sequence[Path]) -> list[Path]:
+    """Return the files in some folders that are run if a module is imported: those of its packages, and its own."""
+    found = []
+    for part in module.split("."):
+        file = _file_of(part, where)
+        if file is not None:
+            found.append(file)
+        if file is None or _is_package(file):
+            where = [folder / part for folder in where] if file is None else [file.parent]
+        else:
+            where = []
+    return found
 
 
 def _check_imported(name: str, file: Path) -> None:

@@ -6,7 +6,6 @@ For `package.module:Class` that is the file of the module, not those of modules 
 from __future__ import annotations
 
 import hashlib
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from fredsim.errors import SimulationError
+from fredsim.plugins.references import module_named
 
 __all__ = ["code_changes", "digest_changes", "named_modules", "user_code_digests", "version_mismatch_error"]
 
 PARTS = ("server", "dispatcher", "compress", "average", "model", "loss", "problem", "evaluation")
-NAME = re.compile(r"(?:torch:|python:)?([^\W\d][\w.]*):[^\W\d]\w*")
 
 #: By module name: the spec of its import, which tells one import from another, and the digest of its file.
 _digests: dict[str, tuple[object, str | None]] = {}
@@ -45,8 +44,7 @@ def named_modules(experiment: Mapping[str, Any]) -> set[str]:
     own = data if str(data.get("name")).startswith(("python:", "torch:")) else data.get("augment")
     optimizer = (experiment.get("clients") or {}).get("optimizer")
     texts = _strings([*(experiment.get(part) for part in PARTS), own, optimizer])
-    found = {name[1] for text in texts if (name := NAME.fullmatch(text))}
-    return {name for name in found if name.partition(".")[0] != "fredsim"}
+    return {name for name in map(module_named, texts) if name and name.partition(".")[0] != "fredsim"}
 
 
 def code_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -41,24 +41,30 @@ __all__ = [
 ]  # fmt: skip
 
 
+RECORDED = ("config.yaml", "sweep.yaml")
+#: What tells a folder of results from one in which a user keeps an experiment under such a name.
+WRITTEN = ("summary.json", "metrics.csv", "runs.csv")
+
 Source = str | os.PathLike[str] | Mapping[str, Any]
 
 
 def open_source(source: Source) -> Document:
     """Return the document of a YAML file, a folder of results, an experiment that comes with fredsim, or a dict.
 
-    From then on a user's modules are also looked up beside the file (fredsim.plugins.modules). Raises ConfigError if
-    there is no such file.
+    From then on a user's modules are also looked up beside the file (fredsim.plugins.modules); of a folder of results,
+    also if it is given by its config.yaml or sweep.yaml, only where that is safe. Raises ConfigError if there is no
+    such file.
     """
     if isinstance(source, Mapping):
         look_in()
         return Document(checked(dict(source), (), Document.source))
     path = Path(source)
     look_in(path.parent)
-    recorded = next((name for name in ("config.yaml", "sweep.yaml") if os.path.lexists(path / name)), None)
-    folder = path if recorded else None
+    inside = next((path / name for name in RECORDED if os.path.lexists(path / name)), None)
+    recorded = inside or _recorded_at(path)
+    folder = recorded.parent if recorded else None
     if recorded:
-        path = path / recorded
+        path = recorded
     elif not os.path.exists(path):  # unlike Path.exists, False for a name that no file can have
         name, known = os.path.splitext(path.as_posix())[0], shipped()
         if name not in known:
@@ -77,6 +83,14 @@ def open_source(source: Source) -> Document:
         look_as_recorded(folder, config_digest(document.data))
     document.data.setdefault("name", path.stem)
     return replace(document, folder=folder)
+
+
+def _recorded_at(path: Path) -> Path | None:
+    """Return the file of a folder of results that a path names, itself or by a link; None if it is another file."""
+    for file in (path, Path(os.path.realpath(path))) if os.path.isfile(path) else ():
+        if file.name in RECORDED and any(os.path.lexists(file.parent / name) for name in WRITTEN):
+            return file
+    return None
 
 
 def _files_beside(path: Path) -> list[str]:

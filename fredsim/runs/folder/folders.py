@@ -13,9 +13,10 @@ from typing import Any
 from fredsim.config.document import assign, differing, read_document
 from fredsim.config.experiment import FIGURE_KEYS, Affects, irrelevant_to
 from fredsim.config.plain_yaml import parse_yaml
+from fredsim.config.registry import own_modules
 from fredsim.config.resolution import resolve
 from fredsim.errors import ConfigError, OutputError, option
-from fredsim.plugins.user_code import named_modules
+from fredsim.plugins.modules import closed_but
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import FILES
 from fredsim.system.csv_files import read_cells
@@ -178,8 +179,7 @@ def _same_bits(present: Path, content: str) -> bool:
         before, now = read_document(present).data, parse_yaml(content, str(present))
         if present.name != "config.yaml":
             return bool(before | dict.fromkeys(FIGURE_KEYS) == now | dict.fromkeys(FIGURE_KEYS))
-        if named_modules(before) - named_modules(now):  # of the code that a folder names, nothing is imported
-            return False
-        return resolve(before).digest == resolve(now).digest
+        with closed_but(present.parent, own_modules(now)):  # of the code that a folder names, nothing more is imported
+            return resolve(before).digest == resolve(now).digest
     except ConfigError:
         return False

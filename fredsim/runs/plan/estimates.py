@@ -17,6 +17,7 @@ import numpy as np
 
 from fredsim.config.document import flatten
 from fredsim.config.experiment import Affects, Experiment, irrelevant_to
+from fredsim.config.registry import own_modules
 from fredsim.config.resolution import placed
 from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.errors import ConfigError
@@ -26,7 +27,7 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
 from fredsim.runs.plan.forecast import Milestone, arrived_share, clock_of, forecast_run
-from fredsim.runs.processes.isolation import do_apart, own_modules
+from fredsim.runs.processes.isolation import do_apart
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Started
 from fredsim.runs.single.execution import Execution, execute

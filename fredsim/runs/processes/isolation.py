@@ -12,7 +12,7 @@ import os
 import pickle
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FunctionType
@@ -20,12 +20,11 @@ from typing import Any
 
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, config_digest
-from fredsim.config.registry import KNOWN, names_of_classes, registered
+from fredsim.config.registry import own_modules
 from fredsim.errors import SimulationError
 from fredsim.plugins import modules
 from fredsim.plugins.fingerprints import fingerprint
 from fredsim.plugins.modules import folder_kept, imported_before
-from fredsim.plugins.user_code import named_modules
 from fredsim.runs.processes.forking import new_process
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Process, ProcessTask, ended_early
@@ -41,7 +40,6 @@ __all__ = [
     "note_code",
     "note_opened",
     "note_run",
-    "own_modules",
     "surroundings_kept",
 ]
 
@@ -54,15 +52,6 @@ PLAIN = (bool, int, float, complex, str, bytes)
 _began: dict[str, str] = {}  # what there was in a script or a notebook before a run, by name: its fingerprint
 _ended: dict[str, str] = {}  # and when the last run had ended
 _left: set[str] = set()  # what runs have changed, and nobody else since
-
-
-def own_modules(experiment: Mapping[str, Any]) -> set[str]:
-    """Return the names of the modules of the user's, or of installed packages, that a resolved experiment names."""
-    found = named_modules(experiment)
-    for kind, names in names_of_classes(experiment).items():
-        if short := {name for name in names if ":" not in name} - KNOWN[kind].keys():  # given by installed packages
-            found |= {point.module for name, point in registered(kind).items() if name in short}
-    return found
 
 
 def note_code(file: Path, experiments: Iterable[Experiment]) -> None:

@@ -7,10 +7,10 @@ import os
 
 from fredsim.config.choices import Backend
 from fredsim.config.experiment import Experiment
+from fredsim.config.registry import own_modules
 from fredsim.data.datasets import data_root
 from fredsim.errors import ConfigError
 from fredsim.runs.processes.forking import in_fork
-from fredsim.runs.processes.isolation import own_modules
 from fredsim.runs.single.prepared import assign_shards
 from fredsim.simulation.paths.backends import make_engine, make_operations, resolve_backend
 from fredsim.system.notices import on_notices

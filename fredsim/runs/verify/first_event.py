@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.config.registry import own_modules
 from fredsim.errors import FredsimError
 from fredsim.plugins.modules import imported_anew
 from fredsim.plugins.state_arrays import same
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result
-from fredsim.runs.processes.isolation import own_modules
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.prepared import prepare
 from fredsim.runs.single.run import Hooks, Run
