@@ -78,7 +78,7 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
                 at = f"metrics.csv, line {line}, iteration {left['iteration']}"
                 return f"{at}: {key} is {both(left.get(key), right.get(key))}"
     configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
-    for key in (*NUMBERS, *_of_experiment(*configs)):
+    for key in (*NUMBERS, *(() if again else _of_experiment(*configs))):  # `record_difference` compares all of a record
         if one.summary.get(key) != other.summary.get(key):
             return f"summary.json: {key} is {both(one.summary.get(key), other.summary.get(key))}"
     for name in {**one.params, **other.params}:
