@@ -18,8 +18,11 @@ from safetensors.numpy import load_file, save_file
 
 import fredsim
 from fredsim.config.document import dump_yaml, read_document
+from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.summaries import CIRCUMSTANCES, record_difference
+from fredsim.runs.single.execution import execute
+from fredsim.runs.single.opening import open_expansion
 from tests.bad_results import results
 from tests.sealing import seal
 
@@ -135,6 +138,67 @@ def test_what_depends_on_machine_and_time(recorded: Path, command: Command) -> N
     assert command("verify", "run")[0] == 1
     page = (Path(__file__).parents[1] / "docs" / "verify.md").read_text(encoding="utf-8")
     assert [key for key in CIRCUMSTANCES if f"`{key}`" not in page] == []
+
+
+#: Changes of an experiment of 30 iterations, the status with which it ends, and after how many iterations.
+ENDINGS: dict[str, tuple[dict[str, Any], str, int]] = {
+    "at full length": ({}, "finished", 30),
+    "at a divergence": ({"server": {"name": "asgd", "lr": 1e30}}, "diverged", 2),
+    "at its goal": ({"until": {"validation_error": 0.99}}, "finished", 0),
+    "after its updates": (
+        {"iterations": None, "updates": 7, "server": {"name": "sync", "lr": 0.1}}, "finished", 7 * 4,
+    ),
+    "by the clock": ({"iterations": None, "seconds": 2.0, "dispatcher": {"name": "clock"}}, "finished", 2 * 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["auto", "snapshots"])
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_run_that_has_ended_was_not_interrupted(
+    ending: str, path: str, small_yaml: Path, digits_experiment: dict[str, Any], command: Command
+) -> None:
+    changes, status, iterations = ENDINGS[ending]
+    small = {"model": {"hidden": [8]}, "clients": {"count": 4, "batch_size": 4}, "evaluation": {"every": 10}}
+    data = digits_experiment | small | {"iterations": 30, "path": path} | changes
+    small_yaml.write_text(dump_yaml(data), encoding="utf-8")
+    fredsim.run(data, out="run")
+    summary = json.loads(Path("run/summary.json").read_bytes())
+    assert (summary["status"], summary["iterations"]) == (status, iterations)
+    seal(Path("run"), summary | {"status": "interrupted"})
+    for words in ((), ("--jobs", "2")):
+        code, output, _ = command("verify", "run", *words)
+        assert (code, f"status is interrupted (recorded) and {status} (now)" in output) == (1, True), output
+    seal(Path("run"), summary)
+    assert command("verify", "run")[0] == 0
+    if iterations > 1:  # one that was really interrupted, an event earlier, with the checkpoint that it wrote
+        (run,) = open_expansion(data).runs
+        execute(run.experiment, Path("stopped"), stop_at=iterations - 1, policy=EVERY_MINUTE)
+        for words in ((), ("--jobs", "2")):
+            assert command("verify", "stopped", *words)[:2] == (0, "stopped: same bits\n")
+
+
+def test_compare_looks_at_what_runs_of_the_same_bits_share(recorded: Path, command: Command) -> None:
+    del recorded
+    summary = json.loads(Path("run/summary.json").read_bytes())
+    forged = {"gap": 1e-9, "gradient_norm": 0.0, "time": 1.0, "data": "0" * 64, "experiment": "0" * 64}
+    for key, value in (forged | {"numerics": "native", "updates": 7, "measured_by": "x"}).items():
+        seal(Path("run"), summary | {key: value})
+        for folders in (("whole/run", "run"), ("run", "whole/run")):
+            code, output, messages = command("compare", *folders, "--no-replay")
+            assert (code, f"summary.json: {key} is " in output, messages) == (1, True, ""), key
+    page = (Path(__file__).parents[1] / "docs" / "trust.md").read_text(encoding="utf-8")
+    for key, value in {"name": "other", "backend": "numpy", "path": "snapshots", "contract": 1}.items():
+        seal(Path("run"), summary | {key: value})
+        assert (command("compare", "whole/run", "run")[0], f"`{key}`" in page) == (0, True), key
+
+
+def test_a_network_of_fredsims_is_not_native(recorded: Path, command: Command) -> None:
+    del recorded
+    summary = json.loads(Path("run/summary.json").read_bytes())
+    seal(Path("run"), summary | {"numerics": "native"})
+    code, output, messages = command("verify", "run")
+    what = "run: different: summary.json: numerics is native (recorded) and portable (now)\n"
+    assert (code, output, "Traceback" in messages) == (1, what, False)
 
 
 def test_an_entry_that_a_later_version_added(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,11 @@
 """The final value of a run is that of its last row, NaN and infinity included, wherever runs are counted or drawn."""
 
 import csv
+import importlib.util
 import math
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from matplotlib.figure import Figure
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.runs.folder.results import Result, Results
+from fredsim.show.overview import overview
 from fredsim.show.plots.drawing import final_values
 from tests.reports import rows_in
 
@@ -95,6 +99,98 @@ def test_what_is_printed_and_reported(small_yaml: Path, command: Command) -> Non
     page = Path("r.html").read_text(encoding="utf-8")
     assert "3 runs: 1 finished, 2 finished, loss not finite." in page
     assert {"nan", "inf"} <= {row["validation loss"] for row in rows_in(page)}
+
+
+#: A problem of the user's own whose loss is finite at the end; `rmse` is not, if the case says so.
+PROBLEM = """import math
+import numpy as np
+
+class P:
+    measured_by = "rmse"
+    def __init__(self, end=1.0, mixed=False):
+        self.end, self.mixed = float(end), mixed
+    def initial(self, rng):
+        self.sign = -1 if self.mixed and rng.random() < 0.5 else 1
+        return np.zeros(3, np.float32)
+    def gradient(self, params, draw):
+        return -np.ones(3, np.float32), 1.0
+    def evaluate(self, params):
+        x = float(params[0])
+        return {"loss": 1 / (1 + x), "rmse": 2.0 if x < 3 else self.sign * self.end}
+"""
+ENDS = ("nan", "-inf", "5.0", "inf")
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Be in a new folder with a module of such a problem; return an experiment of it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    Path("measured.py").write_text(PROBLEM, encoding="utf-8")
+    yield {
+        "name": "measured", "iterations": 4, "problem": {"name": "measured:P"}, "clients": {"count": 2},
+        "server": {"name": "asgd", "lr": 1.0}, "evaluation": {"every": 2},
+    }  # fmt: skip
+    sys.modules.pop("measured", None)
+
+
+def test_a_measure_of_the_users_own_that_is_not_finite(measured: dict[str, Any], command: Command) -> None:
+    sweep = {"problem.end": [*map(float, ENDS)], "seed": [0, 1]}
+    data = measured | {"sweep": sweep, "select": {"best": "rmse", "over": "problem.end"}}
+    Path("x.yaml").write_text(dump_yaml(data), encoding="utf-8")
+    code, output, messages = command("run", "x.yaml", "--out", "own")
+    assert (code, output.count("finished, rmse not finite")) == (0, 6)
+    assert "finished, rmse not finite after 4 iterations" in messages
+    table = output.splitlines()
+    assert "valid. error" not in table[0]
+    (at,) = (at for at, name in enumerate(re.split(r"  +", table[0].strip())) if name == "rmse")
+    assert [re.split(r"  +", line.strip())[at] for line in table[1:9:2]] == ["nan", "-inf", "5.0000", "inf"]
+    assert cells("own/best.csv") == [
+        {"problem.end": "5.0", "mean_rmse": "5.0", "runs": "2", "diverged": "0", "candidates": "4"}
+    ]
+    rows = cells("own/runs.csv")
+    assert [row["rmse"] for row in rows] == [end for end in ENDS for _ in range(2)]
+    assert {(row["validation_loss"], row["validation_error"]) for row in rows} == {(repr(1 / 5), "")}
+    for words in (["--by", "problem.end"], ["--kind", "ends", "--x", "problem.end"]):
+        assert command("plot", "own", "-o", "a.png", *words)[0] == 0
+        assert [row["final rmse"] for row in cells("a-table.csv")] == [*ENDS]
+        assert "×: a run diverged, or ended with a rmse that is not finite" in Path("a-table.md").read_text("utf-8")
+    (row,) = overview(Path("own"))
+    assert (row["best"], row["measure"], row["run"]) == (5.0, "rmse", "end=5.0,seed=0")
+    (row,) = overview(Path("own") / rows[0]["run"])
+    assert (row["best"], row["state"]) == (None, "finished, rmse not finite")
+    assert command("verify", "own", "--allow-code")[0] == 0
+    if importlib.util.find_spec("plotly"):
+        assert command("report", "own", "-o", "r.html")[0] == 0
+        page = Path("r.html").read_text(encoding="utf-8")
+        assert "8 runs: 6 finished, rmse not finite, 2 finished." in page
+        assert [str(row["rmse"]) for row in rows_in(page)] == [end for end in ENDS for _ in range(2)]
+
+
+def test_numbers_at_the_ends_of_what_floats_hold(measured: dict[str, Any], command: Command) -> None:
+    """Means and medians of seeds are right, and something is drawn, without a warning."""
+    data = measured | {"sweep": {"problem.end": [1.7e308, 1e-300], "seed": [0, 1]}}
+    data |= {"select": {"best": "rmse", "over": "problem.end"}}
+    fredsim.run(data, out="own")
+    (best,) = cells("own/best.csv")
+    assert (best["problem.end"], best["mean_rmse"], best["diverged"]) == ("1e-300", "1e-300", "0")
+    for words in (["--by", "problem.end"], ["--kind", "ends", "--x", "problem.end"], ["--by", "server.name"]):
+        assert command("plot", "own", "-o", "a.png", *words)[0] == 0
+        finals = [row["final rmse"] for row in cells("a-table.csv")]
+        assert sorted(finals) == (["1.7e+308", "1e-300"] if "problem.end" in words else ["8.5e+307"])
+    if importlib.util.find_spec("plotly"):
+        assert command("report", "own", "-o", "r.html")[0] == 0
+
+
+def test_infinities_of_both_signs_among_seeds(measured: dict[str, Any], command: Command) -> None:
+    data = measured | {"problem": {"name": "measured:P", "end": math.inf, "mixed": True}}
+    data |= {"sweep": {"server.lr": [1.0, 2.0], "seed": [0, 1, 2, 3]}, "select": {"best": "rmse", "over": "server.lr"}}
+    fredsim.run(data, out="own")
+    assert {row["rmse"] for row in cells("own/runs.csv")} == {"-inf", "inf"}
+    (best,) = cells("own/best.csv")
+    assert (best["mean_rmse"], best["diverged"]) == ("inf", "4")
+    assert command("plot", "own", "-o", "a.png", "--by", "server.name")[0] == 0
+    assert cells("a-table.csv")[0]["final rmse"] == "nan"
 
 
 @pytest.mark.usefixtures("small_yaml")

@@ -23,6 +23,7 @@ from fredsim.runs.live.worker import LiveWorker
 from fredsim.runs.single.execution import execute
 from fredsim.simulation.paths.live_pushes import ClientTask, TaskResult
 from fredsim.simulation.paths.loop import StopRequested
+from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]
 DATA: dict[str, Any] = {
@@ -120,6 +121,13 @@ def test_the_simulator_replays_it(change: dict[str, Any], tmp_path: Path, comman
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
     assert result.summary["path"] == "live"
     assert result.summary["iterations"] == 120
+
+
+def test_a_whole_run_was_not_interrupted(tmp_path: Path, command: Command) -> None:
+    result = lived(DATA, tmp_path / "run", FakeWorkers(DATA))
+    seal(result.folder, result.summary | {"status": "interrupted"})
+    code, output, _ = command("verify", result.folder)
+    assert (code, "status is interrupted (recorded), and the run has its full length" in output) == (1, True)
 
 
 def test_each_order_has_its_own_digest(tmp_path: Path, command: Command) -> None:

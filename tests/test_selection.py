@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pandas as pd
@@ -64,6 +65,38 @@ def test_a_run_without_a_value_counts_worst() -> None:
     both = [run(None, "failed", lr=1), run(0.1, "diverged", lr=2)]
     (found,) = best_rows(Selection(over=["lr"]), both, [])
     assert (found["lr"], found["diverged"], found["mean_validation_error"]) == (1, 1, math.inf)
+
+
+@pytest.mark.parametrize("larger", [False, True])
+def test_a_value_that_is_not_finite_counts_as_diverged(larger: bool) -> None:
+    """Of a column of the user's own, which is not among the usual losses."""
+    for bad in (math.nan, math.inf, -math.inf):
+        runs = [
+            ({"lr": lr, "seed": seed}, {"status": "finished", "rmse": value, "validation_loss": 0.5})
+            for lr, values in {1: (bad, bad), 2: (5.0, 7.0), 3: (0.001, bad), 4: (bad, -bad)}.items()
+            for seed, value in enumerate(values)
+        ]
+        (found,) = best_rows(Selection(best="rmse", over="lr"), runs, [], larger=larger)
+        assert found == {"lr": 2, "mean_rmse": 6.0, "runs": 2, "diverged": 0, "candidates": 4}
+        (found,) = best_rows(Selection(best="rmse", over="lr"), runs[:2] + runs[6:] + runs[4:6], [], larger=larger)
+        assert found == {"lr": 3, "mean_rmse": 0.001, "runs": 2, "diverged": 1, "candidates": 3}
+
+
+def test_means_whose_sum_overflows() -> None:
+    large = [run(value, lr=lr) for lr, values in {1: (1.7e308, 1.5e308, -1.7e308, 1.7e308), 2: (1.7e308,) * 2}.items()
+             for value in values]  # fmt: skip
+    (found,) = best_rows(Selection(over="lr"), large, [])
+    assert (found["lr"], found["mean_validation_error"]) == (1, float((Fraction(1.7e308) + Fraction(1.5e308)) / 4))
+    (found,) = best_rows(Selection(over="lr"), large[4:], [])
+    assert (found["lr"], found["mean_validation_error"]) == (2, 1.7e308)
+
+
+def test_a_candidate_without_a_value_is_no_largest_one() -> None:
+    """As many runs gave no value, of two and of one."""
+    runs = [run(5.0, lr=1), run(None, lr=1), run(None, lr=2)]
+    for larger in (False, True):
+        (found,) = best_rows(Selection(over="lr"), runs, [], larger=larger)
+        assert (found["lr"], found["diverged"]) == (1, 1)
 
 
 def test_the_fastest_there_by_the_clock(small_yaml: Path, command: Command) -> None:

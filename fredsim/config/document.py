@@ -208,10 +208,15 @@ def overlap(one: str, other: str) -> bool:
 def differing(one: Mapping[str, Any], other: Mapping[str, Any], form: str) -> str:
     """Say which dotted keys differ, the first few, each as `form.format(key, its value in one, its value in other)`."""
     left, right = flatten(one), flatten(other)
-    keys = [key for key in left | right if key not in left or key not in right or left[key] != right[key]]
+    keys = [key for key in left | right if key not in left or key not in right or not _equal(left[key], right[key])]
     texts = ([_as_yaml(side[key]) if key in side else "nothing" for side in (left, right)] for key in keys[:MOST_KEYS])
     found = [form.format(key, *values) for key, values in zip(keys, texts, strict=False)]
     return "; ".join([*found, *([f"and {len(keys) - MOST_KEYS} more"] if len(keys) > MOST_KEYS else [])])
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two values of a key are the same; NaN is NaN."""
+    return bool(one == other) or repr(one) == repr(other)
 
 
 def _as_yaml(value: Any) -> str:

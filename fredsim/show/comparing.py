@@ -130,13 +130,19 @@ def _verify_runs(tell: Teller, results: Sequence[Result], jobs: int, root: Path 
         if result.live and (event := first_mismatch(result, root)):
             found = event if found is None else f"{found}; {event}"
         if tell.compared(str(result.folder), found):
-            if result.summary.get("numerics") == "native":
+            if result.summary.get("numerics") == "native" and _may_be_native(result):
                 whose = PROBLEM_NOTE if "problem" in result.config else MODULE_NOTE
                 for line in (whose, *changed_provenance(result.summary)):
                     tell.more(line)
             elif code := result.summary.get("code"):
                 what = "keeps to what has one result, and draws from fredsim's streams alone (docs/own_server.md)"
                 tell.more(f"code of its own takes part ({', '.join(code)}): the bits are the same where that {what}")
+
+
+def _may_be_native(result: Result) -> bool:
+    """Return whether a run is of a problem of the user's own or of a PyTorch module, whatever its summary says."""
+    model = result.config.get("model")
+    return "problem" in result.config or str(model and model.get("name")).startswith("torch:")
 
 
 def compare(tell: Teller, one: Path, other: Path, root: Path | None = None, *, replay: bool = True) -> None:

@@ -25,7 +25,11 @@ def html_of(results: Sequence[Result], folder: Path, failures: Sequence[tuple[st
     measures = {run.measure for run in results}
     y = measures.pop() if len(measures) == 1 else "validation_error"
     finals = [run.outcome.get(y) for run in results]
-    known = [value for value in finals if value is not None and math.isfinite(value)]
+    known = [
+        value
+        for run, value in zip(results, finals, strict=True)
+        if value is not None and math.isfinite(value) and not run.has_diverged
+    ]
     choose = max if any(run.larger_is_better(y) for run in results) else min
     head = ["", "run", "status", "iterations", y.replace("_", " "), "digest"]
     rows = []

@@ -31,6 +31,7 @@ __all__ = ["overview", "print_overview"]
 DEPTH = 4  # how many folders deep results are looked for
 #: The files of which one is in each folder of results; the newest says when something last happened there.
 FILES = ("sweep.yaml", "runs.csv", "config.yaml", "metrics.csv", "summary.json")
+LOSSES = ("validation_loss", "gap", "gradient_norm")
 MOST_LETTERS = 70  # the most letters that say what is wrong
 MOST = 10_000  # the most folders that are looked into
 
@@ -126,16 +127,17 @@ def _single(folder: Path) -> dict[str, Any]:
         return {"state": f"unfinished; goes on {from_where}"}
     summary = result.summary
     at = f" at {summary['iterations']:,} iterations" if summary["status"] == "interrupted" else ""
-    state = summary["status"] if summary["validation_loss"] is not None else result.ending
     measure = measure_of(summary)
     best = summary.get(measure, (summary.get("metrics") or {}).get(measure))
     best = best if isinstance(best, int | float) else None
+    state = summary["status"] if None not in (best, summary["validation_loss"]) else result.ending
     return {"state": f"{state}{at}", "best": best, "measure": None if best is None else measure.replace("_", " ")}
 
 
 def _sweep(folder: Path) -> dict[str, Any]:
     """Return what a sweep's tables say of its runs, which are not compared with the runs' own files."""
-    runs = count_runs(read_document(folder / "sweep.yaml"))
+    document = read_document(folder / "sweep.yaml")
+    runs = count_runs(document)
     rows = read_cells(folder / "runs.csv") if os.path.lexists(folder / "runs.csv") else []
     counts = Counter(row.get("status", "") for row in rows)
     if unknown := counts.keys() - set(STATUSES):
@@ -144,8 +146,9 @@ def _sweep(folder: Path) -> dict[str, Any]:
     parts = [f"{counts[one]} {one}" for one in STATUSES if counts[one] and one != "interrupted"]
     if ended < runs:
         parts.append(f"{runs - ended} unfinished")
-    column, sign = _measure(folder, rows)
-    numbers = ((sign * _number(row, column), row) for row in rows if row["status"] == "finished")
+    finished = [row for row in rows if row["status"] == "finished"]
+    column, sign = _measure(folder, finished, own="problem" in str(document.data))
+    numbers = ((sign * _number(row, column), row) for row in finished if _has_finite_losses(row))
     found = [(number, row) for number, row in numbers if math.isfinite(number)]
     best = min(found, key=lambda one: one[0], default=(math.inf, {}))
     value = sign * best[0] if found else None
@@ -157,19 +160,25 @@ def _sweep(folder: Path) -> dict[str, Any]:
     }
 
 
-def _measure(folder: Path, rows: Sequence[Mapping[str, str]]) -> tuple[str, int]:
-    """Return the column by which a sweep's runs are compared, and -1 if more is better, else 1."""
-    finite = (one for one in ("gap", "validation_error") if any(math.isfinite(_number(row, one)) for row in rows))
-    known = next(finite, "validation_loss")
-    names = [row["run"] for row in rows if row["status"] == "finished" and not row.get(known)]
-    if not names:
-        return known, 1
-    from fredsim.runs.folder.result import measure_of, result_of
+def _measure(folder: Path, rows: Sequence[Mapping[str, str]], *, own: bool) -> tuple[str, int]:
+    """Return the column by which a sweep's finished runs are compared, and -1 if more is better in it, else 1.
 
-    with suppress(OutputError):
-        if (summary := result_of(folder, names[0]).summary).get("measured_by"):
-            return measure_of(summary), -1 if measure_of(summary) in summary["larger_is_better"] else 1
-    return known, 1
+    `own`: they may be of problems of the user's own, whose summaries name it.
+    """
+    if own:
+        from fredsim.runs.folder.result import measure_of, result_of
+
+        for row in rows:
+            with suppress(OutputError):
+                if (summary := result_of(folder, row["run"]).summary).get("measured_by"):
+                    return measure_of(summary), -1 if measure_of(summary) in summary["larger_is_better"] else 1
+    finite = (one for one in ("gap", "validation_error") if any(math.isfinite(_number(row, one)) for row in rows))
+    return next(finite, "validation_loss"), 1
+
+
+def _has_finite_losses(row: Mapping[str, str]) -> bool:
+    """Return whether no loss of a run is NaN or infinite; one that it does not have is empty."""
+    return all(not row.get(one) or math.isfinite(_number(row, one)) for one in LOSSES)
 
 
 def _number(row: Mapping[str, str], column: str) -> float:

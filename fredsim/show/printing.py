@@ -156,7 +156,7 @@ def _row(result: Result, label: str, *, timed: bool) -> dict[str, Any]:
         **({"seconds" if result.live else "sim. seconds": s.get("time")} if timed else {}),
         **_measures(result),
         **({"gap": s["gap"]} if "gap" in s else {}),
-        **result.own_metrics,
+        **{name: s[name] for name in result.own_metrics},
         "iter./s": round(rate) if rate is not None and 10 <= rate < math.inf else rate,
         "digest": s["digest"][:12],
     }

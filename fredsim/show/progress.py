@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from fredsim.errors import visible
-from fredsim.runs.folder.result import LOSS_NOT_FINITE
+from fredsim.runs.folder.result import NOT_FINITE
 from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.show.console import PlainConsole, status_text
 from fredsim.simulation.record.recorder import Row
@@ -61,14 +61,15 @@ class ConsoleMonitor(Monitor):
 
     def ended(self, label: str, status: str, how: str) -> None:
         """Print how a run ended; in a sweep, with the count of runs."""
-        self.counts["diverged" if status == LOSS_NOT_FINITE else status] += 1
+        self.counts["diverged" if status.endswith(NOT_FINITE) else status] += 1
         number = f"[{self.counts.total()}/{self._runs}] " if self._runs else ""
         line = Text.assemble(visible(f"{number}{label}: "), status_text(status), visible(f" {how}"))
         self.console.print(line, highlight=False, soft_wrap=True)
 
     def finished(self, label: str, summary: Mapping[str, Any]) -> None:
         """Print how a run with a summary ended."""
-        own = own_text(summary["measured_by"], summary.get("metrics") or {}) if "measured_by" in summary else ""
+        column, metrics = str(summary.get("measured_by")), summary.get("metrics") or {}
+        own = own_text(column, metrics) or f"{column} none" if column in metrics else ""
         measured = own or result_text(summary["validation_error"], summary.get("gap"), summary["validation_loss"])
         clocked = "time" in summary and summary["path"] != "live"
         simulated = f" and {summary['time']:.6g} simulated seconds" if clocked else ""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence, Set
+from statistics import mean
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
@@ -139,24 +140,40 @@ def best_rows(
     chosen = []
     for candidates in groups.values():
         ranked = [(found, _rank([columns for _, columns in found], selection.best)) for found in candidates.values()]
-        sign = -1 if larger else 1
-        found, (unfinished, mean) = min(ranked, key=lambda one: (one[1][0], sign * one[1][1]))
+        found, (unfinished, middle) = min(ranked, key=lambda one: _order(*one[1], larger=larger))
         values = {axis: found[0][0].get(axis) for axis in (*others, *over)}
         failed = "never" if selection.best == "seconds_to" else "diverged"
         counts = {"runs": len(found), failed: unfinished, "candidates": len(candidates)}
-        chosen.append({**values, f"mean_{selection.best}": mean, **counts})
+        chosen.append({**values, f"mean_{selection.best}": middle, **counts})
     return chosen
 
 
 def _rank(runs: Sequence[Row], column: str) -> tuple[int, float]:
-    """Return how many runs gave no value, and the mean of the others; the smaller pair is better.
+    """Return how many runs gave no value, and the mean of the others; infinity if there are none.
 
-    Those that diverged or failed give none, nor do those that ended with a loss that is not finite.
+    Those that diverged or failed give none, nor do those that ended with a loss, or this value, that is not finite.
     """
-    losses = ("validation_loss", "gap", "gradient_norm")
-    finite = [run for run in runs if all(math.isfinite(float(run[key])) for key in losses if run.get(key) is not None)]
+    measured = dict.fromkeys(("validation_loss", "gap", "gradient_norm", column))
+    finite = [run for run in runs if all(_is_finite(run.get(key)) for key in measured)]
     values = [float(run[column]) for run in finite if run["status"] == "finished" and run.get(column) is not None]
-    return len(runs) - len(values), math.fsum(values) / len(values) if values else math.inf
+    return len(runs) - len(values), _mean(values) if values else math.inf
+
+
+def _order(unfinished: int, mean: float, *, larger: bool) -> tuple[int, float]:
+    """Return what is the smaller, the better a value is; without a mean it is worse than any that has one."""
+    return unfinished, -mean if larger and math.isfinite(mean) else mean
+
+
+def _is_finite(value: Any) -> bool:
+    return value is None or math.isfinite(float(value))
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Return the mean of finite values, whose sum may be beyond the largest float."""
+    try:
+        return math.fsum(values) / len(values)
+    except OverflowError:
+        return mean(values)
 
 
 def validated(document: Document, key: str, model: type[Model]) -> Model | None:

@@ -43,10 +43,10 @@ from fredsim.system.tensor_files import parse_tensors
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LOSS_NOT_FINITE", "Result", "check_inside", "measure_of", "result_of"]
+__all__ = ["NOT_FINITE", "Result", "check_inside", "measure_of", "result_of"]
 
-#: How a run ended whose parameters are finite, and whose loss is not.
-LOSS_NOT_FINITE = "finished, loss not finite"
+#: The last words of how a run ended whose parameters are finite, and whose loss is not.
+NOT_FINITE = "not finite"
 CHANGED = "is not as the run wrote it"
 
 #: The types of the values in summary.json that are more than printed; a value that may be None may also be missing.
@@ -291,31 +291,51 @@ class Result:
             values = values.dropna()
         return float(values.iloc[-1]) if len(values) else None
 
-    @cached_property
+    @property
     def has_diverged(self) -> bool:
         """Whether the run counts as diverged: if it did, or if it ended with a loss that is not finite."""
+        return self.summary["status"] == "diverged" or bool(self._infinite)
+
+    @property
+    def not_finite(self) -> str:
+        """What was not finite, for people, when the run finished: `loss` or another column; "" if all was."""
+        if self.summary["status"] != "finished" or not self._infinite:
+            return ""
+        first = self._infinite[0]
+        return "loss" if first.endswith("_loss") else first.replace("_", " ")
+
+    @cached_property
+    def _infinite(self) -> list[str]:
+        """The columns that tell how good the run is, and that ended with a value that is not finite."""
         last = self.cells[-1]
         own = self.summary.get("measured_by")  # of a problem, which may be measured by another number than its loss
-        losses = dict.fromkeys(("train_loss", "validation_loss", *MEASURED, *([own] if own else [])))
+        losses = dict.fromkeys([*([own] if own else []), "train_loss", "validation_loss", *MEASURED])
         infinite = [name for name in losses if last.get(name) and not math.isfinite(float(last[name]))]
         if infinite == ["validation_loss"] != [own]:
             infinite = [] if own or self.config["data"].get("validation") == 0 else infinite
-        return self.summary["status"] == "diverged" or bool(infinite)
+        return infinite
 
     @property
     def ending(self) -> str:
-        """How the run ended, for people: its status, or LOSS_NOT_FINITE."""
+        """How the run ended, for people: its status, or which value was not finite."""
         status: str = self.summary["status"]
-        return LOSS_NOT_FINITE if status == "finished" and self.has_diverged else status
+        return f"{status}, {self.not_finite} {NOT_FINITE}" if self.not_finite else status
 
     @property
     def outcome(self) -> dict[str, Any]:
         """The summary with NaN and infinity, which summary.json cannot hold, where the run ended with them."""
         found = dict(self.summary) | self.own_metrics
-        if self.ending == LOSS_NOT_FINITE:
+        if self.not_finite:
             last, names = self.cells[-1], ("validation_loss", "validation_error", *MEASURED, *self.own_metrics)
-            found |= {name: float(last[name]) for name in names if name in last}
+            found |= {name: float(last[name]) for name in names if last.get(name) and self._has(name)}
         return found
+
+    def _has(self, column: str) -> bool:
+        """Return whether the run has such a value; one that a loss or a problem does not have is NaN in every row."""
+        own = self.summary.get("measured_by")
+        if column == own or column not in ("validation_error", "validation_loss" if own else ""):
+            return True
+        return any(cells[column] != "nan" for cells in self.cells)
 
     @property
     def own_metrics(self) -> dict[str, float | None]:

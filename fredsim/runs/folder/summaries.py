@@ -150,7 +150,7 @@ def _device(value: Any, record: Mapping[str, Any], config: Mapping[str, Any]) ->
     model = config.get("model")
     if model is None:  # beside a problem of the user's own, which is on no device that is known
         return value is None
-    asked = model["device"] if record.get("numerics") == "native" else record["backend"]
+    asked = model.get("device") if record.get("numerics") == "native" else record["backend"]
     if asked != "cuda" and record["backend"] == "cuda" and value is None:
         return True  # PyTorch could not compute the module there
     return _text(value) if "cuda" in (asked, record["backend"]) else value is None

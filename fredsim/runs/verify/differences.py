@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fredsim.config.document import differing, read_document
-from fredsim.config.experiment import Affects, irrelevant_to
+from fredsim.config.experiment import FIGURE_KEYS, Affects, irrelevant_to
+from fredsim.data.datasets import DEFAULT_ROWS
 from fredsim.errors import OutputError, one_line
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import file_digest, first_line, read_recorded, requested_files
@@ -23,8 +24,11 @@ __all__ = ["check", "difference", "last_common_row", "reasons"]
 #: The keys of summary.json that are compared.
 NUMBERS = (
     "status", "digest", "iterations", "updates", "validation_loss", "validation_error", "test_error",
-    "metrics", "pushes", "fetches", "bytes_pushed", "bytes_fetched",
+    "metrics", "measured_by", "larger_is_better", "gap", "gradient_norm", "time",
+    "pushes", "fetches", "bytes_pushed", "bytes_fetched",
 )  # fmt: skip
+#: Those that are compared if the experiments are the same; from others the same bits may come.
+OF_EXPERIMENT = ("experiment", "data", "numerics")
 
 
 def check(*results: Result, configs: bool = False) -> None:
@@ -73,7 +77,8 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
             if left.get(key) != right.get(key):
                 at = f"metrics.csv, line {line}, iteration {left['iteration']}"
                 return f"{at}: {key} is {both(left.get(key), right.get(key))}"
-    for key in NUMBERS:
+    configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
+    for key in (*NUMBERS, *(() if again else _of_experiment(*configs))):  # `record_difference` compares all of a record
         if one.summary.get(key) != other.summary.get(key):
             return f"summary.json: {key} is {both(one.summary.get(key), other.summary.get(key))}"
     for name in {**one.params, **other.params}:
@@ -89,7 +94,6 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
             place = tuple(int(i) for i in np.unravel_index(unequal[0], values.shape))
             found = both(repr(values[place]), repr(other.params[name][place]))
             return f"params.safetensors: {name}{list(place)} is {found}"
-    configs = [read_document(result.folder / "config.yaml").data for result in (one, other)]
     one_asks, other_asks = map(requested_files, configs)
     some = [name for name in one_asks if name in other_asks]
     for name in ("metrics.csv", "staleness.csv", *(["params.safetensors"] if again else []), *some):
@@ -101,6 +105,17 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
         if contents[0] != contents[1]:
             return first_line(name, contents, both)
     return next((change for result in (one, other) for change in result.changed_files), None)
+
+
+def _of_experiment(one: Mapping[str, Any], other: Mapping[str, Any]) -> Sequence[str]:
+    """Return which entries of OF_EXPERIMENT two runs with these configurations must share."""
+    ignored = dict.fromkeys(("name", *FIGURE_KEYS))
+    if differing({**one, **ignored}, {**other, **ignored}, "{}"):
+        return ()
+    data = one.get("data")
+    read = isinstance(data, Mapping) and "sha256" in data and str(data.get("name")) not in DEFAULT_ROWS
+    # A run fills in the rows of such data, which its experiment may have given or not.
+    return [key for key in OF_EXPERIMENT if key != "experiment" or not read]
 
 
 def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]) -> str:

@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -72,21 +73,44 @@ def verify(
     experiment = recorded_experiment(result, backend)
     check(result)  # before the run, not after it
     with tempfile.TemporaryDirectory() as folder:
-        execute(
-            experiment,
-            Path(folder),
-            root=root,
-            observer=observer,
-            most_iterations=_stopped_at(result),
-            label=result.folder.name,
-        )
-        return _difference(result, Result(Path(folder)))
+        again = partial(execute, experiment, Path(folder), root=root, label=result.folder.name)
+        again(observer=observer, **_end_of(result))
+        return _difference(result, Path(folder), again)
 
 
-def _difference(result: Result, again: Result) -> str | None:
-    """Return where a record and its repetition first differ: in a file, in an entry of the record, in a checkpoint."""
-    found = difference(result, again, again=True) or record_difference(result, again)
-    return found or next(Checkpoints(result.folder).faults(), None)
+def _end_of(result: Result) -> dict[str, Any]:
+    """Return how `execute` is told to end where a run did: if it was interrupted, with a checkpoint to go on from."""
+    if (stopped := _stopped_at(result)) is None:
+        return {}
+    # The trace of a live run has no more events: its length is what the run has done.
+    return {"most_iterations": stopped} if result.live else {"stop_at": stopped, "policy": AT_STOP_ONLY}
+
+
+def _difference(result: Result, scratch: Path, again: Callable[..., None]) -> str | None:
+    """Return where a record and its repetition first differ: in a file, in an entry of the record, in a checkpoint.
+
+    The repetition is in the folder `scratch`; `again` lets it go on there.
+    """
+    found = difference(result, Result(scratch), again=True) or record_difference(result, Result(scratch))
+    found = found or next(Checkpoints(result.folder).faults(), None)
+    if found is None and (stopped := _stopped_at(result)) is not None:
+        return _ended_there(result, stopped, scratch, again)
+    return found
+
+
+def _ended_there(result: Result, stopped: int, scratch: Path, again: Callable[..., None]) -> str | None:
+    """Return how a run that says it was interrupted would have ended at this very place; None if it would have gone on.
+
+    An event more shows it: a run that diverges in it, or that its clock ends before it, has ended where it was.
+    """
+    if result.live:
+        limits = [result.config.get(key) for key in ("iterations", "updates")]
+        done = [result.summary[key] for key in ("iterations", "updates")]
+        whole = any(limit is not None and limit <= at for limit, at in zip(limits, done, strict=True))
+        return "summary.json: status is interrupted (recorded), and the run has its full length" if whole else None
+    again(stop_at=stopped + 1, policy=AT_STOP_ONLY)
+    found = difference(result, Result(scratch), again=True)
+    return found if found and found.startswith("summary.json: status ") else None
 
 
 def verify_all(
@@ -190,15 +214,16 @@ class Piece(OneRun):
         experiment = recorded_experiment(result, self.backend)
         if not result.live and (self.begin is not None or end is not None):  # checkpoints need the recorded path
             experiment = experiment.model_copy(update={"path": result.summary["path"]})
-        execute(
-            experiment, scratch, root=self.root, observer=observer, stop=stop,
-            stop_at=end, most_iterations=_stopped_at(result) if end is None else None, label=self.label,
-            default_threads=threads, policy=AT_STOP_ONLY,
-        )  # fmt: skip
+        again = partial(
+            execute, experiment, scratch, root=self.root, stop=stop, label=self.label, default_threads=threads
+        )
+        again(
+            observer=observer, **({"policy": AT_STOP_ONLY, "stop_at": end} | (_end_of(result) if end is None else {}))
+        )
         if stop():
             return None
         if end is None:
-            return _difference(result, Result(scratch))
+            return _difference(result, scratch, again)
         recorded, now = (_checkpoint_at(end, folder) for folder in (self.folder, scratch))
         if now is None or recorded is None:
             return f"the run now does not stop at iteration {end}, where there is a checkpoint"

@@ -96,7 +96,7 @@ def logarithmic(grid: Sequence[Axes]) -> str:
         else:
             axes.set_yscale("log")
     low, high = grid[0].get_ylim()
-    decades = math.log10(high / max(low, above))
+    decades = math.log10(high) - math.log10(max(low, above))
     ticks = LogLocator(
         subs=(1, 2, 5) if decades <= FEW_DECADES else (1,), numticks=12 if decades <= MOST_DECADES else 6
     )

@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 
 from fredsim.config.figures.options import Options, X, Y, label_of
 from fredsim.config.metrics import is_of_class
-from fredsim.runs.folder.result import LOSS_NOT_FINITE
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.groups import PANEL_KEYS, Panel
+from fredsim.show.plots.numbers import drawable
 from fredsim.show.tables import Table
 from fredsim.system.memory import byte_unit
 
@@ -87,18 +87,19 @@ class Kind:
 
 def marker_notes(runs: Iterable[Result], sources: Collection[str]) -> list[str]:
     """Return the sentences of a caption about crosses (runs that diverged) and circles (published points)."""
-    ended = {run.ending for run in runs}
-    crosses = ["×: a run diverged."] if "diverged" in ended else []
-    if LOSS_NOT_FINITE in ended:
-        crosses = ["×: a run diverged, or ended with a loss that is not finite (such a value is at the upper edge)."]
+    ended = [(run.ending, run.not_finite) for run in runs]
+    crosses = ["×: a run diverged."] if "diverged" in (ending for ending, _ in ended) else []
+    if names := sorted({name for _, name in ended if name}):
+        what = " or ".join("a loss" if name == "loss" else f"a {name}" for name in names)
+        crosses = [f"×: a run diverged, or ended with {what} that is not finite (such a value is at the upper edge)."]
     published = [f"Circles: published ({'; '.join(sources)})."] if sources else []
     return [*crosses, *published]
 
 
 def mark_diverged(axes: Axes, x: float, y: float, colour: str) -> None:
     """Draw a cross where a run that diverged ended, at the upper edge if y is not finite."""
-    edge: dict[str, Any] = {} if math.isfinite(y) else {"transform": axes.get_xaxis_transform()}
-    axes.plot(x, y if math.isfinite(y) else 1.0, "x", color=colour, markersize=7, clip_on=False, **edge)
+    edge: dict[str, Any] = {} if drawable(y) else {"transform": axes.get_xaxis_transform()}
+    axes.plot(x, y if drawable(y) else 1.0, "x", color=colour, markersize=7, clip_on=False, **edge)
 
 
 def available_y(results: Sequence[Result]) -> list[str]:
@@ -147,10 +148,10 @@ def final_values(runs: Iterable[Result], y: str) -> list[float]:
     """
     final = [(run, value) for run in runs if (value := run.final(y)) is not None]
     good = [value for run, value in final if not run.has_diverged and math.isfinite(value)]
-    ended = [value for run, value in final if run.ending == LOSS_NOT_FINITE]
+    ended = [value for run, value in final if run.not_finite]
     if good or all(map(math.isfinite, ended)):
         return good or ended
-    return [math.inf if all(map(math.isinf, ended)) else math.nan]
+    return ended[:1] if len({*ended}) == 1 else [math.nan]
 
 
 def x_of(metrics: pd.DataFrame, x: str) -> pd.Series[float]:

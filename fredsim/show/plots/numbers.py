@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 from matplotlib.ticker import Formatter
 
-__all__ = ["MINUS", "THIN", "TickNumbers", "given", "number"]
+__all__ = ["MINUS", "THIN", "TickNumbers", "drawable", "given", "median", "number"]
 
 THIN = "\u2009"  # the thin space between thousands
 MINUS = "\u2212"
 DIGITS = 4
 LARGE, SMALL = 1e6, 1e-3  # from the one on, and below the other, a number is written with a power of ten
+MOST_DRAWN = 1e300  # beyond it, what is computed for an axis overflows
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def median(values: Iterable[float]) -> float:
+    """Return the median, also of finite values whose sum is beyond the largest float."""
+    found = [*values]
+    middle = statistics.median(found)
+    if math.isinf(middle) and all(map(math.isfinite, found)):
+        return 2 * statistics.median(value / 2 for value in found)
+    return middle
+
+
+def drawable(values: Any) -> Any:
+    """Return whether a value, or each of an array, is a number that an axis can have."""
+    return np.abs(values) <= MOST_DRAWN
 
 
 def number(value: float, digits: int = DIGITS) -> str:

@@ -28,6 +28,7 @@ from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.kinds.probe import PARTS, probes_of, quartiles
 from fredsim.show.plots.kinds.staleness import SHOWN, counts_of, percentile
+from fredsim.show.plots.numbers import drawable
 from fredsim.show.report.compression import thinned
 
 __all__ = [
@@ -196,6 +197,7 @@ def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[
 
 def _runs(line: Line, at: dict[str, pd.Series[float]], values: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
     """Yield the band and the median of a line's runs, whose values of each y have a column per run."""
+    values = {y: found.where(drawable(found)) for y, found in values.items()}
     if len(line.runs) > 1:
         low, high = ({y: getattr(found, end)(axis=1) for y, found in values.items()} for end in ("min", "max"))
         yield from _band(line, at, low, high)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import default_y
 from fredsim.show.plots.groups import Line, Panel
+from fredsim.show.plots.numbers import median
 from fredsim.show.tables import Table, short
 
 __all__ = ["Standing", "standings", "verdict", "winner_table"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -13,7 +12,7 @@ from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
 from fredsim.show.plots.drawing import Drawing, Kind, Options, X, default_y, final_values, share_of
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.hidden_lines import coinciding, merged_names
-from fredsim.show.plots.numbers import number
+from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.titles.curve_titles import MANY
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from fredsim.show.plots.drawing import (
 )
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.hidden_lines import coinciding, tell_apart
-from fredsim.show.plots.numbers import number
+from fredsim.show.plots.numbers import drawable, median, number
 from fredsim.show.plots.titles.curve_titles import MANY, Shape, name_lines, titled
 from fredsim.show.plots.titles.questions import of_which_less_is_better
 from fredsim.show.tables import PUBLISHED, Table
@@ -200,14 +199,14 @@ def _mark_ends(axes: Axes, line: Line, columns: tuple[str, str], unit: float, to
 def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
     """Return a line's x and its runs' values, one column per run: by iteration, with the median of x; or by steps.
 
-    Values that are not finite are NaN: they cannot be drawn, and medians leave them out.
+    Values that are not finite, or too large, are NaN: they cannot be drawn, and medians leave them out.
     """
     if by_steps(line.runs, x):
         at, values = steps(line, x, y)
     else:
         at = by_iteration(line, lambda metrics: x_of(metrics.dropna(subset=[y]), x)).median(axis=1)
         values = by_iteration(line, lambda metrics: metrics[y].dropna())
-    return at, values.where(np.isfinite(values))
+    return at, values.where(drawable(values))
 
 
 def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:

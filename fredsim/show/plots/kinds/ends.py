@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -32,7 +31,7 @@ from fredsim.show.plots.drawing import (
 )
 from fredsim.show.plots.groups import Line, Panel, flat_config, labels
 from fredsim.show.plots.hidden_lines import coinciding, tell_apart
-from fredsim.show.plots.numbers import TickNumbers, number
+from fredsim.show.plots.numbers import TickNumbers, drawable, median, number
 from fredsim.show.plots.titles.end_titles import Point, titled, x_label
 from fredsim.show.plots.titles.questions import of_which_less_is_better, ranked
 from fredsim.show.plots.words import spoken, value_name
@@ -120,7 +119,7 @@ def _style_x(axes: Axes, options: Options, places: Mapping[str, float], numbers:
                 axes.tick_params("x", rotation=30)
             axes.xaxis.set_minor_locator(NullLocator())
     else:
-        plain_numbers(axes, "x", whole=options.axis is not None and all(value == int(value) for value in numbers))
+        plain_numbers(axes, "x", whole=options.axis is not None and all(float(value).is_integer() for value in numbers))
 
 
 def _fit(axes: Axes, ticks: Sequence[float], texts: Sequence[str]) -> bool:
@@ -184,12 +183,13 @@ def _draw(
     """
     shown: list[tuple[float, list[float]]] = []
     for point in points:
-        if point.x is None and point.finals:
+        finals = [value for value in point.finals if drawable(value)] or [math.nan for _ in point.finals[:1]]
+        if point.x is None and finals:
             alone = len(points) == 1
-            axes.axhline(point.middle, color=line.colour, linestyle=":", label=line.label if alone else None)
+            axes.axhline(median(finals), color=line.colour, linestyle=":", label=line.label if alone else None)
         elif point.x is not None:
             x = place(point.x)
-            shown += [(x, point.finals)] if point.finals else []
+            shown += [(x, finals)] if finals else []
             for run in point.runs:
                 if run.has_diverged:
                     mark_diverged(axes, x, float(run.metrics[options.y].iloc[-1]), line.colour)

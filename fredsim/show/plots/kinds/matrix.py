@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -23,7 +22,7 @@ from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit, label_
 from fredsim.show.plots.groups import Line, Panel, flat_config
 from fredsim.show.plots.headers import add_headers, neighbours
 from fredsim.show.plots.kinds.curves import first_x
-from fredsim.show.plots.numbers import number
+from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.styles import Style, style_of
 from fredsim.show.plots.titles.fair import field_of
 from fredsim.show.plots.titles.questions import leaders, of_which_less_is_better, quantity, ranked, which

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from fredsim.show.plots.drawing import Drawing, Options, axis_unit, final_values
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.line_ends import End, name_ends
-from fredsim.show.plots.numbers import number
+from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.titles.costs import FEWEST, NEAR_TEXT, limit_of
 from fredsim.show.plots.titles.fair import Field, field_of
 from fredsim.show.plots.titles.questions import (

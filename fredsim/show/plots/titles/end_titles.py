@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from fredsim.config.figures.options import SHARES
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import Drawing, Options, X, axis_unit
 from fredsim.show.plots.groups import Panel, labels
 from fredsim.show.plots.hidden_lines import merged_names
-from fredsim.show.plots.numbers import number
+from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.titles.costs import FEWEST, Cost, cheapest
 from fredsim.show.plots.titles.fair import field_of
 from fredsim.show.plots.titles.questions import UNNAMED, direction, leaders, of_which_less_is_better, ranked, single
