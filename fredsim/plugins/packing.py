@@ -26,6 +26,7 @@ PLAIN = {bool, int, float, str, type(None)}
 SEQUENCES = {kind.__name__: kind for kind in (list, tuple, deque, set, frozenset)}
 MAPPINGS = {kind.__name__: kind for kind in (dict, Counter, OrderedDict, defaultdict)}
 FACTORIES = {kind.__name__: kind for kind in (int, float, list, dict, set)}
+MOST_BITS = 2000  # of an int: Python may refuse to write more as decimal digits
 GENERATORS = {name: getattr(np.random, name) for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")}
 
 
@@ -55,6 +56,10 @@ class Packer:
         iteration may change; views of arrays that are not packed; arrays on a device; and objects that have a state.
         """
         kind, name = type(value), type(value).__name__
+        if kind is int and value.bit_length() > MOST_BITS:
+            raise CannotPack(
+                path, f"{_is_or_holds(path)} an int of {value.bit_length()} bits, which cannot be put back"
+            )
         if kind in PLAIN:
             return value
         if isinstance(value, np.generic) and value.dtype.kind in "biuf":
