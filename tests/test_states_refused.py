@@ -370,3 +370,32 @@ def test_names_that_only_mean_something_in_fredsims_classes() -> None:
         GuardedCompressor(WritesIntoThePush()).compress(np.ones(2, np.float32), 0, 0)
     assert not GuardedGate(PerTensor(), Stream.PUSH_GATE).per_tensor
     assert GuardedGate(BandwidthAware(c=0.1, per="tensor"), Stream.PUSH_GATE).per_tensor
+
+
+class Shares:
+    """A class that names its state, parts of which another object has, too."""
+
+    state_names = ("rng", "fixed", "items")
+
+    def __init__(self) -> None:
+        self.rng, self.fixed, self.items = np.random.default_rng(1), np.zeros(2), [[0]]
+        self.fixed.flags.writeable = False
+        self.other = SimpleNamespace(rng=self.rng, fixed=self.fixed, item=self.items[0])
+
+
+def test_what_another_object_has_too_is_put_back_in_place() -> None:
+    found, fresh = Shares(), Shares()
+    found.rng.random(3)
+    found.rng.spawn(2)
+    found.fixed.flags.writeable = True
+    found.fixed += 5
+    found.fixed.flags.writeable = False
+    found.items[0].append(7)
+    found.items.append([1])
+    put_state(fresh, take_state(found))
+    assert fresh.other.rng is fresh.rng
+    assert fresh.other.rng.spawn(1)[0].random() == found.rng.spawn(1)[0].random()
+    assert fresh.other.rng.random() == found.rng.random()
+    assert (fresh.other.fixed.tolist(), fresh.other.fixed.flags.writeable) == ([5.0, 5.0], False)
+    assert (fresh.other.item, fresh.items) == ([0, 7], [[0, 7], [1]])
+    assert fresh.other.item is fresh.items[0]
