@@ -329,7 +329,15 @@ def test_a_module_that_a_method_imports(tmp_path: Path, monkeypatch: pytest.Monk
         found.go_on()
         with pytest.raises(SimulationError, match=rf"^Server: {says}"):
             take_state(found)
-    for name in ("odd_counts", "odd_server"):
+    packages = tmp_path / "dist-packages"
+    packages.mkdir()
+    (packages / "odd_library.py").write_text("count = 0\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(packages)
+    found = import_module("odd_server").Server()
+    note_start(found)
+    import_module("odd_library")
+    assert take_state(found) == {}
+    for name in ("odd_counts", "odd_server", "odd_library"):
         monkeypatch.delitem(sys.modules, name)
 
 

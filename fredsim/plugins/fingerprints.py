@@ -213,7 +213,8 @@ def is_users(module: ModuleType | None) -> bool:
 
 @functools.lru_cache(4096)
 def _is_installed(file: str) -> bool:
-    return str(Path(file)).startswith(LIBRARIES)
+    path = Path(file)  # it may be of the user's or the system's packages, beside those of a virtual environment
+    return str(path).startswith(LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
 
 
 def users_modules(modules: Iterable[ModuleType | None]) -> Iterator[ModuleType]:
