@@ -47,6 +47,10 @@ PLACES = {
     "property": "n = self.growing",
     "global generator under way": "n = next(UNDER_WAY)",
     "global file": "n = int(next(LINES))",
+    "global variable with underscores": "globals()['__odd__'] = n = __odd__ + 1",
+    "attribute of the class with underscores": "Kept.__odd__ = n = Kept.__odd__ + 1",
+    "module imported in the method": "import LATE; LATE.COUNT += 1; n = LATE.COUNT",
+    "class of an object from another module": "type(SHARED).n += 1; n = SHARED.n",
 }
 #: Those that a checkpoint cannot see: they are in no object, class or module of the user's.
 UNSEEN = {"environment", "builtins", "NumPy", "sys", "module of its own", "class of fredsim's", "cache"}
@@ -68,6 +72,10 @@ OF_OBJECTS = {
     "under way": "n = next(self.under_way)",
     "set": "self.own_set.add(len(self.own_set)); n = len(self.own_set)",
     "object of its own": "self.own_object.n = n = self.own_object.n + 1",
+    "class of its object": "type(self.own_object).n += 1; n = self.own_object.n",
+    "number of ctypes": "self.own_number.value += 1; n = self.own_number.value",
+    "text in memory": "self.own_text.write('x'); n = len(self.own_text.getvalue())",
+    "name with a dot": "vars(self)['odd.count'] = n = vars(self)['odd.count'] + 1",
 }
 #: What an object begins with for them; for all others, a number.
 KEPT = {
@@ -80,12 +88,18 @@ KEPT = {
     "under way": "self.under_way = (i for i in range(1, 10**6))",
     "set": "self.own_set = set()",
     "object of its own": "self.own_object = Object()",
+    "class of its object": "self.own_object = Object()",
+    "number of ctypes": "self.own_number = ctypes.c_int(0)",
+    "text in memory": "self.own_text = io.StringIO()",
+    "name with a dot": "vars(self)['odd.count'] = 0",
 }
 MODULE = """
 import builtins
 import contextvars
+import ctypes
 import decimal
 import functools
+import io
 import itertools
 import os
 import random
@@ -97,9 +111,11 @@ import numpy as np
 import fredsim
 import {helper} as helper
 from fredsim.servers import SERVERS
+from {helper} import SHARED
 
 np.random.seed(5)
 random.seed(5)
+__odd__ = 0
 COUNT, STORE, RNG = 0, {{}}, np.random.default_rng(4)
 UNDER_WAY, LINES = (i for i in range(1, 10**6)), open(__file__.removesuffix(".py") + ".txt")
 LOCAL, CONTEXT = threading.local(), contextvars.ContextVar("odd", default=0)
@@ -158,7 +174,7 @@ class Meta(type):
 
 class Kept(metaclass=Meta):
     count, array, rng = 0, np.zeros(1), np.random.default_rng(3)
-    items, counter, grown = [], itertools.count(1), 0
+    items, counter, grown, __odd__ = [], itertools.count(1), 0, 0
 
     @property
     def growing(self):
@@ -258,6 +274,13 @@ HELPER = """
 COUNT = 0
 
 
+class Shared:
+    n = 0
+
+
+SHARED = Shared()
+
+
 def count():
     global COUNT
     COUNT += 1
@@ -308,10 +331,12 @@ def _module(name: str, place: str, kept: str, base: dict[str, Any]) -> tuple[dic
         }  # fmt: skip
     helper = name.replace("odd_", "odd_helper_")
     more |= {key: textwrap.indent(more[key], " " * 8) for key in ("start", "step")}
-    more |= {"place": place, "kept": kept}
+    late = name.replace("odd_", "odd_late_")
+    more |= {"place": place.replace("LATE", late), "kept": kept}
     files = {
         f"{name}.py": MODULE.format(helper=helper, **more),
         f"{helper}.py": HELPER,
+        f"{late}.py": "COUNT = 0\n",
         f"{name}.txt": "1\n2\n3\n4\n5\n" * 999,
     }
     usual: dict[str, Any] = {"server": {"name": "asgd", "lr": 0.05}}

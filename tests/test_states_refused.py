@@ -1,18 +1,37 @@
 """What cannot be put back of a user's class is refused by name; a class that names its state says what is."""
 
+import ctypes
 import decimal
+import re
+import sqlite3
+import sys
+from array import array
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import closing
 from contextvars import ContextVar, copy_context
+from enum import Enum
+from functools import partial
+from importlib import import_module
+from io import StringIO
+from mmap import mmap
+from pathlib import Path
+from threading import local
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from fredsim.dispatchers.gates.bandwidth_aware import BandwidthAware
 from fredsim.errors import SimulationError
+from fredsim.numerics.streams import Stream
+from fredsim.plugins.fingerprints import fingerprint, is_opaque
+from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.seeding import seeded
 from fredsim.plugins.states import declares_state, note_start, put_state, take_state
+from fredsim.simulation.plugins.guarded_plugins import GuardedCompressor, GuardedGate
 from tests.test_states import Plain, of
 
 
@@ -135,7 +154,7 @@ def test_what_state_names_leaves_out_is_kept_if_it_changes() -> None:
     put_state(fresh, take_state(found))
     assert fresh.count == 1
     found.step = lambda x: 2
-    with pytest.raises(SimulationError, match=r"^Leaves: self\.step is a function, which cannot be put back"):
+    with pytest.raises(SimulationError, match=r"^Leaves: self\.step is a function, which cannot be"):
         take_state(found)
 
 
@@ -190,3 +209,201 @@ def test_what_changes_for_everybody_is_refused(change: Callable[[], object], wha
 
     with np.errstate(), seeded(3):
         copy_context().run(tried)
+
+
+class Believed:
+    """A helper that says of itself, as fredsim's classes may, that it never changes."""
+
+    UNCHANGING = True
+    n = 0
+
+
+class LikeArray(Believed):
+    """A helper that can be read as an array, and holds more."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.zeros(1)
+
+
+class Point(ctypes.Structure):
+    _fields_ = (("n", ctypes.c_int),)
+
+
+class Whole(int):
+    n = 0
+
+
+class Colour(Enum):
+    RED = 1
+
+
+def _index(found: Any) -> None:
+    found.index += 1
+
+
+def _add_n(found: Any) -> None:
+    found.n = getattr(found, "n", 0) + 1
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (Believed, _add_n),
+        (LikeArray, _add_n),
+        (lambda: np.zeros(1).view(type("Own", (np.ndarray,), {})), _add_n),
+        (lambda: type("Own", (np.random.Generator,), {})(np.random.PCG64(0)), _add_n),
+        (lambda: partial(int), _add_n),
+        (lambda: Colour.RED, _add_n),
+        (Whole, _add_n),
+        (Point, _add_n),
+        (lambda: (ctypes.c_int * 2)(), lambda found: found.__setitem__(1, 3)),
+        (lambda: type("Own", (array,), {})("q", [0]), lambda found: found.append(1)),
+        (lambda: ValueError([0]), lambda found: found.args[0].append(1)),
+        (StringIO, lambda found: found.write("x")),
+        (lambda: pd.Series([1.0]), _index),
+        (lambda: pd.Series([1.0]), lambda found: found.attrs.update(n=1)),
+        (lambda: np.ma.masked_array([1.0, 2.0]), lambda found: found.__setitem__(0, np.ma.masked)),
+        (lambda: mmap(-1, 8), lambda found: found.write(b"1")),
+        (lambda: 10**5000, None),
+    ],
+)
+def test_what_an_object_holds_out_of_sight_is_seen(
+    make: Callable[[], Any], change: Callable[[Any], Any] | None
+) -> None:
+    value = make()
+    before = fingerprint(value)
+    assert fingerprint(value) == before
+    if change is None:
+        value += 1
+    else:
+        change(value)
+    assert fingerprint(value) != before
+
+
+def test_an_object_of_a_library_in_c_is_not_believed() -> None:
+    with closing(sqlite3.connect(":memory:")) as found:
+        assert is_opaque(fingerprint(found))
+    for harmless in (re.compile("a"), np.add, Path(), local(), pd.DataFrame({"a": ["x"]})):
+        assert not is_opaque(fingerprint(harmless))
+
+
+def test_what_cannot_be_saved_by_its_name_or_its_length() -> None:
+    for name in ("a.b", "gone since the start"):
+        found = Plain()
+        vars(found)[name] = 1
+        with pytest.raises(
+            SimulationError, match=rf"^Plain: has an attribute named '{name}', which cannot be put back"
+        ):
+            take_state(found)
+    with pytest.raises(SimulationError, match=r"^Plain: self\.kept is an int of 16610 bits, which cannot be"):
+        take_state(of(10**5000))
+
+
+def test_a_count_with_underscores_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Leaves, "__n__", 0, raising=False)
+    monkeypatch.setitem(globals(), "__count", 0)
+    changes: list[tuple[Callable[[], None], str]] = [
+        (lambda: monkeypatch.setattr(Leaves, "__n__", 1), r"Leaves\.__n__"),
+        (lambda: monkeypatch.setitem(globals(), "__count", 1), r"tests\.test_states_refused\.__count"),
+    ]
+    for change, what in changes:
+        found = Leaves()
+        note_start(found)
+        take_state(found)
+        change()
+        with pytest.raises(SimulationError, match=rf"^Leaves: changes {what}, which is not in the object"):
+            take_state(found)
+
+
+def test_a_module_that_a_method_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "odd_counts.py").write_text("count = 0\n", encoding="utf-8")
+    (tmp_path / "odd_server.py").write_text(
+        "class Server:\n    def go_on(self):\n        import odd_counts\n        odd_counts.count += 1\n",
+        encoding="utf-8",
+    )
+    for says in (r"imports odd_counts\.count during the run", r"changes odd_counts\.count, which is not in the object"):
+        found: Any = import_module("odd_server").Server()
+        note_start(found)
+        take_state(found)
+        found.go_on()
+        with pytest.raises(SimulationError, match=rf"^Server: {says}"):
+            take_state(found)
+    packages = tmp_path / "dist-packages"
+    packages.mkdir()
+    (packages / "odd_library.py").write_text("count = 0\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(packages)
+    found = import_module("odd_server").Server()
+    note_start(found)
+    import_module("odd_library")
+    assert take_state(found) == {}
+    for name in ("odd_counts", "odd_server", "odd_library"):
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("async def apply_update(self, grad): pass", "must not be async"),
+        ("def apply_update(self, grad): yield grad", "must not be a generator"),
+    ],
+)
+def test_a_method_that_would_do_nothing(text: str, says: str) -> None:
+    made: dict[str, Any] = {}
+    exec(text, made)
+    guarded = Guarded(type("Server", (), {"apply_update": made["apply_update"]})())
+    grad = np.zeros(2)
+    with pytest.raises(SimulationError, match=rf"^Server, apply_update: {says}"):
+        guarded.lend(grad, "grad", "apply_update", lambda: guarded.inner.apply_update(grad))
+
+
+class WritesIntoThePush:
+    """A compressor with an attribute of its own that has the name of one of fredsim's."""
+
+    on_device = True
+
+    def compress(self, push: Any, client: int, step: int) -> Any:
+        push[0] = 0
+        return push, 4
+
+
+class PerTensor:
+    """A gate with hyper-parameters of its own, which decides for the whole model."""
+
+    hyper = SimpleNamespace(per="tensor")
+
+
+def test_names_that_only_mean_something_in_fredsims_classes() -> None:
+    with pytest.raises(SimulationError, match=r"compress must leave the push as it is"):
+        GuardedCompressor(WritesIntoThePush()).compress(np.ones(2, np.float32), 0, 0)
+    assert not GuardedGate(PerTensor(), Stream.PUSH_GATE).per_tensor
+    assert GuardedGate(BandwidthAware(c=0.1, per="tensor"), Stream.PUSH_GATE).per_tensor
+
+
+class Shares:
+    """A class that names its state, parts of which another object has, too."""
+
+    state_names = ("rng", "fixed", "items")
+
+    def __init__(self) -> None:
+        self.rng, self.fixed, self.items = np.random.default_rng(1), np.zeros(2), [[0]]
+        self.fixed.flags.writeable = False
+        self.other = SimpleNamespace(rng=self.rng, fixed=self.fixed, item=self.items[0])
+
+
+def test_what_another_object_has_too_is_put_back_in_place() -> None:
+    found, fresh = Shares(), Shares()
+    found.rng.random(3)
+    found.rng.spawn(2)
+    found.fixed.flags.writeable = True
+    found.fixed += 5
+    found.fixed.flags.writeable = False
+    found.items[0].append(7)
+    found.items.append([1])
+    put_state(fresh, take_state(found))
+    assert fresh.other.rng is fresh.rng
+    assert fresh.other.rng.spawn(1)[0].random() == found.rng.spawn(1)[0].random()
+    assert fresh.other.rng.random() == found.rng.random()
+    assert (fresh.other.fixed.tolist(), fresh.other.fixed.flags.writeable) == ([5.0, 5.0], False)
+    assert (fresh.other.item, fresh.items) == ([0, 7], [[0, 7], [1]])
+    assert fresh.other.item is fresh.items[0]

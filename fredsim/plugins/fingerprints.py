@@ -9,29 +9,45 @@ as unchanged.
 from __future__ import annotations
 
 import contextvars
+import copyreg
 import decimal
 import functools
 import hashlib
 import io
+import mmap
 import random
 import sys
+import threading
+import weakref
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
+from operator import itemgetter
 from pathlib import Path
-from types import CellType, FunctionType, GeneratorType, MemberDescriptorType, MethodType, ModuleType
+from types import (
+    CellType,
+    CodeType,
+    FunctionType,
+    GeneratorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.failures import LIBRARIES
 
 __all__ = [
-    "HEAP_TYPE",
     "Known",
     "changed_names",
     "fingerprint",
+    "imported_since",
+    "in_python",
     "is_opaque",
     "kept_by_modules",
     "kept_elsewhere",
@@ -44,6 +60,17 @@ __all__ = [
 HEAP_TYPE = 1 << 9
 OPAQUE = "?"  # at the end of a fingerprint that does not show all
 PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
+#: What Python itself keeps in a module, and changes when a module warns.
+OF_MODULES = {
+    "__annotate__", "__builtins__", "__cached__", "__conditional_annotations__", "__file__", "__loader__", "__name__",
+    "__package__", "__path__", "__spec__", "__warningregistry__",
+}  # fmt: skip
+#: What Python itself keeps in a class, in part only once somebody asks for it.
+OF_CLASSES = {
+    "__abstractmethods__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__dict__", "__firstlineno__",
+    "__module__", "__orig_bases__", "__parameters__", "__qualname__", "__signature__", "__slotnames__", "__slots__",
+    "__static_attributes__", "__weakref__",
+}  # fmt: skip
 
 
 class Known:
@@ -76,9 +103,25 @@ def is_opaque(found: str) -> bool:
     return found.endswith(OPAQUE)
 
 
-def modules_of(cls: type) -> list[ModuleType]:
-    """Return the modules of a user's class and of its bases, and those of the user's that these use."""
-    return [*users_modules(sys.modules.get(base.__module__) for base in cls.__mro__)]
+def modules_of(found: Any) -> list[ModuleType]:
+    """Return the modules of an object's class and of what it holds, and those of the user's that these use."""
+    names = {base.__module__ for base in type(found).__mro__} | _Walk(None, contents=False).modules_in(found)
+    return [*users_modules(map(sys.modules.get, names))]
+
+
+def imported_since(loaded: Collection[str]) -> list[str]:
+    """Return the names of what users' modules hold that are not `loaded`: what it was when they were imported is lost.
+
+    Their functions and texts, and the classes that they have imported, do not count.
+    """
+    return sorted(
+        f"{module.__name__}.{name}"
+        for module in [sys.modules[name] for name in sys.modules.keys() - loaded]
+        if is_users(module) and getattr(module, "__file__", None)
+        for name, value in _variables_of(module)
+        if not isinstance(value, ModuleType | FunctionType | str | None)
+        and not (isinstance(value, type) and value.__module__ != module.__name__)
+    )
 
 
 def kept_elsewhere(cls: type, modules: Iterable[ModuleType], known: Known | None = None) -> dict[str, str]:
@@ -99,8 +142,8 @@ def kept_by_modules(modules: Iterable[ModuleType], known: Known | None = None) -
     """Return the fingerprints of modules' global variables, and of what everybody shares, by the name for an error."""
     found = {name: fingerprint(value) for name, value in _shared().items()}
     for module in modules:
-        for name, value in sorted(vars(module).items()):
-            if not name.startswith("__") and not isinstance(value, ModuleType) and module.__name__ != "__main__":
+        for name, value in _variables_of(module):
+            if not isinstance(value, ModuleType) and module.__name__ != "__main__":
                 found[f"{module.__name__}.{name}"] = fingerprint(value, known)
     return found
 
@@ -126,21 +169,38 @@ def changed_names(before: Mapping[str, str], now: Mapping[str, str]) -> list[str
     return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
 
 
+@functools.lru_cache(1024)
+def in_python(cls: type) -> bool:
+    """Return whether a class itself, not its bases, is written in Python, so that all is in attributes and slots."""
+    if not cls.__flags__ & HEAP_TYPE:
+        return False
+    pointers = [isinstance(kind, MemberDescriptorType) for kind in vars(cls).values()]
+    pointers += [name in vars(cls) for name in ("__dict__", "__weakref__")]
+    more = cls.__basicsize__ - (cls.__base__ or cls).__basicsize__
+    return more <= sum(pointers) * np.dtype(np.intp).itemsize
+
+
 def slots_of(cls: type) -> list[str]:
     """Return the names of a class's slots, as its objects have them."""
     return [
         name
         for base in cls.__mro__
-        if base.__flags__ & HEAP_TYPE
+        if base.__flags__ & HEAP_TYPE and in_python(base)
         for name, kind in vars(base).items()
         if isinstance(kind, MemberDescriptorType)
     ]
 
 
 def _attributes_of(cls: type) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(cls).items():
-        if not (name.startswith("__") and name.endswith("__")) and not name.startswith("_abc_"):
+    for name, value in list(vars(cls).items()):
+        unasked = name == "__annotations__" and not value  # Python makes it for whoever asks
+        if name not in OF_CLASSES and not name.startswith(("_abc_", "__pydantic_")) and not unasked:
             yield name, value
+
+
+def _variables_of(module: ModuleType) -> list[tuple[str, Any]]:
+    """Return a module's global variables, in the order of their names."""
+    return [(name, value) for name, value in sorted(vars(module).items(), key=itemgetter(0)) if name not in OF_MODULES]
 
 
 def is_users(module: ModuleType | None) -> bool:
@@ -148,12 +208,18 @@ def is_users(module: ModuleType | None) -> bool:
     if module is None or module.__name__.partition(".")[0] == "fredsim" or module.__name__ in sys.builtin_module_names:
         return False
     file = getattr(module, "__file__", None)
-    return file is None or not str(Path(file)).startswith(LIBRARIES)
+    return file is None or not _is_installed(str(file))
+
+
+@functools.lru_cache(4096)
+def _is_installed(file: str) -> bool:
+    path = Path(file)  # it may be of the user's or the system's packages, beside those of a virtual environment
+    return str(path).startswith(LIBRARIES) or not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
 
 
 def users_modules(modules: Iterable[ModuleType | None]) -> Iterator[ModuleType]:
     """Yield those of these modules, and of those that they use, that are the user's."""
-    left = list(modules)
+    left, walk = list(modules), _Walk(None, contents=False)
     seen = set[int]()
     while left:
         module = left.pop()
@@ -161,11 +227,19 @@ def users_modules(modules: Iterable[ModuleType | None]) -> Iterator[ModuleType]:
             continue
         seen.add(id(module))
         yield module
-        for value in list(vars(module).values()):
-            if isinstance(value, ModuleType):
-                left.append(value)
-            elif isinstance(value, type | FunctionType):
-                left.append(sys.modules.get(value.__module__ or ""))
+        left += [value for value in list(vars(module).values()) if isinstance(value, ModuleType)]
+        left += map(sys.modules.get, walk.modules_in([value for _, value in _variables_of(module)]))
+
+
+def _named_by(function: FunctionType) -> Iterator[str]:
+    """Yield names that a function's code may import modules by, with those of the functions within it."""
+    package = function.__globals__.get("__package__")
+    left = [function.__code__]
+    while left:
+        code = left.pop()
+        left += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+        for name in (*code.co_names, *(text for text in code.co_consts if type(text) is str)):
+            yield from (name, f"{package}.{name}")
 
 
 def _place_in(file: Any) -> str:
@@ -194,7 +268,7 @@ class _Walk:
         kind = type(value)
         self._say(kind.__qualname__)
         if kind in PLAIN:
-            self._say(repr(value))
+            self._say(hex(value) if kind is int else repr(value))  # of any length
             return
         if self._known is not None and self._known.holds(value):
             self._say("known")
@@ -213,12 +287,26 @@ class _Walk:
     def _say(self, text: str) -> None:
         self.digest.update(f"{len(text)} {text}".encode(errors="surrogatepass"))
 
+    def modules_in(self, value: Any) -> set[str]:
+        """Return the names of the modules of the classes and functions in a value, besides those met before.
+
+        Some of them may be no module's names.
+        """
+        begin, found = len(self._alive), set[str]()
+        self.add(value)
+        for part in self._alive[begin:]:
+            found.add(str((part if isinstance(part, type | FunctionType) else type(part)).__module__))
+            if isinstance(part, FunctionType) and is_users(sys.modules.get(part.__module__)):
+                found |= {*_named_by(part)}
+        return found
+
     def _all(self, values: Iterable[Any]) -> None:
         for value in values:
             self.add(value)
 
     def _add_parts(self, value: Any) -> None:
         """Go through what a value is made of."""
+        kind = type(value)
         match value:
             case np.ndarray() | np.generic():
                 self._add_array(np.asarray(value))
@@ -233,42 +321,73 @@ class _Walk:
             case dict():
                 self._all(item for pair in list(value.items()) for item in pair)
                 self.add(value.default_factory if isinstance(value, defaultdict) else None)
-                self._add_attributes(value)
             case list() | tuple() | deque():
                 self._all(list(value))
-                self._add_attributes(value)
             case set() | frozenset():
                 self._all(sorted(fingerprint(item, self._known) for item in value))
-                self._add_attributes(value)
             case bytearray() | memoryview():
                 self.add(bytes(value))
+            case mmap.mmap():
+                self._say(f"at {id(value)}")
+                self.digest.update(value if self._contents else b"")
+            case MappingProxyType():
+                self.add(dict(value))
+            case weakref.ref():
+                self.add(value())
             case CellType():
                 self._all([value.cell_contents])
             case MethodType():
                 self._all([value.__self__, value.__func__])
             case FunctionType():
                 self._add_function(value)
+                return
             case functools.partial():
                 self._all([value.func, value.args, value.keywords])
+            case functools._lru_cache_wrapper():
+                self._say(f"at {id(value)}")
             case staticmethod() | classmethod():
                 self.add(value.__func__)
             case property():
                 self._all([value.fget, value.fset, value.fdel])
             case ModuleType():
                 self._say(value.__name__)
+                return
             case GeneratorType():  # how far it is, which is not all: another one cannot be brought there
                 self.opaque = True
                 if (frame := value.gi_frame) is not None:
                     self._say(f"{frame.f_lasti}")
-                    self.add(dict(frame.f_locals))
+                    self._all([dict(frame.f_locals), value.gi_yieldfrom])
+            case io.StringIO() | io.BytesIO():
+                self._all([] if value.closed else [value.getvalue(), value.tell()])
             case io.IOBase():
                 self._say(f"at {id(value)} {_place_in(value)}")
             case contextvars.ContextVar():
                 self.add(value.get(None))
             case type():
                 self._add_class(value)
-            case _:
-                self._add_object(value)
+                return
+            case _ if is_built_in(kind) and hasattr(kind, "UNCHANGING"):
+                self._say(f"at {id(value)}")
+                return
+            case _ if kind.__module__.startswith("numba.") and hasattr(value, "py_func"):
+                self.add(value.py_func)
+                return
+            case np.ufunc():
+                self._say(f"at {id(value)}")
+                return
+            case Enum():
+                self._say(f"at {id(value)}")
+            case _ if _is_array_of_library(kind):
+                self._add_array_of_library(value)
+                return
+            case threading.local():
+                pass
+            case _ if any(not in_python(base) for base in kind.__mro__[:-1]):
+                self._add_attributes(value)
+                self._add_reduced(value)
+                return
+        if not isinstance(value, np.memmap):  # whose content is that of its mmap
+            self._add_attributes(value)
 
     def _add_array(self, array: NDArray[Any]) -> None:
         self.arrays.append(array)
@@ -283,30 +402,43 @@ class _Walk:
             self._say(f"at {id(function)}")
             return
         self._say(f"{function.__module__}.{function.__qualname__} {id(function.__code__)}")
-        self._all([function.__defaults__, function.__kwdefaults__, vars(function)])
-        self._all(function.__closure__ or ())
+        self._all([function.__defaults__, function.__kwdefaults__, function.__doc__, vars(function)])
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        self._all(cell for name, cell in cells if name != "__class__")  # which super() refers to
 
     def _add_class(self, cls: type) -> None:
         self._say(f"{cls.__module__}.{cls.__qualname__}")
         if is_users(sys.modules.get(cls.__module__)):
+            opaque = self.opaque  # what a class holds is no part of its objects
             for name, value in _attributes_of(cls):
                 self._say(name)
                 self.add(value)
+            self.opaque = opaque
 
     def _add_attributes(self, value: Any) -> None:
-        names = [name for name in slots_of(type(value)) if hasattr(value, name)]
+        kind = type(value)
+        names = [name for name in slots_of(kind) if hasattr(value, name)]
         for name, part in [*getattr(value, "__dict__", {}).items(), *((name, getattr(value, name)) for name in names)]:
             self._say(name)
             self.add(part)
+        if self._contents and kind.__flags__ & HEAP_TYPE:  # a helper class of the user's may count, too
+            self._all(base for base in kind.__mro__[:-1] if is_users(sys.modules.get(base.__module__)))
 
-    def _add_object(self, value: Any) -> None:
-        if hasattr(type(value), "UNCHANGING") or isinstance(value, Enum | functools._lru_cache_wrapper):
-            self._say(f"at {id(value)}")
-        elif hasattr(type(value), "__array__"):  # of pandas, or a tensor of PyTorch's
+    def _add_array_of_library(self, value: Any) -> None:
+        """Go through an object of PyTorch's, pandas' or another library's that can be read as an array."""
+        if type(value).__module__.partition(".")[0] == "pandas":  # its labels, too
+            self._add_reduced(value)
+        else:
             self._add_array(np.asarray(value.detach().cpu() if hasattr(value, "detach") else value))
-        elif hasattr(value, "__dict__") or slots_of(type(value)):
-            self._add_attributes(value)
-        else:  # an object of a library in C: what it would be pickled by
-            reduced = value.__reduce_ex__(2)
-            self.opaque |= not isinstance(reduced, tuple)
-            self._all(reduced[1:])
+
+    def _add_reduced(self, value: Any) -> None:
+        """Go through what an object of a library in C would be pickled by."""
+        reducer = copyreg.dispatch_table.get(type(value))
+        reduced = value.__reduce_ex__(2) if reducer is None else reducer(value)
+        self.opaque |= not isinstance(reduced, tuple)
+        self._all(reduced[1:])
+
+
+def _is_array_of_library(kind: type) -> bool:
+    owner = next((base for base in kind.__mro__ if "__array__" in vars(base)), None)
+    return owner is not None and not is_users(sys.modules.get(owner.__module__))

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
@@ -44,6 +45,10 @@ def is_real(value: Any) -> TypeGuard[float]:
 def _form(array: Any) -> Any:
     """Return how an array's memory is read; None for one on a device."""
     return (array.dtype, array.shape, array.strides, array.flags.writeable) if isinstance(array, np.ndarray) else None
+
+
+def _code_of(found: Any, stage: str) -> Any:
+    return getattr(getattr(found, stage, None), "__code__", None)
 
 
 class Guarded(Stateful):
@@ -106,7 +111,7 @@ class Guarded(Stateful):
         Raises SimulationError, naming the stage and the line, if it fails.
         """
         try:
-            return do()
+            result = do()
         except FredsimError:
             raise
         except BaseException as error:  # even sys.exit only fails this run
@@ -114,6 +119,15 @@ class Guarded(Stateful):
                 raise
             wrong = self._wrong_signature(stage) if isinstance(error, TypeError) else ""
             raise self.error(stage, wrong or described(error)) from error
+        if isinstance(result, CoroutineType | AsyncGeneratorType):
+            if isinstance(result, CoroutineType):
+                result.close()  # or Python warns that nobody awaits it
+            raise self.error(stage, "must not be async: fredsim calls it and needs its result at once; use def alone")
+        if isinstance(result, GeneratorType) and result.gi_code is _code_of(self._user_object, stage):
+            raise self.error(
+                stage, "must not be a generator, which does nothing when it is called; leave out its yield"
+            )
+        return result
 
     @property
     def declares_state(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fredsim.errors import SimulationError
-from fredsim.plugins.fingerprints import changed_names, fingerprint, kept_by_modules, users_modules
+from fredsim.plugins.fingerprints import changed_names, fingerprint, imported_since, kept_by_modules, users_modules
 from fredsim.plugins.states import State, Stateful
 
 __all__ = ["Outside"]
@@ -24,7 +24,7 @@ class Outside(Stateful):
 
     def note_start(self) -> None:
         """Note what there is at the start of the run."""
-        self._before = self._now()
+        self._before, self._loaded = self._now(), frozenset(sys.modules)
 
     def _now(self) -> dict[str, str]:
         found = kept_by_modules(self._modules)
@@ -32,7 +32,8 @@ class Outside(Stateful):
 
     def take_state(self) -> State:
         """Return nothing. Raises SimulationError if something has changed since the start."""
-        if changed := changed_names(self._before, self._now()):
+        late = imported_since(self._loaded) if self._modules else []
+        if changed := changed_names(self._before, self._now()) or late:
             remedy = "let metrics, losses and modules depend on what they are given alone"
             raise SimulationError(f"{changed[0]} has changed, which no checkpoint has, and would be lost; {remedy}")
         return {}

@@ -26,6 +26,7 @@ PLAIN = {bool, int, float, str, type(None)}
 SEQUENCES = {kind.__name__: kind for kind in (list, tuple, deque, set, frozenset)}
 MAPPINGS = {kind.__name__: kind for kind in (dict, Counter, OrderedDict, defaultdict)}
 FACTORIES = {kind.__name__: kind for kind in (int, float, list, dict, set)}
+MOST_BITS = 2000  # of an int: Python may refuse to write more as decimal digits
 GENERATORS = {name: getattr(np.random, name) for name in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")}
 
 
@@ -55,6 +56,10 @@ class Packer:
         iteration may change; views of arrays that are not packed; arrays on a device; and objects that have a state.
         """
         kind, name = type(value), type(value).__name__
+        if kind is int and value.bit_length() > MOST_BITS:
+            raise CannotPack(
+                path, f"{_is_or_holds(path)} an int of {value.bit_length()} bits, which cannot be put back"
+            )
         if kind in PLAIN:
             return value
         if isinstance(value, np.generic) and value.dtype.kind in "biuf":
@@ -198,12 +203,18 @@ class Unpacker:
                 memory = self._unpack_value(None, whole, whole["array"])
                 made = np.ndarray(shape, numeric(dtype), memory.T if whole.get("columns") else memory, offset, strides)
             case "generator":
-                made = np.random.Generator(self._unpack_value(None, inside, f"{path}.bits"))
+                plain = type(existing) is np.random.Generator
+                bits = self._unpack_value(existing.bit_generator if plain else None, inside, f"{path}.bits")
+                same = plain and existing.bit_generator is bits and self._claim(existing)
+                made = existing if same else np.random.Generator(bits)
             case "seeds":
-                made = np.random.SeedSequence(**self._unpack_value(None, inside, f"{path}.seeds"))
+                made = self._seeds(existing, self._unpack_value(None, inside, f"{path}.seeds"))
             case _ if kind in GENERATORS:
-                state, seeds = (self._unpack_value(None, x, f"{path}.{i}") for i, x in enumerate(inside))
-                made = GENERATORS[kind](seeds)
+                plain = type(existing) is GENERATORS[kind]
+                state = self._unpack_value(None, inside[0], f"{path}.0")
+                seeds = self._unpack_value(existing.seed_seq if plain else None, inside[1], f"{path}.1")
+                same = plain and existing.seed_seq is seeds and self._claim(existing)
+                made = existing if same else GENERATORS[kind](seeds)
                 made.state = state
             case _ if kind in MAPPINGS:
                 return self._mapping(existing, packed, kind, path)
@@ -238,11 +249,21 @@ class Unpacker:
             while isinstance(owner, np.ndarray) and owner.base is not None:
                 owner = owner.base
             plain = type(existing) is np.ndarray
-            if (not plain or (target.flags.c_contiguous and target.flags.writeable)) and self._claim(owner):
+            if (not plain or (target.flags.c_contiguous and _is_writable(existing))) and self._claim(owner):
                 target[...] = values
                 return existing
         made = values.copy()
         return made.T if columns else made
+
+    def _seeds(self, existing: Any, state: dict[str, Any]) -> np.random.SeedSequence:
+        """Return an existing sequence of seeds, brought to the number of children that it had, or a new one."""
+        if type(existing) is np.random.SeedSequence:
+            left = state["n_children_spawned"] - existing.n_children_spawned
+            same = existing.state | {"n_children_spawned": 0} == state | {"n_children_spawned": 0}
+            if same and left >= 0 and self._claim(existing):
+                existing.spawn(left)
+                return existing
+        return np.random.SeedSequence(**state)
 
     def _mapping(self, existing: Any, packed: Packed, kind: str, path: str) -> Any:
         known = existing if isinstance(existing, MAPPINGS[kind]) else {}
@@ -263,7 +284,7 @@ class Unpacker:
     def _sequence(self, existing: Any, packed: Packed, kind: str, path: str) -> Any:
         inside, limit = packed[kind], packed.get("maxlen")
         known = list(existing) if isinstance(existing, list | tuple | deque) else []
-        known = known if len(known) == len(inside) else [None] * len(inside)
+        known = [*known, *[None] * len(inside)][: len(inside)]
         makes: Any = SEQUENCES[kind]
         if kind in {"tuple", "frozenset"}:
             return makes(self._items(known, inside, path))
@@ -278,6 +299,15 @@ class Unpacker:
     def _items(self, known: list[Any], inside: list[Packed], path: str) -> list[Any]:
         pairs = enumerate(zip(known, inside, strict=True))
         return [self._unpack_value(before, packed, f"{path}.{i}") for i, (before, packed) in pairs]
+
+
+def _is_writable(array: NDArray[Any]) -> bool:
+    """Return whether an array can be written, after making it writable if it was read-only."""
+    try:
+        array.flags.writeable = True
+    except ValueError:  # its memory is another's
+        return False
+    return True
 
 
 def _is_or_holds(path: str) -> str:

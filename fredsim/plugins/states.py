@@ -11,8 +11,9 @@ which can).
 from __future__ import annotations
 
 import json
+import sys
 import weakref
-from collections.abc import Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, MutableSequence, MutableSet, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import FunctionType, ModuleType
@@ -23,10 +24,11 @@ import numpy as np
 from fredsim.errors import SimulationError
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.fingerprints import (
-    HEAP_TYPE,
     Known,
     changed_names,
     fingerprint,
+    imported_since,
+    in_python,
     is_opaque,
     kept_elsewhere,
     modules_of,
@@ -114,12 +116,13 @@ class Start:
     """What an object of a user's class was when it had been started: fingerprints, by name.
 
     `attributes` are those that `state_names` does not name; `elsewhere` is what its class keeps outside its objects, in
-    itself and in these `modules`.
+    itself and in these `modules`; `loaded` names all modules that were there.
     """
 
     attributes: Mapping[str, str]
     elsewhere: Mapping[str, str]
     modules: Sequence[ModuleType]
+    loaded: Collection[str]
 
 
 _starts: dict[int, Start] = {}  # by the object's id
@@ -132,8 +135,9 @@ def note_start(found: Any) -> None:
     Without this, every attribute counts as changed, if the class does not declare its state.
     """
     if _is_compared(type(found)):
-        modules = modules_of(type(found))
-        _starts[id(found)] = Start(_fingerprints(found), _kept_elsewhere(found, modules), modules)
+        modules = modules_of(found)
+        elsewhere = _kept_elsewhere(found, modules)
+        _starts[id(found)] = Start(_fingerprints(found), elsewhere, modules, frozenset(sys.modules))
         try:
             weakref.finalize(found, _starts.pop, id(found), None)
         except TypeError:  # its class has slots, and none for this
@@ -172,6 +176,9 @@ def _implied_state(found: Any) -> tuple[list[str], list[str]]:
         return [] if declared else sorted(now), []
     if changed := changed_names(start.elsewhere, _kept_elsewhere(found, start.modules)):
         raise CannotPack("", f"changes {changed[0]}, which is not in the object, and would be lost; keep it in self")
+    if late := imported_since(start.loaded):
+        what = f"imports {late[0]} during the run, so that what it was before is not known, and would be lost"
+        raise CannotPack("", f"{what}; import it at the top of the module")
     kept = [
         name
         for name, value in sorted(now.items())
@@ -203,7 +210,7 @@ def _check_class(found: Any) -> None:
     """
     own = {"metrics", *_attributes(found)}
     for cls in user_classes(type(found)):
-        if not cls.__flags__ & HEAP_TYPE:
+        if not in_python(cls):
             raise CannotPack("", f"is a {cls.__name__}, too, which keeps more than its attributes")
         for name, value in vars(cls).items():
             held = isinstance(value, CHANGING) and name not in own and not name.startswith("__")
@@ -224,6 +231,8 @@ def _take_attributes(found: Any) -> State:
             for name in vars(cls).get("state_names", ()):
                 if not _has(found, name):
                     raise CannotPack(name, "is named in state_names, and is not there")
+        if odd := [name for name in (*named, *unnamed, *gone) if "." in name or name == GONE]:
+            raise CannotPack("", f"has an attribute named {odd[0]!r}, which cannot be put back; keep it in a dict")
         existing = {name: getattr(found, name) for name in named if _has(found, name)}
         packed = {name: packer.pack(value, name, exact=False) for name, value in existing.items()}
         packed |= {name: packer.pack(getattr(found, name), name, exact=True) for name in unnamed}

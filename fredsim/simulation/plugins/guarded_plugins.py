@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fredsim.compressors.base import Remembering
 from fredsim.dispatchers.base import Dispatcher, Order
 from fredsim.dispatchers.gates import Gate, Statistics
+from fredsim.dispatchers.gates.bandwidth_aware import BandwidthAware
 from fredsim.dispatchers.gates.budget import Budget
 from fredsim.errors import SimulationError
 from fredsim.numerics.arrays import Array
@@ -146,7 +147,7 @@ class GuardedGate(Guarded):
         super().__init__(gate)
         self._stream = stream
         self.needs_statistics = bool(getattr(gate, "needs_statistics", False))
-        self.per_tensor = isinstance(gate, Budget) or getattr(getattr(gate, "hyper", None), "per", "model") == "tensor"
+        self.per_tensor = isinstance(gate, Budget) or (isinstance(gate, BandwidthAware) and gate.hyper.per == "tensor")
         self._tensors = 0
         self._undeclared = UndeclaredStatistics(self)
 
@@ -241,7 +242,7 @@ class GuardedCompressor(Guarded):
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Compress a push, float32 (P,); return what the server decodes, float32 (P,), and the bytes transferred."""
         self.set_event(client, step)
-        on_device = getattr(self._inner, "on_device", False)
+        on_device = self._built_in and self._inner.on_device
         given = push if on_device else np.asarray(push)
         if not (on_device or self._built_in):
             given = given.view()
