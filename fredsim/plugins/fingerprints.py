@@ -306,7 +306,37 @@ class _Walk:
 
     def _add_parts(self, value: Any) -> None:
         """Go through what a value is made of."""
+        if not self._add_whole(value):
+            if not isinstance(value, np.memmap):  # whose content is that of its mmap
+                self._add_attributes(value)  # first: to ask an exception for them changes what it is pickled by
+            self._add_content(value)
+
+    def _add_whole(self, value: Any) -> bool:
+        """Go through a value whose attributes do not count one by one; return whether it is such a value."""
         kind = type(value)
+        match value:
+            case np.ndarray() | np.generic() | Enum():
+                return False
+            case FunctionType():
+                self._add_function(value)
+            case ModuleType():
+                self._say(value.__name__)
+            case type():
+                self._add_class(value)
+            case np.ufunc():
+                self._say(f"at {id(value)}")
+            case _ if is_built_in(kind) and hasattr(kind, "UNCHANGING"):
+                self._say(f"at {id(value)}")
+            case _ if kind.__module__.startswith("numba.") and hasattr(value, "py_func"):
+                self.add(value.py_func)
+            case _ if _is_array_of_library(kind):
+                self._add_array_of_library(value)
+            case _:
+                return False
+        return True
+
+    def _add_content(self, value: Any) -> None:
+        """Go through what a value holds besides its attributes."""
         match value:
             case np.ndarray() | np.generic():
                 self._add_array(np.asarray(value))
@@ -338,9 +368,6 @@ class _Walk:
                 self._all([value.cell_contents])
             case MethodType():
                 self._all([value.__self__, value.__func__])
-            case FunctionType():
-                self._add_function(value)
-                return
             case functools.partial():
                 self._all([value.func, value.args, value.keywords])
             case functools._lru_cache_wrapper():
@@ -349,9 +376,6 @@ class _Walk:
                 self.add(value.__func__)
             case property():
                 self._all([value.fget, value.fset, value.fdel])
-            case ModuleType():
-                self._say(value.__name__)
-                return
             case GeneratorType():  # how far it is, which is not all: another one cannot be brought there
                 self.opaque = True
                 if (frame := value.gi_frame) is not None:
@@ -363,31 +387,12 @@ class _Walk:
                 self._say(f"at {id(value)} {_place_in(value)}")
             case contextvars.ContextVar():
                 self.add(value.get(None))
-            case type():
-                self._add_class(value)
-                return
-            case _ if is_built_in(kind) and hasattr(kind, "UNCHANGING"):
-                self._say(f"at {id(value)}")
-                return
-            case _ if kind.__module__.startswith("numba.") and hasattr(value, "py_func"):
-                self.add(value.py_func)
-                return
-            case np.ufunc():
-                self._say(f"at {id(value)}")
-                return
             case Enum():
                 self._say(f"at {id(value)}")
-            case _ if _is_array_of_library(kind):
-                self._add_array_of_library(value)
-                return
             case threading.local():
                 pass
-            case _ if any(not in_python(base) for base in kind.__mro__[:-1]):
-                self._add_attributes(value)
+            case _ if any(not in_python(base) for base in type(value).__mro__[:-1]):
                 self._add_reduced(value)
-                return
-        if not isinstance(value, np.memmap):  # whose content is that of its mmap
-            self._add_attributes(value)
 
     def _add_array(self, array: NDArray[Any]) -> None:
         self.arrays.append(array)

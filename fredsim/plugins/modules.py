@@ -161,7 +161,7 @@ def check_allowed(module: str, what: str) -> None:
 
 def _is_part(module: object) -> bool:
     """Return whether a module is fredsim's, and has nothing but parts of experiments."""
-    return str(module).startswith(PARTS)
+    return f"{module}.".startswith(tuple(f"{part}." for part in PARTS))
 
 
 def _import_module(name: str) -> ModuleType:

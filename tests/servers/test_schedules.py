@@ -174,7 +174,7 @@ def test_a_function_that_breaks_down_on_the_way_is_named(tmp_path: Path) -> None
         ("name: step, base: -0.1, every: 3, factor: 0.5", ["server.lr.base", "-0.1"]),
         ("name: cosine, base: 0.1, step: 10", ["server.lr.step", "unknown key"]),
         ("name: exponential, base: .inf, factor: 0.5", ["server.lr.base", "inf"]),
-        ('name: "own_schedules:missing"', ["server.lr", "own_schedules:missing", "AttributeError"]),
+        ('name: "own_schedules:missing"', ["server.lr", "own_schedules:missing", "has no 'missing'"]),
         ('name: "no_such_module:warm_up"', ["server.lr", "no_such_module", "ModuleNotFoundError"]),
         ('name: "own_schedules:warm_up", base: 0.1', ["server.lr", "warm_up", "steps"]),
         ('name: "own_schedules:negative"', ["server.lr", "gives -1.0", "≥ 0"]),

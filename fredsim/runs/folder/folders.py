@@ -179,7 +179,8 @@ def _same_bits(present: Path, content: str) -> bool:
         before, now = read_document(present).data, parse_yaml(content, str(present))
         if present.name != "config.yaml":
             return bool(before | dict.fromkeys(FIGURE_KEYS) == now | dict.fromkeys(FIGURE_KEYS))
+        digest = resolve(now).digest
         with closed_but(present.parent, own_modules(now)):  # of the code that a folder names, nothing more is imported
-            return resolve(before).digest == resolve(now).digest
+            return resolve(before).digest == digest
     except ConfigError:
         return False
