@@ -27,6 +27,7 @@ Result = TypeVar("Result")
 #: What the bytes of a push and of a fetch may be at most, so that those of a run can be counted.
 MOST_COUNTED = 2**40
 
+UNSTARTED = (CoroutineType, AsyncGeneratorType, GeneratorType)  # what a call returns that has done nothing yet
 #: Waits, in seconds, before an array counts as kept by the object. A profiler in another thread, such as that of Dask's
 #: workers, may hold a method's frame, and with it the method's arguments, for a moment after its return.
 PAUSES = (0, 0.001, 0.01, 0.1, 1.0, 0)
@@ -45,10 +46,6 @@ def is_real(value: Any) -> TypeGuard[float]:
 def _form(array: Any) -> Any:
     """Return how an array's memory is read; None for one on a device."""
     return (array.dtype, array.shape, array.strides, array.flags.writeable) if isinstance(array, np.ndarray) else None
-
-
-def _code_of(found: Any, stage: str) -> Any:
-    return getattr(getattr(found, stage, None), "__code__", None)
 
 
 class Guarded(Stateful):
@@ -119,15 +116,21 @@ class Guarded(Stateful):
                 raise
             wrong = self._wrong_signature(stage) if isinstance(error, TypeError) else ""
             raise self.error(stage, wrong or described(error)) from error
-        if isinstance(result, CoroutineType | AsyncGeneratorType):
+        if isinstance(result, UNSTARTED):
+            self._check_started(stage, result)
+        return result
+
+    def _check_started(self, stage: str, result: Any) -> None:
+        """Raise SimulationError if the method itself is async or a generator, so that its call has done nothing."""
+        if not isinstance(result, GeneratorType):
             if isinstance(result, CoroutineType):
                 result.close()  # or Python warns that nobody awaits it
             raise self.error(stage, "must not be async: fredsim calls it and needs its result at once; use def alone")
-        if isinstance(result, GeneratorType) and result.gi_code is _code_of(self._user_object, stage):
+        method = getattr(self._user_object, stage, None)
+        if result.gi_code is getattr(method, "__code__", None):  # not one that it returns
             raise self.error(
                 stage, "must not be a generator, which does nothing when it is called; leave out its yield"
             )
-        return result
 
     @property
     def declares_state(self) -> bool:

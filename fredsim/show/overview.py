@@ -19,6 +19,7 @@ from rich.table import Table as RichTable
 
 from fredsim.config.document import read_document
 from fredsim.config.sweep.outline import count_runs
+from fredsim.config.sweep.selection import LOSSES
 from fredsim.errors import OutputError
 from fredsim.show.console import print_table
 from fredsim.show.tables import short
@@ -31,7 +32,6 @@ __all__ = ["overview", "print_overview"]
 DEPTH = 4  # how many folders deep results are looked for
 #: The files of which one is in each folder of results; the newest says when something last happened there.
 FILES = ("sweep.yaml", "runs.csv", "config.yaml", "metrics.csv", "summary.json")
-LOSSES = ("validation_loss", "gap", "gradient_norm")
 MOST_LETTERS = 70  # the most letters that say what is wrong
 MOST = 10_000  # the most folders that are looked into
 

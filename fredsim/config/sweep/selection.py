@@ -24,7 +24,10 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters, Printable, explain
 from fredsim.networks.network import MeasuredBy
 
-__all__ = ["Selection", "best_rows", "check_selection", "validated"]
+__all__ = ["LOSSES", "Selection", "best_rows", "check_selection", "validated"]
+
+#: The columns of runs.csv that are not finite if a run has come to nothing, whatever else it is measured by.
+LOSSES = ("validation_loss", "gap", "gradient_norm")
 
 Row = Mapping[str, Any]
 Model = TypeVar("Model", bound=HyperParameters)
@@ -153,7 +156,7 @@ def _rank(runs: Sequence[Row], column: str) -> tuple[int, float]:
 
     Those that diverged or failed give none, nor do those that ended with a loss, or this value, that is not finite.
     """
-    measured = dict.fromkeys(("validation_loss", "gap", "gradient_norm", column))
+    measured = dict.fromkeys((*LOSSES, column))
     finite = [run for run in runs if all(_is_finite(run.get(key)) for key in measured)]
     values = [float(run[column]) for run in finite if run["status"] == "finished" and run.get(column) is not None]
     return len(runs) - len(values), _mean(values) if values else math.inf

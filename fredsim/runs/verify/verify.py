@@ -217,9 +217,8 @@ class Piece(OneRun):
         again = partial(
             execute, experiment, scratch, root=self.root, stop=stop, label=self.label, default_threads=threads
         )
-        again(
-            observer=observer, **({"policy": AT_STOP_ONLY, "stop_at": end} | (_end_of(result) if end is None else {}))
-        )
+        ending = _end_of(result) if end is None else {"stop_at": end}
+        again(observer=observer, **{"policy": AT_STOP_ONLY, **ending})
         if stop():
             return None
         if end is None:
