@@ -170,11 +170,12 @@ def test_a_run_that_has_ended_was_not_interrupted(
         assert (code, f"status is interrupted (recorded) and {status} (now)" in output) == (1, True), output
     seal(Path("run"), summary)
     assert command("verify", "run")[0] == 0
-    if iterations > 1:  # one that was really interrupted, an event earlier, with the checkpoint that it wrote
+    # Runs that were really interrupted, with the checkpoints that they wrote: earlier, or where one diverges next.
+    for stop in {iterations - 1, iterations if status == "diverged" else 1} - {-1, 0}:
         (run,) = open_expansion(data).runs
-        execute(run.experiment, Path("stopped"), stop_at=iterations - 1, policy=EVERY_MINUTE)
+        execute(run.experiment, Path(f"stopped{stop}"), stop_at=stop, policy=EVERY_MINUTE)
         for words in ((), ("--jobs", "2")):
-            assert command("verify", "stopped", *words)[:2] == (0, "stopped: same bits\n")
+            assert command("verify", f"stopped{stop}", *words)[:2] == (0, f"stopped{stop}: same bits\n")
 
 
 def test_compare_looks_at_what_runs_of_the_same_bits_share(recorded: Path, command: Command) -> None:
