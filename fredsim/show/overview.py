@@ -18,8 +18,8 @@ from typing import Any
 from rich.table import Table as RichTable
 
 from fredsim.config.document import read_document
+from fredsim.config.sweep.grid import LOSSES
 from fredsim.config.sweep.outline import count_runs
-from fredsim.config.sweep.selection import LOSSES
 from fredsim.errors import OutputError
 from fredsim.show.console import print_table
 from fredsim.show.tables import short

@@ -9,12 +9,14 @@ from typing import Any
 from fredsim.config.document import Document, flatten, overlap
 from fredsim.errors import ConfigError
 
-__all__ = ["BEST", "SECONDS_TO", "grid", "refuse_clashes", "refuse_too_many"]
+__all__ = ["BEST", "LOSSES", "SECONDS_TO", "grid", "refuse_clashes", "refuse_too_many"]
 
 MOST_RUNS = 10_000  # the most runs of a sweep
 SECONDS_TO = "seconds_to"  # the simulated seconds until the error that `select` names is reached
 BEST = ("validation_error", "validation_loss", "gap", "gradient_norm", SECONDS_TO)
 """What every sweep may select by, as far as its runs measure it."""
+LOSSES = ("validation_loss", "gap", "gradient_norm")
+"""The columns of runs.csv that are not finite if a run has come to nothing, whatever else it is measured by."""
 
 
 def grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:

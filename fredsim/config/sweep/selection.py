@@ -19,15 +19,12 @@ from pydantic import Field, ValidationError, model_validator
 
 from fredsim.config.document import Document, problems_at
 from fredsim.config.metrics import columns_of, is_column
-from fredsim.config.sweep.grid import BEST, SECONDS_TO
+from fredsim.config.sweep.grid import BEST, LOSSES, SECONDS_TO
 from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters, Printable, explain
 from fredsim.networks.network import MeasuredBy
 
-__all__ = ["LOSSES", "Selection", "best_rows", "check_selection", "validated"]
-
-#: The columns of runs.csv that are not finite if a run has come to nothing, whatever else it is measured by.
-LOSSES = ("validation_loss", "gap", "gradient_norm")
+__all__ = ["Selection", "best_rows", "check_selection", "validated"]
 
 Row = Mapping[str, Any]
 Model = TypeVar("Model", bound=HyperParameters)
