@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fredsim.compute.buffers import Buffer
+from fredsim.jit.processor import WIDE
 from fredsim.kernels.ops.images.conv_weights import (
     BAND_LEVELS,
     gradient_tile,
@@ -16,6 +17,7 @@ from fredsim.kernels.ops.images.conv_weights import (
     pack_transposed,
     unpack_gradient,
     weight_gradient,
+    write_panels,
 )
 from fredsim.kernels.ops.images.correlate import LANES, correlate, padded, spans, tile_of
 from fredsim.kernels.ops.operator import OperatorKernels
@@ -30,6 +32,7 @@ __all__ = ["ConvKernels"]
 
 Reach = tuple[int, int, int]
 
+PANELS = not WIDE  # whether images are written as panels for the gradients of weights
 CACHE_BYTES = 384 * 2**10  # of a block of samples, for the gradients of weights: part of the L2 cache
 
 
@@ -181,38 +184,59 @@ class ConvKernels(OperatorKernels):
         )  # fmt: skip
 
     def _weight_gradient(self, plan: Steps, error: Value) -> None:
-        op, (x,) = self.operator, self.inputs
-        merged = self.merged
-        run, runs = (self.each_in * op.kernel[1], 1) if merged else (self.each_in, op.kernel[1])
-        height, vectors = gradient_tile(run, self.each_out, self.work * plan.mu)
-        heights = -(-run // height)
-        size = op.groups * op.kernel[0] * runs * heights * height * self.out_lanes
-        weight = self.tensors["weight"]
-        apart = plan.shared(weight.name)
-        at_once = 1
-        while at_once < plan.mu and 8 * at_once * (x.sample + error.sample) <= CACHE_BYTES and not apart:
-            at_once *= 2
-        blocks = -(-plan.mu // at_once)
-        level = (blocks - 1).bit_length()
-        total, levels = plan.buffer(size * (plan.mu if apart else 1)), plan.buffer(1 if apart else size * level)
-        stack, stack_stride = plan.each_thread((1 + BAND_LEVELS + at_once.bit_length()) * height * vectors * LANES)
+        op, weight, mu = self.operator, self.tensors["weight"], plan.mu
+        x, x_panels = self._in_panels(plan, self.inputs[0])
+        e, e_panels = self._in_panels(plan, error, whole=True)
         _, rows, columns = self.outer
-        wide = op.kernel[1] * op.dilation[1] + 2 + columns * op.stride[1]
-        read = wide * x.shape[0] + run  # floats of a row outside of the image
+        if self.merged:
+            run, runs, x_run = self.each_in // x_panels * op.kernel[1], x_panels, x.sample
+        else:
+            run, runs, x_run = self.each_in, op.kernel[1], op.dilation[1] * x.shape[0]
+        height, vectors = gradient_tile(run, self.each_out, self.work * mu)
+        heights = -(-run // height)
+        lines = heights * height
+        size = op.groups * op.kernel[0] * runs * lines * self.out_lanes
+        apart = plan.shared(weight.name)
+        at_once, sample = 1, x_panels * x.sample + e_panels * e.sample
+        while at_once < mu and 8 * at_once * sample <= CACHE_BYTES and not apart:
+            at_once *= 2
+        level = (-(-mu // at_once) - 1).bit_length()
+        total, levels = plan.buffer(size * (mu if apart else 1)), plan.buffer(1 if apart else size * level)
+        stack, stack_stride = plan.each_thread((BAND_LEVELS + at_once.bit_length()) * height * vectors * LANES)
+        nothing = np.zeros(columns * op.stride[1] * x.shape[0] + height + MARGIN, np.float32)
         plan.step(
-            weight_gradient(height, vectors), **x.read("x"), x_rows=x.shape[1], channels=x.shape[0],
-            nothing=np.zeros(read + MARGIN, np.float32), **error.read("e"), outputs=op.outputs, rows=rows,
-            columns=columns, stride=op.stride[0], stride_columns=op.stride[1], first=-op.padding[0],
-            first_column=-op.padding[1], apart=op.dilation[0], apart_columns=op.dilation[1], taps=op.kernel[0],
-            runs=runs, heights=heights, widths=self.out_lanes // (LANES * vectors), groups=op.groups,
-            inputs=self.each_in, group_outputs=self.each_out, lanes=self.out_lanes, samples=plan.mu, at_once=at_once,
-            own=apart, stack=stack, stack_stride=stack_stride, levels=levels, level=size, out=total,
+            weight_gradient(height, vectors), x=x, x_sample=x_panels * x.sample, x_row=x.row, x_rows=x.shape[1],
+            x_run=x_run, channels=x.shape[0], nothing=nothing, e=e, e_sample=e_panels * e.sample, e_row=e.row,
+            e_column=e.shape[0], e_panel=e.sample if e_panels > 1 else LANES, rows=rows, columns=columns,
+            stride=op.stride[0], stride_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],
+            apart=op.dilation[0], taps=op.kernel[0], runs=runs, heights=heights,
+            widths=self.out_lanes // (LANES * vectors), groups=op.groups, inputs=self.each_in,
+            group_outputs=self.each_out, lanes=self.out_lanes, samples=mu, at_once=at_once, own=apart, stack=stack,
+            stack_stride=stack_stride, levels=levels, level=size, out=total,
         )  # fmt: skip
         block, block_stride = plan.each_thread(256)
         plan.step(
             unpack_gradient, batch=BATCH, groups=op.groups, outputs=self.each_out, inputs=self.each_in, taps=self.taps,
-            tap_columns=op.kernel[1], tap_row=runs * heights * height,
-            tap_column=self.each_in if merged else heights * height, lanes=self.out_lanes, block=block,
-            block_stride=block_stride, x=total, samples=plan.mu if apart else 1, level=size, size=weight.size,
+            tap_columns=op.kernel[1], tap_row=runs * lines, tap_column=x.shape[0] if self.merged else lines,
+            panel=self.each_in // x_panels, panel_lines=lines, lanes=self.out_lanes, block=block,
+            block_stride=block_stride, x=total, samples=mu if apart else 1, level=size, size=weight.size,
             **plan.gradient_fields(weight),
         )  # fmt: skip
+
+    def _in_panels(self, plan: Steps, image: Value, *, whole: bool = False) -> tuple[Value, int]:
+        """Return an image as panels of at most 16 channels and how many there are: the image itself if that is enough.
+
+        What a tile reads lies together then, where tiles are small. If `whole`, all panels but the last have 16;
+        otherwise all have as many.
+        """
+        channels, rows, columns = image.shape
+        panels = -(-channels // LANES)
+        if not PANELS or not self.merged or panels == 1 or (channels % panels and not whole):
+            return image, 1
+        width = LANES if whole else channels // panels
+        out = image.like(samples=image.samples * panels, shape=(width, rows, columns))
+        plan.step(
+            write_panels, **image.read("x"), channels=channels, samples=image.samples, rows=rows, columns=columns,
+            panels=panels, width=width, **out.written(),
+        )  # fmt: skip
+        return out, panels

@@ -9,6 +9,7 @@ stack. Samples are taken in blocks whose values fit into a cache, all tiles of a
 from __future__ import annotations
 
 from functools import cache
+from textwrap import indent
 
 import numpy as np
 
@@ -16,13 +17,12 @@ from fredsim.jit.cache import make_module
 from fredsim.jit.kernel import Kernel, kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.shuffles import transpose16
-from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, store, zeros
-from fredsim.kernels.ops.images.correlate import LANES, MOST_SUMS, instructions
+from fredsim.kernels.ops.images.correlate import LANES, fits, instructions
 from fredsim.kernels.ops.program import GRADS, PARAMS
-from fredsim.kernels.ops.rows import part_of
+from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
 
-__all__ = ["gradient_tile", "pack_forward", "pack_transposed", "unpack_gradient", "weight_gradient"]
+__all__ = ["gradient_tile", "pack_forward", "pack_transposed", "unpack_gradient", "weight_gradient", "write_panels"]
 
 ZERO, ZERO_PLACE = np.float32(0), np.int64(0)
 HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 18, 20, 21, 24)  # how many inputs a tile may have
@@ -31,21 +31,20 @@ SOURCE = '''
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, item, shift
 from fredsim.jit.vector import broadcast, load, store, zeros
-from fredsim.kernels.ops.images.conv_weights import merge
+from fredsim.kernels.ops.images.conv_weights import ZERO_PLACE
 from fredsim.kernels.ops.rows import part_of
 
 
-@kernel(x=floats, x_sample=int, x_row=int, x_rows=int, channels=int, nothing=floats, e=floats, e_sample=int, e_row=int,
-        outputs=int, rows=int, columns=int, stride=int, stride_columns=int, first=int, first_column=int, taps=int,
-        runs=int, heights=int, widths=int, groups=int, inputs=int, group_outputs=int, lanes=int, samples=int,
-        at_once=int, own=int, apart=int, apart_columns=int, stack=floats, stack_stride=int, levels=floats, level=int,
-        out=floats)
+@kernel(x=floats, x_sample=int, x_row=int, x_rows=int, x_run=int, channels=int, nothing=floats, e=floats, e_sample=int,
+        e_row=int, e_column=int, e_panel=int, rows=int, columns=int, stride=int, stride_columns=int, first=int,
+        first_column=int, taps=int, runs=int, heights=int, widths=int, groups=int, inputs=int, group_outputs=int,
+        lanes=int, samples=int, at_once=int, own=int, apart=int, stack=floats, stack_stride=int, levels=floats,
+        level=int, out=floats)
 def weights(rank, size, barrier, a):
     """Compute all tiles; see fredsim.kernels.ops.images.conv_weights. If `own`, each sample's are written."""
     like = zeros(16)
     count = broadcast(16, a.samples)
-    sums = shift(a.stack, rank * a.stack_stride)
-    bands_stack = shift(sums, {floats})
+    bands_stack = shift(a.stack, rank * a.stack_stride)
     samples_stack = shift(bands_stack, {bands} * {floats})
     begin, end = part_of(rank, size, a.groups * a.taps * a.runs * a.heights * a.widths)
     bands = (a.rows + 7) // 8
@@ -57,65 +56,54 @@ def weights(rank, size, barrier, a):
             q0, line = t % a.widths * {lanes}, t // a.widths
             k0, line = line % a.heights * {A}, line // a.heights
             run, tap, g = line % a.runs, line // a.runs % a.taps, line // a.runs // a.taps
-            x_at = (a.first_column + run * a.apart_columns) * a.channels + g * a.inputs + k0
-            e_at = g * a.group_outputs + q0
+            x_at = a.first_column * a.channels + run * a.x_run + g * a.inputs + k0
+            e_at = g * a.group_outputs + q0 // 16 * a.e_panel
             place = (line * a.heights * {A} + k0) * a.lanes + q0
+            {begin}
             for i in range(i0, i1):
                 for band in range(bands):
-                    {begin}
+                    {begin_band}
                     for y in range(8 * band, min(8 * band + 8, a.rows)):
                         r = y * a.stride + a.first + tap * a.apart
                         x = shift(a.x, i * a.x_sample + r * a.x_row + x_at)
                         if r < 0 or r >= a.x_rows:
-                            x = shift(a.nothing, x_at - a.first_column * a.channels)
+                            x = a.nothing
                         e = shift(a.e, i * a.e_sample + y * a.e_row + e_at)
                         for _ in range(a.columns):
 {products}
                             x = shift(x, step)
-                            e = shift(e, a.outputs)
-                    {end}
-                    merge(sums, {A}, {lanes}, bands_stack, {lanes}, {floats}, band, band == bands - 1)
+                            e = shift(e, a.e_column)
+                    last, at, pitch, level = band == bands - 1, bands_stack, {lanes}, {floats}
+                    index = band
+{merge_bands}
                 if a.own:
-                    own = shift(a.out, i * a.level + place)
-                    for k in range({A}):
-                        for c in range(0, {lanes}, 16):
-                            store(own, k * a.lanes + c, load(like, sums, k * {lanes} + c))
+                    at, pitch = shift(a.out, i * a.level + place), a.lanes
+                    {own}
                 else:
-                    merge(sums, {A}, {lanes}, samples_stack, {lanes}, {floats}, i - i0, i == i1 - 1)
-            if a.own:
-                continue
-            last = block == blocks - 1
-            place = (line * a.heights * {A} + k0) * a.lanes + q0
-            merge(sums, {A}, {lanes}, shift(a.levels, place), a.lanes, a.level, block, last)
-            if last:
-                out = shift(a.out, place)
-                for k in range({A}):
-                    for c in range(0, {lanes}, 16):
-                        store(out, k * a.lanes + c, load(like, sums, k * {lanes} + c) / count)
+                    last, at, pitch, level = i == i1 - 1, samples_stack, {lanes}, {floats}
+                    index = i - i0
+{merge_samples}
+            if not a.own:
+                last, at, pitch, level = block == blocks - 1, shift(a.levels, place), a.lanes, a.level
+                index = block
+{merge_blocks}
+                if last:
+                    at = shift(a.out, place)
+                    {mean}
 '''
+#: Merges a tile's sums, the `index`-th of a tree, with those that wait on the stack `at`, and keeps the result there.
+#: A row of the tile is `pitch` floats from the next, a level of the stack `level`. Each trailing 1 bit of the index is
+#: one merge; the last sums of the tree are merged with all that wait, and are not put on the stack.
+MERGE = """
+height = ZERO_PLACE
+while (index >> height) & 1 or (last and index >> height):
+    if (index >> height) & 1:
+        {add}
+    height += 1
+if not last:
+    {keep}
+"""
 BAND_LEVELS = 16  # of a tree of bands: enough for 2^16 of them
-
-
-@subroutine
-def merge(sums, rows, width, stack, pitch, level, index, last):
-    """Merge a tile's sums, the `index`-th of a tree, with those that wait on the stack; leave the result in `sums`.
-
-    The tile has `rows` rows of `width` floats, which on the stack are `pitch` apart; a level of the stack is `level`
-    floats. Each trailing 1 bit of the index is one merge; the last sums of the tree are merged with all that wait.
-    Others are put on the stack.
-    """
-    height = ZERO_PLACE
-    while (index >> height) & 1 or (last and index >> height):
-        if (index >> height) & 1:
-            for k in range(rows):
-                for c in range(0, width, 16):
-                    before = load(zeros(16), stack, height * level + k * pitch + c)
-                    store(sums, k * width + c, before + load(zeros(16), sums, k * width + c))
-        height += 1
-    if not last:
-        for k in range(rows):
-            for c in range(0, width, 16):
-                store(stack, height * level + k * pitch + c, load(zeros(16), sums, k * width + c))
 
 
 @cache
@@ -123,18 +111,24 @@ def weight_gradient(height: int, vectors: int) -> Kernel:
     """Return the kernel for tiles of this size."""
     sums = [(k, q) for k in range(height) for q in range(vectors)]
 
-    def lines(form: str) -> str:
-        made = [form.format(s=f"s{k}_{q}", at=(k * vectors + q) * LANES) for k, q in sums]
-        return ("\n" + " " * 20).join(made)
+    def each(form: str, spaces: int) -> str:
+        made = [form.format(s=f"s{k}_{q}", at=f"{k} * pitch + {LANES * q}") for k, q in sums]
+        return ("\n" + " " * spaces).join(made)
 
-    products = [f"e{q} = load(like, e, {LANES * q})" for q in range(vectors)]
+    products = [f"e{q} = load(like, e, {q} * a.e_panel)" for q in range(vectors)]
     for k in range(height):
         products.append(f"b = broadcast({LANES}, item(x, {k}))")
         products += [f"s{k}_{q} = s{k}_{q} + b * e{q}" for q in range(vectors)]
+    merge = MERGE.format(
+        add=each("{s} = load(like, at, height * level + {at}) + {s}", 8),
+        keep=each("store(at, height * level + {at}, {s})", 4),
+    )
     source = SOURCE.format(
         A=height, lanes=LANES * vectors, bands=BAND_LEVELS, floats=height * vectors * LANES,
-        begin=lines("{s} = like"), end=lines("store(sums, {at}, {s})"),
-        products="\n".join(" " * 28 + line for line in products),
+        begin=each("{s} = like", 12), begin_band=each("{s} = like", 20), products=indent("\n".join(products), " " * 28),
+        merge_bands=indent(merge, " " * 20), own=each("store(at, {at}, {s})", 20),
+        merge_samples=indent(merge, " " * 20), merge_blocks=indent(merge, " " * 16),
+        mean=each("store(at, {at}, {s} / count)", 20),
     )  # fmt: skip
     module = make_module(source, f"gradients of weights in tiles of {height} × {vectors}")
     found: Kernel = module.weights
@@ -153,9 +147,27 @@ def gradient_tile(run: int, outputs: int, work: int) -> tuple[int, int]:
 
     fitting = [
         (height, q) for height in HEIGHTS for q in (1, 2, 3)
-        if vectors % q == 0 and (height * q <= MOST_SUMS or height * q == 1) and height < run + 4
+        if vectors % q == 0 and fits(height, q) and height < run + 4
     ]  # fmt: skip
     return min(fitting, key=cost)
+
+
+@kernel(x=floats, x_sample=int, x_row=int, channels=int, samples=int, rows=int, columns=int, panels=int, width=int,
+        sample=int, row=int, gap=int, out=floats)  # fmt: skip
+def write_panels(rank, size, barrier, a):
+    """Write an image as panels, images of `width` of its channels: a sample's first, its second, …, the next sample's.
+
+    If the channels do not fill the last panel, the rest of it is arbitrary.
+    """
+    begin, end = part_of(rank, size, a.samples * a.panels * a.rows)
+    for t in range(begin, end):
+        y, image = t % a.rows, t // a.rows
+        panel, i = image % a.panels, image // a.panels
+        x = shift(a.x, i * a.x_sample + y * a.x_row + panel * a.width)
+        out = shift(a.out, image * a.sample + y * a.row)
+        for column in range(a.columns):
+            put_lanes(out, column * a.width, load(zeros(16), x, column * a.channels), a.width)
+        clear_halo(out, y == 0, a.columns * a.width, a.gap)
 
 
 @kernel(batch=int64s, begin=int, bias_begin=int, groups=int, outputs=int, inputs=int, taps=int, lanes=int,
@@ -216,14 +228,14 @@ def pack_transposed(rank, size, barrier, a):
 
 
 @kernel(batch=int64s, begin=int, groups=int, outputs=int, inputs=int, taps=int, tap_columns=int, tap_row=int,
-        tap_column=int, lanes=int, block=floats, block_stride=int, x=floats, samples=int, level=int, size=int,
-        apart=int, add=int, own=floats)  # fmt: skip
+        tap_column=int, panel=int, panel_lines=int, lanes=int, block=floats, block_stride=int, x=floats, samples=int,
+        level=int, size=int, apart=int, add=int, own=floats)  # fmt: skip
 def unpack_gradient(rank, size, barrier, a):
     """Write a gradient from x to the flat vector, as (groups·outputs, inputs, taps).
 
-    In x, a tap's inputs lie `lanes` floats apart, a row's taps tap_column·lanes, rows and groups tap_row·lanes. If
-    `apart`, x has those of all samples, `level` floats apart, and they are written to `own`, (samples, size), or added
-    to what is there.
+    In x, a tap's inputs lie `lanes` floats apart, those of one panel, a row's taps tap_column·lanes, rows and groups
+    tap_row·lanes, panels panel_lines·lanes. If `apart`, x has those of all samples, `level` floats apart, and they are
+    written to `own`, (samples, size), or added to what is there.
     """
     grads = a.own if a.apart else shift(floats(item(a.batch, GRADS)), a.begin)
     block = shift(a.block, rank * a.block_stride)
@@ -242,7 +254,8 @@ def unpack_gradient(rank, size, barrier, a):
         k, tap = m0 // a.taps, m0 % a.taps
         tap_row, tap_column = tap // a.tap_columns, tap % a.tap_columns
         for m in range(count):
-            line = (first + tap_row) * a.tap_row + tap_column * a.tap_column + k
+            line = (first + tap_row) * a.tap_row + tap_column * a.tap_column + k % a.panel
+            line += k // a.panel * a.panel_lines
             store(block, m * 16, load(zeros(16), x, line * a.lanes + o0))
             tap_column += 1
             if tap_column == a.tap_columns:

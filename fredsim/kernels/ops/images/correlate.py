@@ -23,7 +23,7 @@ from fredsim.jit.kernel import Kernel
 from fredsim.jit.processor import WIDE
 from fredsim.kernels.ops.rows import inside
 
-__all__ = ["LANES", "MOST_SUMS", "Tile", "correlate", "instructions", "padded", "spans", "tile_of"]
+__all__ = ["LANES", "MOST_VECTORS", "Tile", "correlate", "fits", "instructions", "padded", "spans", "tile_of"]
 
 LANES = 16
 
@@ -37,7 +37,10 @@ class Tile(NamedTuple):
     across: bool
 
 
-MOST_SUMS = 24 if WIDE else 6  # vectors of sums that fit into registers
+#: How many vectors of sums and of weights fit into registers, beside a product and an input. With AVX2 a vector is two
+#: registers of 16, on ARM four of 32.
+MOST_VECTORS = 28 if WIDE else 7
+PARTS = 1 if WIDE else 2  # instructions for an operation on one vector
 SAMPLES = (1, 2, 4)
 PIXELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24)
 SMALL_WORK = 200_000  # multiply-adds below which a tile's size does not matter, so that less is compiled
@@ -184,16 +187,22 @@ def spans(
 def instructions(inputs: int, vectors: int) -> int:
     """Return how many instructions a step of a tile is, or as many as are done while one of its sums is added to.
 
-    A product with one vector reads its input by itself; with more, the input is read before.
+    A product with one register's weights reads its input by itself; with more, the input is read before.
     """
-    return max(2 * inputs * vectors + vectors + (inputs if vectors > 1 else 0), 16) + 1
+    read = inputs if PARTS * vectors > 1 else 0
+    return max(PARTS * (2 * inputs * vectors + vectors) + read, 16) + 1
+
+
+def fits(inputs: int, vectors: int) -> bool:
+    """Return whether a tile's sums stay in registers; the smallest tile may always be taken."""
+    return inputs * vectors + vectors <= MOST_VECTORS or inputs * vectors == 1
 
 
 def tile_of(samples: int, reached: Sequence[tuple[int, int]], outputs: int, work: int, *, direct: bool = False) -> Tile:
     """Return the size of tile that takes least time for rows of pixels that reach so many taps; see `spans`.
 
-    If weights are read `direct`ly, in rows that are far apart, several vectors of a row are read at once.
-
+    If weights are read `direct`ly, in rows that are far apart, several vectors of a row are read at once, where that
+    leaves registers for as many pixels.
     """
     vectors, columns = padded(outputs) // LANES, len(reached)
     if work < SMALL_WORK:
@@ -216,8 +225,8 @@ def tile_of(samples: int, reached: Sequence[tuple[int, int]], outputs: int, work
         for across in (False, True)
         for s in (SAMPLES[:1] if across else SAMPLES)
         for p in PIXELS
-        for q in ((2, 3, 4) if direct and vectors > 1 else (1, 2, 3))
+        for q in ((2, 3, 4) if direct and vectors > 1 and WIDE else (1, 2, 3))
         if s <= samples and p <= (samples if across else columns) and (direct or vectors % q == 0)
-        if s * p * q <= MOST_SUMS or s * p * q == 1
+        if fits(s * p, q)
     ]
     return min(fitting, key=cost)

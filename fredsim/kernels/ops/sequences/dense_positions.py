@@ -11,7 +11,7 @@ from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.tiles import tile_add, tile_load, tile_store, tile_store_part, tile_zeros
-from fredsim.jit.vector import load, load_part, store, zeros
+from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Steps
 from fredsim.kernels.ops.rows import part_of
@@ -132,12 +132,14 @@ def pack_factors(a, m, block, end, out):
 
 @subroutine
 def pack_values(a, m, panel, end, out):
-    """Write a sample's values of some panels: out[(panel·positions + position)·PANEL + column]."""
+    """Write a sample's values of some panels: out[(panel·positions + position)·PANEL + column].
+
+    Whole vectors are copied: behind the last column they have what is not used.
+    """
     for position in range(a.positions):
         at = (m * a.positions + position) * a.columns
         for p in range(panel, end):
-            values = load_part(zeros(16), a.values, at + p * PANEL, a.columns - p * PANEL)
-            store(out, ((p - panel) * a.positions + position) * PANEL, values)
+            store(out, ((p - panel) * a.positions + position) * PANEL, load(zeros(16), a.values, at + p * PANEL))
 
 
 @subroutine(forceinline=True)
@@ -181,7 +183,7 @@ def sum_products(plan: Steps, tensor: Tensor, factors: Value | None, values: Val
     rows, columns = 1 if factors is None else factors.shape[-1], values.shape[-1]
     positions, levels = values.size // columns, (values.samples - 1).bit_length()
     down, across = -(-rows // TILE_ROWS), -(-columns // PANEL)
-    blocks = min(down, max(8, 8192 // positions))
+    blocks = min(down, max(8, 1024 * TILE_ROWS // positions))
     panels = min(max(1, 256 // blocks), max(1, 4096 // positions), -(-across // plan.threads))
     if across < plan.threads:
         blocks = min(blocks, -(-down * across // plan.threads))

@@ -47,6 +47,7 @@ PANEL = 16  # columns that are stored together
 TILE_ROWS = 8 if WIDE else 4  # of a tile; so that its sums fit into registers
 TILE = TILE_ROWS * PANEL  # the floats of the largest tile
 STACK = 32 * TILE  # the floats of a stack of tiles for a tree of any height
+TOGETHER = 2 if WIDE else 1  # bands that are summed before the next: as many as there are registers for
 ROWS_TOGETHER = 64  # rows that are multiplied by all panels before the next: they should stay in the cache
 ZERO, ONE = np.int64(0), np.int64(1)
 
@@ -150,22 +151,32 @@ def sum_positions(like, factors, at, step, values, values_at, values_step, posit
     From one position to the next, `at` grows by `step`, `values_at` by `values_step`. The stack has a tile for each
     level. `like` is a tile of +0.
     """
-    pairs = (positions + 2 * BAND - 1) // (2 * BAND)
+    size = TOGETHER * BAND
+    parts = (positions + size - 1) // size
     total = like
-    for pair in range(pairs):
-        begin, end = pair * 2 * BAND, min(pair * 2 * BAND + BAND, positions)
-        total, other = like, like
-        if end + BAND <= positions:
-            f, v = at + begin * step, values_at + begin * values_step
-            total = tile_sum_products(total, 8, factors, f, step, values, v, values_step)
-            f, v = f + BAND * step, v + BAND * values_step
-            other = tile_sum_products(other, 8, factors, f, step, values, v, values_step)
+    for part in range(parts):
+        f, v = at + part * size * step, values_at + part * size * values_step
+        left = positions - part * size
+        if left >= size:
+            total = tile_sum_products(like, 8, factors, f, step, values, v, values_step)
+            if TOGETHER == 2:
+                f, v = f + BAND * step, v + BAND * values_step
+                total = tile_add(total, tile_sum_products(like, 8, factors, f, step, values, v, values_step))
         else:
-            for p in range(begin, end):
-                total = tile_add_products(total, factors, at + p * step, ONE, values, values_at + p * values_step)
-            for p in range(end, positions):
-                other = tile_add_products(other, factors, at + p * step, ONE, values, values_at + p * values_step)
-        total = merge(tile_add(total, other), stack, pair, pairs)
+            total = sum_some(like, factors, f, step, values, v, values_step, min(left, BAND))
+            if left > BAND:
+                f, v = f + BAND * step, v + BAND * values_step
+                total = tile_add(total, sum_some(like, factors, f, step, values, v, values_step, left - BAND))
+        total = merge(total, stack, part, parts)
+    return total
+
+
+@subroutine(forceinline=True)
+def sum_some(like, factors, at, step, values, values_at, values_step, positions):
+    """Return the sum of sum_positions over the positions of one band, which may not be whole."""
+    total = like
+    for p in range(positions):
+        total = tile_add_products(total, factors, at + p * step, ONE, values, values_at + p * values_step)
     return total
 
 
