@@ -14,6 +14,7 @@ import pytest
 from fredsim.compute.graph_engine import GraphEngine
 from fredsim.kernels.ops import registry
 from fredsim.kernels.ops.engine import NumbaGraphEngine
+from fredsim.kernels.ops.images import conv2d
 from fredsim.kernels.ops.images.correlate import LANES, Tile, padded, spans, tile_of
 from fredsim.kernels.ops.images.repeated import RepeatedPixels
 from fredsim.kernels.ops.images.rewritten import with_images
@@ -108,9 +109,14 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], Conv2d, int]] = {
 }
 
 
+@pytest.mark.parametrize("panels", [False, True])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions(name: str) -> None:
-    """A second convolution takes the first one's output, so that the error of an input is wanted."""
+def test_convolutions(name: str, panels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second convolution takes the first one's output, so that the error of an input is wanted.
+
+    Which processors have gradients of weights from panels is not looked at.
+    """
+    monkeypatch.setattr(conv2d, "PANELS", panels)
     shape, operator, mu = CONVOLUTIONS[name]
     made = Builder(*shape)
     made.add(Conv2d(shape[0], (1, 1)))
