@@ -2,8 +2,12 @@
 
 A sample's own gradient of a weight is Σ x·δ over output positions, in bands of 8 rows; bands are summed by the tree,
 then samples. A tile is A neighbouring inputs of one tap row (tap columns and channels lie together) times Q vectors of
-output channels. Its sums stay in registers over a band; sums that wait for their partners in the tree stand on a
-stack. Samples are taken in blocks whose values fit into a cache, all tiles of a block before the next block.
+output channels. Its sums stay in registers over a band, and while they are merged; sums that wait for their partners in
+the tree stand on a stack. Samples are taken in blocks whose values fit into a cache, all tiles of a block before the
+next block.
+
+A small tile reads a few of the channels of many pixels, each from another line of memory. Where tiles are small, images
+of more than 16 channels are therefore written as panels first, each with at most 16 of them.
 """
 
 from __future__ import annotations
