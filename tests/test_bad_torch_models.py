@@ -62,6 +62,7 @@ def test_what_is_refused(what: str, small_yaml: Path, refused: Refused) -> None:
     ("override", "says"),
     [
         ("model={name: 'torch:own_modules:images', chanels: 2}", ("model.chanels: unknown key", "'channels'?")),
+        ("model={name: 'torch:own_modules:of_words'}", ("model.words: is required; ", "call that argument")),
         ("model={name: 'torch:own_modules:images', device: tpu}", ("model.device: is 'tpu'", "'cpu' or 'cuda'")),
         ("model={name: 'torch:no_such_package:images'}", ("cannot import 'no_such_package'",)),
         ("model={name: 'torch:own_modules'}", ("must have the form torch:package.module:factory",)),

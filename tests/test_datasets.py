@@ -204,6 +204,14 @@ def test_normalization_that_cannot_be(given: str, says: str, small_yaml: Path, r
     refused("run", small_yaml, f"data.normalize={given}", "--quiet", says=(says,))
 
 
+def test_normalization_of_images_with_their_channels_last(small_yaml: Path, refused: Refused) -> None:
+    x = np.zeros((9, 6, 5, 3))
+    np.savez("last.npz", x_train=x, y_train=np.arange(9), x_test=x, y_test=np.arange(9))
+    data = "data={name: 'npz:last.npz', normalize: {mean: [0.1, 0.2, 0.3], std: 1}}"
+    says = ("and a sample 6 channels (its shape is (6, 5, 3))", "with their channels first: x.transpose(0, 3, 1, 2)")
+    refused("run", small_yaml, data, "--quiet", says=says)
+
+
 def test_npz_that_has_changed_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "data.npz"
     write_npz(path)

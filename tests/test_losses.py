@@ -360,8 +360,8 @@ def test_outputs_of_one_number(simulate: Simulate) -> None:
 
 BAD_OWN = {
     "mine:mean": "returned torch.float32 () for 3 samples; it must return each sample's loss",
-    "mine:fails": "failed on outputs (3, 1) and targets (3,): RuntimeError: on purpose (mine.py:",
-    "mine:exits": "failed on outputs (3, 1) and targets (3,): SystemExit: 0 (mine.py:",
+    "mine:fails": "failed on outputs (3, 1) and targets (3,), tensors of PyTorch: RuntimeError: on purpose (mine.py:",
+    "mine:exits": "failed on outputs (3, 1) and targets (3,), tensors of PyTorch: SystemExit: 0 (mine.py:",
     "mine:unrelated": "has no gradient by the outputs",
     "mine:detached": "has no gradient by the outputs",
     "mine:infinite": "is inf for sample 0 of the first minibatch",

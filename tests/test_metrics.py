@@ -261,7 +261,7 @@ def test_what_is_refused(changes: dict[str, Any], says: str, simulate: Simulate)
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("fails", "failed on outputs (297, 10) and targets (297,): ValueError: on purpose (mine.py:"),
+        ("fails", "failed on outputs (297, 10) and targets (297,), arrays of NumPy: ValueError: on purpose (mine.py:"),
         ("text", "returned 'good'; it must return one real number"),
         ("several", "returned ndarray of shape (3,); it must return one real number"),
         ("masked", "returned masked; it must return one real number"),

@@ -70,6 +70,9 @@ def flat(z, y):
 def fails(z, y):
     raise RuntimeError("on purpose")
 
+def in_torch(z, y):
+    return -z.log_softmax(dim=1)
+
 def exits(z, y):
     raise SystemExit(0)
 
@@ -161,6 +164,7 @@ BAD = {
     "mean": "returned losses of the shape (), not (4,)",
     "flat": "returned derivatives of the shape (8,), not (4, 2)",
     "fails": "failed on outputs (4, 2) and targets (4, 2), arrays of NumPy: RuntimeError: on purpose (scores.py:",
+    "in_torch": "; a loss in PyTorch needs a PyTorch module with numerics: native",
     "exits": "SystemExit: 0 (scores.py:",
     "infinite": "is inf for sample 0 of the first ones, whose outputs are finite",
     "odd": "has a gradient that is nan for sample 0",

@@ -133,6 +133,35 @@ def test_which_axis_is_the_channels(shape: tuple[int, ...], doubtful: bool, note
 
 
 @pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"model": {"name": "vgg", "widths": [8]}}, "model.name vgg"),
+        ({"data": {"name": "npz:own.npz", "augment": {"flip": True}}}, "data.augment"),
+        ({"data": {"name": "npz:own.npz", "augment": {"crop": 1}}}, "data.augment"),
+        ({}, ""),  # a multilayer perceptron has no axes
+    ],
+)
+def test_images_with_their_channels_last(
+    changes: Any, key: str, digits_experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(3)
+    last = {f"x_{part}": draw.random((n, 8, 6, 3)) for part, n in (("train", 120), ("test", 30))}
+    first = {name: x.transpose(0, 3, 1, 2) for name, x in last.items()}
+    found = []
+    for images in (first, last):
+        np.savez("own.npz", **(arrays() | images))  # type: ignore[arg-type]  # an argument of savez is a flag
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            expansion = open_expansion(digits_experiment | {"data": {"name": "npz:own.npz"}} | changes)
+            remark_before(expansion.runs, None)
+        found.append([str(one.message) for one in caught])
+    takes = f"npz:own.npz: a sample has the shape (8, 6, 3), which {key} takes as 8 channels of 6×3; if the channels"
+    assert found[0] == []
+    assert [text.startswith(takes) for text in found[1]] == [True] * bool(key)
+
+
+@pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"server": {"name": "asgd", "lr": 1e-46}}, "server.lr is 1e-46, which is 0 in float32"),

@@ -15,7 +15,9 @@ from safetensors.numpy import load_file, save_file
 
 from fredsim.compute.graph_engine import GraphEngine
 from fredsim.compute.partly_trained import PartlyTrained
+from fredsim.errors import ConfigError
 from fredsim.kernels.ops.engine import NumbaGraphEngine
+from fredsim.networks.given import Weights
 from fredsim.networks.initial import initial_parameters
 from fredsim.networks.saved import graph_of_text, text_of_graph
 from fredsim.networks.zoo.resnet import resnet
@@ -121,6 +123,17 @@ def test_odd_weights(what: str, small_yaml: Path, refused: Refused) -> None:
     refused(
         "run", small_yaml, "model.initial=w.safetensors", "--out", "out", says=["model.initial: w.safetensors", says]
     )
+
+
+@pytest.mark.parametrize("keys", [("W",), ("W", "b", "head")])
+def test_a_part_of_a_module(keys: tuple[str, ...]) -> None:
+    tensors, views = ({key: np.zeros(2, np.float32) for key in names} for names in (keys, ("W", "b")))
+    weights = Weights("w.safetensors", tensors, {})
+    with pytest.raises(ConfigError, match=r"'(b|head)'.*; let the factory load a file of which it uses a part"):
+        weights.put(views, {})
+    with pytest.raises(ConfigError) as caught:
+        weights.put(views)
+    assert "factory" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

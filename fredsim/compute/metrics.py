@@ -177,7 +177,7 @@ class OwnMetric(Metric):
         except BaseException as error:  # of any type: the function is the user's
             if is_interrupt(error):
                 raise
-            shapes = f"outputs {found.shape} and targets {y.shape}"
+            shapes = f"outputs {found.shape} and targets {y.shape}, arrays of NumPy"
             raise SimulationError(f"{key} failed on {shapes}: {briefly(error)}") from error
         number = _real(value)
         if number is None:

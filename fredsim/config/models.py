@@ -50,6 +50,9 @@ __all__ = [
     "recorded",
 ]
 
+#: What follows the message of a factory's argument that is missing.
+FROM_DATA = "; give it a value, or call that argument of the factory classes or shape, whose values the data set gives"
+
 
 @dataclass(frozen=True)
 class Recorded:
@@ -331,7 +334,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         if self._recorded and self._recorded.numerics == "portable":
             return []
         found = find_factory(self.name)
-        problems = argument_problems(found, self.hyper, data_arguments(found))
+        problems = argument_problems(found, self.hyper, data_arguments(found), FROM_DATA)
         for key in set(self.later) - {"numerics"}:
             if key in self.model_fields_set and key in inspect.signature(found).parameters:
                 what = f"is fredsim's own key, and also an argument of {self.name}; give that argument another name"

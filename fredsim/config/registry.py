@@ -160,11 +160,12 @@ def required_keys(kind: Kind, name: str) -> list[str]:
 
 
 def argument_problems(
-    function: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = ()
+    function: Callable[..., Any], hyper: Mapping[str, Any], supplied: Collection[str] = (), remedy: str = ""
 ) -> Problems:
     """Return what is wrong with a callable's keyword arguments: unknown ones, and required ones that are missing.
 
-    It also gets those in `supplied`. One that is missing is not named if an unknown one probably means it.
+    It also gets those in `supplied`. One that is missing is not named if an unknown one probably means it. `remedy`
+    follows the message of one that is missing.
     """
     parameters = inspect.signature(function).parameters
     nearest_keys: dict[str, str | None] = {}  # by unknown key, the known one that is near
@@ -174,7 +175,8 @@ def argument_problems(
     problems: Problems = [((key,), f"unknown key{hint(near)} (known: {known})") for key, near in nearest_keys.items()]
     named = {key for key, p in parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     required = {key for key in named if parameters[key].default is inspect.Parameter.empty} - {*hyper, *supplied}
-    return problems + [((key,), "is required") for key in parameters if key in required - {*nearest_keys.values()}]
+    missing = [key for key in parameters if key in required - {*nearest_keys.values()}]
+    return problems + [((key,), f"is required{remedy}") for key in missing]
 
 
 def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:

@@ -54,7 +54,9 @@ class Augmentation:
             raise ConfigError(f"data.augment.{key} is for images; {what}: leave it out, or give the samples that shape")
         if self.crop >= min(self.shape[-2:]):
             height, width = self.shape[-2:]
-            raise ConfigError(f"data.augment.crop is {self.crop}; it must be less than the images' {height}×{width}")
+            what = f"data.augment.crop is {self.crop}; it must be less than the images' {height}×{width}"
+            which = "(channels, height, width)" if len(self.shape) == 3 else "(height, width)"
+            raise ConfigError(f"{what}: samples have the shape {self.shape}, that is {which}")
 
     @cached_property
     def _function(self) -> Function | None:

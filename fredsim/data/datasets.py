@@ -220,9 +220,11 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
     for key, numbers in (("mean", mean), ("std", std)):
         channels = data.shape[0] if data.shape else 1
         if len(numbers) not in {1, channels}:
+            last = len(data.shape) == 3 and len(numbers) == data.shape[2]
             raise ConfigError(
                 f"data.normalize.{key} has {len(numbers)} numbers, and a sample {channels} "
                 f"channel{'s' * (channels > 1)} (its shape is {data.shape}); give one number, or one per channel"
+                f"{', and save images with their channels first: x.transpose(0, 3, 1, 2)' * last}"
             )
     minus, by = (np.array(numbers, np.float32)[:, None] for numbers in (mean, std))
     groups = max(len(mean), len(std))

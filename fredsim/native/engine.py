@@ -41,7 +41,7 @@ from fredsim.numerics.ops.draws import Draws, Keys
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.rules import Rule
-from fredsim.plugins.failures import is_interrupt, message_of
+from fredsim.plugins.failures import failed_on, is_interrupt, message_of
 from fredsim.system.limits import default_threads
 
 __all__ = ["TorchEngine", "make_engine"]
@@ -598,10 +598,7 @@ class TorchEngine(OnOperations):
         found = re.match(r"(\S+) does not have a deterministic implementation", text)
         if found:
             return f"uses the operator {found[1]}, which is not deterministic on {device}; use another in its place"
-        if "scalar types: Long" in text:  # of an embedding
-            text = f"{text}; samples are float32: make tokens integers in forward, by x.long()"
-        shape = ", ".join(map(str, ("n", *self._model.shape)))
-        return f"failed on samples of shape ({shape}): {type(error).__name__}: {text}"
+        return failed_on(self._model.shape, error)
 
 
 def _places(module: Any) -> dict[str, str]:

@@ -64,7 +64,7 @@ def _own(loss: OwnLoss) -> Each:
         except BaseException as error:  # of any type: the function is the user's
             if is_interrupt(error):
                 raise
-            shapes = f"outputs {tuple(output.shape)} and targets {tuple(y.shape)}"
+            shapes = f"outputs {tuple(output.shape)} and targets {tuple(y.shape)}, tensors of PyTorch"
             raise loss.refused(f"failed on {shapes}: {briefly(error)}") from error
         if not isinstance(found, torch.Tensor) or found.shape != (len(y),) or not found.is_floating_point():
             is_tensor = isinstance(found, torch.Tensor)

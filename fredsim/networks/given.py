@@ -85,14 +85,17 @@ class Weights:
     def put(self, views: Mapping[str, Array], others: Mapping[str, NDArray[np.generic]] | None = None) -> None:
         """Write the tensors into views of a network's own, all of which they must be.
 
-        `others` are further ones, such as buffers and second names, which a file may have. Raises ConfigError, which
-        names the first tensor that is missing, that the network lacks, or that has another shape or type.
+        `others` are further ones of a module, such as buffers and second names, which a file may have. Raises
+        ConfigError, which names the first tensor that is missing, that the network lacks, or that has another shape or
+        type.
         """
         known = {**(others or {}), **views}
+        factory = "; let the factory load a file of which it uses a part" if others is not None else ""
         if missing := [name for name in views if name not in self.tensors]:
-            raise self._refused(f"lacks {listed(missing)}; a file of weights has all of the network's tensors")
+            what = f"lacks {listed(missing)}; a file of weights has all of the network's tensors"
+            raise self._refused(f"{what}{factory}")
         if odd := [name for name in self.tensors if name not in known]:
-            raise self._refused(f"has {listed(odd)}, which the network lacks; it has {listed(list(views))}")
+            raise self._refused(f"has {listed(odd)}, which the network lacks; it has {listed(list(views))}{factory}")
         for name, given in self.tensors.items():
             own = known[name]
             if given.shape != own.shape or given.dtype != own.dtype:

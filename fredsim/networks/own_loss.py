@@ -68,7 +68,9 @@ class ArrayLoss(Loss):
             if is_interrupt(error):
                 raise
             shapes = f"outputs {output.shape} and targets {target.shape}, arrays of NumPy"
-            raise self.refused(f"failed on {shapes}: {briefly(error)}") from error
+            in_torch = isinstance(error, TypeError | AttributeError)  # perhaps it takes tensors
+            hint = "; a loss in PyTorch needs a PyTorch module with numerics: native" * in_torch
+            raise self.refused(f"failed on {shapes}: {briefly(error)}{hint}") from error
         if not isinstance(found, tuple | list) or len(found) != 2:
             what = "one result" if not isinstance(found, tuple | list) else f"{len(found)} results"
             raise self.refused(f"returned {what}; of a network that fredsim computes it must return {CONTRACT}")

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 __all__ = [
-    "LIBRARIES", "briefly", "calling_line", "described", "is_interrupt", "line_of", "message_of", "said",
+    "LIBRARIES", "briefly", "calling_line", "described", "failed_on", "is_interrupt", "line_of", "message_of", "said",
     "where_defined",
 ]  # fmt: skip
 
@@ -62,6 +62,14 @@ def described(error: BaseException) -> str:
 def briefly(error: BaseException) -> str:
     """Return the same with the first line of the message alone."""
     return f"{type(error).__name__}: {message_of(error).partition(chr(10))[0]}{line_of(error)}"
+
+
+def failed_on(shape: Iterable[int], error: BaseException) -> str:
+    """Return that a PyTorch module failed on samples of a shape, and why, in a line."""
+    text = message_of(error).strip().partition("\n")[0].strip()
+    if "scalar types: Long" in text:  # of an embedding
+        text = f"{text}; samples are float32: make tokens integers in forward, by x.long()"
+    return f"failed on samples of shape ({', '.join(map(str, ('n', *shape)))}): {type(error).__name__}: {text}"
 
 
 def line_of(error: BaseException) -> str:

@@ -24,12 +24,13 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.norms import BatchNorm
 from fredsim.numerics.ops.operator import Array, Shape
-from fredsim.plugins.failures import is_interrupt, message_of
+from fredsim.plugins.failures import failed_on, is_interrupt, message_of
 
 __all__ = ["NATIVE", "Captured", "capture"]
 
 Refusal = Callable[[str], ConfigError]
 NATIVE = "give numerics: native, by which PyTorch computes it"
+NOT_EXPORTED = "cannot be captured by torch.export"
 #: How far the outputs and gradients of two programs may be apart, relative to the largest: far more than rounding is.
 TOLERANCE = 1e-3
 
@@ -63,7 +64,7 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
             graph = Graph(x.shape[1:], target, nodes, loss or CrossEntropy(), layout)
         except UnsupportedError as error:
             near = f"; the nearest that it does is {error.instead}" if error.instead else ""
-            raise refused(f"{error}{near}; {NATIVE}") from None
+            raise refused(f"{error}{near}{f'; {NATIVE}' * error.native}") from None
         except ValueError as error:
             raise refused(f"gives outputs that do not fit the data: {error}") from None
         if lacks := lacking_rows(graph, x):
@@ -119,19 +120,37 @@ def _exported(module: Any, samples: Any, refused: Refusal) -> Any:
     except BaseException as error:
         if is_interrupt(error):
             raise
-        raise refused(f"{_reason(error)}; {NATIVE}") from error
+        raise refused(_reason(error, module, samples)) from error
 
 
-def _reason(error: BaseException) -> str:
-    """Return why torch.export refuses a module, in a line."""
+def _reason(error: BaseException, module: Any, samples: Any) -> str:
+    """Return why torch.export refuses a module, and the remedy, in a line."""
+    text = _why(error)
+    if text.startswith(NOT_EXPORTED) and (failure := _failure(module, samples)):
+        return failure  # PyTorch would not compute it, either
+    return f"{text}; {NATIVE}"
+
+
+def _failure(module: Any, samples: Any) -> str:
+    """Return how a module fails when it is called with samples; an empty text if it does not."""
+    try:
+        module(samples)
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        return failed_on(samples.shape[1:], error)
+    return ""
+
+
+def _why(error: BaseException) -> str:
+    """Return why torch.export refuses a module."""
     first = message_of(error).strip().partition("\n")[0].strip()
-    kind = type(error).__name__
     if "specialized it to be a constant" in message_of(error):
         return "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0], or -1"
     if "data-dependent" in first:
         expression = first.partition("expression ")[2].partition(" (")[0]
         return f"decides by the values of its data (torch.export: data-dependent expression {expression})"
-    return f"cannot be captured by torch.export: {kind}: {first[:200]}"
+    return f"{NOT_EXPORTED}: {type(error).__name__}: {first[:200]}"
 
 
 def _compare(module: Any, exported: Any, graph: Graph, samples: Any, refused: Refusal) -> None:

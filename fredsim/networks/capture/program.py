@@ -112,7 +112,7 @@ class Program:
         """Return the node of the output. Raises UnsupportedError if there are several, or another than a tensor."""
         (found,) = self._nodes[-1].args
         if len(found) != 1 or not self._exported.call_spec.out_spec.is_leaf():
-            raise UnsupportedError("returns more than one tensor; let forward return the logits alone")
+            raise UnsupportedError("returns more than one tensor; let forward return the logits alone", native=False)
         if not isinstance(found[0], torch.fx.Node):
             raise UnsupportedError("returns a constant")
         return list(found)

@@ -25,11 +25,14 @@ __all__ = ["BATCH", "Axis", "Builder", "Dim", "Size", "Traced", "UnsupportedErro
 
 
 class UnsupportedError(Exception):
-    """What about an operator's call is outside the set; `instead` is the operator of the set to use, if one is near."""
+    """What about an operator's call is outside the set; `instead` is the operator of the set to use, if one is near.
 
-    def __init__(self, text: str, instead: str = "") -> None:
+    `native`: whether PyTorch may compute the module.
+    """
+
+    def __init__(self, text: str, instead: str = "", *, native: bool = True) -> None:
         super().__init__(text)
-        self.instead = instead
+        self.instead, self.native = instead, native
 
 
 @dataclass(frozen=True, eq=False)

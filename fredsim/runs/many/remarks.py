@@ -22,7 +22,7 @@ from fredsim.config.experiment import Experiment
 from fredsim.config.losses import OwnLossChoice
 from fredsim.config.sweep.expansion import Expansion, ResolvedRun
 from fredsim.data.datasets import data_root
-from fredsim.data.remarks import about_channels, about_labels, about_samples
+from fredsim.data.remarks import about_channels, about_images, about_labels, about_samples
 from fredsim.dispatchers.trace_file import COLUMNS, recorded_staleness, survey
 from fredsim.errors import FredsimError, nearest, shown
 from fredsim.runs.folder.result import Result
@@ -38,6 +38,7 @@ IN_FLOAT32 = ("server", "compress", "average", "data", "model", "clients.optimiz
               "clients.clip_each_sample", "clients.noise")  # fmt: skip
 #: The columns of events.parquet, of which a trace uses some.
 RECORDED = {*EVENTS, *CLOCK, *DONE, "given_up"}
+OF_IMAGES = ("lenet", "resnet", "vgg")  # the models whose first axis is that of the channels
 CHANCE = 0.95  # of the error of always giving the most frequent label: by luck, what learned nothing may have less
 MOST_NAMED = 3  # the most runs that a remark names
 
@@ -117,6 +118,11 @@ def _about_data(experiment: Experiment, data: Data, root: str | os.PathLike[str]
     if data.normalize is not None:
         numbers = max(np.size(data.normalize.mean), np.size(data.normalize.std))
         yield from about_channels(data.name, found.shape, numbers)
+    augment, model = data.augment, experiment.model.name
+    if augment is not None and (augment.flip or augment.crop):
+        yield from about_images(data.name, found.shape, "data.augment")
+    elif model in OF_IMAGES:
+        yield from about_images(data.name, found.shape, f"model.name {model}")
 
 
 def remark_after(expansion: Expansion, loaded: Result | Results, root: str | os.PathLike[str] | None) -> None:

@@ -41,7 +41,9 @@ class CrossEntropy(Loss):
     def check(self, output: Shape, target: Shape) -> None:
         """Take (…, classes) and (…)."""
         if not output or output[:-1] != target:
-            raise ValueError(f"cross_entropy: takes outputs (…, classes) and labels (…), not {output} and {target}")
+            what = f"takes outputs (…, classes) and labels (…), not {output} and {target}"
+            are_second = target and output[1:] == target
+            raise ValueError(f"cross_entropy: {what}{'; put the classes last: x.movedim(1, -1)' * bool(are_second)}")
 
     def output(self, target: Shape, classes: int) -> Shape:
         """Return (…, classes)."""
