@@ -4,11 +4,14 @@ import asyncio
 import csv
 import re
 import ssl
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -149,6 +152,28 @@ def test_nobody_else_can_connect() -> None:
             with pytest.raises(HTTPError, match="404"):
                 urlopen(f"http://127.0.0.1:{port}/json/counts.json", timeout=60)
         assert cluster._client.run(int, "7") == {worker: 7}
+
+
+def test_a_scratch_space_that_another_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask imports from its scratch space, and the folder that it would take by itself may be anybody's."""
+    planted = tmp_path / "dask-scratch-space"
+    planted.mkdir()
+    (planted / "planted_module.py").touch()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with local_cluster(1) as cluster:
+        (own,) = tmp_path.glob("fredsim-*")
+        assert stat.S_IMODE(own.stat().st_mode) == 0o700
+        assert find_spec("planted_module") is None
+        assert [*cluster._client.run(find_spec, "planted_module").values()] == [None]
+        (used,) = cluster._client.run(scratch_of).values()
+        assert Path(used).is_relative_to(own)
+    assert not own.exists()
+
+
+def scratch_of(dask_worker: Any) -> str:
+    """Return the folder in which a worker writes."""
+    return str(dask_worker.local_directory)
 
 
 def test_a_cluster_with_certificates(small_yaml: Path, own_certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
