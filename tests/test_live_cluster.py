@@ -201,7 +201,8 @@ def own_certificates(tmp_path: Path) -> Path:
     security = Security.temporary()
     (tmp_path / "key.pem").write_text(str(security.tls_client_key), encoding="utf-8")
     (tmp_path / "cert.pem").write_text(str(security.tls_ca_file), encoding="utf-8")
-    (block,) = re.findall(r"```yaml\n(distributed:\n.*?)```", (ROOT / "docs/cluster.md").read_text("utf-8"), re.DOTALL)
+    page = (ROOT / "docs/cluster.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(temporary-directory: .*?)```", page, re.DOTALL)
     path = tmp_path / "tls.yaml"
     path.write_text(block.replace("/home/me/dask", str(tmp_path)), encoding="utf-8")
     return path
