@@ -36,6 +36,7 @@ class _Folder:
     def _runs(self) -> list[recorded.Result]:
         raise NotImplementedError
 
+    @brief
     def plot(self, kind: str = "curves", **options: Any) -> Any:
         """Draw the runs and return the figure, a `matplotlib.figure.Figure`, which a notebook shows.
 
