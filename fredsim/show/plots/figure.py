@@ -148,7 +148,7 @@ def draw(
         words = _words(subject, texts, drawing)
         shown = list(grid.flat[:count])
         if not drawing.named and not add_legend(figure, shown, drawing.published, place, style, words):
-            note = f"There are too many lines to name; {option('by')} says which runs to take together."
+            note = "There are too many lines to name; --by says which runs to take together."
             drawing = replace(drawing, caption=f"{drawing.caption} {note}")
         if text := next(filter(None, (alike(line.runs) for panel in panels for line in panel.lines)), ""):
             drawing = replace(drawing, caption=f"{drawing.caption} {text[0].upper()}{text[1:]}.")
