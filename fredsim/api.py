@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from fredsim.config.sweep.expansion import Expansion, Source
-from fredsim.errors import ConfigError, OutputError, brief
+from fredsim.errors import ConfigError, FredsimError, OutputError, brief
 from fredsim.plugins.modules import code_allowed
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder import results as recorded
-from fredsim.runs.many.runner import run_expansion, stop_on_interrupt
+from fredsim.runs.many.runner import Stop, run_expansion, stop_on_interrupt
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.opening import open_expansion
 from fredsim.show.on_rows import OnRow, RowMonitor
@@ -35,6 +36,7 @@ class _Folder:
     def _runs(self) -> list[recorded.Result]:
         raise NotImplementedError
 
+    @brief
     def plot(self, kind: str = "curves", **options: Any) -> Any:
         """Draw the runs and return the figure, a `matplotlib.figure.Figure`, which a notebook shows.
 
@@ -258,7 +260,7 @@ def _run(
     expansion: Expansion, out: Folder | None, how: Mapping[str, Any], on_row: OnRow | None, *, progress: bool
 ) -> Result | Results:
     """Do the runs of an expansion; `how`: further arguments of `run_expansion`."""
-    with stop_on_interrupt() as stop:
+    with _interruptible() as stop:
         monitor = Monitor()
         if progress:
             from fredsim.show.progress import make_monitor
@@ -266,15 +268,26 @@ def _run(
             monitor = make_monitor()
         rows = None if on_row is None else RowMonitor(monitor, on_row, stop)
         try:
-            loaded = run_expansion(expansion, out, monitor=cast(Monitor, rows or monitor), stop=stop, **how)
+            return _public(run_expansion(expansion, out, monitor=cast(Monitor, rows or monitor), stop=stop, **how))
         finally:
             if rows is not None and rows.error is not None:
                 raise rows.error from None
-        if stop.asked_by == signal.SIGTERM:
-            raise SystemExit(128 + signal.SIGTERM)
-        if stop():
-            raise KeyboardInterrupt
-        return _public(loaded)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Stop]:
+    """Stop soon after an interrupt, whose exception then leaves in the place of a result, or of another error."""
+    stop, ended = Stop(), None
+    try:
+        with stop_on_interrupt() as stop:
+            yield stop
+    except BaseException as error:
+        ended = error
+        raise
+    finally:
+        if stop.asked_by is not None:
+            asked = SystemExit(128 + signal.SIGTERM) if stop.asked_by == signal.SIGTERM else KeyboardInterrupt()
+            raise asked from (ended if isinstance(ended, FredsimError) else None)
 
 
 @brief

@@ -19,6 +19,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from keyword import iskeyword
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
@@ -101,7 +102,8 @@ def on_command_line() -> bool:
 
 def option(name: str, value: str = "…") -> str:
     """Return an option as the user gives it: `--out` on the command line, in Python `out=…`, or with this value."""
-    return f"--{name}" if _on_command_line else f"{name.replace('-', '_')}={value}"
+    own = name.replace("-", "_") + "_" * iskeyword(name)  # from_
+    return f"--{name}" if _on_command_line else f"{own}={value}"
 
 
 def brief(function: Callable[Given, Returned]) -> Callable[Given, Returned]:

@@ -4,15 +4,19 @@ import dataclasses
 import json
 import math
 import pickle
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fredsim.runs.checkpoint.transfer import write_chunk
-from fredsim.runs.many.cluster import checked_files
+from fredsim.runs.many.cluster import Assignments, checked_files
 from fredsim.runs.processes.callbacks import as_text, call, from_text
 from fredsim.runs.processes.observer import Observer
+from fredsim.show.console import PlainConsole
+from fredsim.show.progress import ConsoleMonitor, LineMonitor, TableMonitor
 from fredsim.simulation.record.recorder import Row
 
 RUN = {"config.yaml": b"name: x", "summary.json": b"{}", "metrics.csv": b""}
@@ -82,11 +86,13 @@ class Harmful:
 @pytest.mark.parametrize(
     "message",
     [
-        pickle.dumps(Harmful()), pickle.dumps((0, "note", ("x",))), None, 3, "", "nonsense", "[]", "[0]", "{}", "null",
+        pickle.dumps(Harmful()), pickle.dumps((0, "note", ("x",))), None, 3, "", "nonsense", "[]", "[0]", "[" * 10**5,
+        "{}", "null",
         *(json.dumps(one) for one in [
             [0, "end", ["x", {}]], [0, "__init__", []], [0, "calls", []], [0, "note", [3]], [0, "note", []],
             [0, "advance", ["1", 2, 3]], [0, "row", [{}]], [0, "row", [3]], ["0", "note", ["x"]], [0, 1, []],
-            [0, "begin", [None, 1, 2, 3]], [0, "row", [{**dataclasses.asdict(ROW), "iteration": "x"}]],
+            [0, "begin", [None, 1, 2, 3]], [0, "begin", ["x", None, None, None]],
+            [0, "row", [{**dataclasses.asdict(ROW), "iteration": "x"}]],
         ]),
     ],
 )  # fmt: skip
@@ -95,3 +101,23 @@ def test_what_is_no_callback_is_refused(message: Any) -> None:
     with pytest.raises(ValueError):
         call(observer, *from_text(message)[1:])
     assert observer.calls == []
+
+
+MESSAGES = [
+    as_text(7, "row", (ROW,)), as_text(7, "advance", (1, 2, 3.0)), as_text(7, "begin", ("x", 10, None, None)),
+    as_text(7, "advance", (None, None, None)), as_text(7, "begin", ("x", None, None, math.nan)),
+    as_text(7, "row", (ROW,)), as_text(7, "begin", ("x", None, None, None)), "[" * 10**5, None,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [LineMonitor, TableMonitor])
+def test_a_message_breaks_nothing_here(kind: type[ConsoleMonitor], capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever it says, in whatever order: Dask's thread, which shows what comes, goes on."""
+    handlers: list[Callable[[tuple[float, Any]], None]] = []
+    client = SimpleNamespace(subscribe_topic=lambda _, handler: handlers.append(handler))
+    with kind(PlainConsole(stderr=True)) as monitor:
+        assignments = Assignments(client, [], monitor, lambda *_: None)
+        assignments._observers[7] = monitor.observer()
+        for message in MESSAGES:
+            handlers[0]((0.0, message))
+    assert "a message that no worker of fredsim sends is ignored" in capsys.readouterr().err

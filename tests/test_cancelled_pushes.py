@@ -4,9 +4,11 @@ A whole run is written out here as sender, network and receiver, each with a mem
 to be delivered is what the receiver got.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +21,7 @@ import fredsim
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.document import dump_yaml
 from fredsim.networks.layout import Layout
+from fredsim.numerics.oracle import tree_sum
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
 from tests.plain_clock import PlainClock
@@ -30,6 +33,7 @@ Array = NDArray[np.float32]
 COUNT, EVENTS, K, WHOLE, SECOND = 8, 60, 40, 4840, 10**9
 LAYOUT = Layout((("W1", (64, 16)), ("b1", (16,)), ("W2", (16, 10)), ("b2", (10,))))
 TIMES = [1.0, 1.0, 2.0, 3.0, 1.0, 5.0, 2.0, 7.0]
+NEARER = [1.0, 1.0, 1.25, 1.5, 1.0, 2.0, 1.25, 1.75]  # so that many rounds end, and with a busier server
 TOP_K = {"name": "top_k", "k": K}
 POLICIES = ["none", "skip", "reapply", "accumulate", "average"]
 CHOICES: dict[str, dict[str, Any] | None] = {
@@ -124,10 +128,11 @@ class Receiver:
     """The server's side: Ringmaster ASGD with stops, or plain ASGD, and what it knows of each client."""
 
     theta: Array
-    threshold: int
+    number: float  # the rule's own
     estimates: dict[int, Array] | None
     timestamp: int = 0
     last: dict[int, tuple[Array, int]] = field(default_factory=dict)
+    arrived: dict[int, list[Array]] = field(default_factory=dict)  # since all began anew, by client
 
     def decode(self, client: int, message: Array) -> Array:
         if self.estimates is None:
@@ -135,11 +140,56 @@ class Receiver:
         self.estimates[client] = self.estimates.get(client, np.float32(0)) + message
         return self.estimates[client]
 
-    def apply(self, push: Array, timestamp: int) -> bool:
-        if self.timestamp - timestamp >= self.threshold:
-            return False
-        self.theta, self.timestamp = self.theta - np.float32(0.05) * push, self.timestamp + 1
+    def step(self, direction: Array, alpha: float = 0.05) -> bool:
+        self.theta, self.timestamp = self.theta - np.float32(alpha) * direction, self.timestamp + 1
         return True
+
+    def apply(self, client: int, push: Array, timestamp: int) -> bool:
+        """Let the rule have a push; return whether clients may have to begin anew."""
+        del client
+        return self.timestamp - timestamp < self.number and self.step(push)
+
+    def late(self, stamp: int) -> bool:
+        """Whether a client that has fetched this timestamp begins anew."""
+        return self.timestamp - stamp >= self.number
+
+
+class Malenia(Receiver):
+    """The mean of the means of the clients' gradients of one round, once their harmonic mean is `number`."""
+
+    def apply(self, client: int, push: Array, timestamp: int) -> bool:
+        if timestamp < self.timestamp:
+            return False
+        self.arrived.setdefault(client, []).append(push)
+        if (
+            len(self.arrived) < COUNT
+            or Fraction(self.number) * sum(Fraction(1, len(some)) for some in self.arrived.values()) > COUNT
+        ):
+            return False
+        means = [sum(some[1:], some[0]) / np.float32(len(some)) for _, some in sorted(self.arrived.items())]
+        self.arrived = {}
+        return self.step(tree_sum(np.stack(means)) / np.float32(COUNT))
+
+    def late(self, stamp: int) -> bool:
+        del stamp
+        return True
+
+
+class Throttle(Malenia):
+    """A client's first gradient of a round counts 1/n, one after c others 1/`number`ᶜ."""
+
+    def apply(self, client: int, push: Array, timestamp: int) -> bool:
+        del timestamp
+        before = self.arrived.setdefault(client, [])
+        self.step(push, 0.05 / (self.number ** len(before) if before else COUNT))
+        before.append(push)
+        if len(self.arrived) < COUNT:
+            return False
+        self.arrived = {}
+        return True
+
+
+RULES: dict[str, type[Receiver]] = {"ringmaster": Receiver, "malenia": Malenia, "throttle": Throttle}
 
 
 @dataclass
@@ -195,27 +245,30 @@ class Clients:
         return self.sizes[client]
 
     def arrive(self, client: int) -> bool:
-        """Let the server have what has arrived; return whether it is an update."""
+        """Let the server have what has arrived; return whether clients may have to begin anew."""
         sent, receiver = self.under_way.pop(client), self.receiver
         if sent.again:
-            return receiver.apply(*receiver.last[client])
+            return receiver.apply(client, *receiver.last[client])
         if sent.message is None:
             return False
         if sent.memory is not None:
             self.sender.memory[client] = sent.memory
         receiver.last[client] = receiver.decode(client, sent.message).copy(), sent.timestamp
-        return receiver.apply(*receiver.last[client])
+        return receiver.apply(client, *receiver.last[client])
 
 
-def plain_run(plain: ModuleType, choice: dict[str, Any] | None, policy: str, threshold: int) -> list[dict[str, Any]]:
+def plain_run(
+    plain: ModuleType, choice: dict[str, Any] | None, policy: str, number: float, rule: str = "ringmaster"
+) -> list[dict[str, Any]]:
     """Rows of metrics.csv: digest, time, pushes and bytes after each event."""
     world = plain.World(sampling="iid")
     estimates: dict[int, Array] | None = {} if choice and choice["name"] == "ef21" else None
-    receiver = Receiver(world.start, threshold, estimates)
+    receiver = RULES[rule](world.start, number, estimates)
     clients = Clients(world, Sender(choice), receiver, policy)
+    times, serving = (TIMES, SECOND // 8) if rule == "ringmaster" else (NEARER, SECOND // 4)
     clock = PlainClock(
-        COUNT, lambda client, _: int(TIMES[client] * SECOND), clients.done, latency=[SECOND // 2] * COUNT,
-        up=[200_000] * COUNT, shared_up=100_000, serving=SECOND // 8,
+        COUNT, lambda client, _: int(times[client] * SECOND), clients.done, latency=[SECOND // 2] * COUNT,
+        up=[200_000] * COUNT, shared_up=100_000, serving=serving,
     )  # fmt: skip
     counts, rows = Counter[str](), []
 
@@ -227,30 +280,35 @@ def plain_run(plain: ModuleType, choice: dict[str, Any] | None, policy: str, thr
         assert arrival is not None
         client = arrival[0]
         count(clients.sizes[client])
-        updated = clients.arrive(client)
+        anew = clients.arrive(client)
         clients.fetch(client)
         clock.release(client, WHOLE)
         counts["fetches"] += 1
-        for other in range(COUNT) if updated else ():
-            if receiver.timestamp - clients.stamps[other] >= threshold and other != client:
+        for other in range(COUNT) if anew else ():
+            if other != client and receiver.late(clients.stamps[other]):
                 if clients.under_way.pop(other, None) is not None:
                     count(clients.sizes[other])
                     counts["cancelled"] += 1
                 clients.fetch(other)
                 clock.restart(other, WHOLE)
                 counts["fetches"] += 1
-        rows.append({**counts, "time": clock.now / SECOND, "digest": world.digest(receiver.theta)})
+        stamp = receiver.timestamp
+        rows.append({**counts, "timestamp": stamp, "time": clock.now / SECOND, "digest": world.digest(receiver.theta)})
     return rows
 
 
-def experiment(choice: dict[str, Any] | None, policy: str, threshold: int) -> dict[str, Any]:
-    link, server = {"latency": 0.5, "up": 5000.0}, {"up": 10_000.0, "seconds": 0.125}
+def experiment(choice: dict[str, Any] | None, policy: str, number: float, rule: str = "ringmaster") -> dict[str, Any]:
+    times, serving = (TIMES, 0.125) if rule == "ringmaster" else (NEARER, 0.25)
+    link, server = {"latency": 0.5, "up": 5000.0}, {"up": 10_000.0, "seconds": serving}
     gate = {} if policy == "none" else {"push": {"every": 2}, "dropped_push": policy}
+    own: dict[str, dict[str, Any]] = {
+        "ringmaster": {"threshold": number, "stop": True}, "malenia": {"harmonic": number}, "throttle": {"q": number}
+    }  # fmt: skip
     return {
         "iterations": EVENTS, "compress": choice, "evaluation": {"every": 1, "per_client": True}, "events": True,
         "clients": {"count": COUNT, "batch_size": 3, "sampling": "iid"}, "data": {"name": "digits", "train": 1200},
-        "dispatcher": {"name": "clock", "compute": {"seconds": TIMES}, "link": link, "server": server, **gate},
-        "server": {"name": "ringmaster", "lr": 0.05, "threshold": threshold, "stop": True},
+        "dispatcher": {"name": "clock", "compute": {"seconds": times}, "link": link, "server": server, **gate},
+        "server": {"name": rule, "lr": 0.05, **own[rule]},
     }  # fmt: skip
 
 
@@ -260,11 +318,28 @@ def test_the_server_decodes_what_arrived(
     choice: dict[str, Any] | None, policy: str, simulate: Simulate, plain: ModuleType
 ) -> None:
     """Whatever was dropped or cancelled; and whatever was sent took its bytes."""
-    threshold = 6 if policy == "none" else 3
-    rows, result = plain_run(plain, choice, policy, threshold), simulate(experiment(choice, policy, threshold))
-    assert rows[-1]["cancelled"] >= 2
+    follow(plain, simulate, choice, policy, 6 if policy == "none" else 3, "ringmaster")
+
+
+@pytest.mark.parametrize(("choice", "policy"), [*zip(CHOICES.values(), 2 * POLICIES, strict=True)], ids=CHOICES)
+@pytest.mark.parametrize(
+    ("rule", "number"), [("malenia", 1.0), ("malenia", 1.5), ("throttle", 1.5), ("throttle", math.inf)]
+)
+def test_sums_and_weights_follow_what_arrived(
+    rule: str, number: float, choice: dict[str, Any] | None, policy: str, simulate: Simulate, plain: ModuleType
+) -> None:
+    """Of servers whose clients all begin anew at the end of a round, whatever is on its way then."""
+    follow(plain, simulate, choice, policy, number, rule)
+
+
+def follow(
+    plain: ModuleType, simulate: Simulate, choice: dict[str, Any] | None, policy: str, number: float, rule: str
+) -> None:
+    """Compare a run with the plain one."""
+    rows, result = plain_run(plain, choice, policy, number, rule), simulate(experiment(choice, policy, number, rule))
+    assert rows[-1].get("cancelled", 0) >= 2 or (rule != "ringmaster" and policy != "none")
     found = result.metrics[1:]
-    for name in ("time", "potential_pushes", "pushes", "bytes_pushed", "fetches", "digest"):
+    for name in ("time", "timestamp", "potential_pushes", "pushes", "bytes_pushed", "fetches", "digest"):
         assert found[name].tolist() == [row[name] for row in rows], name
     assert result.clients["pushes"].sum() == rows[-1]["pushes"]
     assert result.clients["bytes_pushed"].sum() == rows[-1]["bytes_pushed"]

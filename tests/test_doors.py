@@ -124,6 +124,28 @@ def test_python_is_told_in_python(tmp_path: Path, digits_experiment: dict[str, A
             fredsim.run(digits_experiment | {"sweep": {"seed": [0, 1]}}, out=tmp_path / "file" / "x", jobs=jobs)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "says"),
+    [
+        ("curves", {"where": {"server.nme": "asgd"}}, r"^where=…: no run has a key 'server\.nme'"),
+        ("curves", {"where": {"server.name": "sync"}}, r"^where=…: server\.name is sync in no run"),
+        ("curves", {"x": "seconds"}, r"^x=… is 'seconds', and "),
+        ("curves", {"y": "nothing"}, r"^y=…: is 'nothing'"),
+        ("timeline", {"clients": "9999"}, r"^clients=…: names client 9999"),
+        ("timeline", {"from_": 1e6}, r"^from_=…: is 1e\+06; "),
+        ("timeline", {"from_": 1.0, "to": 1.0 + 2**-40}, r"^to=…: is 1; it must be later than from_=…, 1, "),
+    ],
+)
+def test_figures_are_told_in_python(
+    kind: str, options: dict[str, Any], says: str, tmp_path: Path, digits_experiment: dict[str, Any]
+) -> None:
+    clock = {"dispatcher": {"name": "clock"}, "events": True} if kind == "timeline" else {}
+    result = fredsim.run(digits_experiment | clock, out=tmp_path / "out")
+    with pytest.raises(fredsim.FredsimError, match=says) as caught:
+        result.plot(kind, **options)
+    assert [frame.name for frame in caught.traceback[1:]] == ["called"]  # nothing of what lies within fredsim
+
+
 def test_the_command_is_told_in_options(small_yaml: Path, refused: Callable[..., None]) -> None:
     refused("run", small_yaml, "--out", small_yaml / "x", says=("choose another folder by --out",))
 

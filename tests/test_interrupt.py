@@ -9,10 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 
+import fredsim
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.processes.process import Started
 from fredsim.runs.processes.processes import Processes
@@ -260,6 +262,40 @@ def test_a_loop_of_a_script_ends(number: int, code: int, small_yaml: Path, comma
     assert summary(Path("out0"))["status"] == "interrupted"
     assert list(Path("out0/checkpoint").iterdir())
     assert command("verify", "out0")[:2] == (0, "out0: same bits\n")
+
+
+@pytest.mark.parametrize(("number", "leaves"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+@pytest.mark.parametrize("moment", ["fredsim.runs.processes.observer.Observer.end", "fredsim.api._public"])
+def test_a_loop_ends_whenever_the_interrupt_comes(
+    moment: str, number: int, leaves: type[BaseException], small_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the run has ended, and when its result is being opened."""
+    original = resolve_name(moment)
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        signal.raise_signal(number)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(moment, interrupted)
+    before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
+    with pytest.raises(leaves) as caught:
+        fredsim.run(str(small_yaml), [*SHORT], out="out")
+    assert caught.value.args == ((143,) if number == signal.SIGTERM else ())
+    assert [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)] == before
+    assert summary(Path("out"))["status"] == "finished"
+
+
+@pytest.mark.parametrize(("number", "leaves"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_an_interrupted_run_that_fails(
+    number: int, leaves: type[BaseException], small_yaml: Path, own_server: Callable[..., str]
+) -> None:
+    """A loop that goes on after errors ends, too; the error is shown with it."""
+    lines = f"import signal\nsignal.raise_signal({int(number)})\nraise ValueError('late')\n"
+    Path("own_late.py").write_text(own_server(lines), encoding="utf-8")
+    with pytest.raises(leaves) as caught:
+        fredsim.run(str(small_yaml), [*SHORT, "server={name: 'own_late:Plain', lr: 0.1}"], out="out")
+    assert isinstance(caught.value.__cause__, fredsim.SimulationError)
+    assert "late" in str(caught.value.__cause__)
 
 
 EARLY = """

@@ -12,6 +12,8 @@ from fredsim.runs.folder.results import Result
 MODULE = """
 import numpy as np
 
+from fredsim.servers import Reply
+
 
 class Plain:
     def __init__(self, lr):
@@ -44,6 +46,62 @@ class OnlySlots:
     __init__, init, total, apply_update = Plain.__init__, Plain.init, Plain.total, Plain.apply_update
 
 
+class Rounds(Plain):
+    holds = takes_fraction = True
+    metrics = {"waited": "sum"}
+
+    def expect(self, clients):
+        self.needed = self.at_work or clients
+
+    def init(self, params, clients):
+        super().init(params, clients)
+        self.waiting = []
+
+    def apply_update(self, grad, client_id, timestamp):
+        super().apply_update(grad, client_id, timestamp)
+        self.waiting.append(client_id)
+        self.record("waited", len(self.waiting))
+        released, self.waiting = (self.waiting, []) if len(self.waiting) == self.needed else ([], self.waiting)
+        return Reply(released)
+
+
+class SlotsRounds:
+    __slots__ = ("at_work", "lr", "needed", "params", "record", "waiting")
+    holds, takes_fraction, metrics = True, True, Rounds.metrics
+    __init__, total, expect = Plain.__init__, Plain.total, Rounds.expect
+
+    def init(self, params, clients):
+        self.params, self.waiting = params.copy(), []
+
+    def apply_update(self, grad, client_id, timestamp):
+        Plain.apply_update(self, grad, client_id, timestamp)
+        self.waiting.append(client_id)
+        self.record("waited", len(self.waiting))
+        released, self.waiting = (self.waiting, []) if len(self.waiting) == self.needed else ([], self.waiting)
+        return Reply(released)
+
+
+def without(name):
+    slots = tuple(slot for slot in SlotsRounds.__slots__ if slot != name)
+    body = {key: value for key, value in vars(SlotsRounds).items() if key not in {"__dict__", *SlotsRounds.__slots__}}
+    return type("Without", (), {**body, "__slots__": slots})
+
+
+WithoutAtWork, WithoutRecord = without("at_work"), without("record")
+
+
+class Property(Rounds):
+    @property
+    def at_work(self):
+        return None
+
+
+class Failing(Rounds):
+    @property
+    def takes_fraction(self):
+        raise ValueError("no")
+
+
 class Fraction(Plain):
     def init(self, params, clients):
         super().init(params, clients)
@@ -71,3 +129,25 @@ def test_it_is_a_server_like_others(name: str, path: str, outcome: Callable[...,
 def test_a_timestamp_is_an_integer(outcome: Callable[..., Any]) -> None:
     with pytest.raises(SimulationError, match=r"timestamp: is 1\.0 after 0; it must be an integer$"):
         outcome("Fraction")
+
+
+def test_a_server_with_slots_is_given_what_it_uses(outcome: Callable[..., Any]) -> None:
+    way = {"clients": {"count": 6, "batch_size": 2, "fraction": 0.5}}
+    assert outcome("SlotsRounds", **way) == outcome("Rounds", **way)
+
+
+NOT_GIVEN = r"fredsim cannot set it \(AttributeError: .*\)"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("WithoutAtWork", rf"Without, at_work: {NOT_GIVEN}; if the class has __slots__, add 'at_work' to them$"),
+        ("WithoutRecord", rf"Without, record: {NOT_GIVEN}; if the class has __slots__, add 'record' to them$"),
+        ("Property", rf"Property, at_work: {NOT_GIVEN}"),
+        ("Failing", r"Failing, takes_fraction: ValueError: no \(legal.py:"),
+    ],
+)
+def test_a_server_that_cannot_be_given_it(name: str, says: str, outcome: Callable[..., Any]) -> None:
+    with pytest.raises(SimulationError, match=says):
+        outcome(name, clients={"count": 6, "batch_size": 2, "fraction": 0.5})

@@ -4,11 +4,14 @@ import asyncio
 import csv
 import re
 import ssl
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -151,6 +154,28 @@ def test_nobody_else_can_connect() -> None:
         assert cluster._client.run(int, "7") == {worker: 7}
 
 
+def test_a_scratch_space_that_another_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask imports from its scratch space, and the folder that it would take by itself may be anybody's."""
+    planted = tmp_path / "dask-scratch-space"
+    planted.mkdir()
+    (planted / "planted_module.py").touch()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with local_cluster(1) as cluster:
+        (own,) = tmp_path.glob("fredsim-*")
+        assert stat.S_IMODE(own.stat().st_mode) == 0o700
+        assert find_spec("planted_module") is None
+        assert [*cluster._client.run(find_spec, "planted_module").values()] == [None]
+        (used,) = cluster._client.run(scratch_of).values()
+        assert Path(used).is_relative_to(own)
+    assert not own.exists()
+
+
+def scratch_of(dask_worker: Any) -> str:
+    """Return the folder in which a worker writes."""
+    return str(dask_worker.local_directory)
+
+
 def test_a_cluster_with_certificates(small_yaml: Path, own_certificates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As docs/cluster.md sets it up: Dask's configuration names the certificates, for a live run and for a sweep."""
     monkeypatch.setenv("DASK_CONFIG", str(own_certificates))
@@ -176,7 +201,8 @@ def own_certificates(tmp_path: Path) -> Path:
     security = Security.temporary()
     (tmp_path / "key.pem").write_text(str(security.tls_client_key), encoding="utf-8")
     (tmp_path / "cert.pem").write_text(str(security.tls_ca_file), encoding="utf-8")
-    (block,) = re.findall(r"```yaml\n(distributed:\n.*?)```", (ROOT / "docs/cluster.md").read_text("utf-8"), re.DOTALL)
+    page = (ROOT / "docs/cluster.md").read_text("utf-8")
+    (block,) = re.findall(r"```yaml\n(temporary-directory: .*?)```", page, re.DOTALL)
     path = tmp_path / "tls.yaml"
     path.write_text(block.replace("/home/me/dask", str(tmp_path)), encoding="utf-8")
     return path

@@ -156,7 +156,7 @@ def test_a_diverged_run_records_what_it_kept(own: Path) -> None:
         ),
         ("Fresh', lr: 0.1, metrics: {'a b': sum}", "metrics: is {'a b': 'sum'}; it must be a dict of names to sum or"),
         ("Fresh', lr: 0.1, metrics: [norm]", "Fresh, metrics: is ['norm']; it must be a dict of names to sum or mean"),
-        ("Fixed', lr: 0.1", "Fixed, record: AttributeError: "),
+        ("Fixed', lr: 0.1", "Fixed, record: fredsim cannot set it (AttributeError: "),
         ("Enormous', lr: 0.1", ", record: norm is 1000"),
         (
             "Fresh', lr: 0.1, called: discord",

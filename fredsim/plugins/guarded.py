@@ -120,6 +120,16 @@ class Guarded(Stateful):
             self._check_started(stage, result)
         return result
 
+    def give(self, name: str, value: object) -> None:
+        """Set an attribute of the user's object, for it to use. Raises SimulationError if it does not let it be set."""
+        try:
+            setattr(self._user_object, name, value)
+        except BaseException as error:  # a property or a `__setattr__` of the user's may raise anything
+            if is_interrupt(error):
+                raise
+            why = f"fredsim cannot set it ({described(error)})"
+            raise self.error(name, f"{why}; if the class has __slots__, add {name!r} to them") from error
+
     def _check_started(self, stage: str, result: Any) -> None:
         """Raise SimulationError if the method itself is async or a generator, so that its call has done nothing."""
         if not isinstance(result, GeneratorType):

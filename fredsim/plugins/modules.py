@@ -272,7 +272,8 @@ def _why_not_imported(name: str, error: BaseException) -> str:
     absent = isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}.")
     if absent:  # the module itself is missing, not one that it imports in turn
         where = f"{said}); it is looked up from {', '.join(map(str, search_folders()))}, and where Python looks"
-        return where if _places[0].here else f"{where}; if you have moved it, give --allow-code to look here, too"
+        allow = option("allow-code", "True")
+        return where if _places[0].here else f"{where}; if you have moved it, give {allow} to look here, too"
     return f"{said}{line_of(error).replace(' (', ', ').removesuffix(')')})"
 
 

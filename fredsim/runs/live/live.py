@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -204,7 +205,8 @@ def local_cluster(workers: int) -> Iterator[Cluster]:
 
     Only this process can connect: whoever reaches a scheduler can run code as its user, and other users of the machine
     reach its ports. So both sides of each connection must have a certificate, which is made here and never leaves the
-    processes.
+    processes. Dask adds its scratch space to `sys.path`, by default a folder of `/tmp` that another user may have made;
+    here it is one of this user alone.
     """
     try:
         import dask
@@ -217,23 +219,25 @@ def local_cluster(workers: int) -> Iterator[Cluster]:
             f"live: needs Dask's distributed and cryptography, which cannot be imported ({error}); "
             f"{how_to_install('cluster')}"
         ) from None
-    no_pages: dict[str, list[str]] = {f"distributed.{of}.http.routes": [] for of in ("scheduler", "worker")}
-    try:
-        with dask.config.set(no_pages):
-            processes = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                processes=True,
-                security=security,
-                dashboard_address="127.0.0.1:0",
-                scheduler_kwargs={"dashboard": False},
-                scheduler_port=0,
-                silence_logs=logging.CRITICAL,
-            )
-    except Exception as error:  # for instance, a worker died while it started
-        raise ClusterError(
-            f"{workers} workers on this machine do not start: {str(error).rstrip('.')}; see whether it has memory and "
-            "processes for them, or give fewer --workers"
-        ) from error
-    with processes, Cluster(processes.scheduler_address, security, direct=True) as cluster:
-        yield cluster
+    settings: dict[str, Any] = {f"distributed.{of}.http.routes": [] for of in ("scheduler", "worker")}  # no pages
+    where = dask.config.get("temporary-directory", None)
+    with TemporaryDirectory(prefix="fredsim-", dir=where, ignore_cleanup_errors=True) as scratch:
+        try:
+            with dask.config.set({**settings, "temporary-directory": scratch}):
+                processes = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    security=security,
+                    dashboard_address="127.0.0.1:0",
+                    scheduler_kwargs={"dashboard": False},
+                    scheduler_port=0,
+                    silence_logs=logging.CRITICAL,
+                )
+        except Exception as error:  # for instance, a worker died while it started
+            raise ClusterError(
+                f"{workers} workers on this machine do not start: {str(error).rstrip('.')}; see whether it has memory "
+                "and processes for them, or give fewer --workers"
+            ) from error
+        with processes, Cluster(processes.scheduler_address, security, direct=True) as cluster:
+            yield cluster

@@ -270,7 +270,7 @@ class Assignments:
                 observer = self._observers.get(number)
                 if observer is not None:
                     call(observer, name, arguments)
-        except ValueError as error:
+        except Exception as error:  # also what an observer makes of nonsense, such as a row before the beginning
             self._monitor.note(f"a message that no worker of fredsim sends is ignored: {one_line(error)[:200]}")
 
 

@@ -32,7 +32,10 @@ def as_text(number: int, name: str, arguments: tuple[Any, ...]) -> str:
 
 def from_text(text: Any) -> tuple[int, str, list[Any]]:
     """Return the number of a run, and the name and the arguments of its callback. Raises ValueError for other texts."""
-    found = json.loads(text) if isinstance(text, str) else None
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     number, name, arguments = found if isinstance(found, list) and len(found) == 3 else (None, None, None)
     if type(number) is not int or not isinstance(name, str) or not isinstance(arguments, list):
         raise ValueError(f"{text!r} is no callback")
@@ -52,4 +55,6 @@ def call(observer: Observer, name: str, arguments: list[Any]) -> None:
             made.append(value)
         else:
             made.append((_NUMBER if kind is None else _ROW).validate_python(value))
+    if name == "begin" and made[1:] == [None, None, None]:
+        raise ValueError("a run begins without a length")
     getattr(observer, name)(*made)

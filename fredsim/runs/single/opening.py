@@ -24,6 +24,7 @@ from fredsim.networks.graph import Graph
 from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.discovery import is_built_in
+from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.modules import folder_kept
 from fredsim.runs.processes.isolation import note_opened
 from fredsim.servers.elementwise import ElementwiseServer
@@ -100,13 +101,14 @@ def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
     Raises ConfigError if they do not fit together, SimulationError if a user's class breaks its contract.
     """
     server, clients = build("server", experiment.server.name, experiment.server.hyper), experiment.clients
-    if clients.fraction < 1 and getattr(server, "takes_fraction", False):
-        server.at_work = clients_at_work(clients.count, clients.fraction)
+    own = Guarded(server)
+    if clients.fraction < 1 and own.guard("takes_fraction", lambda: bool(getattr(server, "takes_fraction", False))):
+        own.give("at_work", clients_at_work(clients.count, clients.fraction))
     if experiment.average is not None:
         server = WindowAverage(server, **experiment.average.hyper)
     if experiment.stages is not None and (steps := experiment.stages.reschedule):
-        own = without_average(server)
-        if not (is_built_in(type(own)) and type(own).apply_update is ElementwiseServer.apply_update):
+        inner = without_average(server)
+        if not (is_built_in(type(inner)) and type(inner).apply_update is ElementwiseServer.apply_update):
             what = f"the server {experiment.server.name} has no learning rate for each parameter"
             raise ConfigError(f"stages.reschedule is {steps}; {what}: give asgd, momentum or adam, or leave it out")
     guarded = GuardedServer(server, experiment.clients.count)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from fredsim.config.document import flatten
 from fredsim.config.figures.options import KINDS, Y, is_wanted, option_problems
-from fredsim.errors import ConfigError, OutputError, nearest, visible
+from fredsim.errors import ConfigError, OutputError, nearest, on_command_line, option, visible
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.distinct import alike
 from fredsim.show.plots.direction import add_direction
@@ -221,19 +221,21 @@ def select_runs(results: Sequence[Result], options: Options) -> Sequence[Result]
         configs = [flatten(run.config) for run in results]
         if not any(key in one for one in configs):
             known = dict.fromkeys(name for one in configs for name in one)
-            raise ConfigError(f"--where: no run has a key '{key}'{nearest(key, known)}")
+            raise ConfigError(f"{option('where')}: no run has a key '{key}'{nearest(key, known)}")
         values = [one.get(key) for one in configs]
         results = [run for run, value in zip(results, values, strict=True) if is_wanted(value, wanted)]
         if not results:
             some = wanted if isinstance(wanted, list) else [wanted]
             shown = ", ".join(map(str, some)), ", ".join(dict.fromkeys(map(str, values)))
-            raise ConfigError(f"--where: {key} is {shown[0]} in no run (known: {shown[1]})")
+            raise ConfigError(f"{option('where')}: {key} is {shown[0]} in no run (known: {shown[1]})")
     if not options.best:
         return results
     names = {folder: {*Results(folder).chosen} for folder in {run.folder.parent for run in results}}
     found = [run for run in results if run.folder.name in names[run.folder.parent]]
     if not found:
-        raise OutputError(f"--best: `select` chose none of {', '.join(str(run.folder) for run in results[:3])}")
+        raise OutputError(
+            f"{option('best')}: `select` chose none of {', '.join(str(run.folder) for run in results[:3])}"
+        )
     return found
 
 
@@ -248,11 +250,11 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
         recorded = [name for name in columns if name not in {"iteration", "timestamp"}]
     if problem := next(option_problems(kind, options, recorded), None):
         name, text = problem
-        raise ConfigError(f"--{name}: {text}")
+        raise ConfigError(f"{option(name)}: {text}")
     for run in results if options.x == "seconds" else ():
         if not run.timed:
             remedy = "give its experiment `dispatcher: {name: clock}`, or choose iterations, updates or bytes"
-            raise ConfigError(f"--x is 'seconds', and {run.folder} has no clock; {remedy}")
+            raise ConfigError(f"{option('x')} is 'seconds', and {run.folder} has no clock; {remedy}")
     if "y" not in KINDS[kind].takes:
         return options
     options = replace(options, nats=in_nats(results))
@@ -264,6 +266,11 @@ def _checked(results: Sequence[Result], kind: str, options: Options) -> Options:
         if options.y not in run.metrics:
             rest = f" (all runs have: {', '.join(available_y(results))})"
             if options.y not in Y:  # some run has it
-                rest = "; --where draws those that have, such as --where server.name=mymodule:Plain"
-            raise ConfigError(f"--y: is '{options.y}', which {run.folder} has not recorded{rest}")
+                such = (
+                    "--where server.name=mymodule:Plain"
+                    if on_command_line()
+                    else "where={'server.name': 'mymodule:Plain'}"
+                )
+                rest = f"; {option('where')} draws those that have, such as {such}"
+            raise ConfigError(f"{option('y')}: is '{options.y}', which {run.folder} has not recorded{rest}")
     return options

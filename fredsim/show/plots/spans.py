@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from fredsim.config.figures.options import Options, client_ids
-from fredsim.errors import ConfigError, OutputError
+from fredsim.errors import ConfigError, OutputError, option
 from fredsim.numerics.arrays import Integers
 from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE
@@ -177,13 +177,16 @@ def window_of(run: Result, spans: Spans, options: Options) -> tuple[int, int, li
     count = int(run.config["clients"]["count"])
     clients = None if options.clients is None else client_ids(options.clients)
     if clients and clients[-1] >= count:
-        raise ConfigError(f"--clients: names client {clients[-1]}; {run.folder} has clients 0 to {count - 1}")
+        raise ConfigError(f"{option('clients')}: names client {clients[-1]}; {run.folder} has clients 0 to {count - 1}")
     begin = 0 if options.begin is None else round(options.begin * 1e9)
     end = spans.until if options.end is None else min(spans.until, round(options.end * 1e9))
     if begin >= spans.until and options.begin is not None:
-        raise ConfigError(f"--from: is {options.begin:g}; {run.folder} ends at {spans.until / 1e9:g} simulated seconds")
+        raise ConfigError(
+            f"{option('from')}: is {options.begin:g}; {run.folder} ends at {spans.until / 1e9:g} simulated seconds"
+        )
     if begin >= end and options.end is not None:
-        raise ConfigError(f"--to: is {options.end:g}; it must be later than --from, {begin / 1e9:g}, by a nanosecond")
+        least = f"it must be later than {option('from')}, {begin / 1e9:g}, by a nanosecond"
+        raise ConfigError(f"{option('to')}: is {options.end:g}; {least}")
     return begin, end, clients
 
 

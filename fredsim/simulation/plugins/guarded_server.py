@@ -63,7 +63,7 @@ class GuardedServer(Guarded):
 
         Raises SimulationError if its `init` fails or its `params` are not float32 (P,).
         """
-        add_record_method(self, self._user_object, self.contract.metrics, recorder)
+        add_record_method(self, self.contract.metrics, recorder)
         initial = params if self.contract.derived or self._user_object is not self._inner else params.copy()
         context.call_init(self, params=initial)
         self.where = "init"

@@ -27,7 +27,7 @@ def check_metrics(guarded: Guarded) -> Mapping[str, Kind]:
     return dict(metrics)
 
 
-def add_record_method(guarded: Guarded, server: Any, metrics: Mapping[str, Kind], recorder: Recorder | None) -> None:
+def add_record_method(guarded: Guarded, metrics: Mapping[str, Kind], recorder: Recorder | None) -> None:
     """Set the method `record` on a server that has `metrics`; if there is no recorder, the numbers are discarded.
 
     Raises SimulationError if a name is another column's, or if the server does not let the method be set.
@@ -48,7 +48,7 @@ def add_record_method(guarded: Guarded, server: Any, metrics: Mapping[str, Kind]
             raise guarded.error("record", what)
         target.record_number(name, int(value) if is_integer(value) else float(value))
 
-    guarded.guard("record", lambda: setattr(server, "record", record))
+    guarded.give("record", record)
 
 
 def check_proxies(guarded: Guarded, found: Any, taken: Set[str], before: list[str] | None) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from fredsim.errors import ConfigError, visible
+from fredsim.errors import ConfigError, option, visible
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.axes import figure_of, plain_numbers
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit
@@ -36,7 +36,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     runs = [panel.lines[0].runs[0] for panel in panels]
     if len(runs) > MOST_RUNS:
         what = f"has a panel for each run, and these are {len(runs)}"
-        raise ConfigError(f"--kind timeline: {what}; name the folders of {MOST_RUNS} at most")
+        raise ConfigError(f"the timeline: {what}; name the folders of {MOST_RUNS} at most")
     fewest = min(int(run.config["clients"]["count"]) for run in runs)
     if options.clients is None:
         options = replace(options, clients=f"0-{min(LANES, fewest) - 1}")
@@ -47,7 +47,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     clients = windows[0][2] or []
     if len(clients) > MOST_LANES:
         what = f"names {len(clients)} clients, and a figure has lanes for {MOST_LANES}"
-        raise ConfigError(f"--clients: {what}; a file trace.json has room for all")
+        raise ConfigError(f"{option('clients')}: {what}; a file trace.json has room for all")
     shown = [spans.within(begin, end, clients) for spans, (begin, end, _) in zip(found, windows, strict=True)]
     begin, end = windows[0][0], max(end for _, end, _ in windows)
     unit, name = axis_unit("seconds", end / 1e9)
