@@ -35,7 +35,7 @@ from fredsim.simulation.schedule import event_log
 from tests.fatal_calls import FatalCalls, SharedState
 from tests.kill_cells import Cell
 
-__all__ = ["Killed", "kill"]
+__all__ = ["Killed", "files_in", "kill"]
 
 PATIENCE = 120.0  # how many seconds to wait for a process
 MOST_RUNS = 5
@@ -183,7 +183,7 @@ def plans(cell: Cell, length: int, kills: int, rng: random.Random) -> Iterator[P
     yield Plan()
 
 
-def _files_in(folder: Path) -> dict[str, object]:
+def files_in(folder: Path) -> dict[str, object]:
     """Return the files of a run, or of a sweep's runs, by name; of summary.json only what depends on no time."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
     found: dict[str, object] = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
@@ -224,7 +224,7 @@ def _killed_once(
     data: Mapping[str, Any], reference: Path, folder: Path, killed: Killed, kills: int, rng: random.Random
 ) -> str:
     """Kill one run until all kills have hit or it ends; return how its files differ from `reference`, or `same`."""
-    expected, shared = _files_in(reference), SharedState()
+    expected, shared = files_in(reference), SharedState()
     ends = [name for name in expected if name.endswith("summary.json")]
     summary = json.loads((reference / ends[0]).read_text(encoding="utf-8"))
     killed.path = summary["path"]
@@ -242,7 +242,7 @@ def _killed_once(
         if not late:
             killed.at.append(shared.iteration)
             killed.calls.append(shared.call)
-    found = _files_in(folder)
+    found = files_in(folder)
     names = [name for name in {**expected, **found} if not (late and name.startswith("checkpoint"))]
     different = [name for name in names if expected.get(name) != found.get(name)]
     return f"different: {', '.join(different)}" if different else "same"

@@ -102,6 +102,22 @@ def test_a_path_that_looks_ahead(ahead: int, tmp_path: Path, monkeypatch: pytest
     assert set(found.values()) == {None}
 
 
+@pytest.mark.parametrize("path", ["snapshots", "fused"])
+@pytest.mark.parametrize(
+    "dispatcher", [{"name": "uniform"}, {"name": "clock", "compute": {"noise": {"name": "exponential"}}}]
+)
+def test_who_comes_is_drawn_ahead_at_the_same_events(
+    dispatcher: dict[str, Any], path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many arrivals are asked for: a piece asks for none beyond its end."""
+    for module in ("schedule.schedule", "paths.fused"):
+        monkeypatch.setattr(f"fredsim.simulation.{module}.AHEAD", 7)
+    changes = {"dispatcher": dispatcher, "path": path, "model": {"hidden": [3]}, "iterations": 40}
+    found = proved(kept(DATA | changes, tmp_path / "run"))
+    assert len(found) > 5
+    assert set(found.values()) == {None}
+
+
 def test_what_took_its_time_pauses_at_the_same_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the path `hand` the time that stretches of events take says where the next ends."""
     with monkeypatch.context() as patch:

@@ -102,16 +102,16 @@ def _ended_there(result: Result, stopped: int, scratch: Path, again: Callable[..
     """Return how a run that says it was interrupted would have ended at this very place; None if it would have gone on.
 
     An event more shows it: a run that diverges in it, or that its clock ends before it, has ended where it was. But one
-    that was interrupted before it diverged has a checkpoint at that place, which one that diverged has not written.
+    that was interrupted before that has a checkpoint at that place, which one that has ended does not keep.
     """
     if result.live:
         limits = [result.config.get(key) for key in ("iterations", "updates")]
         done = [result.summary[key] for key in ("iterations", "updates")]
         whole = any(limit is not None and limit <= at for limit, at in zip(limits, done, strict=True))
         return "summary.json: status is interrupted (recorded), and the run has its full length" if whole else None
-    again(stop_at=stopped + 1, policy=AT_STOP_ONLY)
-    if Result(scratch).summary["status"] == "diverged" and _checkpoint_at(stopped, result.folder):
+    if _checkpoint_at(stopped, result.folder):
         return None
+    again(stop_at=stopped + 1, policy=AT_STOP_ONLY)
     found = difference(result, Result(scratch), again=True)
     return found if found and found.startswith("summary.json: status ") else None
 

@@ -174,7 +174,7 @@ class Arrivals(Stateful):
         SimulationError if no gradient will ever arrive.
         """
         if until_release is None:
-            self._draw(limit)
+            self._draw()
             if "begun" in self._columns:  # it is compared with the actual fetches, so these must have happened
                 refused = ()
             begin = self._at
@@ -222,7 +222,7 @@ class Arrivals(Stateful):
 
     def peek(self, count: int) -> Order:
         """Return the next arrivals, at most `count`, without consuming them; only if the server never holds clients."""
-        self._draw(count)
+        self._draw()
         some = slice(self._at, self._at + count)
         return Order(np.array(self._ahead[some], np.int64), **{n: values[some] for n, values in self._columns.items()})
 
@@ -230,12 +230,14 @@ class Arrivals(Stateful):
         """Take back the last `count` arrivals that `next` returned; only if the server never holds clients."""
         self._at -= count
 
-    def _draw(self, count: int) -> None:
-        """Draw choices until at least `count` are kept ahead, or no more will come."""
-        while (there := len(self._ahead) - self._at) < count and not self._ended:
+    def _draw(self) -> None:
+        """Draw choices if none are left, unless no more will come.
+
+        How many were asked for decides nothing: a run that pauses elsewhere has drawn as many when it is at this event.
+        """
+        while self._at == len(self._ahead) and not self._ended:
             iterations = self._length.iterations
-            left = AHEAD if iterations is None else min(AHEAD, iterations - self._drawn)
-            wanted = max(count - there, left)
+            wanted = AHEAD if iterations is None else max(1, min(AHEAD, iterations - self._drawn))
             if self._clock is not None:
                 order = self._within_run(self._clock.draw(wanted))
             else:
@@ -245,11 +247,7 @@ class Arrivals(Stateful):
             clients = order.client.tolist()
             self._tell_gates(self._drawn, clients)
             self._drawn += len(clients)
-            columns = {
-                name: np.concatenate([self._columns[name][self._at :], values]) if self._columns else values
-                for name, values in order.columns.items()
-            }
-            self._keep_ahead(self._ahead[self._at :] + clients, columns)
+            self._keep_ahead(clients, dict(order.columns))
 
     def _within_run(self, order: Order) -> Order:
         """Return those of these arrivals that are part of the run; note whether they are the last."""
