@@ -106,7 +106,7 @@ def test_figures(experiment: dict[str, Any], tmp_path: Path) -> None:
         assert np.array_equal(line.get_ydata(), result.metrics["validation_error"])
     assert len(both[0].plot("staleness").axes) == 1
     for options, says in (
-        ({"kind": "curvs"}, "kind: is 'curvs'; did you mean 'curves'"),
+        ({"kind": "curvs"}, "kind=…: is 'curvs'; did you mean 'curves'"),
         ({"bye": "seed"}, "bye: unknown key; did you mean 'by'"),
         ({"by": "sead"}, "sead"),
         ({"reach": "x"}, "reach"),
