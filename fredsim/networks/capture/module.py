@@ -91,6 +91,8 @@ def _kept(module: Any) -> Iterator[None]:
     level, threads = logging.root.manager.disable, torch.get_num_threads()
     logging.disable(logging.CRITICAL)
     torch.set_num_threads(1)  # for so few samples
+    einsum = torch.backends.opt_einsum.enabled
+    torch.backends.opt_einsum.enabled = False  # it chooses an order for a fixed number of samples
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
@@ -100,6 +102,7 @@ def _kept(module: Any) -> Iterator[None]:
     finally:
         logging.disable(level)
         torch.set_num_threads(threads)
+        torch.backends.opt_einsum.enabled = einsum
         for part, mode in modes:
             part.training = mode
         for value, learns in trained:
