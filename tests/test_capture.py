@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -282,6 +283,21 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
     "recurrent, time first": (lambda: given.Recurrent("RNN", batch_first=False), PLACES),
     "cells": (given.Cells, PLACES),
 }  # fmt: skip
+
+
+def test_no_order_of_products_by_letters_is_chosen_for_a_number_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PyTorch does where opt_einsum is installed, unless it is switched off."""
+    letters, found = SimpleNamespace(enabled=True), []
+    monkeypatch.setattr(torch.backends, "opt_einsum", letters)
+
+    def forward(own: Any, x: Any) -> Any:
+        found.append(letters.enabled)
+        return own.dense(x)
+
+    captured(seeded(lambda: Own(forward)), samples(PLACES))
+    assert found
+    assert set(found) == {False}
+    assert letters.enabled
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fredsim.compute.graph_engine import GraphEngine
+from fredsim.jit.processor import WIDE
 from fredsim.kernels.ops import registry
 from fredsim.kernels.ops.engine import NumbaGraphEngine
 from fredsim.kernels.ops.images import conv2d
@@ -281,6 +282,10 @@ def test_nothing_is_written_behind_a_gradient(seed: int) -> None:
     engine.close()
 
 
+#: How many registers there are, and how many hold 16 floats: 32 of 16 floats with AVX-512, 16 of 8 with AVX2.
+REGISTERS, EACH = (32, 1) if WIDE else (16, 2)
+
+
 def test_tiles_fit_and_leave_nothing_out() -> None:
     for samples in (1, 2, 7, 32):
         for columns in (1, 3, 8, 29):
@@ -290,6 +295,9 @@ def test_tiles_fit_and_leave_nothing_out() -> None:
                 assert tile.samples <= samples
                 assert tile.pixels <= (samples if tile.across else columns)
                 assert padded(outputs) // LANES % tile.vectors == 0
+                # Sums, weights, a product and an input; the smallest tile is there whatever fits.
+                vectors = tile.samples * tile.pixels * tile.vectors + tile.vectors
+                assert EACH * vectors + 2 <= REGISTERS or vectors == 2
     assert tile_of(32, spans(1, 1, -1, 3, 32, 32), 16, 10**9) != Tile(1, 1, 1, across=False)
 
 

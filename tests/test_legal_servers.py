@@ -58,7 +58,7 @@ class Rounds(Plain):
         self.waiting = []
 
     def apply_update(self, grad, client_id, timestamp):
-        super().apply_update(grad, client_id, timestamp)
+        Plain.apply_update(self, grad, client_id, timestamp)
         self.waiting.append(client_id)
         self.record("waited", len(self.waiting))
         released, self.waiting = (self.waiting, []) if len(self.waiting) == self.needed else ([], self.waiting)
@@ -68,17 +68,10 @@ class Rounds(Plain):
 class SlotsRounds:
     __slots__ = ("at_work", "lr", "needed", "params", "record", "waiting")
     holds, takes_fraction, metrics = True, True, Rounds.metrics
-    __init__, total, expect = Plain.__init__, Plain.total, Rounds.expect
+    __init__, total, expect, apply_update = Plain.__init__, Plain.total, Rounds.expect, Rounds.apply_update
 
     def init(self, params, clients):
         self.params, self.waiting = params.copy(), []
-
-    def apply_update(self, grad, client_id, timestamp):
-        Plain.apply_update(self, grad, client_id, timestamp)
-        self.waiting.append(client_id)
-        self.record("waited", len(self.waiting))
-        released, self.waiting = (self.waiting, []) if len(self.waiting) == self.needed else ([], self.waiting)
-        return Reply(released)
 
 
 def without(name):

@@ -19,7 +19,7 @@ from fredsim.kernels.ops.images.conv_weights import pack_forward
 from fredsim.kernels.ops.images.correlate import LANES, correlate, padded, tile_of
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, Steps
-from fredsim.kernels.ops.sums import mean_of_samples
+from fredsim.kernels.ops.sums import mean_of_samples, merging
 from fredsim.kernels.ops.values import Value
 from fredsim.numerics.ops.operator import Operator, Shape
 
@@ -60,14 +60,10 @@ def products(rank, size, barrier, a):
                         {products}
                     else:
                         {rest}
-                    height, at = 0, (r - r0) * {lanes}
-                    while (block >> height) & 1 or (block == blocks - 1 and block >> height):
-                        if (block >> height) & 1:
-                            {add}
-                        height += 1
-                    if block < blocks - 1:
-                        {keep}
-                    else:
+                    index, last = block, block == blocks - 1
+                    waiting, level = shift(stack, (r - r0) * {lanes}), {level}
+{merge}
+                    if last:
                         out = a.begin + r * a.width + c0
                         {write}
 '''
@@ -76,7 +72,7 @@ def products(rank, size, barrier, a):
 @cache
 def outer(leaves: int, vectors: int) -> Kernel:
     """Return the kernel for blocks of 1, 2, 4 or 8 samples, and rows of this many vectors at a time."""
-    lanes, level = LANES * vectors, ROWS_AT_ONCE * LANES * vectors
+    lanes = LANES * vectors
 
     def tree(q: int, first: int, count: int) -> str:
         if count == 1:
@@ -96,7 +92,6 @@ def outer(leaves: int, vectors: int) -> Kernel:
         rest.append("    store(leaves, 16 * m, product)")
         rest.append(f"s{q} = tree_of_vectors(like, leaves, 16, left)")
     products = [f"b{m} = broadcast(16, item(f, {m} * a.rows + r))" for m in range(leaves)]
-    stack = f"stack, height * {level} + at"
     source = SOURCE.format(
         LEAVES=leaves, LEAVES1=leaves - 1, ROWS=ROWS_AT_ONCE, lanes=lanes,
         load=joined(
@@ -104,8 +99,7 @@ def outer(leaves: int, vectors: int) -> Kernel:
         ),
         products=joined(products + [f"s{q} = {tree(q, 0, leaves)}" for q in each], 24),
         rest=joined(rest, 24),
-        add=joined([f"s{q} = load(like, {stack} + {LANES * q}) + s{q}" for q in each], 28),
-        keep=joined([f"store({stack} + {LANES * q}, s{q})" for q in each], 24),
+        level=ROWS_AT_ONCE * LANES * vectors, merge=merging({f"s{q}": f"{LANES * q}" for q in each}, 20),
         write=joined(
             [f"put_lanes(grads, out + {LANES * q}, (s{q} + 0.0) / count, a.width - c0 - {LANES * q})" for q in each], 24
         ),

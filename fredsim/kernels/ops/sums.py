@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from textwrap import indent
+
 from fredsim.compute.buffers import Buffer, Tensor
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
@@ -11,10 +14,33 @@ from fredsim.kernels.ops.program import BATCH, GRADS, Steps
 from fredsim.kernels.ops.rows import part_of, put_lanes
 from fredsim.kernels.ops.values import Value
 
-__all__ = ["BAND", "gradient_of_channels", "gradient_of_samples", "mean_of_samples", "tree_of_vectors"]
+__all__ = ["BAND", "gradient_of_channels", "gradient_of_samples", "mean_of_samples", "merging", "tree_of_vectors"]
 
 PIECE = 2048  # elements of a sample's own gradient that are one task
 BAND = 8  # rows of an image, or positions of a sequence
+
+MERGE = """
+height = 0
+while (index >> height) & 1 or (last and index >> height):
+    if (index >> height) & 1:
+{add}
+    height += 1
+if not last:
+{keep}
+"""
+
+
+def merging(places: Mapping[str, str], spaces: int) -> str:
+    """Return lines of a generated kernel that merge the vectors of these names with those that wait on a stack.
+
+    They are the `index`-th sums of a tree, and its result if it is the `last`. Each trailing 1 bit of the index is one
+    merge; the last sums are merged with all that wait, and stay in their variables. Others are kept on the stack
+    `waiting`, whose levels are `level` floats apart; `places` says for each name where in a level.
+    """
+    add = [f"{name} = load(like, waiting, height * level + {at}) + {name}" for name, at in places.items()]
+    keep = [f"store(waiting, height * level + {at}, {name})" for name, at in places.items()]
+    lines = MERGE.format(add=indent("\n".join(add), " " * 8), keep=indent("\n".join(keep), " " * 4))
+    return indent(lines, " " * spaces)
 
 
 @subroutine

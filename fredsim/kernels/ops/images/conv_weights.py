@@ -25,6 +25,7 @@ from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.ops.images.correlate import LANES, fits, instructions
 from fredsim.kernels.ops.program import GRADS, PARAMS
 from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
+from fredsim.kernels.ops.sums import merging
 
 __all__ = ["gradient_tile", "pack_forward", "pack_transposed", "unpack_gradient", "weight_gradient", "write_panels"]
 
@@ -35,7 +36,6 @@ SOURCE = '''
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, item, shift
 from fredsim.jit.vector import broadcast, load, store, zeros
-from fredsim.kernels.ops.images.conv_weights import ZERO_PLACE
 from fredsim.kernels.ops.rows import part_of
 
 
@@ -63,10 +63,9 @@ def weights(rank, size, barrier, a):
             x_at = a.first_column * a.channels + run * a.x_run + g * a.inputs + k0
             e_at = g * a.group_outputs + q0 // 16 * a.e_panel
             place = (line * a.heights * {A} + k0) * a.lanes + q0
-            {begin}
             for i in range(i0, i1):
                 for band in range(bands):
-                    {begin_band}
+                    {begin}
                     for y in range(8 * band, min(8 * band + 8, a.rows)):
                         r = y * a.stride + a.first + tap * a.apart
                         x = shift(a.x, i * a.x_sample + r * a.x_row + x_at)
@@ -77,62 +76,44 @@ def weights(rank, size, barrier, a):
 {products}
                             x = shift(x, step)
                             e = shift(e, a.e_column)
-                    last, at, pitch, level = band == bands - 1, bands_stack, {lanes}, {floats}
-                    index = band
+                    index, last = band, band == bands - 1
+                    waiting, pitch, level = bands_stack, {lanes}, {floats}
 {merge_bands}
                 if a.own:
-                    at, pitch = shift(a.out, i * a.level + place), a.lanes
+                    out, pitch = shift(a.out, i * a.level + place), a.lanes
                     {own}
                 else:
-                    last, at, pitch, level = i == i1 - 1, samples_stack, {lanes}, {floats}
-                    index = i - i0
+                    index, last = i - i0, i == i1 - 1
+                    waiting, pitch, level = samples_stack, {lanes}, {floats}
 {merge_samples}
             if not a.own:
-                last, at, pitch, level = block == blocks - 1, shift(a.levels, place), a.lanes, a.level
-                index = block
+                index, last = block, block == blocks - 1
+                waiting, pitch, level = shift(a.levels, place), a.lanes, a.level
 {merge_blocks}
                 if last:
-                    at = shift(a.out, place)
+                    out = shift(a.out, place)
                     {mean}
 '''
-#: Merges a tile's sums, the `index`-th of a tree, with those that wait on the stack `at`, and keeps the result there.
-#: A row of the tile is `pitch` floats from the next, a level of the stack `level`. Each trailing 1 bit of the index is
-#: one merge; the last sums of the tree are merged with all that wait, and are not put on the stack.
-MERGE = """
-height = ZERO_PLACE
-while (index >> height) & 1 or (last and index >> height):
-    if (index >> height) & 1:
-        {add}
-    height += 1
-if not last:
-    {keep}
-"""
 BAND_LEVELS = 16  # of a tree of bands: enough for 2^16 of them
 
 
 @cache
 def weight_gradient(height: int, vectors: int) -> Kernel:
     """Return the kernel for tiles of this size."""
-    sums = [(k, q) for k in range(height) for q in range(vectors)]
+    places = {f"s{k}_{q}": f"{k} * pitch + {LANES * q}" for k in range(height) for q in range(vectors)}
 
-    def each(form: str, spaces: int) -> str:
-        made = [form.format(s=f"s{k}_{q}", at=f"{k} * pitch + {LANES * q}") for k, q in sums]
-        return ("\n" + " " * spaces).join(made)
+    def each(form: str) -> str:
+        return ("\n" + " " * 20).join(form.format(s=name, at=at) for name, at in places.items())
 
     products = [f"e{q} = load(like, e, {q} * a.e_panel)" for q in range(vectors)]
     for k in range(height):
         products.append(f"b = broadcast({LANES}, item(x, {k}))")
         products += [f"s{k}_{q} = s{k}_{q} + b * e{q}" for q in range(vectors)]
-    merge = MERGE.format(
-        add=each("{s} = load(like, at, height * level + {at}) + {s}", 8),
-        keep=each("store(at, height * level + {at}, {s})", 4),
-    )
     source = SOURCE.format(
-        A=height, lanes=LANES * vectors, bands=BAND_LEVELS, floats=height * vectors * LANES,
-        begin=each("{s} = like", 12), begin_band=each("{s} = like", 20), products=indent("\n".join(products), " " * 28),
-        merge_bands=indent(merge, " " * 20), own=each("store(at, {at}, {s})", 20),
-        merge_samples=indent(merge, " " * 20), merge_blocks=indent(merge, " " * 16),
-        mean=each("store(at, {at}, {s} / count)", 20),
+        A=height, lanes=LANES * vectors, bands=BAND_LEVELS, floats=height * vectors * LANES, begin=each("{s} = like"),
+        products=indent("\n".join(products), " " * 28), merge_bands=merging(places, 20),
+        own=each("store(out, {at}, {s})"), merge_samples=merging(places, 20), merge_blocks=merging(places, 16),
+        mean=each("store(out, {at}, {s} / count)"),
     )  # fmt: skip
     module = make_module(source, f"gradients of weights in tiles of {height} × {vectors}")
     found: Kernel = module.weights

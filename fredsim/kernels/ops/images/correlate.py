@@ -23,7 +23,7 @@ from fredsim.jit.kernel import Kernel
 from fredsim.jit.processor import WIDE
 from fredsim.kernels.ops.rows import inside
 
-__all__ = ["LANES", "MOST_VECTORS", "Tile", "correlate", "fits", "instructions", "padded", "spans", "tile_of"]
+__all__ = ["LANES", "Tile", "correlate", "fits", "instructions", "padded", "spans", "tile_of"]
 
 LANES = 16
 

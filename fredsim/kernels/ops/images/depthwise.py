@@ -17,9 +17,10 @@ from fredsim.compute.buffers import Buffer
 from fredsim.jit.cache import make_module
 from fredsim.jit.kernel import Kernel, kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift
+from fredsim.jit.processor import WIDE
 from fredsim.jit.vector import broadcast, load, store, zeros
 from fredsim.kernels.ops.images.conv2d import ConvKernels
-from fredsim.kernels.ops.images.correlate import MOST_VECTORS, padded
+from fredsim.kernels.ops.images.correlate import padded
 from fredsim.kernels.ops.program import BATCH, GRADS, PARAMS, Steps
 from fredsim.kernels.ops.rows import part_of
 from fredsim.kernels.ops.sums import BAND, tree_of_vectors
@@ -31,7 +32,7 @@ from fredsim.numerics.ops.operator import Operator, Shape
 __all__ = ["DepthwiseKernels"]
 
 PIXELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12)
-MOST_SUMS = MOST_VECTORS * 6 // 7  # the others are products and factors
+MOST_SUMS = 24 if WIDE else 6  # vectors of sums that fit into registers
 ZERO = np.float32(0)
 
 PASS = """
