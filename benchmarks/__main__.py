@@ -25,9 +25,7 @@ from typing import Annotated
 import torch
 import typer
 
-from benchmarks import jax_loop
 from benchmarks.cells import CELLS, FIGURE_1, HYPER, LEAST, USUAL, Cell
-from benchmarks.contest import contest, own_server
 from benchmarks.dispatch import clocks, dispatch
 from benchmarks.evaluation import evaluation
 from benchmarks.kinds import KINDS
@@ -96,7 +94,11 @@ def run(
     peers = peer_threads or threads
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
-    jax_loop.open_pool(peers)
+    if {"contest", "plain"} & {*names}:  # JAX is imported only where it takes part
+        from benchmarks import jax_loop
+        from benchmarks.contest import contest, own_server
+
+        jax_loop.open_pool(peers)
     torch.set_num_threads(peers)
     make: dict[str, Callable[[], Table]] = {
         "contest": lambda: contest(measured, iterations, rounds, threads, quick=quick),

@@ -13,13 +13,13 @@ import pytest
 
 from fredsim.compute.graph_engine import GraphEngine
 from fredsim.jit.processor import WIDE
-from fredsim.kernels.ops import registry
+from fredsim.kernels.ops import few_samples, registry
 from fredsim.kernels.ops.engine import NumbaGraphEngine
 from fredsim.kernels.ops.images import conv2d
 from fredsim.kernels.ops.images.correlate import LANES, Tile, padded, spans, tile_of
 from fredsim.kernels.ops.images.repeated import RepeatedPixels
 from fredsim.kernels.ops.images.rewritten import with_images
-from fredsim.kernels.ops.program import Batch
+from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.ops.arithmetic import Add, Mul
@@ -106,6 +106,8 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], Conv2d, int]] = {
     "dilated": ((16, 12, 15), Conv2d(20, (3, 3), padding=(2, 4), dilation=(2, 3)), 5),
     "dilated groups": ((12, 9, 16), Conv2d(18, (2, 3), (2, 1), (0, 2), 3, dilation=(1, 2)), 6),
     "one input": ((1, 28, 28), Conv2d(20, (5, 5)), 6),
+    "half a vector": ((6, 14, 15), Conv2d(8, (5, 5), padding=(2, 2)), 5),
+    "two vectors and a half": ((40, 9, 11), Conv2d(37, (3, 3), padding=(1, 1)), 9),
     "many blocks of samples": ((16, 24, 24), Conv2d(16, (3, 3), padding=(1, 1)), 23),
 }
 
@@ -140,6 +142,26 @@ def test_dense_layers(inputs: int, outputs: int, mu: int, layout: str) -> None:
     made.add(Linear(5, False, layout))  # type: ignore[arg-type]
     for threads in (1, 3):
         compare(made.graph(CrossEntropy()), mu, threads, mu, batches=3)
+
+
+@pytest.mark.parametrize("layout", ["in_out", "out_in"])
+@pytest.mark.parametrize("mu", [1, 2, 5, 8, 9, 16, 33])
+def test_dense_layers_of_few_samples(mu: int, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are read once, along rows, however small they are here and whatever the processor is."""
+    monkeypatch.setattr(few_samples, "MOST_SAMPLES", 64)
+    monkeypatch.setattr(few_samples, "LARGE", 0)
+    monkeypatch.setattr(few_samples, "SUMS_AT_ONCE", 16 * mu * (1 + mu % 3))
+    made = Builder(131)
+    for outputs, bias in [(12, True), (13, False), (50, True), (1, False), (65, True), (16, False), (3, True)]:
+        made.add(Linear(outputs, bias, layout))  # type: ignore[arg-type]
+    steps: list[str] = []
+    step = Steps.step
+    monkeypatch.setattr(Steps, "step", lambda self, kernel, **fields: (
+        steps.append(kernel.function.__name__), step(self, kernel, **fields)))  # fmt: skip
+    compare(made.graph(CrossEntropy()), mu, 1 + mu % 3, mu, odd=mu == 5)
+    assert steps.count("by_columns") > 0
+    assert steps.count("by_rows") == steps.count("turn")
+    assert ("by_rows" in steps) == (mu <= 16)
 
 
 def test_what_no_kernel_computes_is_computed_by_its_definition(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,8 +318,12 @@ def test_tiles_fit_and_leave_nothing_out() -> None:
                 assert tile.pixels <= (samples if tile.across else columns)
                 assert padded(outputs) // LANES % tile.vectors == 0
                 # Sums, weights, a product and an input; the smallest tile is there whatever fits.
-                vectors = tile.samples * tile.pixels * tile.vectors + tile.vectors
-                assert EACH * vectors + 2 <= REGISTERS or vectors == 2
+                width = tile.vectors - all(tile.halves) / 2
+                vectors = tile.samples * tile.pixels * width + width
+                assert EACH * vectors + 2 <= REGISTERS or vectors <= 2
+                blocks = padded(outputs) // LANES // tile.vectors
+                last = not WIDE and outputs in (1, 20, 70)  # one, four and six channels of 16
+                assert tile.halves == ((last,) if blocks == 1 else (False, last))
     assert tile_of(32, spans(1, 1, -1, 3, 32, 32), 16, 10**9) != Tile(1, 1, 1, across=False)
 
 
@@ -305,7 +331,7 @@ DIGEST = """
 import hashlib
 import numpy as np
 from tests.random_graphs import bits, dataset, initial, mixed
-from fredsim.kernels.ops import registry
+from fredsim.kernels.ops import few_samples, registry
 from fredsim.kernels.ops.engine import NumbaGraphEngine
 
 graph, rng = mixed(), np.random.default_rng(0)

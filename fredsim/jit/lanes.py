@@ -12,7 +12,7 @@ from numba.extending import models, register_model
 
 __all__ = ["DoublesType", "MaskType", "VectorType"]
 
-PARTS = 64, 32, 16  # the numbers of lanes of LLVM vectors; rows are padded to a multiple of the smallest
+PARTS = 64, 32, 16, 8  # the numbers of lanes of LLVM vectors
 
 
 class Lanes(types.Type):
@@ -42,7 +42,7 @@ class Lanes(types.Type):
 
 
 class VectorType(Lanes):
-    """A vector of `lanes` float32, a multiple of 16."""
+    """A vector of `lanes` float32, a multiple of 8."""
 
     number = types.float32
 
@@ -51,7 +51,7 @@ class VectorType(Lanes):
 
 
 class DoublesType(Lanes):
-    """A vector of `lanes` float64, a multiple of 16; kernels use it inside exp, log, tanh and erf."""
+    """A vector of `lanes` float64, a multiple of 8; kernels use it inside exp, log, tanh and erf."""
 
     number = types.float64
 

@@ -1,4 +1,4 @@
-"""What kernels need from the processor and the operating system: a pause, a clock, and yielding to other threads."""
+"""What kernels need from the processor and the system: a pause, a clock, yielding to threads, and whole unrolling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 
 from fredsim.jit.pointers import INT64, lowered
 
-__all__ = ["WIDE", "pause", "ticks", "yield_processor"]
+__all__ = ["WIDE", "pause", "ticks", "unroll_whole", "yield_processor"]
 
 X86 = platform.machine() in {"x86_64", "AMD64"}
 ARM = platform.machine() in {"aarch64", "arm64", "ARM64"}
@@ -73,3 +73,18 @@ def pause(typingctx):
 def ticks(typingctx):
     """Return the time of a steady clock: cycles on x86, nanoseconds elsewhere, 0 if there is no such clock."""
     return lowered(types.int64(), _emit_ticks)
+
+
+@intrinsic
+def unroll_whole(typingctx):
+    """Keep LLVM from unrolling the loop around this where a rest would remain, unless there is AVX-512.
+
+    In the code for a rest, tiles that fill 16 registers do not fit into them, and short loops are half rests.
+    """
+
+    def emit(builder):
+        if not WIDE:
+            nothing = ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), "", "", side_effect=True)
+            builder.call(nothing, [], attrs=("convergent",))
+
+    return lowered(types.none(), emit)

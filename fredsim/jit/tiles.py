@@ -12,7 +12,7 @@ from numba import types
 from numba.extending import intrinsic, models, register_model
 
 from fredsim.jit.pointers import INT64, element_pointer, lowered
-from fredsim.jit.vector import INT32, below, load_at, splat, store_at, store_masked
+from fredsim.jit.vector import INT32, load_at, splat, store_at, store_first
 
 __all__ = [
     "TileType",
@@ -216,10 +216,9 @@ def tile_store_part(typingctx, pointer, index, stride, tile, count):
     """Write the first `count` columns of a tile to rows as tile_store does; nothing else is written."""
 
     def emit(builder, pointer, index, stride, value, count):
-        masks = [below(builder, builder.sub(count, INT64(LANES * i)), LANES) for i in range(tile.columns)]
         rows = zip(tile.split(builder, value), tile.places(builder, pointer, index, stride), strict=True)
         for vectors, places in rows:
-            for vector, place, mask in zip(vectors, places, masks, strict=True):
-                store_masked(builder, vector, place, mask)
+            for i, (vector, place) in enumerate(zip(vectors, places, strict=True)):
+                store_first(builder, vector, place, builder.sub(count, INT64(LANES * i)))
 
     return lowered(types.none(pointer, types.intp, types.intp, tile, types.intp), emit)

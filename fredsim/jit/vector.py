@@ -1,4 +1,4 @@
-"""A vector type for numba, of 16 to 112 float32 lanes, which guarantees SIMD in a loop over many arrays.
+"""A vector type for numba, of 8 to 120 float32 lanes, which guarantees SIMD in a loop over many arrays.
 
 LLVM does not vectorise such a loop by itself (it would have to check every pair of arrays for overlap). The type has
 only the operations that docs/numerics.md allows: + − × ÷ √, comparisons and selection. Each is rounded lane by lane, as
@@ -22,6 +22,7 @@ from numba.extending import intrinsic, lower_builtin, lower_cast, overload
 
 from fredsim.jit.lanes import DoublesType, MaskType, VectorType
 from fredsim.jit.pointers import INT64, element_pointer, lowered
+from fredsim.jit.processor import WIDE
 from fredsim.numerics import rules
 
 __all__ = [
@@ -40,7 +41,7 @@ __all__ = [
     "splat",
     "store",
     "store_at",
-    "store_masked",
+    "store_first",
     "store_part",
     "zeros",
 ]
@@ -234,10 +235,36 @@ def store_at(builder, value, place):
     builder.store(value, place).align = 4
 
 
-def store_masked(builder, value, place, mask):
-    """Store the lanes of a vector in which a mask is true."""
-    name = f"llvm.masked.store.v{value.type.count}f32.p0"
-    call_llvm(builder, name, ir.VoidType(), value, place, INT32(4), mask)
+def store_first(builder, value, place, count):
+    """Store the first `count` lanes of a vector: none if it is negative, all if there are fewer.
+
+    Without AVX-512 a masked store takes as long as a dozen others. So there some lanes are stored by halves.
+    """
+    lanes = value.type.count
+    if WIDE:
+        name = f"llvm.masked.store.v{lanes}f32.p0"
+        call_llvm(builder, name, ir.VoidType(), value, place, INT32(4), below(builder, count, lanes))
+        return
+    with builder.if_else(builder.icmp_signed(">=", count, INT64(lanes))) as (whole, some):
+        with whole:
+            store_at(builder, value, place)
+        with some:
+            while lanes > 1:
+                lanes //= 2
+                low, high = (_lanes(builder, value, first, lanes) for first in (0, lanes))
+                place = builder.bitcast(place, low.type.as_pointer())
+                fits = builder.icmp_signed(">=", count, INT64(lanes))
+                with builder.if_then(fits):
+                    store_at(builder, low, place)
+                value = builder.select(fits, high, low)
+                place = builder.select(fits, builder.gep(place, [INT32(1)]), place)
+                count = builder.select(fits, builder.sub(count, INT64(lanes)), count)
+
+
+def _lanes(builder, value, first, count):
+    """Return `count` lanes of a vector, from `first` on."""
+    places = ir.Constant(ir.VectorType(INT32, count), list(range(first, first + count)))
+    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), places)
 
 
 def _places(builder, kind, pointer, index):
@@ -290,7 +317,7 @@ def store_part(typingctx, pointer, index, value, count):
 
     def emit(builder, pointer, index, x, count):
         parts = value.split(builder, x)
-        for part, (lane, kind, place) in zip(parts, _places(builder, value, pointer, index), strict=True):
-            store_masked(builder, part, place, below(builder, builder.sub(count, INT64(lane)), kind.count))
+        for part, (lane, _, place) in zip(parts, _places(builder, value, pointer, index), strict=True):
+            store_first(builder, part, place, builder.sub(count, INT64(lane)))
 
     return lowered(types.none(pointer, types.intp, value, types.intp), emit)

@@ -15,6 +15,7 @@ import numpy as np
 
 from fredsim.jit.cache import make_module
 from fredsim.jit.kernel import Kernel
+from fredsim.kernels.ops.few_samples import multiply_few, takes_few
 from fredsim.kernels.ops.images.conv_weights import pack_forward
 from fredsim.kernels.ops.images.correlate import LANES, correlate, padded, tile_of
 from fredsim.kernels.ops.operator import OperatorKernels
@@ -123,6 +124,9 @@ class LinearKernels(OperatorKernels):
     ) -> None:
         """Add the step out = x·w; w are the weights, (rows, columns), as they are if `direct`, else transposed."""
         weight, inputs, outputs = self.tensors["weight"], x.size, out.size
+        if takes_few(x, out, direct):
+            multiply_few(plan, x, out, weight.begin, bias_begin, direct)
+            return
         nothing = np.zeros(padded(outputs) + LANES, np.float32)
         w, bias, w_input, w_panel = nothing, nothing, columns, LANES
         if not direct:

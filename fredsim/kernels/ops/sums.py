@@ -37,7 +37,7 @@ def merging(places: Mapping[str, str], spaces: int) -> str:
     merge; the last sums are merged with all that wait, and stay in their variables. Others are kept on the stack
     `waiting`, whose levels are `level` floats apart; `places` says for each name where in a level.
     """
-    add = [f"{name} = load(like, waiting, height * level + {at}) + {name}" for name, at in places.items()]
+    add = [f"{name} = load({name}, waiting, height * level + {at}) + {name}" for name, at in places.items()]
     keep = [f"store(waiting, height * level + {at}, {name})" for name, at in places.items()]
     lines = MERGE.format(add=indent("\n".join(add), " " * 8), keep=indent("\n".join(keep), " " * 4))
     return indent(lines, " " * spaces)

@@ -192,7 +192,8 @@ class ConvKernels(OperatorKernels):
             run, runs, x_run = self.each_in // x_panels * op.kernel[1], x_panels, x.sample
         else:
             run, runs, x_run = self.each_in, op.kernel[1], op.dilation[1] * x.shape[0]
-        height, vectors = gradient_tile(run, self.each_out, self.work * mu)
+        tile = gradient_tile(run, self.each_out, self.work * mu)
+        height, vectors, _ = tile
         heights = -(-run // height)
         lines = heights * height
         size = op.groups * op.kernel[0] * runs * lines * self.out_lanes
@@ -205,7 +206,7 @@ class ConvKernels(OperatorKernels):
         stack, stack_stride = plan.each_thread((BAND_LEVELS + at_once.bit_length()) * height * vectors * LANES)
         nothing = np.zeros(columns * op.stride[1] * x.shape[0] + height + MARGIN, np.float32)
         plan.step(
-            weight_gradient(height, vectors), x=x, x_sample=x_panels * x.sample, x_row=x.row, x_rows=x.shape[1],
+            weight_gradient(tile), x=x, x_sample=x_panels * x.sample, x_row=x.row, x_rows=x.shape[1],
             x_run=x_run, channels=x.shape[0], nothing=nothing, e=e, e_sample=e_panels * e.sample, e_row=e.row,
             e_column=e.shape[0], e_panel=e.sample if e_panels > 1 else LANES, rows=rows, columns=columns,
             stride=op.stride[0], stride_columns=op.stride[1], first=-op.padding[0], first_column=-op.padding[1],

@@ -12,8 +12,10 @@ of more than 16 channels are therefore written as panels first, each with at mos
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from textwrap import indent
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from fredsim.jit.kernel import Kernel, kernel
 from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.shuffles import transpose16
 from fredsim.jit.vector import load, store, zeros
-from fredsim.kernels.ops.images.correlate import LANES, fits, instructions
+from fredsim.kernels.ops.images.correlate import LANES, SMALL_WORK, block_sizes, choice, fits, instructions, padded
 from fredsim.kernels.ops.program import GRADS, PARAMS
 from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes
 from fredsim.kernels.ops.sums import merging
@@ -35,7 +37,8 @@ HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16, 18, 20, 21, 24)  # how man
 SOURCE = '''
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, item, shift
-from fredsim.jit.vector import broadcast, load, store, zeros
+from fredsim.jit.processor import unroll_whole
+from fredsim.jit.vector import load, store, zeros
 from fredsim.kernels.ops.rows import part_of
 
 
@@ -46,8 +49,7 @@ from fredsim.kernels.ops.rows import part_of
         level=int, out=floats)
 def weights(rank, size, barrier, a):
     """Compute all tiles; see fredsim.kernels.ops.images.conv_weights. If `own`, each sample's are written."""
-    like = zeros(16)
-    count = broadcast(16, a.samples)
+    like, few = zeros(16), zeros(8)
     bands_stack = shift(a.stack, rank * a.stack_stride)
     samples_stack = shift(bands_stack, {bands} * {floats})
     begin, end = part_of(rank, size, a.groups * a.taps * a.runs * a.heights * a.widths)
@@ -63,77 +65,113 @@ def weights(rank, size, barrier, a):
             x_at = a.first_column * a.channels + run * a.x_run + g * a.inputs + k0
             e_at = g * a.group_outputs + q0 // 16 * a.e_panel
             place = (line * a.heights * {A} + k0) * a.lanes + q0
-            for i in range(i0, i1):
-                for band in range(bands):
-                    {begin}
-                    for y in range(8 * band, min(8 * band + 8, a.rows)):
-                        r = y * a.stride + a.first + tap * a.apart
-                        x = shift(a.x, i * a.x_sample + r * a.x_row + x_at)
-                        if r < 0 or r >= a.x_rows:
-                            x = a.nothing
-                        e = shift(a.e, i * a.e_sample + y * a.e_row + e_at)
-                        for _ in range(a.columns):
-{products}
-                            x = shift(x, step)
-                            e = shift(e, a.e_column)
-                    index, last = band, band == bands - 1
-                    waiting, pitch, level = bands_stack, {lanes}, {floats}
-{merge_bands}
-                if a.own:
-                    out, pitch = shift(a.out, i * a.level + place), a.lanes
-                    {own}
-                else:
-                    index, last = i - i0, i == i1 - 1
-                    waiting, pitch, level = samples_stack, {lanes}, {floats}
-{merge_samples}
-            if not a.own:
-                index, last = block, block == blocks - 1
-                waiting, pitch, level = shift(a.levels, place), a.lanes, a.level
-{merge_blocks}
-                if last:
-                    out = shift(a.out, place)
-                    {mean}
+{tiles}
 '''
+#: One tile for all samples of a block.
+TILE = """
+for i in range(i0, i1):
+    for band in range(bands):
+{begin}
+        for y in range(8 * band, min(8 * band + 8, a.rows)):
+            r = y * a.stride + a.first + tap * a.apart
+            x = shift(a.x, i * a.x_sample + r * a.x_row + x_at)
+            if r < 0 or r >= a.x_rows:
+                x = a.nothing
+            e = shift(a.e, i * a.e_sample + y * a.e_row + e_at)
+            for _ in range(a.columns):
+                unroll_whole()
+{products}
+                x = shift(x, step)
+                e = shift(e, a.e_column)
+        index, last = band, band == bands - 1
+        waiting, pitch, level = bands_stack, {lanes}, {floats}
+{merge_bands}
+    if a.own:
+        out, pitch = shift(a.out, i * a.level + place), a.lanes
+{own}
+    else:
+        index, last = i - i0, i == i1 - 1
+        waiting, pitch, level = samples_stack, {lanes}, {floats}
+{merge_samples}
+if not a.own:
+    index, last = block, block == blocks - 1
+    waiting, pitch, level = shift(a.levels, place), a.lanes, a.level
+{merge_blocks}
+    if last:
+        out = shift(a.out, place)
+{mean}
+"""
+
+
+class GradientTile(NamedTuple):
+    """Sums that are computed together: A and Q, and which blocks' last vectors are halves, as Tile's."""
+
+    inputs: int
+    vectors: int
+    halves: tuple[bool, ...] = (False,)
+
+
 BAND_LEVELS = 16  # of a tree of bands: enough for 2^16 of them
 
 
-@cache
-def weight_gradient(height: int, vectors: int) -> Kernel:
-    """Return the kernel for tiles of this size."""
-    places = {f"s{k}_{q}": f"{k} * pitch + {LANES * q}" for k in range(height) for q in range(vectors)}
-
-    def each(form: str) -> str:
-        return ("\n" + " " * 20).join(form.format(s=name, at=at) for name, at in places.items())
-
-    products = [f"e{q} = load(like, e, {q} * a.e_panel)" for q in range(vectors)]
+def _sums(height: int, vectors: int, half: bool) -> str:
+    """Return the lines that compute one tile."""
+    halves = [half and q == vectors - 1 for q in range(vectors)]
+    kinds = ["h" if each else "s" for each in halves]  # numba gives a name one type
+    names = {(k, q): f"{kinds[q]}{k}_{q}" for k in range(height) for q in range(vectors)}
+    places = {name: f"{k} * pitch + {LANES * q}" for (k, q), name in names.items()}
+    likes = ["few" if each else "like" for each in halves]
+    products = [f"{kinds[q]}e{q} = load({likes[q]}, e, {q} * a.e_panel)" for q in range(vectors)]
     for k in range(height):
-        products.append(f"b = broadcast({LANES}, item(x, {k}))")
-        products += [f"s{k}_{q} = s{k}_{q} + b * e{q}" for q in range(vectors)]
-    source = SOURCE.format(
-        A=height, lanes=LANES * vectors, bands=BAND_LEVELS, floats=height * vectors * LANES, begin=each("{s} = like"),
-        products=indent("\n".join(products), " " * 28), merge_bands=merging(places, 20),
-        own=each("store(out, {at}, {s})"), merge_samples=merging(places, 20), merge_blocks=merging(places, 16),
-        mean=each("store(out, {at}, {s} / count)"),
+        products.append(f"b = item(x, {k})")
+        products += [f"{names[k, q]} = {names[k, q]} + b * {kinds[q]}e{q}" for q in range(vectors)]
+
+    def lines(pieces: Iterable[str], depth: int) -> str:
+        return indent("\n".join(pieces), " " * 4 * depth)
+
+    return TILE.format(
+        lanes=LANES * vectors, floats=height * vectors * LANES,
+        begin=lines((f"{name} = {likes[q]}" for (_, q), name in names.items()), 2), products=lines(products, 4),
+        merge_bands=merging(places, 8), own=lines((f"store(out, {at}, {s})" for s, at in places.items()), 2),
+        merge_samples=merging(places, 8), merge_blocks=merging(places, 4),
+        mean=lines((f"store(out, {at}, {s} / a.samples)" for s, at in places.items()), 2),
     )  # fmt: skip
-    module = make_module(source, f"gradients of weights in tiles of {height} × {vectors}")
+
+
+@cache
+def weight_gradient(tile: GradientTile) -> Kernel:
+    """Return the kernel for tiles of this size."""
+    height, vectors, halves = tile
+    lanes = LANES * vectors
+    tiles = choice(f"q0 + {lanes} < a.lanes", [_sums(height, vectors, half) for half in halves])
+    source = SOURCE.format(
+        A=height, lanes=lanes, bands=BAND_LEVELS, floats=height * lanes, tiles=indent(tiles, " " * 12)
+    )
+    ends = ", the last vectors halves" if any(halves) else ""
+    module = make_module(source, f"gradients of weights in tiles of {height} × {vectors}{ends}")
     found: Kernel = module.weights
     return found
 
 
-def gradient_tile(run: int, outputs: int, work: int) -> tuple[int, int]:
+def gradient_tile(run: int, outputs: int, work: int) -> GradientTile:
     """Return the size of tile, inputs and vectors, that takes least time for runs of so many inputs."""
-    vectors = -(-outputs // LANES)
-    if work < 200_000:
-        return (4 if run >= 4 else 1), 1
+    vectors = padded(outputs) // LANES
+    if work < SMALL_WORK:
+        return GradientTile(4 if run >= 4 else 1, 1)
 
-    def cost(tile: tuple[int, int]) -> float:
-        height, q = tile
-        return -(-run // height) * (vectors / q) * instructions(height, q)
+    def cost(tile: GradientTile) -> float:
+        height, q, _ = tile
+        sizes = block_sizes(outputs, q)
+        first, last = instructions(height, sizes[0]), instructions(height, sizes[-1])
+        return -(-run // height) * ((vectors // q - 1) * first + last)
 
-    fitting = [
-        (height, q) for height in HEIGHTS for q in (1, 2, 3)
-        if vectors % q == 0 and fits(height, q) and height < run + 4
-    ]  # fmt: skip
+    fitting = []
+    for q in (1, 2, 3):
+        if vectors % q == 0:
+            sizes = block_sizes(outputs, q)
+            halves = tuple(size < q for size in sizes)
+            heights = (height for height in HEIGHTS if height < run + 4 and fits(height, max(sizes)))
+            fitting += [GradientTile(height, q, halves) for height in heights]
     return min(fitting, key=cost)
 
 

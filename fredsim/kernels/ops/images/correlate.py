@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from textwrap import indent
 from typing import NamedTuple
 
 from fredsim.jit.cache import make_module
@@ -23,18 +24,23 @@ from fredsim.jit.kernel import Kernel
 from fredsim.jit.processor import WIDE
 from fredsim.kernels.ops.rows import inside
 
-__all__ = ["LANES", "Tile", "correlate", "fits", "instructions", "padded", "spans", "tile_of"]
+__all__ = ["LANES", "Tile", "block_sizes", "choice", "correlate", "fits", "instructions", "padded", "spans", "tile_of"]
 
 LANES = 16
 
 
 class Tile(NamedTuple):
-    """Sums that are computed together: S, P and Q; `across`: the pixels are the same one of P samples, and S is 1."""
+    """Sums that are computed together: S, P and Q; `across`: the pixels are the same one of P samples, and S is 1.
+
+    `halves` says whether the last vector has half as many channels: in the first blocks, if there are several, and in
+    the last.
+    """
 
     samples: int
     pixels: int
     vectors: int
     across: bool
+    halves: tuple[bool, ...] = (False,)
 
 
 #: How many vectors of sums and of weights fit into registers, beside a product and an input. With AVX2 a vector is two
@@ -48,9 +54,10 @@ SMALL_WORK = 200_000  # multiply-adds below which a tile's size does not matter,
 HEAD = """
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats, int64s, item, shift
-from fredsim.jit.vector import broadcast, load, zeros
+from fredsim.jit.processor import unroll_whole
+from fredsim.jit.vector import load, store_part, zeros
 from fredsim.kernels.ops.program import PARAMS
-from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes, taps_inside
+from fredsim.kernels.ops.rows import clear_halo, part_of, taps_inside
 
 
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, x_columns=int, channels=int, samples=int, rows=int, columns=int,
@@ -59,7 +66,7 @@ from fredsim.kernels.ops.rows import clear_halo, part_of, put_lanes, taps_inside
         w_column=int, w_input=int, w_panel=int, bias=floats, blocks=int, outputs=int, lanes=int, sample=int, row=int,
         row_at=int, column=int, column_at=int, width=int, gap=int, apart=int, apart_columns=int, out=floats)
 def correlate(rank, size, barrier, a):
-    like = zeros(16)
+    like, few = zeros(16), zeros(8)
     params = floats(item(a.batch, PARAMS))
     weights = params if a.direct else a.w
     biases = a.bias if a.bias_begin < 0 else shift(params, a.bias_begin)
@@ -94,9 +101,7 @@ ALONG = """
             runs, run = u1 - u0, a.inputs
             if a.merged:
                 runs, run = 1, (u1 - u0) * a.inputs
-            if {wholly}:
-{many}
-{one}
+{tiles}
         if block == 0:
             for s in range({S} if chosen < whole else 1):
                 clear_halo(shift(line, s * a.sample), y == 0, a.width, a.gap)
@@ -125,44 +130,53 @@ ACROSS = """
         for j in range(0, a.samples, {P}):
             j0 = min(j, a.samples - {P})
             px = shift(x, j0 * a.x_sample)
-            if True:
-{many}
+{tiles}
         if block == 0 and column == 0:
             for s in range(a.samples):
                 clear_halo(shift(line, s * a.sample), y == 0, a.width, a.gap)
 """
 
 
-def _tile(samples: int, pixels: int, vectors: int) -> str:
+def _sums(samples: int, pixels: int, vectors: int, half: bool) -> str:
     """Return the lines that compute one tile."""
     places = [(s, p) for s in range(samples) for p in range(pixels)]
     q_range = range(vectors)
-    lines = [f"a{s}_{p}_{q} = like" for s, p in places for q in q_range]
+    likes = ["few" if half and q == vectors - 1 else "like" for q in q_range]
+    lines = [f"a{s}_{p}_{q} = {likes[q]}" for s, p in places for q in q_range]
     lines += ["for tap in range(t1 - t0):", "    for u in range(runs):"]
     inner = [f"qx{s} = shift(px, tap * x_tap + u * x_run + {s} * a.x_sample)" for s in range(samples)]
-    inner += ["qw = shift(pw, tap * a.w_tap + u * a.w_column)", "for k in range(run):"]
-    inner += [f"    w{q} = load(like, qw, k * a.w_input + {q} * a.w_panel)" for q in q_range]
+    inner += ["qw = shift(pw, tap * a.w_tap + u * a.w_column)", "for k in range(run):", "    unroll_whole()"]
+    inner += [f"    w{q} = load({likes[q]}, qw, k * a.w_input + {q} * a.w_panel)" for q in q_range]
     for s, p in places:
-        inner.append(f"    b = broadcast({LANES}, item(qx{s}, {p} * step + k))")
+        inner.append(f"    b = item(qx{s}, {p} * step + k)")
         inner += [f"    a{s}_{p}_{q} = a{s}_{p}_{q} + b * w{q}" for q in q_range]
     lines += [" " * 8 + line for line in inner]
-    lines += [f"z{q} = load(like, bias, {LANES * q})" for q in q_range]
+    lines += [f"z{q} = load({likes[q]}, bias, {LANES * q})" for q in q_range]
     for s, p in places:
         lines.append(f"o = shift(out, {s} * a.sample + (j0 + {p}) * o_step)")
-        lines += [f"put_lanes(o, {LANES * q}, a{s}_{p}_{q} + z{q}, left - {LANES * q})" for q in q_range]
-    return "\n".join(" " * 16 + line for line in lines)
+        lines += [f"store_part(o, {LANES * q}, a{s}_{p}_{q} + z{q}, left - {LANES * q})" for q in q_range]
+    return "\n".join(lines)
+
+
+def choice(condition: str, pieces: Sequence[str]) -> str:
+    """Return the lines of a choice between two pieces of code; if there is only one, it alone."""
+    if len(pieces) == 1:
+        return pieces[0]
+    first, other = (indent(piece, " " * 4) for piece in pieces)
+    return f"if {condition}:\n{first}\nelse:\n{other}"
 
 
 @cache
 def correlate(tile: Tile) -> Kernel:
     """Return the kernel for tiles of this size."""
-    size = (tile.samples, tile.pixels, tile.vectors)
-    source = (HEAD + (ACROSS if tile.across else ALONG)).format(
-        S=tile.samples, P=tile.pixels, P1=tile.pixels - 1, lanes=LANES * tile.vectors, many=_tile(*size),
-        wholly="chosen < whole" if tile.samples > 1 else "True",
-        one="" if tile.samples == 1 else " " * 12 + "else:\n" + _tile(1, *size[1:]),
-    )  # fmt: skip
-    module = make_module(source, f"convolutions in tiles of {size[0]} × {size[1]} × {size[2]}")
+    s, p, q, across, halves = tile
+    lanes, counts = LANES * q, [s, 1] if s > 1 else [1]
+    tiles = [choice("chosen < whole", [_sums(count, p, q, half) for count in counts]) for half in halves]
+    source = HEAD + (ACROSS if across else ALONG).format(
+        S=s, P=p, P1=p - 1, lanes=lanes, tiles=indent(choice(f"left > {lanes}", tiles), " " * 12)
+    )
+    ends = ", the last vectors halves" if any(halves) else ""
+    module = make_module(source, f"convolutions in tiles of {s} × {p} × {q}{ends}")
     found: Kernel = module.correlate
     return found
 
@@ -184,7 +198,7 @@ def spans(
     return found
 
 
-def instructions(inputs: int, vectors: int) -> int:
+def instructions(inputs: int, vectors: float) -> float:
     """Return how many instructions a step of a tile is, or as many as are done while one of its sums is added to.
 
     A product with one register's weights reads its input by itself; with more, the input is read before.
@@ -193,9 +207,20 @@ def instructions(inputs: int, vectors: int) -> int:
     return max(PARTS * (2 * inputs * vectors + vectors) + read, 16) + 1
 
 
-def fits(inputs: int, vectors: int) -> bool:
+def fits(inputs: int, vectors: float) -> bool:
     """Return whether a tile's sums stay in registers; the smallest tile may always be taken."""
-    return inputs * vectors + vectors <= MOST_VECTORS or inputs * vectors == 1
+    return inputs * vectors + vectors <= MOST_VECTORS or inputs * vectors <= 1
+
+
+def halved(outputs: int) -> bool:
+    """Return whether the last vector of so many channels may be half a vector."""
+    return not WIDE and 0 < outputs % LANES <= LANES // 2
+
+
+def block_sizes(outputs: int, vectors: int) -> tuple[float, ...]:
+    """Return how many vectors the first blocks of so many channels have, if there are several, and the last."""
+    last = vectors - halved(outputs) / 2
+    return (last,) if padded(outputs) <= LANES * vectors else (vectors, last)
 
 
 def tile_of(samples: int, reached: Sequence[tuple[int, int]], outputs: int, work: int, *, direct: bool = False) -> Tile:
@@ -208,8 +233,11 @@ def tile_of(samples: int, reached: Sequence[tuple[int, int]], outputs: int, work
     if work < SMALL_WORK:
         return Tile(1, 4 if columns >= 4 else 1, 1, across=False)
 
+    def sizes(q: int) -> tuple[float, ...]:
+        return (q,) if direct else block_sizes(outputs, q)
+
     def cost(tile: Tile) -> float:
-        s, p, q, across = tile
+        s, p, q, across, _ = tile
         if across:
             steps = -(-samples // p) * sum(end - begin for begin, end in reached)
         else:
@@ -218,15 +246,16 @@ def tile_of(samples: int, reached: Sequence[tuple[int, int]], outputs: int, work
                 max(reached[j + p - 1][1], reached[j][1]) - min(reached[j + p - 1][0], reached[j][0]) for j in starts
             ]
             steps = sum(taps) * (samples // s + samples % s)
-        return steps * -(-vectors // q) * instructions(s * p, q)
+        first, last = (instructions(s * p, size) for size in (sizes(q)[0], sizes(q)[-1]))
+        return steps * ((-(-vectors // q) - 1) * first + last)
 
     fitting = [
-        Tile(s, p, q, across)
+        Tile(s, p, q, across, tuple(size < q for size in sizes(q)))
         for across in (False, True)
         for s in (SAMPLES[:1] if across else SAMPLES)
         for p in PIXELS
         for q in ((2, 3, 4) if direct and vectors > 1 and WIDE else (1, 2, 3))
         if s <= samples and p <= (samples if across else columns) and (direct or vectors % q == 0)
-        if fits(s * p, q)
+        if fits(s * p, max(sizes(q)))
     ]
     return min(fitting, key=cost)
