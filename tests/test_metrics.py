@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fredsim
@@ -179,6 +180,37 @@ def test_a_goal(simulate: Simulate) -> None:
     assert found.metrics["error_class_0"].iloc[-1] <= 0.5 < found.metrics["error_class_0"].iloc[:-1].min()
 
 
+def test_more_is_better(small_yaml: Path, command: Command) -> None:
+    """Of one metric, and by the same numbers less of another: goals, choices, titles and verification follow it."""
+    Path("mine.py").write_text("def right(output, y):\n    return (output.argmax(axis=1) == y).mean()\n", "utf-8")
+    least = {"name": "mine:right", "column": "least"}
+    more = {"name": "mine:right", "column": "most", "larger_is_better": True}
+    given = ("run", small_yaml, f"evaluation.metrics={json.dumps([least, more])}", "evaluation.every=20")
+    assert command(*given, "until={most: 0.5}", "iterations=2000", "--out", "goal")[0] == 0
+    run = fredsim.load("goal")
+    rows = run.metrics["most"].to_numpy()
+    assert rows[-1] >= 0.5 > rows[:-1].max()
+    assert run.metrics["least"].tolist() == rows.tolist()
+    assert run.summary["larger_is_better"] == ["most"]
+    assert run.config["evaluation"]["metrics"] == [least, more]
+    assert command("verify", "goal")[0] == 0
+    sweep = json.dumps({"server.lr": [0.01, 0.1], "seed": [1, 2]})
+    for column, top in (("most", max), ("least", min)):
+        select = f"select={{best: {column}, over: server.lr}}"
+        assert command(*given, "evaluation.test=true", f"sweep={sweep}", select, "--out", column)[0] == 0
+        means = pd.read_csv(f"{column}/runs.csv").groupby("server.lr")[column].mean()
+        (best,) = rows_of(f"{column}/best.csv")
+        assert float(best["server.lr"]) == means[means == top(means)].index[0]
+        assert {*fredsim.load(column)[0].summary["larger_is_better"]} == {"most", "test_most"}
+        assert command("verify", column)[0] == 0
+        assert command("plot", column, "--y", "most", "--out", "some.png")[0] == 0
+    assert Path("most/best.csv").read_text("utf-8") != Path("least/best.csv").read_text("utf-8")
+    other = Path("most/best.csv").read_text("utf-8").replace("0.1,", "0.01,", 1)
+    Path("most/best.csv").write_text(other, "utf-8")
+    code, output, errors = command("verify", "most")
+    assert (code, "best.csv" in output + errors) == (1, True)
+
+
 def test_a_sweep(digits_experiment: dict[str, Any], command: Command) -> None:
     sweep = {"sweep": {"server.lr": [0.01, 0.1]}, "select": {"best": "top5", "over": "server.lr"}}
     figures = {"figures": [{"name": "five", "y": "top5"}, {"name": "one", "y": "error_class_1", "kind": "ends"}]}
@@ -227,6 +259,10 @@ def test_verify_and_compare(small_yaml: Path, command: Command) -> None:
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no such metric": (metrics("top"), "did you mean 'top5'?"),
     "an option": (metrics({"name": "top5", "column": "five"}), "top5 has the option 'column'; it takes none"),
+    "more of what is less": (
+        metrics({"name": "top5", "larger_is_better": True}),
+        "top5 has the option 'larger_is_better'; it takes none",
+    ),
     "too many": (metrics("top10"), "it would always be 0"),
     "twice": (metrics("top5", "top5"), "metrics has 'top5' twice"),
     "the same column": (metrics("mine:largest", {"name": "mine:apart", "column": "largest"}), "has 'largest' twice"),

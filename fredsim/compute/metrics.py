@@ -1,7 +1,7 @@
 """What else than loss and error is measured of a network's outputs, in NumPy, for every backend and for PyTorch.
 
 The outputs of samples, float32 (n, …), come in blocks. Where all backends give the same outputs, they give the same
-values. Every measure is one of which less is better.
+values. Less is better in each, unless its experiment says that of a function of the user's own more is.
 """
 
 from __future__ import annotations

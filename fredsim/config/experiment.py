@@ -28,7 +28,7 @@ from fredsim.config.clients import Clients
 from fredsim.config.data import Data, DataChoice, OfProblem
 from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.losses import LossChoice
-from fredsim.config.metrics import MetricChoice
+from fredsim.config.metrics import MetricChoice, larger_columns
 from fredsim.config.models import LinearChoice, MlpChoice, TorchChoice
 from fredsim.config.problem import ProblemChoice
 from fredsim.config.sections import (
@@ -118,7 +118,8 @@ class Evaluation(Section):
     of the run, and takes a pass over these rows for each row of metrics.csv."""
     metrics: list[MetricChoice] = Field(default_factory=list, examples=[["top5", "perplexity"]])
     """What else is measured of the outputs for the validation rows, each a column: `top5`, `perplexity`, `per_class`
-    or a function of yours, `my_module:function` (docs/losses.md); with `test` of the test rows, too. Less is better."""
+    or a function of yours, `my_module:function` (docs/losses.md); with `test` of the test rows, too. Less is better
+    unless your own says `larger_is_better: true`."""
 
     @model_validator(mode="after")
     def check(self) -> Evaluation:
@@ -129,6 +130,11 @@ class Evaluation(Section):
         if isinstance(self.every, float) and self.unit != "seconds":
             raise ValueError(f"every is {self.every}; it must be a whole number of {self.unit}")
         return self
+
+    @property
+    def larger_is_better(self) -> list[str]:
+        """The columns of own metrics of which more is better."""
+        return larger_columns(self.model_dump())
 
 
 class Published(HyperParameters):

@@ -17,7 +17,8 @@ from fredsim.hyper import Printable
 from fredsim.native.own_loss import find_function
 
 __all__ = [
-    "RESERVED", "MetricChoice", "OneMetric", "columns_of", "is_column", "is_of_class", "is_taken", "metric_problems",
+    "RESERVED", "MetricChoice", "OneMetric", "columns_of", "is_column", "is_of_class", "is_taken", "larger_columns",
+    "metric_problems",
 ]  # fmt: skip
 
 TOP = re.compile(r"top([1-9]\d{0,3})")
@@ -41,6 +42,9 @@ class OneMetric(PluginChoice):
     """`top5`, `perplexity`, `per_class`, or a function of yours, as package.module:function."""
     column: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z_0-9]*$", max_length=100, examples=["r2"])] = None
     """The name of the column of your own function; null: that of the function."""
+    larger_is_better: Annotated[bool, Field(examples=[True])] = False
+    """Whether more is better in what your own function returns: `until` and `reach` then wait for at least their value,
+    and `select` takes the largest mean."""
 
     @model_validator(mode="after")
     def check(self) -> OneMetric:
@@ -49,8 +53,8 @@ class OneMetric(PluginChoice):
             if not (TOP.fullmatch(self.name) or self.name in KNOWN):
                 known = f"{', '.join(KNOWN)}, or your own as package.module:function"
                 raise ValueError(f"is {shown(self.name)}{nearest(self.name, KNOWN)} (known: {known})")
-            if self.hyper or self.column:
-                raise ValueError(f"{self.name} has the option {[*self.hyper, 'column'][0]!r}; it takes none")
+            if options := [*self.hyper, *(key for key in ("column", "larger_is_better") if getattr(self, key))]:
+                raise ValueError(f"{self.name} has the option {options[0]!r}; it takes none")
         elif is_taken(self.own_column):
             remedy = f"give the metric another, as {{name: {self.name}, column: …}}"
             raise ValueError(f"{self.name} would have the column {self.own_column!r}, which is taken: {remedy}")
@@ -82,7 +86,8 @@ class OneMetric(PluginChoice):
     @model_serializer(mode="wrap")
     def plain(self, serialize: SerializerFunctionWrapHandler) -> Any:
         """Return the metric as it is written: its name, if that is all."""
-        data = {key: value for key, value in serialize(self).items() if value is not None or key in self.hyper}
+        data = serialize(self)
+        data = {key: data[key] for key in data if key in self.hyper or data[key] not in (None, False)}
         return self.name if len(data) == 1 else data
 
 
@@ -117,6 +122,14 @@ def columns_of(evaluation: Any) -> Iterator[str]:
     yield from names
     if isinstance(evaluation, Mapping) and evaluation.get("test") is True:
         yield from (f"test_{name}" for name in names)
+
+
+def larger_columns(evaluation: Any) -> list[str]:
+    """Return those columns of the metrics of an experiment's plain `evaluation` of which more is better."""
+    if not isinstance(evaluation, Mapping) or not isinstance(evaluation.get("metrics"), list):
+        return []
+    larger = [one for one in evaluation["metrics"] if isinstance(one, Mapping) and one.get("larger_is_better") is True]
+    return [*columns_of({**evaluation, "metrics": larger})]
 
 
 def is_column(name: str, evaluation: Any) -> bool:

@@ -58,7 +58,7 @@ import numpy as np
 
 
 def unbalanced(output, y):
-    """Return 1 − the mean over classes of the share of right answers: of every metric less is better."""
+    """Return 1 − the mean over classes of the share of right answers: less is better."""
     # output: float32 (n, classes), of all rows; y: int64 (n,)
     right = output.argmax(axis=1) == y
     return 1 - np.mean([right[y == label].mean() for label in np.unique(y)])

@@ -351,7 +351,7 @@ class Result:
         return measure_of(self.summary, self.config.get("loss"))
 
     def larger_is_better(self, column: str) -> bool:
-        """Return whether more is better in a column: only where a problem of the user's own says so."""
+        """Return whether more is better in a column: only where an own problem, or metric, says so."""
         return column in (self.summary.get("larger_is_better") or ())
 
     def first_row(self, column: str, value: float) -> pd.DataFrame:

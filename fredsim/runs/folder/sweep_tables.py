@@ -18,7 +18,7 @@ from typing import Any
 
 from fredsim.config.document import flatten, read_document
 from fredsim.config.experiment import Experiment
-from fredsim.config.metrics import columns_of, is_of_class
+from fredsim.config.metrics import columns_of, is_of_class, larger_columns
 from fredsim.config.sweep.expansion import Expansion, folder_label
 from fredsim.config.sweep.grid import SECONDS_TO
 from fredsim.config.sweep.outline import outline_of
@@ -138,9 +138,11 @@ class SweepTables:
 
 
 def _is_larger(experiment: Experiment, column: str) -> bool:
-    """Return whether a problem of the user's own says that more is better in a column; not if it fails."""
+    """Return whether an own metric or problem says that more is better in a column; not if the problem fails."""
+    if experiment.problem is None:
+        return column in experiment.evaluation.larger_is_better
     with suppress(SimulationError):
-        return experiment.problem is not None and column in experiment.problem.larger_is_better(experiment.seed)
+        return column in experiment.problem.larger_is_better(experiment.seed)
     return False
 
 
@@ -210,7 +212,8 @@ def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str
         rows.append((number, cells))
     outcomes = _outcomes([data for data, _ in outline.runs], outline.selection)
     own = any(isinstance(data.get("problem"), Mapping) for data, _ in outline.runs)
-    larger = None if own else False
+    best = outline.selection and outline.selection.best
+    larger = None if own else any(best in larger_columns(data.get("evaluation")) for data, _ in outline.runs)
     return SweepTables(names, axes, outcomes, outline.cases, outline.selection, own, larger), rows
 
 

@@ -220,8 +220,9 @@ def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None
 
 def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str, Any]:
     """Return the results in summary.json."""
-    problem = engine.problem  # whose class says which column counts, and where more is better
-    own = {} if problem is None else {"measured_by": problem.measure, "larger_is_better": problem.larger_is_better}
+    own: dict[str, Any] = {} if engine.problem is None else {"measured_by": engine.problem.measure}
+    if engine.problem is not None or run.larger_is_better:
+        own["larger_is_better"] = run.larger_is_better
     return {
         "digest": last.digest,
         "iterations": outcome.iterations,

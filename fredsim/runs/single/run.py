@@ -129,6 +129,13 @@ class Run:
         """The columns of `evaluation.metrics`."""
         return self._metrics_of_outputs.columns if self._metrics_of_outputs else ()
 
+    @property
+    def larger_is_better(self) -> list[str]:
+        """The columns of which more is better, as a problem or metrics of the user's own say."""
+        if self._engine.problem is not None:
+            return self._engine.problem.larger_is_better
+        return self._prepared.experiment.evaluation.larger_is_better
+
     def identify(self, code: Mapping[str, str]) -> None:
         """Set the identity that checkpoints must have; `code` has the SHA-256 of the user's modules, by name."""
         path = self.simulation.choice.path
@@ -322,7 +329,7 @@ class Run:
             stop_at=self._stop_at,
             probe=self._make_probe(),
             log=log,
-            goal=None if experiment.until is None else _goal(*experiment.until.goal, self._engine.problem),
+            goal=None if experiment.until is None else self._goal(*experiment.until.goal),
             outside=self._outside(),
         )
         simulation = self._hooks.simulation(parts, self._extra_files)
@@ -338,6 +345,14 @@ class Run:
         if choice is None:
             return None
         return Probe(choice.every, self._probe, self._prepared.model.layout.slices if choice.per_tensor else None)
+
+    def _goal(self, column: str, value: float) -> Goal:
+        """Return the run's goal. Raises ConfigError if a problem of the user's own has no such column."""
+        problem = self._engine.problem
+        if problem is not None and column not in problem.all_columns:
+            what = f"is of what evaluate of {problem.name} does not return{nearest(column, problem.all_columns)}"
+            raise ConfigError(f"until.{column}: {what} (known: {', '.join(problem.all_columns)})")
+        return Goal(column, value, larger=column in self.larger_is_better)
 
     def _make_recorder(self, problem: OwnProblem | None) -> Recorder:
         """Return the recorder, which writes rows to metrics.csv; `problem` may have no losses."""
@@ -366,14 +381,3 @@ class Run:
             return None
         read: int = sum(part.x.nbytes for part in (dataset.train, dataset.validation, dataset.test))
         return max(0, int(limit) - read)
-
-
-def _goal(column: str, value: float, problem: OwnProblem | None) -> Goal:
-    """Return a run's goal, for which a problem of the user's own may say that more is better. Raises ConfigError."""
-    if problem is None:
-        return Goal(column, value)
-    known = problem.all_columns
-    if column not in known:
-        what = f"is of what evaluate of {problem.name} does not return{nearest(column, known)}"
-        raise ConfigError(f"until.{column}: {what} (known: {', '.join(known)})")
-    return Goal(column, value, larger=column in problem.larger_is_better)

@@ -123,12 +123,12 @@ def _of_counts(
 
 
 def _known_best(panels: Sequence[Panel], y: str) -> tuple[str, bool]:
-    """Return the adjective of the best value of a column of problems of the user's own, and if it is the largest.
+    """Return the adjective of the best value of an own problem's column, or of a metric, and if it is the largest.
 
-    Without such problems the adjective is empty.
+    It is empty of other columns, and of metrics that do not say that more is better.
     """
     runs = [run for panel in panels for run in panel.runs]
-    if not all("problem" in run.config and y in run.own_metrics for run in runs):
+    if not all(y in run.own_metrics and ("problem" in run.config or run.larger_is_better(y)) for run in runs):
         return "", False
     largest = {run.larger_is_better(y) for run in runs}
     return ("highest" if True in largest else "lowest", True in largest) if len(largest) == 1 else ("", False)
