@@ -104,6 +104,37 @@ class InversePower(HyperParameters):
         return self.base * pow64(1.0 + self.lambd * self.base * t, -self.power)
 
 
+#: A learning rate that fredsim's own rules give: what may follow a warm-up.
+Known = Annotated[
+    Annotated[Positive, Tag("float")]
+    | Annotated[Constant, Tag("Constant")]
+    | Annotated[Step, Tag("Step")]
+    | Annotated[Exponential, Tag("Exponential")]
+    | Annotated[Cosine, Tag("Cosine")]
+    | Annotated[InversePower, Tag("InversePower")],
+    Discriminator(
+        lambda value: _kind(value),
+        custom_error_type="schedule",
+        custom_error_message="should be a number, or one of the schedules constant, step, exponential, cosine, "
+        "inverse_power",
+    ),
+]
+
+
+class Warmup(HyperParameters):
+    """α = min(1, (t + 1)/steps) · a(max(0, t − steps)), where a is what follows (Goyal et al. 2017)."""
+
+    name: Literal["warmup"]
+    steps: PositiveInt
+    """The number of updates in which α grows, by the same amount each."""
+    then: Known
+    """What follows, a number or a schedule, whose t is counted from the end of the warm-up."""
+
+    def __call__(self, t: Any) -> Any:
+        """Return α."""
+        return np.minimum((t + 1) / self.steps, 1.0) * rate_at(self.then, np.maximum(t - self.steps, 0))
+
+
 @dataclass
 class _Earlier:
     """How often a user's function was called, and what the first calls returned, by t; two schedules may differ so."""
@@ -184,6 +215,7 @@ SCHEDULES: dict[str, type[BaseModel]] = {
     "exponential": Exponential,
     "cosine": Cosine,
     "inverse_power": InversePower,
+    "warmup": Warmup,
 }
 
 
@@ -204,6 +236,7 @@ Rate = Annotated[
     | Annotated[Exponential, Tag("Exponential")]
     | Annotated[Cosine, Tag("Cosine")]
     | Annotated[InversePower, Tag("InversePower")]
+    | Annotated[Warmup, Tag("Warmup")]
     | Annotated[OwnSchedule, Tag("OwnSchedule")],
     Discriminator(
         _kind,

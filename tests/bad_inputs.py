@@ -94,7 +94,7 @@ def sections() -> Iterator[tuple[Key, dict[str, Any], Schema]]:
                 yield (place,), BASE | {place: {"name": name, **hyper}}, schema
     for name, schedule in SCHEDULES.items():
         schema = cast(Any, schedule).model_json_schema()
-        lr = {**valid(schema, {}), "name": name}
+        lr = {**valid({key: schema[key] for key in schema if key != "default"}, schema.get("$defs", {})), "name": name}
         yield ("server", "lr"), BASE | {"server": {"name": "asgd", "lr": lr}}, schema
 
 

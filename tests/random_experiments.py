@@ -315,7 +315,7 @@ def _rate(rng: random.Random) -> Any:
     name = rng.choice([*SCHEDULES])
     schedule: Any = SCHEDULES[name]
     chosen = hyper_parameters(rng, schedule)
-    return chosen | {"name": name, "base": rng.choice(RATES)}
+    return chosen | {"name": name} | ({"base": rng.choice(RATES)} if "base" in schedule.model_fields else {})
 
 
 def _value(rng: random.Random, name: str, annotation: Any, metadata: Sequence[Any]) -> Any:

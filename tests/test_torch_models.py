@@ -263,6 +263,19 @@ def test_a_lower_precision_of_products_is_not_used() -> None:
     assert seen == ["highest", "medium"]
 
 
+def test_no_package_orders_an_einsum() -> None:
+    """Of three operands, whose products from left to right have other bits."""
+    if not torch.backends.opt_einsum.is_available():
+        pytest.skip("opt_einsum is not installed")
+    a, b, c = (torch.randn(shape, generator=torch.manual_seed(0)) for shape in ((64, 48), (48, 32), (32, 2)))
+    with deterministic(1):
+        assert not torch.backends.opt_einsum.enabled
+        found = torch.einsum("ij,jk,kl->il", a, b, c)
+    assert torch.backends.opt_einsum.enabled
+    assert torch.equal(found, torch.einsum("ik,kl->il", torch.einsum("ij,jk->ik", a, b), c))
+    assert not torch.equal(found, torch.einsum("ij,jk,kl->il", a, b, c))
+
+
 def test_what_may_be_kept(simulate: Simulate) -> None:
     for model in (own("normalized", track_running_stats=False), own("dropped", p=0.0)):
         assert simulate({"model": model, "threads": 1, "iterations": 8}).summary["status"] == "finished"

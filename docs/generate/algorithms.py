@@ -105,6 +105,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "step": {"base": 0.1, "every": 1000, "factor": 0.5},
     "exponential": {"kappa": 0.1, "base": 0.1, "factor": 0.999},
     "cosine": {"base": 0.1, "steps": 10000},
+    "warmup": {"steps": 100, "then": {"name": "cosine", "base": 0.1, "steps": 9900}},
     "inverse_power": {"base": 0.1, "lambd": 0.0001},
     "dirichlet": {"alpha": 0.3},
     "pathological": {"classes": 2},

@@ -19,12 +19,18 @@ __all__ = ["deterministic", "filling", "keyed", "random_states", "seeded"]
 
 @contextmanager
 def deterministic(threads: int, device: str = "cpu") -> Iterator[None]:
-    """Let PyTorch use only deterministic algorithms, this many threads and no TF32 inside a `with` block."""
+    """Let PyTorch use only deterministic algorithms, this many threads and no TF32 inside a `with` block.
+
+    Nor does an einsum of several operands depend on whether the package opt_einsum, which orders them, is installed.
+    """
     strict, warn_only = (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
     before, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    ordered = torch.backends.opt_einsum.enabled
+    if ordered:
+        torch.backends.opt_einsum.enabled = False
     torch.use_deterministic_algorithms(True)
     if threads != before:  # setting them again makes what comes then slower
         torch.set_num_threads(threads)
@@ -38,6 +44,8 @@ def deterministic(threads: int, device: str = "cpu") -> Iterator[None]:
             with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
                 yield
     finally:
+        if ordered:
+            torch.backends.opt_einsum.enabled = True
         if torch.get_float32_matmul_precision() != precision:
             torch.set_float32_matmul_precision(precision)
         if torch.get_num_threads() != before:

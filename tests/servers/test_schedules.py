@@ -27,6 +27,10 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {
         lambda t: 0.01 + 0.045 * (1 + math.cos(math.pi * min(t, 40) / 40)),
     ),
     "inverse_power": ({"base": 0.1, "lambd": 0.3, "power": 0.75}, lambda t: 0.1 * (1 + 0.3 * 0.1 * t) ** -0.75),
+    "warmup": (
+        {"steps": 9, "then": {"name": "step", "base": 0.1, "every": 7, "factor": 0.5}},
+        lambda t: 0.1 * (t + 1) / 9 if t < 9 else 0.1 * 0.5 ** ((t - 9) // 7),
+    ),
 }
 
 OWN = """
@@ -92,6 +96,26 @@ def test_defaults() -> None:
         server = ASGD(lr=hyper)
         server.timestamp = t
         assert server.rate() == pytest.approx(value, rel=1e-13, abs=0)
+
+
+def test_a_warm_up_is_that_of_pytorch() -> None:
+    """LinearLR from 1/steps to 1, then a cosine from its beginning; of a number, the number."""
+    torch = pytest.importorskip("torch")
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    schedulers = torch.optim.lr_scheduler
+    first = schedulers.LinearLR(optimizer, start_factor=1 / 8, total_iters=7)
+    then = schedulers.CosineAnnealingLR(optimizer, 30, eta_min=0.01)
+    scheduler = schedulers.SequentialLR(optimizer, [first, then], [8])
+    cosine = ASGD(
+        lr={"name": "warmup", "steps": 8, "then": {"name": "cosine", "base": 0.1, "steps": 30, "final": 0.01}}
+    )
+    number = ASGD(lr={"name": "warmup", "steps": 8, "then": 0.1})
+    for t in range(38):
+        cosine.timestamp = number.timestamp = t
+        assert cosine.rate() == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12)
+        assert number.rate() == pytest.approx(min(1, (t + 1) / 8) * 0.1, rel=1e-15)
+        optimizer.step()
+        scheduler.step()
 
 
 def test_a_factor_above_one_or_of_one_is_a_schedule_too() -> None:
@@ -174,6 +198,11 @@ def test_a_function_that_breaks_down_on_the_way_is_named(tmp_path: Path) -> None
         ("name: step, base: -0.1, every: 3, factor: 0.5", ["server.lr.base", "-0.1"]),
         ("name: cosine, base: 0.1, step: 10", ["server.lr.step", "unknown key"]),
         ("name: exponential, base: .inf, factor: 0.5", ["server.lr.base", "inf"]),
+        ("name: warmup, steps: 10", ["server.lr.then", "is required"]),
+        ("name: warmup, steps: 0, then: 0.1", ["server.lr.steps", "greater than 0"]),
+        ("name: warmup, steps: 1, then: {name: cosine, base: 0.1}", ["server.lr.then.steps", "is required"]),
+        ("name: warmup, steps: 1, then: {name: warmup, steps: 1, then: 0.1}", ["server.lr.then", "inverse_power"]),
+        ('name: warmup, steps: 1, then: {name: "own_schedules:warm_up"}', ["server.lr.then", "inverse_power"]),
         ('name: "own_schedules:missing"', ["server.lr", "own_schedules:missing", "has no 'missing'"]),
         ('name: "no_such_module:warm_up"', ["server.lr", "no_such_module", "ModuleNotFoundError"]),
         ('name: "own_schedules:warm_up", base: 0.1', ["server.lr", "warm_up", "steps"]),

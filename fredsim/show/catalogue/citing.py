@@ -115,10 +115,11 @@ def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[tuple
     inner, rate = hyper.get("inner"), hyper.get("lr")
     if isinstance(inner, Mapping) and "name" in inner:
         yield from _of_class(kind, str(inner["name"]), inner)
-    if isinstance(rate, Mapping) and rate.get("name") in SCHEDULES:
+    while isinstance(rate, Mapping) and rate.get("name") in SCHEDULES:
         found = re.search(r"\(([A-Z][^()]*\b\d{4}\b[^()]*)\)", SCHEDULES[str(rate["name"])].__doc__ or "")
         if found:
             yield f"schedule {rate['name']}", found[1]
+        rate = rate.get("then")
     if name in KNOWN[kind] and hyper.get("weight_decay"):
         yield "weight decay", DECAY
 
