@@ -25,6 +25,7 @@ from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_expansion
 from tests.bad_results import results
 from tests.sealing import seal
+from tests.test_bad_checkpoints import forge
 
 Command = Callable[..., tuple[int, str, str]]
 #: Other values that another machine, or another day, could have recorded; nothing can tell that they are forged.
@@ -177,6 +178,32 @@ def test_a_run_that_has_ended_was_not_interrupted(
         execute(run.experiment, Path(f"stopped{stop}"), stop_at=stop, policy=EVERY_MINUTE)
         for words in ((), ("--jobs", "2")):
             assert command("verify", f"stopped{stop}", *words)[:2] == (0, f"stopped{stop}: same bits\n")
+
+
+@pytest.mark.usefixtures("small_yaml")
+def test_the_checkpoint_of_an_interrupted_run(digits_experiment: dict[str, Any], command: Command) -> None:
+    """Each of its arrays and numbers is that of the repetition, on the recorded backend and path."""
+    small = {"model": {"hidden": [8]}, "clients": {"count": 4, "batch_size": 4}, "evaluation": {"every": 10}}
+    data = digits_experiment | small | {"iterations": 30, "server": {"name": "ia2sgd", "lr": 0.1}}
+    (run,) = open_expansion(data).runs
+    execute(run.experiment, Path("honest"), stop_at=17, policy=EVERY_MINUTE)
+    assert command("verify", "honest")[:2] == (0, "honest: same bits\n")
+    assert command("verify", "honest", "--backend", "numpy")[0] == 0
+    (path,) = Path("honest/checkpoint").glob("*.safetensors")
+    names = [name for name, array in load_file(path).items() if array.size and array.dtype == np.float32]
+    assert len(names) > 1
+    for name in names:
+
+        def change(arrays: dict[str, Any], _: dict[str, Any], name: str = name) -> None:
+            arrays[name].reshape(-1)[-1:].view(np.uint32)[0] ^= 1
+
+        shutil.rmtree("run", ignore_errors=True)
+        shutil.copytree("honest", "run")
+        forge(Path("run"), change)
+        seal(Path("run"))
+        for words in ((), ("--jobs", "2")):
+            code, output, _ = command("verify", "run", *words)
+            assert (code, "run: different: the checkpoint: the state's " in output) == (1, True), (name, output)
 
 
 def test_compare_looks_at_what_runs_of_the_same_bits_share(recorded: Path, command: Command) -> None:

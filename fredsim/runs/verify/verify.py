@@ -102,15 +102,20 @@ def _ended_there(result: Result, stopped: int, scratch: Path, again: Callable[..
     """Return how a run that says it was interrupted would have ended at this very place; None if it would have gone on.
 
     An event more shows it: a run that diverges in it, or that its clock ends before it, has ended where it was. But one
-    that was interrupted before that has a checkpoint at that place, which one that has ended does not keep.
+    that was interrupted before that has a checkpoint at that place, which one that has ended does not keep; it must be
+    the one that the repetition wrote, unless another path or backend keeps other things.
     """
     if result.live:
         limits = [result.config.get(key) for key in ("iterations", "updates")]
         done = [result.summary[key] for key in ("iterations", "updates")]
         whole = any(limit is not None and limit <= at for limit, at in zip(limits, done, strict=True))
         return "summary.json: status is interrupted (recorded), and the run has its full length" if whole else None
-    if _checkpoint_at(stopped, result.folder):
-        return None
+    if recorded := _checkpoint_at(stopped, result.folder):
+        now, summary = _checkpoint_at(stopped, scratch), Result(scratch).summary
+        alike = all(summary[key] == result.summary[key] for key in ("path", "backend"))
+        if now is None or not alike:
+            return None
+        return _between_checkpoints("the checkpoint", (recorded, result.folder), (now, scratch))
     again(stop_at=stopped + 1, policy=AT_STOP_ONLY)
     found = difference(result, Result(scratch), again=True)
     return found if found and found.startswith("summary.json: status ") else None
@@ -229,18 +234,21 @@ class Piece(OneRun):
         recorded, now = (_checkpoint_at(end, folder) for folder in (self.folder, scratch))
         if now is None or recorded is None:
             return f"the run now does not stop at iteration {end}, where there is a checkpoint"
-        return self._first_difference(recorded, now, scratch)
+        between = f"between iterations {self.begin or 0} and {end}"
+        return _between_checkpoints(between, (recorded, self.folder), (now, scratch))
 
-    def _first_difference(self, recorded: Checkpoint, now: Checkpoint, scratch: Path) -> str | None:
-        """Return where the recorded checkpoint at the end of the piece and the new one differ, or None."""
-        between = f"between iterations {self.begin or 0} and {self.end}"
-        for name, file in recorded.files.items():
-            if now.files[name] != file:
-                prefixes = (self.folder, file), (scratch, now.files[name])
-                contents = [read_recorded(folder / name, read_bytes)[: prefix.size] for folder, prefix in prefixes]
-                return f"{between}: {first_line(name, contents, '{} (recorded) and {} (now)'.format)}"
-        differing = first_unequal(recorded.state, now.state)
-        return f"{between}: the state's {differing} differs" if differing else None
+
+def _between_checkpoints(what: str, recorded: tuple[Checkpoint, Path], now: tuple[Checkpoint, Path]) -> str | None:
+    """Return where a recorded checkpoint and a new one differ, or None; each with its run's folder."""
+    for name, file in recorded[0].files.items():
+        if now[0].files.get(name) != file:
+            contents = [
+                read_recorded(folder / name, read_bytes)[: one.files[name].size if name in one.files else 0]
+                for one, folder in (recorded, now)
+            ]
+            return f"{what}: {first_line(name, contents, '{} (recorded) and {} (now)'.format)}"
+    differing = first_unequal(recorded[0].state, now[0].state)
+    return f"{what}: the state's {differing} differs" if differing else None
 
 
 def first_unequal(one: State, other: State) -> str:
