@@ -104,7 +104,7 @@ if not a.own:
 
 
 class GradientTile(NamedTuple):
-    """Sums that are computed together: A and Q, and which blocks' last vectors are halves, as Tile's."""
+    """Sums that are computed together: A and Q; `halves` as those of Tile."""
 
     inputs: int
     vectors: int

@@ -32,8 +32,7 @@ LANES = 16
 class Tile(NamedTuple):
     """Sums that are computed together: S, P and Q; `across`: the pixels are the same one of P samples, and S is 1.
 
-    `halves` says whether the last vector has half as many channels: in the first blocks, if there are several, and in
-    the last.
+    `halves` says whether the last vector has half as many channels: in all blocks, or in the first and in the last.
     """
 
     samples: int
@@ -218,9 +217,10 @@ def halved(outputs: int) -> bool:
 
 
 def block_sizes(outputs: int, vectors: int) -> tuple[float, ...]:
-    """Return how many vectors the first blocks of so many channels have, if there are several, and the last."""
-    last = vectors - halved(outputs) / 2
-    return (last,) if padded(outputs) <= LANES * vectors else (vectors, last)
+    """Return how many vectors all blocks of so many channels have, or the first ones and the last."""
+    if not halved(outputs):
+        return (vectors,)
+    return (vectors - 0.5,) if padded(outputs) <= LANES * vectors else (vectors, vectors - 0.5)
 
 
 def tile_of(samples: int, reached: Sequence[tuple[int, int]], outputs: int, work: int, *, direct: bool = False) -> Tile:
