@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fredsim.compute.graph_engine import GraphEngine
+from fredsim.jit.kernel import Kernel
 from fredsim.jit.processor import WIDE
 from fredsim.kernels.ops import few_samples, registry
 from fredsim.kernels.ops.engine import NumbaGraphEngine
@@ -156,8 +158,12 @@ def test_dense_layers_of_few_samples(mu: int, layout: str, monkeypatch: pytest.M
         made.add(Linear(outputs, bias, layout))  # type: ignore[arg-type]
     steps: list[str] = []
     step = Steps.step
-    monkeypatch.setattr(Steps, "step", lambda self, kernel, **fields: (
-        steps.append(kernel.function.__name__), step(self, kernel, **fields)))  # fmt: skip
+
+    def noted(self: Steps, kernel: Kernel, **fields: Any) -> None:
+        steps.append(kernel.function.__name__)
+        step(self, kernel, **fields)
+
+    monkeypatch.setattr(Steps, "step", noted)
     compare(made.graph(CrossEntropy()), mu, 1 + mu % 3, mu, odd=mu == 5)
     assert steps.count("by_columns") > 0
     assert steps.count("by_rows") == steps.count("turn")

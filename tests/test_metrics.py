@@ -187,7 +187,7 @@ def test_more_is_better(small_yaml: Path, command: Command) -> None:
     more = {"name": "mine:right", "column": "most", "larger_is_better": True}
     given = ("run", small_yaml, f"evaluation.metrics={json.dumps([least, more])}", "evaluation.every=20")
     assert command(*given, "until={most: 0.5}", "iterations=2000", "--out", "goal")[0] == 0
-    run = fredsim.load("goal")
+    run = Result(Path("goal"))
     rows = run.metrics["most"].to_numpy()
     assert rows[-1] >= 0.5 > rows[:-1].max()
     assert run.metrics["least"].tolist() == rows.tolist()
@@ -201,7 +201,9 @@ def test_more_is_better(small_yaml: Path, command: Command) -> None:
         means = pd.read_csv(f"{column}/runs.csv").groupby("server.lr")[column].mean()
         (best,) = rows_of(f"{column}/best.csv")
         assert float(best["server.lr"]) == means[means == top(means)].index[0]
-        assert {*fredsim.load(column)[0].summary["larger_is_better"]} == {"most", "test_most"}
+        loaded = fredsim.load(column)
+        assert isinstance(loaded, Results)
+        assert all({*one.summary["larger_is_better"]} == {"most", "test_most"} for one in loaded)
         assert command("verify", column)[0] == 0
         assert command("plot", column, "--y", "most", "--out", "some.png")[0] == 0
     assert Path("most/best.csv").read_text("utf-8") != Path("least/best.csv").read_text("utf-8")
