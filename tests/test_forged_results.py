@@ -189,6 +189,16 @@ def test_the_checkpoint_of_an_interrupted_run(digits_experiment: dict[str, Any],
     execute(run.experiment, Path("honest"), stop_at=17, policy=EVERY_MINUTE)
     assert command("verify", "honest")[:2] == (0, "honest: same bits\n")
     assert command("verify", "honest", "--backend", "numpy")[0] == 0
+    # What no event has changed yet, as in a run that was interrupted before the first one.
+    still = data | {"server": {"name": "soft_sync", "n": 4, "lr": 0.1}, "evaluation": {"every": 100}}
+    (run,) = open_expansion(still).runs
+    execute(run.experiment, Path("first"), stop_at=0, policy=EVERY_MINUTE)
+    execute(run.experiment, Path("later"), stop_at=3, policy=EVERY_MINUTE)
+    assert command("verify", "first")[0] == command("verify", "later")[0] == 0
+    shutil.rmtree("first/checkpoint")
+    shutil.copytree("later/checkpoint", "first/checkpoint")
+    code, output, _ = command("verify", "first")
+    assert (code, "a checkpoint at iteration 3, and the record ends at 0" in output) == (1, True), output
     (path,) = Path("honest/checkpoint").glob("*.safetensors")
     names = [name for name, array in load_file(path).items() if array.size and array.dtype == np.float32]
     assert len(names) > 1

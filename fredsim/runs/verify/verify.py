@@ -92,10 +92,19 @@ def _difference(result: Result, scratch: Path, again: Callable[..., None]) -> st
     The repetition is in the folder `scratch`; `again` lets it go on there.
     """
     found = difference(result, Result(scratch), again=True) or record_difference(result, Result(scratch))
-    found = found or next(Checkpoints(result.folder).faults(), None)
+    found = found or next(_faults_of_checkpoints(result), None)
     if found is None and (stopped := _stopped_at(result)) is not None:
         return _ended_there(result, stopped, scratch, again)
     return found
+
+
+def _faults_of_checkpoints(result: Result) -> Iterator[str]:
+    """Yield what is wrong with the checkpoints of a run: also one that lies behind its end."""
+    checkpoints, end = Checkpoints(result.folder), result.summary["iterations"]
+    yield from checkpoints.faults()
+    for iteration in checkpoints.iterations:
+        if iteration > end:
+            yield f"there is a checkpoint at iteration {iteration}, and the record ends at {end}"
 
 
 def _ended_there(result: Result, stopped: int, scratch: Path, again: Callable[..., None]) -> str | None:
