@@ -156,7 +156,8 @@ def forgeries(folder: Path, whole: Path) -> Iterator[Forgery]:
                 yield f"the whole run's {name}", partial(copied, whole / name)
     rows = list(csv.DictReader(StringIO((folder / "metrics.csv").read_text(encoding="utf-8"))))
     yield "metrics.csv without its last row", partial(shortened, "metrics.csv")
-    if len(rows) > 1 and rows[-2]["iteration"] != rows[-1]["iteration"]:
+    # If no parameter has changed since the row before, a run that was interrupted there may have left the same.
+    if len(rows) > 1 and rows[-2]["digest"] != rows[-1]["digest"]:
         yield "the row before as the last", partial(at_row, record, rows[-2])
     for name in ("staleness.csv", "probe.csv", "clients.csv"):
         if name in names and (folder / name).read_bytes().count(b"\n") > 1:

@@ -216,6 +216,40 @@ def test_the_checkpoint_of_an_interrupted_run(digits_experiment: dict[str, Any],
             assert (code, "run: different: the checkpoint: the state's " in output) == (1, True), (name, output)
 
 
+@pytest.mark.parametrize("server", [{"name": "averaged", "lr": 0.1}, {"name": "asgd", "lr": 0.1}])
+def test_raw_parameters(
+    server: dict[str, Any],
+    digits_experiment: dict[str, Any],
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of a server whose average counts, by itself or by the key `average`: another's, none, or some too many."""
+    monkeypatch.chdir(tmp_path)
+    data = digits_experiment | {"model": {"hidden": [8]}, "iterations": 30, "server": server}
+    data |= {"average": {"name": "window"}} if server["name"] == "asgd" else {}
+    for name, seed in (("honest", 1), ("other", 2)):
+        fredsim.run(data | {"seed": seed}, out=name)
+    fredsim.run(data | {"server": {"name": "asgd", "lr": 0.1}, "average": None}, out="none")
+    assert [Path(name, "params_raw.safetensors").exists() for name in ("honest", "none")] == [True, False]
+    for changed, source in (("honest", "other"), ("honest", None), ("none", "other")):
+        shutil.rmtree("run", ignore_errors=True)
+        shutil.copytree(changed, "run")
+        assert command("verify", "run")[0] == 0
+        if source is None:
+            Path("run/params_raw.safetensors").unlink()
+        else:
+            shutil.copy(f"{source}/params_raw.safetensors", "run")
+        seal(Path("run"))
+        for words in (("verify", "run"), ("verify", "run", "--jobs", "2")):
+            code, output, errors = command(*words)
+            assert (code in (1, 2), "params_raw.safetensors" in output + errors) == (True, True), (
+                changed,
+                source,
+                output,
+            )
+
+
 def test_compare_looks_at_what_runs_of_the_same_bits_share(recorded: Path, command: Command) -> None:
     del recorded
     summary = json.loads(Path("run/summary.json").read_bytes())

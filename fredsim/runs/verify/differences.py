@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -28,6 +29,7 @@ NUMBERS = (
     "pushes", "fetches", "bytes_pushed", "bytes_fetched",
 )  # fmt: skip
 #: Those that are compared if the experiments are the same; from others the same bits may come.
+RAW = "params_raw.safetensors"
 OF_EXPERIMENT = ("experiment", "data", "numerics")
 
 
@@ -96,6 +98,11 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
             return f"params.safetensors: {name}{list(place)} is {found}"
     one_asks, other_asks = map(requested_files, configs)
     some = [name for name in one_asks if name in other_asks]
+    raw = [os.path.lexists(result.folder / RAW) for result in (one, other)]  # of some servers without a key for it
+    if again and raw[0] != raw[1]:
+        return f"{RAW}: is not in both folders"
+    if all(raw):
+        some = [*dict.fromkeys([*some, RAW])]
     for name in ("metrics.csv", "staleness.csv", *(["params.safetensors"] if again else []), *some):
         if name.endswith(".parquet"):
             if found := _first_row(name, [result.folder / name for result in (one, other)], both):
