@@ -104,21 +104,31 @@ class InversePower(HyperParameters):
         return self.base * pow64(1.0 + self.lambd * self.base * t, -self.power)
 
 
-#: A learning rate that fredsim's own rules give: what may follow a warm-up.
-Known = Annotated[
+#: Those that may follow a warm-up.
+PLAIN: dict[str, type[BaseModel]] = {
+    "constant": Constant,
+    "step": Step,
+    "exponential": Exponential,
+    "cosine": Cosine,
+    "inverse_power": InversePower,
+}
+
+
+def _by_name(known: str) -> Discriminator:
+    """Return what chooses a member of a union by its name; `known` is what a message says it may be."""
+    return Discriminator(
+        lambda value: _kind(value), custom_error_type="schedule", custom_error_message=f"should be a number, {known}"
+    )
+
+
+_Plain = (
     Annotated[Positive, Tag("float")]
     | Annotated[Constant, Tag("Constant")]
     | Annotated[Step, Tag("Step")]
     | Annotated[Exponential, Tag("Exponential")]
     | Annotated[Cosine, Tag("Cosine")]
-    | Annotated[InversePower, Tag("InversePower")],
-    Discriminator(
-        lambda value: _kind(value),
-        custom_error_type="schedule",
-        custom_error_message="should be a number, or one of the schedules constant, step, exponential, cosine, "
-        "inverse_power",
-    ),
-]
+    | Annotated[InversePower, Tag("InversePower")]
+)
 
 
 class Warmup(HyperParameters):
@@ -127,7 +137,7 @@ class Warmup(HyperParameters):
     name: Literal["warmup"]
     steps: PositiveInt
     """The number of updates in which α grows, by the same amount each."""
-    then: Known
+    then: Annotated[_Plain, _by_name(f"or one of the schedules {', '.join(PLAIN)}")]
     """What follows, a number or a schedule, whose t is counted from the end of the warm-up."""
 
     def __call__(self, t: Any) -> Any:
@@ -209,14 +219,7 @@ class OwnSchedule(BaseModel):
 REMEDY = "name a function of t and the other keys, as package.module:function"
 
 
-SCHEDULES: dict[str, type[BaseModel]] = {
-    "constant": Constant,
-    "step": Step,
-    "exponential": Exponential,
-    "cosine": Cosine,
-    "inverse_power": InversePower,
-    "warmup": Warmup,
-}
+SCHEDULES: dict[str, type[BaseModel]] = {**PLAIN, "warmup": Warmup}
 
 
 def _kind(value: Any) -> str:
@@ -230,19 +233,8 @@ def _kind(value: Any) -> str:
 
 #: A learning rate: a positive number, or a schedule.
 Rate = Annotated[
-    Annotated[Positive, Tag("float")]
-    | Annotated[Constant, Tag("Constant")]
-    | Annotated[Step, Tag("Step")]
-    | Annotated[Exponential, Tag("Exponential")]
-    | Annotated[Cosine, Tag("Cosine")]
-    | Annotated[InversePower, Tag("InversePower")]
-    | Annotated[Warmup, Tag("Warmup")]
-    | Annotated[OwnSchedule, Tag("OwnSchedule")],
-    Discriminator(
-        _kind,
-        custom_error_type="schedule",
-        custom_error_message=f"should be a number, one of the schedules {', '.join(SCHEDULES)}, or module:function",
-    ),
+    _Plain | Annotated[Warmup, Tag("Warmup")] | Annotated[OwnSchedule, Tag("OwnSchedule")],
+    _by_name(f"one of the schedules {', '.join(SCHEDULES)}, or module:function"),
 ]
 
 

@@ -317,7 +317,7 @@ REGISTERS, EACH = (32, 1) if WIDE else (16, 2)
 def test_tiles_fit_and_leave_nothing_out() -> None:
     for samples in (1, 2, 7, 32):
         for columns in (1, 3, 8, 29):
-            for outputs in (1, 20, 48, 70):
+            for outputs in (1, 20, 24, 25, 48, 70):
                 reached = spans(-1, 1, 1, 3, columns, columns)
                 tile = tile_of(samples, reached, outputs, 10**9)
                 assert tile.samples <= samples
@@ -328,7 +328,7 @@ def test_tiles_fit_and_leave_nothing_out() -> None:
                 vectors = tile.samples * tile.pixels * width + width
                 assert EACH * vectors + 2 <= REGISTERS or vectors <= 2
                 blocks = padded(outputs) // LANES // tile.vectors
-                last = not WIDE and outputs in (1, 20, 70)  # one, four and six channels of 16
+                last = not WIDE and outputs in (1, 20, 24, 70)  # one, four, eight and six channels of 16
                 assert tile.halves == ((False, True) if last and blocks > 1 else (last,))
     assert tile_of(32, spans(1, 1, -1, 3, 32, 32), 16, 10**9) != Tile(1, 1, 1, across=False)
 
