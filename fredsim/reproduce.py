@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,10 +45,13 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
     items = _items(paper, only, out)
     console = PlainConsole(stderr=True)
     rows, expected = [], 0.0
-    if not console.is_terminal:
-        say("measuring …", err=True)
-    with console.status("measuring …") if console.is_terminal else nullcontext():
-        for item, left, seconds in _estimates(items, root, jobs):
+    with console.status("measuring …") if console.is_terminal else nullcontext() as status:
+
+        def measuring(item: Item) -> None:
+            what = f"measuring {item.name} …"
+            say(what, err=True) if status is None else status.update(what)
+
+        for item, left, seconds in _estimates(items, root, jobs, measuring):
             rows.append(
                 {"experiment": item.name, "runs": len(item.expansion.runs), "left": left, "time": duration(seconds)}
             )
@@ -115,18 +118,20 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
 
 
 def _estimates(
-    items: Sequence[Item], root: str | os.PathLike[str] | None, jobs: int
+    items: Sequence[Item], root: str | os.PathLike[str] | None, jobs: int, measuring: Callable[[Item], object]
 ) -> Iterator[tuple[Item, int, float]]:
     """Yield each experiment, how many of its runs remain, and how many seconds these will take, `jobs` in parallel.
 
-    Each kind of run is measured on as many threads as it will have.
+    Each kind of run is measured on as many threads as it will have; `measuring` is called with each experiment before.
     """
     measured: dict[str, dict[str, Any]] = {}
     processors = default_threads()
     for item in items:
         left = item.left()
+        if left:
+            measuring(item)
         together = min(jobs, processors, max(1, len(left)))
         threads = max(1, processors // jobs) if together > 1 else None
-        estimates = estimate(left, root, threads=threads, measured=measured, memory=False)
+        estimates = estimate(left, root, threads=threads, measured=measured, rough=True)
         seconds = [run.seconds for run in estimates]
         yield item, len(left), max(sum(seconds) / together, max(seconds, default=0.0))

@@ -12,6 +12,7 @@ from fredsim.runs.folder.results import Result
 from fredsim.runs.plan import estimates as module
 from fredsim.runs.plan.estimates import Estimate, estimate
 from fredsim.runs.processes.isolation import do_apart
+from fredsim.runs.single import execution
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -54,12 +55,13 @@ def test_the_figures_are_the_runs(overrides: tuple[str, ...], small_yaml: Path, 
     (("iterations=24000", "server={name: sync, lr: 0.1}", "evaluation={every: 50, unit: updates}"), 61),
 ], ids=str)  # fmt: skip
 def test_time_is_that_of_all_iterations_and_rows(overrides: tuple[str, ...], rows: int, small_yaml: Path) -> None:
-    """In the proportion of a stretch, whose measurement is kept."""
+    """In the proportion of a stretch, whose measurement is kept; the end's test rows count as a row's many more."""
     measured: dict[str, dict[str, Any]] = {}
     (run,) = estimate(expand(open_source(small_yaml), overrides).runs, None, measured=measured)
     (stretch,) = measured.values()
     iterations = run.iterations * stretch["seconds"] / stretch["iterations"]
-    assert run.seconds == pytest.approx(iterations + rows * stretch["seconds_evaluation"] / stretch["rows"], rel=1e-9)
+    evaluations = (rows + 300 / 297) * stretch["seconds_evaluation"] / stretch["rows"]
+    assert run.seconds == pytest.approx(iterations + evaluations, rel=1e-9)
 
 
 def test_memory_grows_with_what_clients_hold(small_yaml: Path) -> None:
@@ -104,9 +106,9 @@ def test_runs_alike_share_a_measurement(small_yaml: Path, monkeypatch: pytest.Mo
     measured: list[object] = []
     measure = module._measure
 
-    def counted(*arguments: Any) -> Any:
+    def counted(*arguments: Any, **more: Any) -> Any:
         measured.append(arguments)
-        return measure(*arguments)
+        return measure(*arguments, **more)
 
     monkeypatch.setattr(module, "_measure", counted)
     runs = of(small_yaml, "sweep={seed: [0, 1, 2], server.lr: [0.1, 0.2], clients.count: [4, 8]}")
@@ -321,8 +323,33 @@ def test_time_alone_is_measured_without_another_process(monkeypatch: pytest.Monk
         return do_apart(*given)
 
     monkeypatch.setattr(module, "do_apart", count_and_do)
-    (found,) = estimate([run], None, memory=False)
+    (found,) = estimate([run], None, rough=True)
     assert (found.iterations, found.seconds > 0, started) == (16, True, [])
     (found,) = estimate([run], None)
     assert found.iterations == 16
     assert started
+
+
+@pytest.mark.parametrize(("overrides", "alike"), [
+    ((), True),
+    (("dispatcher={name: clock, compute: {noise: {name: exponential}}}",), True),
+    (("iterations=null", "updates=30"), False),
+    (("evaluation={every: 5, unit: updates}",), False),
+    (("dispatcher={name: clock, compute: {noise: {name: exponential}}}", "server={name: sync, lr: 0.1}"), False),
+], ids=str)  # fmt: skip
+def test_a_rough_estimate_measures_fewer_kinds(overrides: tuple[str, ...], alike: bool, small_yaml: Path) -> None:
+    """Of runs with other numbers of clients only where nothing but the time of an iteration depends on it."""
+    runs = expand(open_source(small_yaml), [*overrides, "sweep={clients.count: [2, 8]}"]).runs
+    rough: dict[str, dict[str, Any]] = {}
+    found = list(estimate(runs, None, measured=rough, rough=True))
+    exact: dict[str, dict[str, Any]] = {}
+    right = list(estimate(runs, None, measured=exact))
+    assert (len(rough), len(exact)) == (1 if alike else 2, 2)
+    assert [(run.iterations, run.rows) for run in found] == [(run.iterations, run.rows) for run in right]
+
+
+def test_a_beginning_evaluates_no_test_rows(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated = []
+    monkeypatch.setattr(execution, "evaluate", lambda engine, params, part: evaluated.append(part))
+    assert of(small_yaml)[0].seconds > 0
+    assert not evaluated

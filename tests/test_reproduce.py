@@ -229,6 +229,7 @@ def test_what_it_will_take_is_measured_in_this_process(small_yaml: Path, monkeyp
     network = ["model={name: resnet, depth: 8, width: 8}", "iterations=2"]
     item = Item("small", expand(open_source(small_yaml), network), Path("out"))
     monkeypatch.setattr("fredsim.runs.plan.estimates.do_apart", None)
-    ((found, left, seconds),) = _estimates([item], None, 1)
-    assert (found, left) == (item, 1)
+    named: list[str] = []
+    ((found, left, seconds),) = _estimates([item], None, 1, lambda one: named.append(one.name))
+    assert (found, left, named) == (item, 1, ["small"])
     assert seconds > 0

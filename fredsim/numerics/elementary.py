@@ -3,17 +3,22 @@
 Each is one algorithm in float64, after fdlibm (Sun Microsystems, e_exp.c, e_log.c, k_cos.c and k_sin.c): range
 reduction, one fixed polynomial in Horner form, assembly of the exponent's bits. The float32 functions widen, compute
 and round once, which keeps them within 0.51 ulp. fredsim.kernels.arrays.elementary has the same expressions for
-scalars, fredsim/cuda/sources/elementary.h those for devices. Arguments may have any shape.
+kernels, fredsim/cuda/sources/elementary.h those for devices. Arguments may have any shape. Numbers, which servers
+have at each update, are computed as Python's floats, in a twentieth of the time, and the result is one, np.float64.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["cos64", "erfc64", "exp32", "exp64", "log32", "log64", "pow64", "tanh64"]
+
+Wide = NDArray[np.float64]
+Number = (float, int, np.integer, np.floating)
 
 INVERSE_LN2 = 1.44269504088896338700
 LN2_HIGH = 6.93147180369123816490e-01  # 33 bits of ln 2: k·LN2_HIGH is exact for |k| < 2^20
@@ -75,26 +80,40 @@ MANTISSA = 0x000F_FFFF_FFFF_FFFF
 ONE_BITS = 0x3FF0_0000_0000_0000
 
 
-def exp64(x: ArrayLike) -> NDArray[np.float64]:
+def exp64(x: ArrayLike) -> Wide:
     """Return e^x in float64: NaN for NaN, +0 below −708, +∞ above 709.78, exactly 1 at 0."""
-    x = np.asarray(x, np.float64)
+    return _exp_of_number(float(x)) if isinstance(x, Number) else _exp_of_array(np.asarray(x, np.float64))
+
+
+def _exp_of_number(x: float) -> Any:
+    low, high = EXP64_RANGE
+    if not low <= x <= high:
+        return np.float64(np.nan if x != x else 0.0 if x < low else np.inf)
+    k = int(x * INVERSE_LN2 + (-0.5 if x < 0.0 else 0.5))
+    return np.float64(math.ldexp(_exp_of_rest(x, k), k))
+
+
+def _exp_of_array(x: Wide) -> Wide:
     low, high = EXP64_RANGE
     inside = (x >= low) & (x <= high)
     y = np.where(inside, x, 0.0)
-    # x = k·ln 2 + r with |r| <= ln(2)/2; the cast truncates toward zero.
     k = (y * INVERSE_LN2 + np.where(y < 0.0, -0.5, 0.5)).astype(np.int64)
+    # 2^k in two factors, since 2^1024 has no float64.
+    half = k >> 1
+    value = _exp_of_rest(y, k) * ((half + 1023) << 52).view(np.float64) * ((k - half + 1023) << 52).view(np.float64)
+    special = np.where(x < low, 0.0, np.inf)
+    return np.where(inside, value, np.where(x != x, np.nan, special))
+
+
+def _exp_of_rest(y: Any, k: Any) -> Any:
+    """Return e^r, where y = k·ln 2 + r with |r| ≤ ln(2)/2; k is y/ln 2, rounded by a cast that truncates toward 0."""
     above = y - k * LN2_HIGH
     below = k * LN2_LOW
     r = above - below
     t = r * r
     p1, p2, p3, p4, p5 = EXP_POLYNOMIAL
     c = r - t * (p1 + t * (p2 + t * (p3 + t * (p4 + t * p5))))
-    value = 1.0 - ((below - (r * c) / (2.0 - c)) - above)
-    # 2^k in two factors, since 2^1024 has no float64.
-    half = k >> 1
-    value = value * ((half + 1023) << 52).view(np.float64) * ((k - half + 1023) << 52).view(np.float64)
-    special = np.where(x < low, 0.0, np.inf)
-    return np.where(inside, value, np.where(x != x, np.nan, special))
+    return 1.0 - ((below - (r * c) / (2.0 - c)) - above)
 
 
 def exp32(x: ArrayLike) -> NDArray[np.float32]:
@@ -107,9 +126,19 @@ def exp32(x: ArrayLike) -> NDArray[np.float32]:
     return np.where(inside, value, np.where(x != x, np.float32(np.nan), special))
 
 
-def log64(x: ArrayLike) -> NDArray[np.float64]:
+def log64(x: ArrayLike) -> Wide:
     """Return ln x in float64: NaN for NaN and below 0, −∞ at either zero, +∞ at +∞."""
-    x = np.asarray(x, np.float64)
+    return _log_of_number(float(x)) if isinstance(x, Number) else _log_of_array(np.asarray(x, np.float64))
+
+
+def _log_of_number(x: float) -> Any:
+    if not 0.0 < x < math.inf:
+        return np.float64(-np.inf if x == 0.0 else np.inf if x == math.inf else np.nan)
+    m, k = math.frexp(x)  # m in [½, 1)
+    return np.float64(_log_of_parts(m, k) if 2.0 * m > SQRT2 else _log_of_parts(2.0 * m, k - 1))
+
+
+def _log_of_array(x: Wide) -> Wide:
     inside = (x > 0.0) & (x < np.inf)
     y = np.where(inside, x, 1.0)
     # A subnormal is scaled into the normal range first.
@@ -117,19 +146,21 @@ def log64(x: ArrayLike) -> NDArray[np.float64]:
     bits = np.asarray(y * np.where(tiny, 2.0**54, 1.0)).view(np.int64)
     k = (bits >> 52) - 1023 - np.where(tiny, 54, 0)
     m = ((bits & MANTISSA) | ONE_BITS).view(np.float64)
-    # x = 2^k·m with m in (√½, √2].
     upper = m > SQRT2
-    m = np.where(upper, 0.5 * m, m)
-    k = k + upper
+    value = _log_of_parts(np.where(upper, 0.5 * m, m), k + upper)
+    special = np.where(x == 0.0, -np.inf, np.where(x == np.inf, np.inf, np.nan))
+    return np.where(inside, value, special)
+
+
+def _log_of_parts(m: Any, k: Any) -> Any:
+    """Return ln(2^k·m) for m in (√½, √2]."""
     f = m - 1.0
     s = f / (2.0 + f)
     z = s * s
     l1, l2, l3, l4, l5, l6, l7 = LOG_POLYNOMIAL
     r = z * (l1 + z * (l2 + z * (l3 + z * (l4 + z * (l5 + z * (l6 + z * l7))))))
     h = 0.5 * f * f
-    value = k * LN2_HIGH - ((h - (s * (h + r) + k * LN2_LOW)) - f)
-    special = np.where(x == 0.0, -np.inf, np.where(x == np.inf, np.inf, np.nan))
-    return np.where(inside, value, special)
+    return k * LN2_HIGH - ((h - (s * (h + r) + k * LN2_LOW)) - f)
 
 
 def log32(x: ArrayLike) -> NDArray[np.float32]:
@@ -137,26 +168,40 @@ def log32(x: ArrayLike) -> NDArray[np.float32]:
     return log64(np.asarray(x, np.float32).astype(np.float64)).astype(np.float32)
 
 
-def pow64(x: ArrayLike, p: float) -> NDArray[np.float64]:
+def pow64(x: ArrayLike, p: Any) -> Wide:
     """Return x^p for x > 0 as exp(p·ln x) in float64: exactly 1 at x = 1."""
     return exp64(p * log64(x))
 
 
-def cos64(x: ArrayLike) -> NDArray[np.float64]:
+def cos64(x: ArrayLike) -> Wide:
     """Return cos x in float64 for 0 ≤ x ≤ π, with an absolute error below 2⁻⁵²; schedules of learning rates need it."""
-    x = np.asarray(x, np.float64)
+    return _cos_of_number(float(x)) if isinstance(x, Number) else _cos_of_array(np.asarray(x, np.float64))
+
+
+def _cos_of_number(x: float) -> Any:
     upper = x > PI / 2
-    y = np.where(upper, PI - x, x)  # cos x = −cos(π − x)
-    near = y <= PI / 4
+    y = PI - x if upper else x  # cos x = −cos(π − x)
+    value = _cos_up_to_quarter(y) if y <= PI / 4 else _sin_up_to_quarter(PI / 2 - y)  # cos y = sin(π/2 − y)
+    return np.float64(-value if upper else value)
+
+
+def _cos_of_array(x: Wide) -> Wide:
+    upper = x > PI / 2
+    y = np.where(upper, PI - x, x)
+    value: Wide = np.where(y <= PI / 4, _cos_up_to_quarter(y), _sin_up_to_quarter(PI / 2 - y))
+    return np.where(upper, -value, value)
+
+
+def _cos_up_to_quarter(y: Any) -> Any:
     z = y * y
     c1, c2, c3, c4, c5, c6 = COS_POLYNOMIAL
-    cosine = 1.0 - (0.5 * z - z * (z * (c1 + z * (c2 + z * (c3 + z * (c4 + z * (c5 + z * c6)))))))
-    w = PI / 2 - y  # cos y = sin(π/2 − y)
+    return 1.0 - (0.5 * z - z * (z * (c1 + z * (c2 + z * (c3 + z * (c4 + z * (c5 + z * c6)))))))
+
+
+def _sin_up_to_quarter(w: Any) -> Any:
     v = w * w
     s1, s2, s3, s4, s5, s6 = SIN_POLYNOMIAL
-    sine = w + v * w * (s1 + v * (s2 + v * (s3 + v * (s4 + v * (s5 + v * s6)))))
-    value = np.where(near, cosine, sine)
-    return np.where(upper, -value, value)
+    return w + v * w * (s1 + v * (s2 + v * (s3 + v * (s4 + v * (s5 + v * s6)))))
 
 
 def tanh64(x: ArrayLike) -> NDArray[np.float64]:

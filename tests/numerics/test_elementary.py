@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fredsim.kernels.arrays import elementary as compiled
-from fredsim.numerics.elementary import erfc64, exp32, exp64, log32, log64, pow64, tanh64
+from fredsim.numerics.elementary import PI, cos64, erfc64, exp32, exp64, log32, log64, pow64, tanh64
 from tests.vectors.drive_numba import exponentials, logarithms
 
 MILLION = 1_000_000
@@ -106,18 +106,43 @@ def apply_wide_log(x, out):  # type: ignore[no-untyped-def]
         out[i] = compiled.log64(x[i])
 
 
+ENDS64 = [
+    np.nextafter(x, x + step)
+    for x in (-708.0, 709.78, 2.0**-1022, 0.0, 1.0, 2.0**0.5, 0.5**0.5, PI / 4, PI / 2, 3 * PI / 4)
+    for step in (-1, 0, 1)
+]
+SPECIAL64 = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -1, 5e-324, 1e-310, np.finfo(np.float64).max, *ENDS64])
+
+
+def test_numbers_have_the_bits_of_arrays() -> None:
+    """Servers compute with a number for each update, and with arrays for a whole window."""
+    rng = np.random.default_rng(0)
+    spread = np.concatenate([rng.uniform(-720, 720, 20_000), rng.standard_normal(20_000), np.arange(-700.0, 700.0)])
+    positive = np.concatenate([np.exp(np.clip(spread, -744, 709)), 2.0 ** np.arange(-1074, 1024)])
+    angles = np.concatenate([np.linspace(0, PI, 20_000), [x for x in ENDS64 if 0 <= x <= PI]])
+    for function, x in ((exp64, spread), (log64, positive), (cos64, angles)):
+        x = x if function is cos64 else np.concatenate([x, SPECIAL64])
+        whole = function(x)
+        for numbers in (x.tolist(), list(x)):
+            each = np.array([function(one) for one in numbers])
+            assert each.dtype == np.float64
+            np.testing.assert_array_equal(each, whole)  # but a NaN's sign
+            np.testing.assert_array_equal(np.signbit(each[~np.isnan(each)]), np.signbit(whole[~np.isnan(whole)]))
+    narrow = spread.astype(np.float32)
+    np.testing.assert_array_equal(np.array([exp64(one) for one in narrow]), exp64(narrow))
+    counts = np.arange(1, 3000)
+    for base, power in ((0.9, 1), (0.999, 1), (1.5, -0.25)):
+        whole = pow64(base, power * counts)
+        for numbers in (counts.tolist(), list(counts)):
+            np.testing.assert_array_equal(np.array([pow64(base, power * n) for n in numbers]), whole)
+
+
 def test_compiled_gives_the_same_bits_in_float64() -> None:
-    ends = [
-        np.nextafter(x, x + step)
-        for x in (-708.0, 709.78, 2.0**-1022, 0.0, 1.0, 2.0**0.5, 0.5**0.5)
-        for step in (-1, 0, 1)
-    ]
-    special = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -1, 5e-324, 1e-310, np.finfo(np.float64).max, *ends])
     for function, oracle, x in (
         (apply_wide_exp, exp64, np.linspace(-710, 712, MILLION // 10)),
         (apply_wide_log, log64, np.exp(np.linspace(-744, 709, MILLION // 10))),
     ):
-        x = np.concatenate([x, special])
+        x = np.concatenate([x, SPECIAL64])
         out = np.empty_like(x)
         function(x, out)
         np.testing.assert_array_equal(out, oracle(x))  # but a NaN's sign

@@ -86,18 +86,19 @@ def estimate(
     *,
     threads: int | None = None,
     measured: dict[str, dict[str, Any]] | None = None,
-    memory: bool = True,
+    rough: bool = False,
 ) -> Iterator[Estimate]:
     """Yield the estimate of each run.
 
     Runs that differ only in seed, length, rows and the fractional hyper-parameters of server and gates share one
     measurement, unless these affect who arrives when; `measured` keeps the measurements between calls. `threads` is
-    used for a run that gives no number of threads. Without `memory`, no process is started to measure a network's, and
-    an estimate's is about right only. Raises what running it raises.
+    used for a run that gives no number of threads. A `rough` estimate is about right but for its memory and bytes: no
+    process is started to measure a network's memory, and where only the time of an iteration depends on the number of
+    clients, and hardly, runs that differ in it share a measurement, too. Raises what running it raises.
     """
     check_data(runs, root)
     measured = {} if measured is None else measured
-    estimate_of = partial(_estimate_of, root=root, threads=threads, measured=measured, memory=memory)
+    estimate_of = partial(_estimate_of, root=root, threads=threads, measured=measured, rough=rough)
     for run in runs:
         whole = run.experiment.model_copy(update={"until": None})  # when a goal will be reached cannot be known
         with placed(run.place):
@@ -126,21 +127,21 @@ def _estimate_of(
     root: str | os.PathLike[str] | None,
     threads: int | None,
     measured: dict[str, dict[str, Any]],
-    memory: bool,
+    rough: bool,
 ) -> Estimate:
     prepared = prepare(experiment, root)
-    kind = _measurement_key(prepared, threads)
+    kind = _measurement_key(prepared, threads, rough=rough)
     if kind not in measured:
         plain = prepared.experiment.plain()
         network = json.dumps([threads, *(plain[key] for key in ("data", "model", "loss", "backend") if key in plain)])
         alike = [one["iterations"] for one in measured.values() if one["network"] == network]
         first = min(alike, default=FIRST_LENGTH)  # long enough for another server: so that it is not started again
-        measured[kind] = {**_measure(prepared, root, threads, first, memory), "network": network}
+        measured[kind] = {**_measure(prepared, root, threads, first, memory=not rough), "network": network}
     return _estimate(label, prepared, measured[kind])
 
 
-def _measurement_key(prepared: Prepared, threads: int | None) -> str:
-    """Return a key that is equal for runs whose iterations take the same time."""
+def _measurement_key(prepared: Prepared, threads: int | None, *, rough: bool) -> str:
+    """Return a key that is equal for runs whose iterations take the same time, or, if `rough`, about the same."""
     plain = prepared.experiment.plain()
     kept = {key: value for key, value in plain.items() if key not in irrelevant_to(Affects.TIME)}
     for part in ("server", "dispatcher"):
@@ -152,13 +153,16 @@ def _measurement_key(prepared: Prepared, threads: int | None) -> str:
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
         if prepared.length.until is not None:
             events = run_clock.clock.clock.expected_arrivals(prepared.length.until)
+    counted = prepared.length.iterations is not None and prepared.interval.unit == "iterations"
+    if rough and counted and not (run_clock is not None and run_clock.reacts):  # nothing else follows from the number
+        kept["clients"] = {key: value for key, value in kept["clients"].items() if key != "count"}
     # These decide the path.
     kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
     return json.dumps([threads, kept], sort_keys=True)
 
 
 def _measure(
-    prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None, first: int, memory: bool
+    prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None, first: int, *, memory: bool
 ) -> dict[str, Any]:
     """Run the beginning, longer and longer from `first` iterations on, until it takes long enough; return its summary.
 
@@ -179,7 +183,7 @@ def _measure(
     while True:
         reset_peak_memory()
         with tempfile.TemporaryDirectory() as folder:
-            how = {"most_iterations": iterations, "default_threads": threads}
+            how = {"most_iterations": iterations, "default_threads": threads, "test": False}
             _run_beginning(Execution(prepared.experiment, Path(folder) / "run", root, how), observer, apart=apart)
             result = Result(Path(folder) / "run")
             summary = {**result.summary, "rows": len(result.metrics), **observer.memory_taken}
@@ -238,10 +242,11 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
     clients = min(experiment.clients.count, total)  # those that arrive at all
     most_held, memory = _memory(prepared, summary, clients)
     _, protocol = make_server(experiment)
-    interval = prepared.interval
+    interval, dataset = prepared.interval, prepared.dataset
     rows = interval.rows(total, total * summary["updates"] / done, forecast.simulated * 1e9 if forecast else 0.0)
     if length.until is not None and interval.unit == "iterations" and interval.due(total, 0, 0):
         rows += 1  # the row when the time is over
+    evaluations = rows + len(dataset.test) / max(1, len(dataset.validation))  # the test rows are evaluated at the end
     return Estimate(
         label=label,
         path=summary["path"],
@@ -251,7 +256,7 @@ def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estima
         memory=memory,
         pushed=total * (summary["bytes_pushed"] // max(1, summary["pushes"])),
         fetched=total * (summary["bytes_fetched"] // max(1, summary["fetches"])),
-        seconds=total * summary["seconds"] / done + rows * summary["seconds_evaluation"] / summary["rows"],
+        seconds=total * summary["seconds"] / done + evaluations * summary["seconds_evaluation"] / summary["rows"],
         gated=protocol.push_gate is not None or protocol.fetch_gate is not None,
         rows=rows,
         simulated=forecast.simulated if forecast else None,

@@ -117,12 +117,14 @@ def execute_here(
     code: Mapping[str, str] | None = None,
     policy: CheckpointPolicy = NO_CHECKPOINTS,
     stop_at: int | None = None,
+    test: bool = True,
     hooks: Hooks = SIMULATED_RUN,
 ) -> None:
     """Run one experiment in this process and write its folder.
 
     `heading`: comment lines above its config.yaml; `most_iterations`: stop after this many, as an interrupt would;
-    `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `hooks`: what a live run does
+    `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `test`: evaluate the test rows at
+    the end; `hooks`: what a live run does
     differently; `default_threads`: their number if the experiment gives none; `code`: the SHA-256 that the user's
     modules must have; `policy`: when to write checkpoints. A run that has not ended continues from the newest
     checkpoint in its folder. Raises ConfigError, DataError, OutputError, SimulationError.
@@ -150,7 +152,7 @@ def execute_here(
         summary = {
             "name": experiment.name,
             "status": outcome.status if most_iterations is None else "interrupted",
-            **_results(run, engine, outcome, recorder.rows[-1]),
+            **_results(run, engine, outcome, recorder.rows[-1], test=test),
             "experiment": experiment.digest,
             "config": config_digest(prepared.experiment.plain()),  # as _claim has written it
             "code": found,
@@ -218,8 +220,8 @@ def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None
         Checkpoints(folder).clear()
 
 
-def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str, Any]:
-    """Return the results in summary.json."""
+def _results(run: Run, engine: Engine, outcome: Outcome, last: Row, *, test: bool) -> dict[str, Any]:
+    """Return the results in summary.json; without `test`, no test error."""
     own: dict[str, Any] = {} if engine.problem is None else {"measured_by": engine.problem.measure}
     if engine.problem is not None or run.larger_is_better:
         own["larger_is_better"] = run.larger_is_better
@@ -230,7 +232,7 @@ def _results(run: Run, engine: Engine, outcome: Outcome, last: Row) -> dict[str,
         **({"time": last.time} if run.simulation.timed else {}),
         "validation_loss": _finite(last.validation_loss),
         "validation_error": _finite(last.validation_error),
-        "test_error": _finite(evaluate(engine, outcome.params, "test")[1]),
+        "test_error": _finite(evaluate(engine, outcome.params, "test")[1]) if test else None,
         **{name: _finite(last.more[name]) for name in run.measured},
         **own,
         **({"metrics": {name: _finite(last.more[name]) for name in run.metrics}} if run.metrics else {}),
