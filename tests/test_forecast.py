@@ -335,7 +335,8 @@ def test_time_alone_is_measured_without_another_process(monkeypatch: pytest.Monk
     (("dispatcher={name: clock, compute: {noise: {name: exponential}}}",), True),
     (("iterations=null", "updates=30"), False),
     (("evaluation={every: 5, unit: updates}",), False),
-    (("dispatcher={name: clock, compute: {noise: {name: exponential}}}", "server={name: sync, lr: 0.1}"), False),
+    (("dispatcher={name: clock, compute: {noise: {name: exponential}}}", "server={name: sync, lr: 0.1}"), True),
+    (("dispatcher={name: clock, compute: {noise: {name: exponential}}}", "iterations=null", "seconds=9"), False),
 ], ids=str)  # fmt: skip
 def test_a_rough_estimate_measures_fewer_kinds(overrides: tuple[str, ...], alike: bool, small_yaml: Path) -> None:
     """Of runs with other numbers of clients only where nothing but the time of an iteration depends on it."""

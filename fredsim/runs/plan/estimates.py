@@ -26,7 +26,7 @@ from fredsim.networks.mlp import as_mlp
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
-from fredsim.runs.plan.forecast import Milestone, arrived_share, clock_of, forecast_run
+from fredsim.runs.plan.forecast import Milestone, RunClock, arrived_share, clock_of, forecast_run
 from fredsim.runs.processes.isolation import do_apart
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Started
@@ -92,9 +92,9 @@ def estimate(
 
     Runs that differ only in seed, length, rows and the fractional hyper-parameters of server and gates share one
     measurement, unless these affect who arrives when; `measured` keeps the measurements between calls. `threads` is
-    used for a run that gives no number of threads. A `rough` estimate is about right but for its memory and bytes: no
-    process is started to measure a network's memory, and where only the time of an iteration depends on the number of
-    clients, and hardly, runs that differ in it share a measurement, too. Raises what running it raises.
+    used for a run that gives no number of threads. Of a `rough` estimate, the seconds alone count, and are about right:
+    no process is started to measure memory; and where length and rows are counted in iterations, no clock is looked at,
+    and runs that differ in the number of clients share a measurement, too. Raises what running it raises.
     """
     check_data(runs, root)
     measured = {} if measured is None else measured
@@ -130,39 +130,46 @@ def _estimate_of(
     rough: bool,
 ) -> Estimate:
     prepared = prepare(experiment, root)
-    kind = _measurement_key(prepared, threads, rough=rough)
+    counted = prepared.length.iterations is not None and prepared.interval.unit == "iterations"
+    run_clock = None if rough and counted else clock_of(prepared)
+    kind = _measurement_key(prepared, threads, run_clock, any_count=rough and counted)
     if kind not in measured:
         plain = prepared.experiment.plain()
         network = json.dumps([threads, *(plain[key] for key in ("data", "model", "loss", "backend") if key in plain)])
         alike = [one["iterations"] for one in measured.values() if one["network"] == network]
         first = min(alike, default=FIRST_LENGTH)  # long enough for another server: so that it is not started again
-        measured[kind] = {**_measure(prepared, root, threads, first, memory=not rough), "network": network}
-    return _estimate(label, prepared, measured[kind])
+        measured[kind] = _measure(prepared, run_clock, root, threads, first, memory=not rough) | {"network": network}
+    return _estimate(label, prepared, run_clock, measured[kind])
 
 
-def _measurement_key(prepared: Prepared, threads: int | None, *, rough: bool) -> str:
-    """Return a key that is equal for runs whose iterations take the same time, or, if `rough`, about the same."""
+def _measurement_key(prepared: Prepared, threads: int | None, run_clock: RunClock | None, *, any_count: bool) -> str:
+    """Return a key that is equal for runs whose iterations take the same time; if `any_count`, about the same."""
     plain = prepared.experiment.plain()
     kept = {key: value for key, value in plain.items() if key not in irrelevant_to(Affects.TIME)}
     for part in ("server", "dispatcher"):
         kept[part] = {key: value for key, value in flatten(plain[part]).items() if not isinstance(value, float)}
     kept["evaluation"] = [prepared.experiment.evaluation.test, prepared.experiment.evaluation.gradient_norm]
-    events, run_clock = prepared.length.events, clock_of(prepared)
+    if any_count:
+        kept["clients"] = {key: value for key, value in kept["clients"].items() if key != "count"}
+    events = prepared.length.events
     if run_clock is not None:
         if run_clock.reacts:  # the order of arrivals then depends on every time
             kept |= {"seed": prepared.experiment.seed, "dispatcher": plain["dispatcher"]}
         if prepared.length.until is not None:
             events = run_clock.clock.clock.expected_arrivals(prepared.length.until)
-    counted = prepared.length.iterations is not None and prepared.interval.unit == "iterations"
-    if rough and counted and not (run_clock is not None and run_clock.reacts):  # nothing else follows from the number
-        kept["clients"] = {key: value for key, value in kept["clients"].items() if key != "count"}
     # These decide the path.
     kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
     return json.dumps([threads, kept], sort_keys=True)
 
 
 def _measure(
-    prepared: Prepared, root: str | os.PathLike[str] | None, threads: int | None, first: int, *, memory: bool
+    prepared: Prepared,
+    run_clock: RunClock | None,
+    root: str | os.PathLike[str] | None,
+    threads: int | None,
+    first: int,
+    *,
+    memory: bool,
 ) -> dict[str, Any]:
     """Run the beginning, longer and longer from `first` iterations on, until it takes long enough; return its summary.
 
@@ -173,7 +180,6 @@ def _measure(
     length, clients = prepared.length, prepared.experiment.clients.count
     total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
     iterations = min(first, total)
-    run_clock = clock_of(prepared)
     reacts = run_clock is not None and run_clock.reacts
     least = min(total, PER_CLIENT_ON_CLOCK * clients, MOST_ON_CLOCK) if reacts else 0
     milestones: list[Milestone] = []
@@ -232,12 +238,12 @@ class Measuring(Observer):
         self.memory_taken = {"peak": peak, "buffers": buffers}
 
 
-def _estimate(label: str, prepared: Prepared, summary: dict[str, Any]) -> Estimate:
+def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summary: dict[str, Any]) -> Estimate:
     experiment, done = prepared.experiment, max(1, int(summary["iterations"]))
     length, total = prepared.length, None
     if length.until is None:
         total = length.iterations or math.ceil((length.updates or 0) * done / max(1, summary["updates"]))
-    forecast = forecast_run(prepared, summary, total)
+    forecast = None if run_clock is None else forecast_run(prepared, run_clock, summary, total)
     total = forecast.iterations if forecast is not None else total or 0
     clients = min(experiment.clients.count, total)  # those that arrive at all
     most_held, memory = _memory(prepared, summary, clients)

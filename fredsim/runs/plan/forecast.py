@@ -24,7 +24,7 @@ from fredsim.simulation.paths.start import arrivals_react
 from fredsim.simulation.plugins.run_context import RunContext
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 
-__all__ = ["Forecast", "Milestone", "arrived_share", "clock_of", "forecast_run"]
+__all__ = ["Forecast", "Milestone", "RunClock", "arrived_share", "clock_of", "forecast_run"]
 
 AHEAD = 20_000  # a clock is run ahead for this many events, or for two per client if that is more …
 MOST_AHEAD = 2_000_000  # … but for this many at most
@@ -89,15 +89,12 @@ def arrived_share(prepared: Prepared, iterations: int, clients: int) -> float:
     return min(1.0, len(np.unique(order)) / max(1, clients))
 
 
-def forecast_run(prepared: Prepared, summary: Mapping[str, Any], iterations: int | None) -> Forecast | None:
-    """Return the forecast of a run of `iterations` (None: until its clock ends it); None for a run without a clock.
+def forecast_run(prepared: Prepared, found: RunClock, summary: Mapping[str, Any], iterations: int | None) -> Forecast:
+    """Return the forecast of a run of `iterations` with a clock (None: until that ends it).
 
     `summary` is that of the run's beginning, with `milestones` and `ended`. Raises SimulationError if no more gradients
     will arrive.
     """
-    found = clock_of(prepared)
-    if found is None:
-        return None
     if found.reacts:
         milestones, ended = summary["milestones"], summary["ended"]
     else:
