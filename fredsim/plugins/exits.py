@@ -73,7 +73,7 @@ def watched() -> Iterator[None]:
 def _watcher() -> int:
     """Start a process that tells if this one ends without having written a 0 to the pipe that is returned."""
     its, ours = os.pipe()
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads, none of which it needs
+    with warnings.catch_warnings(action="ignore"):  # Python's, JAX's: of threads, none of which it needs
         first = os.fork()
     if first:
         os.close(its)

@@ -72,7 +72,7 @@ def in_fork(ask: Callable[[], bool]) -> bool:
 
 
 def _fork() -> int:
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of threads: OpenBLAS ends its own
+    with warnings.catch_warnings(action="ignore"):  # Python's, JAX's: of threads; OpenBLAS ends its own
         return os.fork()
 
 
