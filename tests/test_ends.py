@@ -101,6 +101,25 @@ def test_a_run_that_diverged_is_a_cross(small_yaml: Path, drawn: list[Figure]) -
     assert "×: a run diverged." in drawing.caption
 
 
+@pytest.mark.parametrize(("ends", "top"), [
+    ([0.5, 2.0, 1e30], 2e3), ([0.5, 2.0, 1e12], None), ([0.5, 2e5, 1e30], 2e8), ([0.0, 2.0, 1e30], None),
+])  # fmt: skip
+def test_points_that_would_flatten_the_others(
+    ends: list[float], top: float | None, small_yaml: Path, drawn: list[Figure]
+) -> None:
+    """They lie at the upper edge, three decades above the middle one, and the caption says where they would be."""
+    results = list(fredsim.sweep(small_yaml, ["sweep={server.lr: [0.1, 0.2, 0.4]}"]))
+    for run, value in zip(results, ends, strict=True):
+        run.metrics.loc[run.metrics.index[-1], "validation_loss"] = value
+        run.summary["validation_loss"] = value
+    drawing = plot(results, Path("x.png"), "ends", Options(x="server.lr", y="validation_loss", log=True))
+    *marks, line = drawn[0].axes[0].lines
+    assert list(line.get_ydata()) == [min(value, top or value) for value in ends]  # type: ignore[arg-type]
+    assert [(mark.get_marker(), *mark.get_xydata()[0]) for mark in marks] == ([("^", 0.4, top)] if top else [])  # type: ignore[index,misc]
+    assert [row["final validation_loss"] for row in drawing.tables[0].rows] == ends
+    assert ("△: a point lies above" in drawing.caption) == (top is not None)
+
+
 def test_published_points_of_the_end(small_yaml: Path, drawn: list[Figure]) -> None:
     with small_yaml.open("a", encoding="utf-8") as file:
         file.write(

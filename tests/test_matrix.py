@@ -78,12 +78,35 @@ def test_seconds_and_times_the_best(swept: Results, drawn: list[Figure]) -> None
     for (x, y), text in texts.items():
         value = kept[columns[x], servers[y].lower()]
         assert text == ("never" if math.isinf(value) else f"{value:.3g}")
+    assert "only so many runs" not in drawing.caption
     for found in drawing.tables[0].rows:
         column = found["panel"]
         value, best = kept[column, found["line"].lower()], min(v for (c, _), v in kept.items() if c == column)
         assert found["seconds to 0.4"] == (None if math.isinf(value) else value)
         assert found["times the best"] == (None if math.isinf(value) else pytest.approx(value / best))
         assert found["runs"] == 3
+
+
+def test_some_runs_that_get_there_are_no_never(swept: Results, drawn: list[Figure]) -> None:
+    """Of each line's three runs, 0, 1, 2 or 3 reach the error."""
+    there: dict[tuple[str, str, float], int] = {}
+    runs = list(swept)
+    for number, run in enumerate(runs):
+        server, seconds = run.config["server"], run.config["dispatcher"]["compute"]["seconds"]
+        key = "power" if seconds != 1.0 else "constant", server["name"], server["lr"]
+        reached = run.config["seed"] < number // 3 % 4
+        run.metrics["validation_error"] = 0.2 if reached else 0.8
+        there[key] = there.get(key, 0) + reached
+    assert {*there.values()} == {0, 1, 2, 3}
+    options = plots.Options(by=["server.name", "server.lr"], panel=["dispatcher.compute.seconds"], reach=[0.4])
+    drawing = plots.plot(runs, Path("m.png"), "matrix", options)
+    texts = sorted(text.get_text() for text in drawn[0].axes[0].texts)
+    finite = [text for text in texts if text not in {"never", "1 of 3"}]
+    counts = [*there.values()]
+    assert (texts.count("never"), texts.count("1 of 3"), len(finite)) == (
+        counts.count(0), counts.count(1), counts.count(2) + counts.count(3)
+    )  # fmt: skip
+    assert "1 of 3: only so many runs are there." in drawing.caption
 
 
 def test_how_lines_ended(swept: Results, drawn: list[Figure]) -> None:

@@ -142,6 +142,30 @@ def test_a_run_that_diverged_ends_its_line(small_yaml: Path, drawn: list[Figure]
     assert "×: a run diverged." in drawing.caption
 
 
+def test_the_end_of_a_run_that_diverged_is_no_median(small_yaml: Path, drawn: list[Figure]) -> None:
+    """Between rows it alone has a value; once no other goes on, the line leads to it."""
+    results = list(fredsim.sweep(small_yaml, ["sweep={seed: [0, 1, 2]}", "evaluation.every=10"]))
+    errors = [run.metrics.set_index("iteration")["validation_error"].to_dict() for run in results]
+    for run, end in ((results[0], 23), (results[1], 41)):
+        rows = run.metrics[run.metrics["iteration"] <= end]
+        last = rows.iloc[-1:].assign(iteration=end, validation_error=0.99)
+        run.__dict__["metrics"] = pd.concat([rows, last], ignore_index=True)
+        run.summary["status"] = "diverged"
+
+    def line_of(number: int) -> dict[float, float]:
+        plot(results[:number], Path("error.png"))
+        (line,) = (line for line in drawn[-1].axes[0].lines if line.get_marker() != "x")
+        return dict(np.asarray(line.get_xydata()).tolist())
+
+    expected = {at: float(np.median([errors[n][at] for n in range(3)])) for at in (0, 10, 20)}
+    expected |= {at: float(np.mean([errors[n][at] for n in (1, 2)])) for at in (30, 40)} | {50: errors[2][50]}
+    assert line_of(3) == pytest.approx(expected)
+    crosses = [line for line in drawn[-1].axes[0].lines if line.get_marker() == "x"]
+    ends = [np.asarray(line.get_xydata()).tolist() for line in crosses]
+    assert ends == [[[23, 0.99]], [[41, 0.99]]]
+    assert [*line_of(2)] == [0, 10, 20, 30, 40, 41]
+
+
 def test_groups_and_labels(small_yaml: Path) -> None:
     words = ["sweep={clients.count: [4, 8], dispatcher.fetch: [always, {every: 2}, {every: 4}], seed: [0, 1]}"]
     results = list(fredsim.sweep(small_yaml, [*words, "iterations=10"]))

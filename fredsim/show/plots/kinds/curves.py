@@ -210,10 +210,23 @@ def _rows(line: Line, x: str, y: str) -> tuple[pd.Series[float], pd.DataFrame]:
 
 
 def by_iteration(line: Line, pick: Callable[[pd.DataFrame], pd.Series[float]]) -> pd.DataFrame:
-    """Return the column that `pick` takes from each of a line's runs, one column per run, indexed by iteration."""
+    """Return the column that `pick` takes from each of a line's runs, one column per run, indexed by iteration.
+
+    Left out is the end of a run that diverged between rows: there it alone has a value, which is no median of the runs.
+    """
     picked = [pick(run.metrics.set_index("iteration", drop=False)) for run in line.runs]
     # a run that ends by the clock may have a last row without a further iteration
-    return pd.concat([values[~values.index.duplicated()] for values in picked], axis=1).sort_index()
+    found = pd.concat([values[~values.index.duplicated()] for values in picked], axis=1).sort_index()
+    return found.drop(index=list(_lone_ends(line.runs)), errors="ignore")
+
+
+def _lone_ends(runs: Sequence[Result]) -> Iterator[int]:
+    """Yield the iterations at which a run diverged, and no other has a row, though one goes on."""
+    rows = [run.metrics["iteration"] for run in runs]
+    for run, own in zip(runs, rows, strict=True):
+        end, others = own.iloc[-1], [other for other in rows if other is not own]
+        if run.has_diverged and not any((other == end).any() for other in others):
+            yield from [end] if any(other.iloc[-1] > end for other in others) else []
 
 
 def by_steps(runs: Sequence[Result], x: str) -> bool:

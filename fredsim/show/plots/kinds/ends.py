@@ -42,6 +42,8 @@ __all__ = ["KIND"]
 DECADE = 10  # the x axis is logarithmic if its largest value is more than so many times the smallest
 TICKS = 8  # the most swept values that have a tick each
 LETTERS = 11  # of the labels of ticks, per inch
+MOST_DECADES = 15  # the most decades of a figure in which all points are shown where they are …
+ROOM = 3  # … otherwise those more than so many decades above the middle one lie at the upper edge
 PANEL = 0.8  # the width of the axes, as a share of their part of the figure's
 Place = Callable[[float | str], float]  # where a point's x is on the axis
 
@@ -61,6 +63,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     def place(x: float | str) -> float:
         return places[str(x)] if places else float(x) / unit
 
+    top = _top(every, options.y)
     names = iter(labels([point.runs[0] for point in every]))
     same = coinciding(
         [{label: tuple(point.key for point in some) for label, some in found.items()} for found in points]
@@ -73,7 +76,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         drawn.append({})
         for line in panel.lines:
             beside += _publish(axes, panel, line, found[line.label], options, place, sources)
-            if line.label in same and (one := _draw(axes, line, found[line.label], place, options, joined=not places)):
+            if line.label in same and (
+                one := _draw(axes, line, found[line.label], place, options, top, joined=not places)
+            ):
                 drawn[-1][line.label] = one
             rows += [_row(panel, line, point, next(names), options) for point in found[line.label]]
         _style_x(axes, options, places, numbers)
@@ -83,7 +88,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes in grid:
         unclip(axes)
     tables = [Table(rows), *([Table(beside, PUBLISHED)] if sources else [])]
-    text = " ".join(filter(None, (_caption(every, options, sources), scale)))
+    text = " ".join(filter(None, (_caption(every, options, sources), _leaving(every, top), scale)))
     return titled(Drawing(text, tables, bool(sources)), panels, points, same, options)
 
 
@@ -174,12 +179,31 @@ def _measured(runs: Sequence[Result], options: Options) -> float:
     return median(float(x_of(run.metrics, options.x or "bytes").iloc[-1]) for run in runs)
 
 
+def _top(points: Sequence[Point], y: str) -> float:
+    """Return the value at which points lie that are many decades above the others, which they would flatten.
+
+    It is infinity if all points are shown where they are: if they span fewer decades, or less is not better.
+    """
+    middles = [point.middle for point in points if drawable(point.middle)]
+    if not middles or of_which_less_is_better(y) is None or not 0 < min(middles) * 10**MOST_DECADES < max(middles):
+        return math.inf
+    top = median(middles) * 10**ROOM
+    return top if top < max(middles) else math.inf
+
+
+def _leaving(points: Sequence[Point], top: float) -> str:
+    if math.isinf(top):
+        return ""
+    most = max(point.middle for point in points if drawable(point.middle))
+    return f"△: a point lies above {number(top)}; the largest is at {number(most)}."
+
+
 def _draw(
-    axes: Axes, line: Line, points: Sequence[Point], place: Place, options: Options, *, joined: bool
+    axes: Axes, line: Line, points: Sequence[Point], place: Place, options: Options, top: float, *, joined: bool
 ) -> Line2D | None:
     """Draw a line's points, those without x as a horizontal line, and a cross for each run that diverged.
 
-    Returns the line that joins the points, if there are any.
+    What lies above `top` is drawn there. Returns the line that joins the points, if there are any.
     """
     shown: list[tuple[float, list[float]]] = []
     for point in points:
@@ -192,12 +216,16 @@ def _draw(
             shown += [(x, finals)] if finals else []
             for run in point.runs:
                 if run.has_diverged:
-                    mark_diverged(axes, x, float(run.metrics[options.y].iloc[-1]), line.colour)
+                    last = float(run.metrics[options.y].iloc[-1])
+                    mark_diverged(axes, x, last if last <= top else math.inf, line.colour)
     if not shown:
         return None
-    middle = [median(finals) for _, finals in shown]
-    low = [value - min(finals) for value, (_, finals) in zip(middle, shown, strict=True)]
-    high = [max(finals) - value for value, (_, finals) in zip(middle, shown, strict=True)]
+    middle = [min(median(finals), top) for _, finals in shown]
+    low = [value - min(*finals, top) for value, (_, finals) in zip(middle, shown, strict=True)]
+    high = [min(max(finals), top) - value for value, (_, finals) in zip(middle, shown, strict=True)]
+    for x, finals in shown:
+        if median(finals) > top:
+            axes.plot(x, top, "^", color=line.colour, fillstyle="none", markersize=6)
     found: Line2D = axes.errorbar(
         [x for x, _ in shown],
         middle,

@@ -46,13 +46,13 @@ HATCH: dict[str, Any] = {"hatch": "//////", "facecolor": "white", "edgecolor": "
 class Cells:
     """What the cells show: for each panel a number by the line's label, infinity where there is none.
 
-    `unit`: what numbers are divided by, its name being `suffix`. `missing`: the text of a cell without a number.
+    `unit`: what numbers are divided by, its name being `suffix`. `missing`: the texts of cells without a number.
     `label` stands below the cells. `x`: the axis on which lines compete (fredsim.show.plots.titles.fair).
     """
 
     numbers: list[dict[str, float]]
     rows: list[dict[str, Any]]
-    missing: str
+    missing: list[dict[str, str]]
     label: str
     caption: str
     question: str
@@ -128,20 +128,25 @@ def _of_times(panels: Sequence[Panel], subject: Subject, options: Options) -> Ce
     counted = quantity_text(x, real=real) if x == "seconds" or not name else f"{name} pushed and fetched"
     if x == "seconds" and unit != 1:
         counted = counted.replace("seconds", name)
-    rows = []
+    rows, partly = [], ""
+    missing: list[dict[str, str]] = []
     for panel, column in zip(panels, found, strict=True):
         best = min(when for when, _ in column.values())
+        missing.append({})
         for line in panel.lines:
             middle, count = column[line.label]
+            missing[-1][line.label] = f"{count} of {len(line.runs)}" if count else "never"
+            partly = missing[-1][line.label] if count and math.isinf(middle) else partly
             row = panel.row({"line": line.label, "runs": len(line.runs), f"{x} to {value:g}": _number(middle)})
             rows.append(row | {f"reached {value:g}": count, "times the best": _number(_ratio(middle, best))})
     caption = (
         f"{quantity_text(x, real=real).capitalize()} to a {what} of {value:g}; of several runs the median, where one "
         "that is never there counts as infinite."
     )
+    caption += f" {partly}: only so many runs are there." if partly else ""
     question = f"Which {subject.noun} is first at a {quantity(options.y)} of {number(value)}?"
     label = f"{counted} to a {what} of {number(value)}"
-    return Cells(middles, rows, "never", label, caption, question, x, unit, name)
+    return Cells(middles, rows, missing, label, caption, question, x, unit, name)
 
 
 def _of_ends(panels: Sequence[Panel], subject: Subject, options: Options) -> Cells:
@@ -165,7 +170,8 @@ def _of_ends(panels: Sequence[Panel], subject: Subject, options: Options) -> Cel
         f"{what[0].upper()}{what[1:]} at the end of runs; of several the median, where one that diverged counts as "
         "infinite."
     )
-    return Cells(middles, rows, "diverged", f"{what} at the end", caption, which(subject, options.y), None)
+    missing = [dict.fromkeys(column, "diverged") for column in middles]
+    return Cells(middles, rows, missing, f"{what} at the end", caption, which(subject, options.y), None)
 
 
 def _finals(line: Line, y: str) -> list[float]:
@@ -203,7 +209,7 @@ def _draw_cells(axes: Axes, lines: Sequence[str], cells: Cells, style: Style) ->
             shades[row][place] = min(ratio, WORST)
             if math.isinf(middle):
                 axes.add_patch(Rectangle((place - 0.5, row - 0.5), 1, 1, zorder=0.5, **HATCH))
-            text = cells.missing if math.isinf(middle) else number(middle / cells.unit, 3)
+            text = cells.missing[place][label] if math.isinf(middle) else number(middle / cells.unit, 3)
             weight = "bold" if math.isfinite(middle) and middle == best else "normal"
             colour = "white" if ratio < LIGHT else "0.35" if math.isnan(ratio) else "0.1"
             axes.text(place, row, text, ha="center", va="center", fontsize=style.dense, color=colour, fontweight=weight)
