@@ -52,6 +52,9 @@ class DANA(ElementwiseServer):
         return np.float32(self.rate(t)), np.float32(self.hyper.gamma)
 
     def fetch(self, client_id: int) -> Array:
-        """Return θ − (αγ)·Σ_j v_j."""
-        ahead: Array = self.params - np.float32(self.rate() * self.hyper.gamma) * self.arrays["total"]
+        """Return θ − (αγ)·Σ_j v_j, by the learning rate of each part, if parts have rates of their own."""
+        total, gamma = self.arrays["total"], self.hyper.gamma
+        ahead: Array = self.params - np.float32(self.rate() * gamma) * total
+        for part, factor in [] if self.rates_of_parts is None else self.rates_of_parts(self.timestamp):
+            ahead[part] = self.params[part] - np.float32(self.rate() * factor * gamma) * total[part]
         return ahead

@@ -21,9 +21,13 @@ from fredsim.numerics.streams import Stream, Streams, normal_quantile
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.live import refuse_what_workers_cannot
+from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_experiment, with_changes
+from fredsim.runs.single.prepared import prepare
+from fredsim.runs.single.run import Run
 from fredsim.runs.verify.verify import verify
+from fredsim.simulation.paths.backends import make_engine
 from tests.test_random_experiments import asked_often
 
 Simulate = Callable[..., Result]
@@ -116,6 +120,18 @@ def test_the_rate_of_the_server_and_differences_over_it(simulate: Simulate, plai
 
     run = {"iterations": 12, "server": {"name": "asgd", "lr": 0.01}}
     same(simulate(run | clients(local_steps=2, optimizer="adamw")), loop.digests(12, push))
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adamw", {"name": "sgd", "weight_decay": 0.1}], ids=str)
+def test_at_a_rate_of_0_nobody_moves(simulate: Simulate, optimizer: Any) -> None:
+    """A difference of 0 over a rate of 0 is 0: the parameters stand still from then on, and the run finishes."""
+    server = {"name": "asgd", "lr": {"name": "cosine", "base": 0.05, "steps": 10}}
+    run = {"iterations": 40, "server": server} | clients(local_steps=2, optimizer=optimizer)
+    result = simulate(run)
+    digests = result.metrics["digest"].tolist()
+    assert result.summary["status"] == "finished"
+    assert len(set(digests[:10])) == 10
+    assert len(set(digests[10:])) == 1
 
 
 def test_clipped_noised_and_drawn_toward_the_start(simulate: Simulate, plain: ModuleType) -> None:
@@ -256,6 +272,25 @@ def test_a_task_that_is_given_up_leaves_the_state_as_it_was(simulate: Simulate) 
     assert 0 < result.summary["pushes"] < 20
 
 
+CANCELLED: dict[str, Any] = {
+    "iterations": 100,
+    "server": {"name": "ringmaster", "lr": 0.05, "threshold": 3, "stop": True},
+    "dispatcher": {
+        "name": "clock", "compute": {"seconds": [1.0, 1.0, 2.0, 3.0]}, "link": {"latency": [2.5, 0.5, 0.5, 0.5]}
+    },
+}  # fmt: skip
+ALL_PASS = {"push": {"every": {"k": 1}}}
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adamw"])
+def test_a_task_whose_push_is_cancelled_was_done(simulate: Simulate, optimizer: str) -> None:
+    """What a client keeps has changed when its push was on its way, whether a gate looked at that or not."""
+    run = CANCELLED | clients(local_steps=3, optimizer={"name": optimizer, "keep_state": True})
+    plain, gated = simulate(run), simulate(run | {"dispatcher": CANCELLED["dispatcher"] | ALL_PASS})
+    assert plain.metrics["digest"].tolist() == gated.metrics["digest"].tolist()
+    assert plain.summary["pushes"] > 100  # some never arrived
+
+
 @pytest.mark.parametrize("server", ["sync", "fedasync"])
 def test_a_trace_of_drawn_clients_is_followed(simulate: Simulate, server: str) -> None:
     """A recorded order of the clients that were drawn gives the digests of the run."""
@@ -306,6 +341,7 @@ SYNC: dict[str, Any] = {"server": {"name": "sync", "lr": 0.1}}
     (clients(fraction=0.5) | {"dispatcher": {"wait": False}}, "clients never wait to be drawn"),
     (clients(fraction=0.5) | {"server": {"name": "malenia", "lr": 0.1}}, "the server restarts clients"),
     (clients(fraction=0.5) | {"server": {"name": "soft_sync", "lr": 0.1, "n": 1}}, "waits for clients by name"),
+    (clients(fraction=0.5) | {"server": {"name": "easgd", "lr": 0.1}}, "which one that is not drawn loses"),
     (clients(fraction=0.5) | {"server": {"name": "sync", "lr": 0.1, "aggregate": 3}}, "the clients at work (clients"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_one_message(
@@ -371,6 +407,95 @@ def test_an_own_optimizer_is_the_same_rule(
     for least in (2, 3, 10**9):
         execute(experiment, tmp_path / "at", stop=partial(asked_often, count(), least), policy=CheckpointPolicy(1e9))
     assert Result(tmp_path / "at").summary["digest"] == wanted.summary["digest"]
+
+
+COUNTING = """
+import numpy as np
+
+
+class Counting:
+    %s
+
+    def __init__(self):
+        self.tasks = 0
+
+    def begin(self, client, params):
+        self.tasks += 1
+
+    def step(self, client, params, grad, k):
+        return params - np.float32(0.01 * (self.tasks %% 7)) * grad
+"""
+
+
+def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, state: str = "pass") -> dict[str, Any]:
+    """Return an optimizer of the user's whose steps depend on how many tasks of all clients it has seen."""
+    (tmp_path / f"{name}.py").write_text(COUNTING % state, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return {"name": f"{name}:Counting"}
+
+
+def test_an_own_optimizer_is_called_in_the_order_in_which_pushes_are_sent(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: ModuleType
+) -> None:
+    """Client 0 sends at 1 s what arrives at 6 s, after four of client 1; a gate that drops nothing changes nothing."""
+    optimizer = counting(tmp_path, monkeypatch, "own_counting_tasks")
+    clock: dict[str, Any] = {"name": "clock", "compute": {"seconds": 1.0}, "link": {"latency": [5.0, 0.0]}}
+    server = {"name": "asgd", "lr": 0.5}
+    run = {"iterations": 30, "server": server, "dispatcher": clock} | clients(optimizer=optimizer, count=2)
+    found = [simulate(run | {"dispatcher": clock | more}).metrics["digest"].tolist() for more in ({}, ALL_PASS)]
+    assert found[0] == found[1]
+    world = plain.World(clients=2, batch_size=3, sampling="iid")
+    theta, digests, number, tasks = world.start.copy(), [], [0, 0], 0
+    held, sent = [theta.copy(), theta.copy()], dict[int, Array]()
+    for second in range(1, 7):
+        for client in (0, 1) if second == 1 else (1,):
+            tasks += 1
+            grad = world.gradient(held[client], 0, client, number[client])
+            number[client] += 1
+            sent[client] = held[client] - (held[client] - F(0.01 * (tasks % 7)) * grad)
+        for client in (0, 1) if second == 6 else (1,):
+            theta = theta - F(0.5) * sent[client]
+            held[client] = theta
+            digests.append(world.digest(theta))
+    assert len(digests) == 7
+    assert found[0][1 : 1 + len(digests)] == digests
+
+
+@pytest.mark.parametrize(("state", "declared"), [("pass", False), ("state_names = ('tasks',)", True)])
+def test_an_own_optimizer_may_not_have_all_of_its_state_in_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, declared: bool
+) -> None:
+    """A run that diverges is repeated from its last checkpoint only if every class declares its state."""
+    optimizer = counting(tmp_path, monkeypatch, f"own_counting_{declared}".lower(), state)
+    base = {"data": {"name": "digits"}, "model": {"hidden": [16]}, "server": {"name": "asgd", "lr": 0.5}}
+    prepared = prepare(resolve(base | {"iterations": 2} | clients(optimizer=optimizer)), None)
+    engine = make_engine("numba", prepared.model, prepared.dataset, 3, 1)
+    run = Run(prepared, "numba", engine, tmp_path / "run", Observer(), lambda: False, prepared.length)
+    assert run.simulation.declares_state is declared
+    engine.close()
+
+
+GATE = """
+class Half:
+    def init(self, clients, tensors, streams, stream):
+        pass
+
+    def passes(self, step, client, statistics):
+        return [number % 2 == step % 2 for number in range(4)]
+"""
+
+
+def test_zeros_never_take_the_place_of_parameters(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where clients push parameters, a gate by tensor must apply what it had before again."""
+    (tmp_path / "own_alternating.py").write_text(GATE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = {"iterations": 20, "server": {"name": "fedasync", "lr": 0.1}} | clients(local_steps=2)
+    gate: dict[str, Any] = {"push": {"own_alternating:Half": {}}}
+    with pytest.raises(ConfigError, match="zeros would take the place of a tensor that does not pass"):
+        simulate(run | {"dispatcher": gate | {"dropped_push": "skip"}})
+    assert simulate(run | {"dispatcher": gate | {"dropped_push": "reapply"}}).summary["status"] == "finished"
 
 
 @pytest.mark.parametrize(("step", "begin", "message"), [

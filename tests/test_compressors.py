@@ -276,6 +276,12 @@ def test_bad_choices(choice: str, says: tuple[str, ...], small_yaml: Path, refus
     refused("show", small_yaml, f"compress={choice}", says=says)
 
 
+def test_a_server_that_encodes_pushes_itself_takes_no_compressor(small_yaml: Path, refused: Refused) -> None:
+    """Else its bytes would be those of the compressor, and not of what is exchanged."""
+    words = ("server={name: ternary_sync, lr: 0.1}", "compress={name: top_k, k: 0.01}")
+    refused("run", small_yaml, *words, "--out", "results", says=("compress is given", "bytes_pushed", "leave compress"))
+
+
 def test_more_values_than_there_are(small_yaml: Path, refused: Refused) -> None:
     says = ("compress.k is 1211; there are only 1210 parameters",)
     refused("run", small_yaml, "compress={name: top_k, k: 1211}", "--quiet", "--out", "results", says=says)

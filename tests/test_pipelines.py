@@ -22,6 +22,7 @@ from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_experiment
 from fredsim.runs.single.prepared import prepare
 from fredsim.runs.verify.verify import verify
+from fredsim.servers.dana import DANA
 from tests.pipeline_loop import Layer, Pipeline
 from tests.random_experiments import staged
 from tests.test_random_experiments import FEW_WAYS, asked_often, compare
@@ -302,7 +303,7 @@ def falling(t):
 
 
 @pytest.mark.parametrize(
-    "server", [{"name": "adam", "weight_decay": 0.1}, {"name": "fasgd"}], ids=lambda one: one["name"]
+    "server", [{"name": "adam", "weight_decay": 0.1}, {"name": "fasgd"}, {"name": "dana"}], ids=lambda one: one["name"]
 )
 def test_rescheduling_is_a_learning_rate_of_any_rule(
     simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: dict[str, Any]
@@ -314,6 +315,28 @@ def test_rescheduling_is_a_learning_rate_of_any_rule(
     by_stage = pipeline({"delay": delay, "reschedule": 50}, server=server | {"lr": 0.02}, **more)
     by_server = pipeline({"delay": delay}, server=server | {"lr": {"name": "falling_rate:falling"}}, **more)
     assert simulate(by_stage).metrics["digest"].tolist() == simulate(by_server).metrics["digest"].tolist()
+
+
+def test_dana_looks_ahead_by_the_rate_of_each_stage(simulate: Simulate) -> None:
+    """The parameters that a pipeline fetches are θ_s − (α·f_s^−p·γ)·Σ v, with f the stage's delay."""
+    handed: list[tuple[Array, Array, Array]] = []
+    fetch = DANA.fetch
+
+    def noting(self: DANA, client_id: int) -> Any:
+        found = fetch(self, client_id)
+        handed.append((np.array(self.params), np.array(self.arrays["total"]), np.array(found)))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DANA, "fetch", noting)
+        data = pipeline({"delay": "pipemare", "reschedule": 10**9}, server={"name": "dana", "lr": 0.02})
+        simulate(data | {"iterations": 6, "evaluation": {"every": 6}})
+    params, total, found = handed[-1]
+    places = np.split(np.arange(len(params)), np.cumsum([64 * 16 + 16, 16 * 12 + 12]))
+    assert np.abs(total).max() > 0
+    for place, forward in zip(places, (5, 3, 1), strict=True):  # twice as many stages as behind it, and one
+        far = (params[place] - found[place]).astype(np.float64)
+        assert far == pytest.approx(0.02 * 0.9 / forward * total[place].astype(np.float64), rel=2e-3, abs=5e-8)
 
 
 def test_stale_samples_at_fresh_parameters(simulate: Simulate) -> None:
@@ -415,6 +438,27 @@ ONE = {"count": 1, "batch_size": 4}
 ], ids=lambda one: one[:40] if isinstance(one, str) else "")  # fmt: skip
 def test_what_pipelines_cannot_be_is_one_message(changes: dict[str, Any], message: str) -> None:
     assert message in refused(changes)
+
+
+BEGINS = """
+from fredsim.servers.asgd import ASGD
+
+
+class Writing(ASGD):
+    def begins(self, client_id, params, timestamp):
+        params *= 0.5
+"""
+
+
+def test_a_server_that_writes_into_what_clients_begin_from_is_refused(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_begins.py").write_text(BEGINS, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data = pipeline({"delay": "pipedream"}, server={"name": "own_begins:Writing", "lr": 0.1})
+    with pytest.raises(ConfigError, match="stages is given; the server has a method begins"):
+        simulate(data)
+    assert simulate({**data, "stages": None}).summary["status"] == "finished"
 
 
 CURRENT = ONE | {"current": True}

@@ -231,7 +231,8 @@ class Simulation:
     @property
     def declares_state(self) -> bool:
         """Whether the state is certain to be complete: false if a user's class does not declare its state."""
-        return all(part.declares_state for part in self._stateful_parts().values() if isinstance(part, Guarded))
+        parts = [*self._stateful_parts().values(), self._protocol.work.optimizer]
+        return all(part.declares_state for part in parts if isinstance(part, Guarded))
 
     def take_state(self) -> State:
         """Return copies of all that is needed to continue. Raises SimulationError if a user's state cannot be saved."""

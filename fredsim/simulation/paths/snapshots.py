@@ -79,9 +79,12 @@ class Snapshots(Simulation):
         self._steps: int | StepCounts = protocol.local_steps
         if clock is not None and (steps := clock.clock.task_steps) is not None:
             self._steps = steps
-        self._sends_early = False  # whether the clock asks for a push's bytes as soon as its gradient is done
+        self._sends_early = False  # whether a push is computed as soon as its gradient is done: the clock asks for it
         if self._clock is not None and not self._clock.clock.sends_on_arrival:
-            self._sends_early = bool(protocol.push_gate or protocol.compressor or contract.bytes_pushed)
+            sized = protocol.push_gate or protocol.compressor or contract.bytes_pushed
+            # What clients keep changes when a task is done, even if its push never arrives.
+            kept = protocol.work.own or (protocol.work.keeps and self._may_cancel)
+            self._sends_early = bool(sized or kept)
         if self._clock is not None and (self._sends_early or self._may_cancel):
             self._clock.clock.on_gradient_done = self._send_early if self._sends_early else self._note_done
             if self._log is not None:
@@ -404,6 +407,11 @@ class Snapshots(Simulation):
         passes = protocol.push_gate.passes(step, client, self.server)
         if protocol.compressor is not None and not isinstance(passes, bool):
             raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
+        if self.server.contract.pushes == "params" and not isinstance(passes, bool) and protocol.dropped_push == "skip":
+            raise ConfigError(
+                "dispatcher.push passes tensor by tensor, and the server's clients push parameters: zeros would take "
+                "the place of a tensor that does not pass; give dropped_push: reapply, or a gate for whole pushes"
+            )
         return self._outbox.offer(client, push, started_from, passes, partial(self._compress, client, step))
 
     def _compress(self, client: int, step: int, push: Array) -> tuple[Array, int]:

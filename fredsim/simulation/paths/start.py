@@ -70,7 +70,10 @@ def _configure_clock(parts: Parts) -> bool:
 
 
 def arrivals_react(clock: GuardedClock, contract: Contract, protocol: Protocol) -> bool:
-    """Return whether what is computed affects who arrives when: by the server's replies, or by the sizes of copies."""
+    """Return whether what is computed affects who arrives when: by the server's replies, or by the sizes of copies.
+
+    So does, as it seems to a clock, an optimizer of the user's: it is called in the order in which pushes are sent.
+    """
     sizes = protocol.push_gate, protocol.fetch_gate, protocol.compressor, contract.bytes_pushed, contract.bytes_fetched
-    drawn = protocol.fraction < 1
-    return contract.holds or contract.cancels or drawn or (not clock.clock.sends_on_arrival and any(sizes))
+    drawn, sent = protocol.fraction < 1, any(sizes) or protocol.work.own
+    return contract.holds or contract.cancels or drawn or (not clock.clock.sends_on_arrival and sent)

@@ -311,7 +311,7 @@ class LocalWork(Stateful):
         with np.errstate(all="ignore"):
             push[...] = theta - start if form == "moved" else start - theta
             if form == "difference_over_lr":
-                push[...] = push / rate
+                push[...] = push / rate if rate else 0.0  # at a rate of 0 the client has not moved
         return push
 
     def _losses(self, losses: Array, tasks: Tasks) -> Array:

@@ -116,6 +116,11 @@ def check(protocol: Protocol, contract: Contract) -> None:
             "compress is given; the server's clients push parameters, whose errors would not shrink with the steps; "
             "leave it out, or take a server whose clients push differences, such as fedbuff"
         )
+    if protocol.compressor and contract.bytes_pushed:
+        raise ConfigError(
+            "compress is given; the server says by itself how many bytes a push takes (bytes_pushed), as it encodes "
+            "it: leave compress out"
+        )
     if protocol.compressor and protocol.push_gate and protocol.push_gate.per_tensor:
         raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
     if protocol.replica and protocol.work != ClientWork():
@@ -142,6 +147,8 @@ def _why_no_stages(protocol: Protocol, contract: Contract) -> str:
         return "clients.fraction lets pipelines stand still"
     if contract.cancels:
         return "the server restarts clients, whose minibatches under way would be lost"
+    if contract.begins and not contract.built_in:
+        return "the server has a method begins, and the parameters that a pipeline begins from have several ages"
     return "clients.current is true" if protocol.current else ""
 
 
@@ -190,6 +197,8 @@ def _check_fraction(protocol: Protocol, contract: Contract) -> None:
         why = "dispatcher.wait is false, so that clients never wait to be drawn"
     elif contract.cancels:
         why = "the server restarts clients"
+    elif contract.pushes == "params" and contract.fetch:
+        why = "the server's clients push their own parameters and go on from them, which one that is not drawn loses"
     elif contract.holds and not contract.takes_fraction:
         why = "the server waits for clients by name, and one that is not drawn never comes"
     if why:
