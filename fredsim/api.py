@@ -41,7 +41,7 @@ class _Folder:
         """Draw the runs and return the figure, a `matplotlib.figure.Figure`, which a notebook shows.
 
         Args:
-            kind: which kind of figure; `fredsim list figures` names them.
+            kind: which kind of figure, as `fredsim plot --kind` has them (docs/plots.md).
             options: the keys of a figure in an experiment (docs/plots.md), such as `x`, `y`, `by`, `panel`, `where`,
                 `best`, `log`, `title`; and `path`, a PDF, SVG or PNG file to write.
 

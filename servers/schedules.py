@@ -1,6 +1,6 @@
 """Learning-rate schedules: α as a function of the timestamp, computed in float64 and rounded to float32 once.
 
-Every server's `lr` takes a number or one of these: lr: {name: inverse_power, base: 0.01, lambd: 1.0e-4, power: 0.75}.
+A server's `lr` takes a number or one of these: lr: {name: inverse_power, base: 0.01, lambd: 1.0e-4, power: 0.75}.
 t is the number of updates applied before this one, from 0. A user's own schedule is {name: "package.module:function",
 ...}, where function(t, **the other keys) returns α.
 """

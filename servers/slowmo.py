@@ -7,8 +7,8 @@ Wang, Tantia, Ballas and Rabbat 2020, "SlowMo: improving communication-efficient
 arXiv:1910.00643, Algorithm 1, over local SGD. With β = 0 and α = 1 it is local SGD; with one local step as well,
 minibatch SGD.
 
-Departures: the clients' local steps are those of SGD, unless `clients.optimizer` says otherwise. While a schedule makes γ
-0, (θ − x̄)/γ is taken as 0, and θ stays, even if the clients have moved by a learning rate of their own. u is stored
+Departures: the clients' local steps are those of SGD, unless `clients.optimizer` says otherwise. While a schedule makes
+γ 0, (θ − x̄)/γ is taken as 0, and θ stays, even if the clients have moved by a learning rate of their own. u is stored
 flushed: below 2⁻⁶² it becomes +0.
 """
 

@@ -72,7 +72,8 @@ KINDS: dict[str, tuple[str, str, str]] = {
     "schedule": (
         "Schedules",
         "A schedule says what the learning rate α is at the server's timestamp t, the number of its updates so far. "
-        "Every server's `lr` takes one. It is formed in float64 and rounded to float32 once. "
+        "Every server's `lr` takes one, but that of `averaged` with `mode: torch`, and so does the `lr` of a client's "
+        "optimizer. It is formed in float64 and rounded to float32 once. "
         "[own_schedule.md](../own_schedule.md) says how to write one.",
         "server.lr",
     ),

@@ -87,8 +87,7 @@ Jobs = Annotated[
         "--jobs",
         parser=_jobs,
         metavar="INTEGER|device",
-        help="Runs of a sweep done in parallel, each in a process; device: side by side on a CUDA device (default: "
-        "device where there is one, else 1).",
+        help="Runs of a sweep done in parallel, each in a process; device: side by side on a CUDA device (default: 1).",
     ),
 ]
 Root = Annotated[

@@ -18,7 +18,7 @@ from fredsim.runs.single.run import SIMULATED_RUN, Hooks
 
 __all__ = ["Jobs", "OnEnd", "Task"]
 
-#: How many processes do runs in parallel, or that one process does them side by side; None: that where it pays, else 1.
+#: How many processes do runs in parallel, or that one process does them side by side; None: 1.
 Jobs = int | Literal["device"] | None
 
 
