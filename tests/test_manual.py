@@ -24,8 +24,10 @@ from fredsim.cli import app
 from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.figures.options import KINDS
 from fredsim.config.plain_yaml import parse_yaml
+from fredsim.errors import ConfigError
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.live_csv import COLUMNS as LIVE
+from fredsim.runs.single.opening import open_expansion
 from fredsim.servers import SERVERS
 from fredsim.show.catalogue.listing import LISTINGS
 from tests.test_schema import PLAIN, SCHEMA, problems
@@ -53,6 +55,38 @@ def test_every_key_has_a_meaning_and_an_example_that_is_valid() -> None:
         if key.startswith("problem"):
             del base["data"]
         assert problems(base | example) == [], place.example()
+
+
+SMALL = {
+    "name": "small", "iterations": 10, "data": {"name": "digits"}, "model": {"hidden": [16]},
+    "clients": {"count": 4, "batch_size": 2}, "server": {"name": "fasgd", "lr": 0.1},
+    "dispatcher": {"name": "clock"}, "events": True,
+}  # fmt: skip
+
+
+def test_every_example_of_a_key_is_an_experiment() -> None:
+    """With what it needs in other sections; but for modules of the reader's, and what only a recorded sweep has."""
+    refused = []
+    for place in all_keys():
+        key, example = place.key.name, dict(parse_yaml(place.example(), place.key.name))
+        base: dict[str, Any] = dict(SMALL)
+        if example.get("data", {}).get("name") in {"least_squares", "quadratic"}:
+            base |= {"model": {"name": "linear"}, "clients": {"count": 4, "batch_size": 1}}
+        if example.get("model", {}).get("name") == "linear" or key == "until.gap":
+            base |= {"model": {"name": "linear"}, "data": {"name": "least_squares"}}
+        if key in {"updates", "epochs", "seconds"}:
+            del base["iterations"]
+        if key.startswith("problem"):
+            del base["data"], base["model"]
+        if key.startswith("select"):
+            base["sweep"] = {"server.name": ["asgd", "sasgd"], "server.lr": [0.1, 0.2]}
+        if key == "overrides" or "torch:" in place.example():
+            continue
+        try:
+            open_expansion(base | example)
+        except ConfigError as error:
+            refused += [] if "cannot import 'my_" in str(error) else [f"{place.example()}: {error}"]
+    assert refused == []
 
 
 def test_every_key_that_an_editor_knows_has_a_place() -> None:

@@ -59,8 +59,10 @@ def default_of(field: FieldInfo) -> str:
 
 def example_of(field: FieldInfo) -> Any:
     """Return an example of a key's value: the field's first example, a choice other than the default, or a number."""
-    if field.examples:
-        return field.examples[0]
+    inner = [mark for part in get_args(field.annotation) for mark in getattr(part, "__metadata__", ())]
+    for one in (field, *(mark for mark in inner if isinstance(mark, FieldInfo))):
+        if one.examples:
+            return one.examples[0]
     default = None if field.is_required() else field.get_default(call_default_factory=True)
     kinds = [field.annotation, *get_args(field.annotation)]
     if bool in kinds:

@@ -46,6 +46,27 @@ EFFECTS = {
 }
 
 
+#: Examples of keys that mean something only beside others.
+EXAMPLES = {
+    "data.terms": "data: {name: modular, p: 11, terms: 3}",
+    "model.buffers of torch:…": 'model: {name: "torch:fredsim.zoo:vgg", buffers: last}',
+    "clients.local_steps.fastest": "clients: {count: 8, batch_size: 4, sampling: iid, local_steps: {fastest: 9}}",
+    "clients.local_steps.by": "clients: {count: 8, batch_size: 4, sampling: iid, local_steps: {fastest: 9, by: speed}}",
+    "clients.local_steps.seconds": "clients: {count: 8, batch_size: 4, sampling: iid, local_steps: {seconds: 2.0}}",
+    "stages.delay.forward": "stages: {cuts: [W2], delay: {forward: [3, 1]}}",
+    "stages.delay.backward": "stages: {cuts: [W2], delay: {forward: [3, 1], backward: [1, 0]}}",
+    "stages.correction": "stages: {cuts: [W2], delay: pipemare, correction: 0.135}",
+    "stages.reschedule": "stages: {cuts: [W2], delay: pipemare, reschedule: 1000}",
+    "evaluation.metrics.column": 'evaluation: {metrics: [{name: "my_metrics:unexplained", column: r2}]}',
+    "evaluation.metrics.larger_is_better": 'evaluation: {metrics: [{name: "my_metrics:r2", larger_is_better: true}]}',
+    "published.y": 'published: {source: "A paper, Figure 1", y: validation_loss, series: [{where: {seed: 0}, points: '
+    "[[500, 0.3]]}]}",
+    "figures.clients": "figures: [{name: work, kind: timeline, clients: 0-7}]",
+    "figures.from": "figures: [{name: work, kind: timeline, from: 10.0}]",
+    "select.error": "select: {best: seconds_to, over: server.lr, error: 0.05}",
+}
+
+
 #: Choices of which only the beginning of the name is known.
 OPEN: dict[type[BaseModel], str] = {TorchChoice: "torch:…", Text: "text:…"}
 
@@ -68,6 +89,9 @@ class Place:
 
     def example(self) -> str:
         """Return an example of the key in YAML, with the keys that are required beside it."""
+        choice = self.choice.strip("`")
+        if found := EXAMPLES.get(f"{self.key.name} of {choice}", EXAMPLES.get(self.key.name)):
+            return found
         value: Any = {self.key.name.rpartition(".")[2]: example_of(self.key.field)}
         for key, model in reversed(self.around):
             beside = {one.name: example_of(one.field) for one in keys_of(model) if one.field.is_required()}
