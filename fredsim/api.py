@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, overload
 
 from fredsim.config.sweep.expansion import Expansion, Source
 from fredsim.errors import ConfigError, FredsimError, OutputError, brief
@@ -53,15 +53,18 @@ class _Folder:
         return figure_of(self._runs(), kind, options)
 
     @brief
-    def report(self, path: Folder, *, by: Sequence[str] | None = None, panel: Sequence[str] | None = None) -> Path:
+    def report(
+        self, path: Folder, *, by: str | Sequence[str] | None = None, panel: str | Sequence[str] | None = None
+    ) -> Path:
         """Write a report, one HTML page, and return its path.
 
-        `by` and `panel` are dotted keys whose values make a line or a panel. Raises ConfigError if plotly is missing,
-        OutputError if results cannot be read or the page cannot be written.
+        `by` and `panel` are dotted keys whose values make a line or a panel; `panel` may be "none". Raises ConfigError
+        if plotly is missing, OutputError if results cannot be read or the page cannot be written.
         """
         from fredsim.show.report import report
 
-        report([self.folder], Path(path), by, panel)
+        by, panel = ([keys] if isinstance(keys, str) else keys for keys in (by, panel))
+        report([self.folder], Path(path), by, [] if panel == ["none"] else panel)
         return Path(path)
 
     @brief
@@ -141,10 +144,18 @@ class Results(_Folder, recorded.Results):
         super().__init__(Path(folder), as_found=as_found)
 
     def __iter__(self) -> Iterator[Result]:
-        return map(self.__getitem__, range(len(self)))
+        return (self[place] for place in range(len(self)))
 
-    def __getitem__(self, index: int) -> Result:
-        """Return a run's result. Raises OutputError if its folder is missing."""
+    @overload
+    def __getitem__(self, index: int) -> Result: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Result]: ...
+
+    def __getitem__(self, index: int | slice) -> Result | list[Result]:
+        """Return a run's result, or those of some runs. Raises OutputError if a folder is missing."""
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
         return Result(super().__getitem__(index).folder, as_found=self._as_found)
 
     def _runs(self) -> list[recorded.Result]:

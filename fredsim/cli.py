@@ -321,6 +321,10 @@ def new(
     """Write a commented experiment to start from; a file that is there is not overwritten."""
     from fredsim.show.starting import write_experiment
 
+    if file.name in {"", ".."}:
+        from fredsim.errors import ConfigError
+
+        raise ConfigError(f"{file} is a folder; name the file to write, such as {file / 'experiment.yaml'}")
     path = file if file.suffix in {".yaml", ".yml"} else file.with_name(f"{file.name}.yaml")
     for written in write_experiment(path, server, data, own):
         say(written)

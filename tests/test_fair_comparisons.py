@@ -76,6 +76,7 @@ def test_who_waits_is_a_reference_where_waiting_is_free() -> None:
         ({"name": "ternary_sync", "lr": 0.1}, None, True),
         ({"name": "soft_sync", "lr": 0.1, "n": 2}, None, False),
         ({"name": "mymodule:Sync"}, None, False),
+        ({"name": "mymodule:Sync", "aggregate": [1, 2]}, None, False),
         (ASGD, {"delay": {"forward": 0}}, False),
     ],
 )

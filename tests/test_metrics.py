@@ -288,6 +288,20 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("given", [5, True, "per_class", {"name": "per_class"}, [5]], ids=str)
+def test_metrics_that_are_no_list_are_one_message(given: Any, simulate: Simulate) -> None:
+    """Also where a figure's column is looked up among them, before they are checked."""
+    with pytest.raises(ConfigError) as caught:
+        simulate({"evaluation": {"metrics": given}, "figures": [{"name": "a", "y": "error_class_0"}]})
+    assert "figures.0.y" in str(caught.value) or "evaluation.metrics" in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["per_class", {"name": "per_class"}], ids=str)
+def test_a_figure_of_one_class_by_either_form(form: Any, simulate: Simulate) -> None:
+    figures = {"iterations": 2, "figures": [{"name": "a", "y": "error_class_0"}]}
+    assert "error_class_0" in simulate({"evaluation": {"metrics": [form]}} | figures).metrics
+
+
 @pytest.mark.parametrize(("changes", "says"), BAD.values(), ids=BAD)
 def test_what_is_refused(changes: dict[str, Any], says: str, simulate: Simulate) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -38,6 +38,13 @@ def test_it_runs(command: Command) -> None:
     assert "experiment: say here what you want to find out" in Path("results/experiment/config.yaml").read_text("utf-8")
 
 
+@pytest.mark.parametrize("name", [".", "/", ".."])
+def test_a_folder_is_no_name_of_a_file(name: str, command: Command) -> None:
+    code, output, messages = command("new", name)
+    assert (code, output) == (2, "")
+    assert messages.startswith(f"error: {name} is a folder; name the file to write, such as ")
+
+
 @pytest.mark.parametrize("server", [*SERVERS])
 def test_it_runs_with_every_server(server: str, command: Command) -> None:
     assert command("new", "mine", "--server", server) == (0, "mine.yaml\n", "")

@@ -236,6 +236,20 @@ def test_where_in_the_network_gradients_are_stale(simulate: Simulate, command: C
         assert share == pytest.approx(ratios.median(), rel=1e-12)
 
 
+def test_runs_without_a_tensor_do_not_count_for_it(small_yaml: Path, command: Command) -> None:
+    """One diverges before its first probe; the others have layers of their own."""
+    words = ("probe={every: 5, per_tensor: true}", "figures=[]")
+    assert command("run", small_yaml, "sweep={model.hidden: [[8], [8, 6]]}", *words, "--out", "swept")[0] == 0
+    assert command("run", small_yaml, "server.lr=1.0e+30", *words, "--out", "lost")[0] == 0
+    folders = ("swept", "lost")
+    assert command("plot", *folders, "--kind", "tensors", "--by", "server.name", "-o", "tensors.png")[0] == 0
+    table = pd.read_csv("tensors-table.csv")
+    assert table["tensor"].tolist() == ["W1", "b1", "W2", "b2", "W3", "b3"]
+    (two,) = (run.probe for run in fredsim.load("swept") if "gradient_norm of W3" in run.probe)  # type: ignore[union-attr]
+    expected = (two["b_staleness of W3"] / two["gradient_norm of W3"]).median()
+    assert table.set_index("tensor")["share"]["W3"] == pytest.approx(expected, rel=1e-12)
+
+
 def test_panels_of_tensors_show_all_of_them_the_input_on_top(
     small_yaml: Path, command: Command, drawn: list[Figure]
 ) -> None:

@@ -115,6 +115,35 @@ def test_figures(experiment: dict[str, Any], tmp_path: Path) -> None:
             both.plot(**options)
 
 
+def test_some_runs_and_numbers_of_numpy(experiment: dict[str, Any], tmp_path: Path) -> None:
+    both = fredsim.sweep(experiment | {"sweep": {"seed": [np.int64(3), 4, 5]}}, out=tmp_path / "both")
+    assert [run.config["seed"] for run in both[1:]] == [4, 5]
+    assert [run.config["seed"] for run in both[::-1]] == [5, 4, 3]
+
+
+@pytest.mark.parametrize(("how", "says"), [
+    ({"jobs": "2"}, "jobs is '2'; it must be a whole number"),
+    ({"jobs": 2.5}, "jobs is 2.5; it must be a whole number"),
+    ({"jobs": True}, "jobs is True; it must be a whole number"),
+    ({"checkpoint": None}, "checkpoint is None; it must be seconds"),
+    ({"checkpoint": "60"}, "checkpoint is 60; it must be seconds"),
+], ids=str)  # fmt: skip
+def test_options_of_another_type(how: dict[str, Any], says: str, experiment: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(fredsim.ConfigError, match=re.escape(says)):
+        fredsim.sweep(experiment | SEEDS, out=tmp_path / "out", **how)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_report_by_one_key(experiment: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
+    both = fredsim.sweep(experiment | SEEDS, out=tmp_path / "both")
+    pages = [
+        both.report(tmp_path / f"{number}.html", by=by, panel=panel).read_bytes()
+        for number, (by, panel) in enumerate([("server.name", "none"), (["server.name"], [])])
+    ]
+    assert pages[0] == pages[1]
+
+
 def test_a_report(experiment: dict[str, Any], tmp_path: Path) -> None:
     pytest.importorskip("plotly", reason="plotly is not installed: pip install .[report]")
     result = fredsim.run(experiment, out=tmp_path / "one")

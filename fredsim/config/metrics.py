@@ -136,7 +136,9 @@ def is_column(name: str, evaluation: Any) -> bool:
     """Return whether a name may be a column of the metrics of an experiment's plain `evaluation`."""
     if name in columns_of(evaluation):
         return True
-    if not isinstance(evaluation, Mapping) or "per_class" not in (evaluation.get("metrics") or ()):
+    metrics = evaluation.get("metrics") if isinstance(evaluation, Mapping) else None
+    known = metrics if isinstance(metrics, list) else []
+    if "per_class" not in [one.get("name") if isinstance(one, Mapping) else one for one in known]:
         return False
     return is_of_class(name) and (evaluation.get("test") is True or not name.startswith("test_"))
 

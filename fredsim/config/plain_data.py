@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 from fredsim.errors import ConfigError, shown
@@ -44,6 +45,8 @@ def checked(value: Any, key: Key, source: str) -> Any:
         return [checked(item, (*key, i), source) for i, item in enumerate(value)]
     if value is None or value is True or value is False:
         return value
+    if isinstance(value, Integral):  # as NumPy's integers are
+        value = int(value)
     kinds: tuple[type, ...] = (int, float, str)
     for kind in kinds:  # NumPy's float64 is a float, too
         if isinstance(value, kind):

@@ -40,7 +40,7 @@ INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 
 def duration(seconds: float) -> str:
     """Return a duration as text, such as 1.5 min."""
-    if seconds < 100:
+    if seconds < 99.5:
         return f"{seconds:.2g} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 

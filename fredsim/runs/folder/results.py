@@ -82,7 +82,7 @@ class Results:
         for cells in rows if ends else ():
             if cells["run"] in self._names:
                 config = result_of(self.folder, cells["run"]).config
-                cells.update({axis: "" if config[axis] is None else str(config[axis]) for axis in ends})
+                cells.update({axis: "" if config.get(axis) is None else str(config[axis]) for axis in ends})
         return [cells["run"] for cells in rows if tuple(cells[axis] for axis in axes) in wanted]
 
     @property

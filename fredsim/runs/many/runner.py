@@ -32,6 +32,8 @@ MOST_JOBS = 32  # the most jobs per processor; each job is a process
 
 def check_jobs(jobs: int) -> None:
     """Raise ConfigError if `jobs` is not a number of processes that this machine can run in parallel."""
+    if not isinstance(jobs, int) or isinstance(jobs, bool):
+        raise ConfigError(f"jobs is {jobs!r}; it must be a whole number")
     most = MOST_JOBS * default_threads()
     if not 1 <= jobs <= most:
         raise ConfigError(f"jobs is {jobs}; it must be 1 at least, and {most} at most: {MOST_JOBS} for each processor")
@@ -56,13 +58,13 @@ def run_expansion(
     `stop` says whether an interrupt has come, if the caller looks out for one; `remarks`: warn of what was perhaps not
     meant (fredsim.runs.many.remarks).
     """
-    processes = jobs if isinstance(jobs, int) else 1
+    processes = 1 if jobs is None or jobs == "device" else jobs
     check_jobs(processes)
     if dask is not None and jobs not in (None, 1):
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers do the runs; keep one")
     if dask is not None and not expansion.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
-    if not 0 <= policy.seconds < math.inf:
+    if not isinstance(policy.seconds, int | float) or not 0 <= policy.seconds < math.inf:
         raise ConfigError(f"checkpoint is {policy.seconds}; it must be seconds between two checkpoints, or 0 for none")
     if policy.keep and not policy.seconds:
         raise ConfigError("checkpoints are to be kept, and checkpoint is 0: there are none; leave one of the two out")

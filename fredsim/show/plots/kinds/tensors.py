@@ -60,9 +60,11 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     figure_of(grid[0]).set_figheight(max(LEAST, AROUND + ROW * len(tensors)) * -(-len(grid) // columns))
     answer = ""
     if len(found) == 1:
-        most, label, name = max((value, label, name) for label, one in found[0].items() for name, value in one.items())
-        whose = f" ({subject_of(panels).full[label]})" if len(found[0]) > 1 else ""
-        answer = f"Most: {name}, {number(100 * most, 3)} % of its gradient's norm{whose}"
+        every = [(value, label, name) for label, one in found[0].items() for name, value in one.items()]
+        if known := [one for one in every if np.isfinite(one[0])]:
+            most, label, name = max(known)
+            whose = f" ({subject_of(panels).full[label]})" if len(found[0]) > 1 else ""
+            answer = f"Most: {name}, {number(100 * most, 3)} % of its gradient's norm{whose}"
     means = [{label: float(np.mean([*shares.values()])) for label, shares in one.items() if shares} for one in found]
     text = (
         "Medians over all probes: ‖g(θ client) − g(θ server)‖ ÷ ‖g(θ client)‖ of each tensor's part of arriving "
@@ -90,7 +92,8 @@ def shares_of(line: Line) -> dict[str, float]:
 
 
 def _median(probes: Sequence[pd.DataFrame], name: str) -> float:
-    stale, norm = (np.concatenate([one[of_tensor(column, name)] for one in probes]) for column in OF_TENSORS[:2])
+    having = [one for one in probes if of_tensor(OF_TENSORS[0], name) in one]  # not if a run diverged before its first
+    stale, norm = (np.concatenate([one[of_tensor(column, name)] for one in having]) for column in OF_TENSORS[:2])
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = (stale / norm)[norm > 0]
     return float(np.median(shares)) if len(shares) else float("nan")

@@ -57,7 +57,7 @@ def is_fresh(config: Mapping[str, Any]) -> bool:
     server, clients, stages = config["server"], config["clients"], config.get("stages") or {}
     kind = KNOWN["server"].get(server["name"])
     waits = kind is not None and bool(kind.__dict__.get("holds"))
-    whole = server.get("aggregate") in {None, clients["count"]} or bool(server.get("restart"))
+    whole = server.get("aggregate") in (None, clients["count"]) or bool(server.get("restart"))
     if not stages:
         return waits and whole
     delay = stages.get("delay")
