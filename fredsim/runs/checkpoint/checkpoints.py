@@ -55,6 +55,8 @@ class CheckpointPolicy:
     """Seconds between two checkpoints; 0: no checkpoints."""
     keep: bool = False
     """Whether all are kept, even when the run has ended; otherwise the last two are, until the run ends."""
+    at: int | None = None
+    """An iteration at which one is written in any case."""
 
 
 NO_CHECKPOINTS, EVERY_MINUTE = CheckpointPolicy(), CheckpointPolicy(60.0)

@@ -11,7 +11,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -184,8 +184,9 @@ def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: M
     checkpoints, identity = Checkpoints(result.folder), identity_of(result, root)
     whole: list[int | None] = []
     for iteration in checkpoints.iterations:
-        if iteration >= result.summary["iterations"]:  # the last piece ends there
-            break
+        last = iteration == result.summary["iterations"]
+        if iteration > result.summary["iterations"] or (last and _stopped_at(result) is not None):
+            break  # which is a fault, or what the last piece looks at
         try:
             whole.append(checkpoints.read(iteration, identity).iteration)
         except OutputError as error:
@@ -235,7 +236,7 @@ class Piece(OneRun):
             execute, experiment, scratch, root=self.root, stop=stop, label=self.label, default_threads=threads
         )
         ending = _end_of(result) if end is None else {"stop_at": end}
-        again(observer=observer, **{"policy": AT_STOP_ONLY, **ending})
+        again(observer=observer, **{"policy": replace(AT_STOP_ONLY, at=end), **ending})
         if stop():
             return None
         if end is None:
