@@ -27,7 +27,7 @@ from fredsim.plugins.states import State
 from fredsim.plugins.user_code import code_changes, user_code_digests
 from fredsim.runs.checkpoint.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
 from fredsim.runs.folder.results import Result, load
-from fredsim.runs.folder.run_files import first_line, read_recorded
+from fredsim.runs.folder.run_files import check_config, first_line, read_recorded
 from fredsim.runs.folder.summaries import file_changes, record_difference, recorded_module
 from fredsim.runs.many.runner import stop_on_interrupt
 from fredsim.runs.processes.observer import Monitor, Observer
@@ -299,7 +299,9 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
         if _stopped_at(result) is not None and "iterations" in config.data:  # the trace has no more events
             changed_keys["iterations"] = result.summary["iterations"]
     with recorded(recorded_module(result, config.data)):
-        return open_experiment(config.data | changed_keys, config.place)
+        experiment = open_experiment(config.data | changed_keys, config.place)
+    check_config(result.folder / "config.yaml", config, ended=result.has_ended)
+    return experiment
 
 
 def on_backend(backend: str | None) -> dict[str, Any]:
