@@ -14,6 +14,7 @@ from fredsim.config.document import differing, read_document
 from fredsim.config.experiment import FIGURE_KEYS, Affects, irrelevant_to
 from fredsim.data.datasets import DEFAULT_ROWS
 from fredsim.errors import OutputError, one_line
+from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import file_digest, first_line, read_recorded, requested_files
 from fredsim.system.csv_files import read_cells
@@ -30,6 +31,8 @@ NUMBERS = (
 )  # fmt: skip
 #: Those that are compared if the experiments are the same; from others the same bits may come.
 RAW = "params_raw.safetensors"
+#: Files that some runs write, with no key that asks for them: of some servers, and of captured modules.
+UNASKED = (RAW, GRAPH_FILE, INITIAL_FILE)
 OF_EXPERIMENT = ("experiment", "data", "numerics")
 
 
@@ -98,11 +101,12 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
             return f"params.safetensors: {name}{list(place)} is {found}"
     one_asks, other_asks = map(requested_files, configs)
     some = [name for name in one_asks if name in other_asks]
-    raw = [os.path.lexists(result.folder / RAW) for result in (one, other)]  # of some servers without a key for it
-    if again and raw[0] != raw[1]:
-        return f"{RAW}: is not in both folders"
-    if all(raw):
-        some = [*dict.fromkeys([*some, RAW])]
+    for name in UNASKED if again else (RAW,):
+        here = [os.path.lexists(result.folder / name) for result in (one, other)]
+        if again and here[0] != here[1]:
+            return f"{name}: is not in both folders"
+        if all(here):
+            some = [*dict.fromkeys([*some, name])]
     for name in ("metrics.csv", "staleness.csv", *(["params.safetensors"] if again else []), *some):
         if name.endswith(".parquet"):
             if found := _first_row(name, [result.folder / name for result in (one, other)], both):
