@@ -235,7 +235,8 @@ class Checkpoints:
             now = hash_of_prefix(self.folder.parent / name, prefix.size)
             if now is None or now.hexdigest() != prefix.sha256:
                 raise OutputError(f"{self.folder.parent / name}: is not as it was at iteration {iteration}")
-        return Checkpoint(iteration, found, files, {**metadata.values, **arrays}, metadata.spent)
+        spent = metadata.spent.model_dump(exclude_unset=True)
+        return Checkpoint(iteration, found, files, {**metadata.values, **arrays}, spent)
 
 
 def _copy(source: Path, target: Path) -> None:
