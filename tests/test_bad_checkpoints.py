@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +36,10 @@ def of_files(meta: dict[str, Any]) -> dict[str, Any]:
     return cast(dict[str, Any], meta["files"])
 
 
+def spent(name: str, value: Any, meta: dict[str, Any]) -> None:
+    meta["spent"][name] = value
+
+
 FORGED: dict[str, tuple[Change, str]] = {
     "a file elsewhere": (lambda meta: of_files(meta).update({"../secret": of_files(meta)["metrics.csv"]}), "its files"),
     "a negative size": (lambda meta: of_files(meta)["metrics.csv"].update(size=-1, sha256=None), "its files."),
@@ -50,7 +55,7 @@ FORGED: dict[str, tuple[Change, str]] = {
         lambda meta: meta["dtypes"].update(none=[">i8", [3]]), "arrays cannot be read ('none')"
     ),
     **{
-        f"{name}: {value}": (lambda meta, to={name: value}: meta["spent"].update(to), f"its spent.{name}")
+        f"{name}: {value}": (partial(spent, name, value), f"its spent.{name}")
         for name in ("seconds", "seconds_evaluation", "seconds_probe", "seconds_kernels")
         for value in (math.inf, -math.inf, -1.0, 1e300, "x", None, *([] if "kernels" in name else [math.nan]))
     },

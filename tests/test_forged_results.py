@@ -200,7 +200,7 @@ def test_every_reader_of_a_summary(recorded: Path, command: Command, request: py
     slow = request.config.getoption("--slow")
     for what, forged in found if slow else rng.sample(found, 40):
         readers = READERS if slow else rng.sample(READERS, 3)
-        try_readers(command, what, lambda folder, forged=forged: seal(folder, forged, files=False), readers)
+        try_readers(command, what, partial(seal, summary=forged, files=False), readers)
 
 
 def configurations(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
