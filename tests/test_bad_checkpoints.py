@@ -4,9 +4,11 @@ import errno
 import hashlib
 import io
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +21,7 @@ from fredsim.errors import OutputError
 from fredsim.plugins.state_arrays import numeric
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy, Checkpoints
 from fredsim.runs.checkpoint.format import json_with_digest
+from fredsim.runs.folder.results import Result
 from fredsim.runs.single.execution import execute
 from tests.conftest import checkpoints_every
 from tests.test_checkpoints import at
@@ -31,6 +34,10 @@ Change = Callable[[dict[str, Any]], Any]
 
 def of_files(meta: dict[str, Any]) -> dict[str, Any]:
     return cast(dict[str, Any], meta["files"])
+
+
+def spent(name: str, value: Any, meta: dict[str, Any]) -> None:
+    meta["spent"][name] = value
 
 
 FORGED: dict[str, tuple[Change, str]] = {
@@ -47,6 +54,13 @@ FORGED: dict[str, tuple[Change, str]] = {
     "an array that is not there": (
         lambda meta: meta["dtypes"].update(none=[">i8", [3]]), "arrays cannot be read ('none')"
     ),
+    **{
+        f"{name}: {value}": (partial(spent, name, value), f"its spent.{name}")
+        for name in ("seconds", "seconds_evaluation", "seconds_probe", "seconds_kernels")
+        for value in (math.inf, -math.inf, -1.0, 1e300, "x", None, *([] if "kernels" in name else [math.nan]))
+    },
+    "seconds of something else": (lambda meta: meta["spent"].update(seconds_x=1.0), "its spent.seconds_x"),
+    "no mapping of seconds": (lambda meta: meta.update(spent=[1.0]), "its spent is"),
 }  # fmt: skip
 
 
@@ -68,6 +82,30 @@ def test_nonsense_is_told_and_the_one_before_used(change: Change, says: str, tmp
     assert found.state == {"n": 1}
     assert f"{path}: cannot be used (" in fault
     assert says in fault
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1e6])
+def test_a_run_has_taken_no_such_time(value: float, tmp_path: Path) -> None:
+    """It begins again where the time that stands there is none, and its summary can be read."""
+    stopped(DATA, tmp_path, 10)
+    (path,) = (tmp_path / "checkpoint").glob("*.json")
+    meta = json.loads(path.read_bytes())
+    meta["spent"]["seconds"] = value
+    path.write_bytes(json_with_digest(meta))
+    status, notes = stopped(DATA, tmp_path, 10**9)
+    assert (status, "cannot be used (its spent.seconds is " in notes[0]) == ("finished", True)
+    assert 0 < Result(tmp_path).summary["seconds"] < 1e4
+    assert files_of(tmp_path) == left_behind(DATA, {})[0]
+
+
+def test_unknown_seconds_of_kernels(tmp_path: Path) -> None:
+    """Those of NumPy are NaN in a checkpoint, too."""
+    data = DATA | {"backend": "numpy"}
+    stopped(data, tmp_path, 10)
+    (path,) = (tmp_path / "checkpoint").glob("*.json")
+    assert math.isnan(json.loads(path.read_bytes())["spent"]["seconds_kernels"])
+    status, notes = stopped(data, tmp_path, 10**9)
+    assert (status, notes) == ("finished", [f"continues from the checkpoint at iteration {int(path.stem)}"])
 
 
 @pytest.mark.parametrize("name", ["O", "M8[s]", "S3", "U3", "V8", "f8,O", "(2,)O"])

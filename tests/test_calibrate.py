@@ -5,13 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from matplotlib.figure import Figure
 
 from fredsim.config.resolution import resolve
 from fredsim.runs.folder.results import Result
-from fredsim.runs.plan.calibrate import calibrated, distance, measured, predicted
+from fredsim.runs.plan.calibrate import READ, calibrated, distance, measured, predicted
 from fredsim.runs.single.execution import execute
+from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -100,6 +102,27 @@ def test_from_the_command_line(tmp_path: Path, command: Command, refused: Refuse
     refused("calibrate", tmp_path / "no", says=("no: has no events.parquet", "`events: true`"))
     execute(resolve(DATA | {"iterations": 5}), tmp_path / "few")
     refused("calibrate", tmp_path / "few", says=("few: has no record of 30 tasks with their times", "`fredsim live`"))
+
+
+def test_events_of_another_form(tmp_path: Path, refused: Refused) -> None:
+    """Each column that is read, lost or of texts; clients and events that there are none of."""
+    folder = recorded(CLOCKS["gamma"], tmp_path / "run", iterations=40).folder
+    path, table = folder / "events.parquet", pq.read_table(folder / "events.parquet")
+    forged = {f"it has no column {name}": table.drop([name]) for name in READ if name != "began_ns"}
+    for name in (*READ, "staleness"):
+        place, texts = table.schema.get_field_index(name), [["x"] * len(table)]
+        forged[f"its column {name} is of "] = table.set_column(place, name, texts)
+    for name, value, says in (
+        ("client", 6, "its client is none of 6"),
+        ("begun", 39, "it was begun after an event that"),
+    ):
+        values = [value, *table[name].to_pylist()[1:]]
+        forged[f"row 0: {says}"] = table.set_column(table.schema.get_field_index(name), name, [values])
+    for says, content in forged.items():
+        pq.write_table(content, path)
+        seal(folder)
+        predicts = ("--predict", folder) if "staleness" in says else ()
+        refused("calibrate", folder, *predicts, says=(f"{path}: is damaged ({says}", "; run the experiment again"))
 
 
 def test_predictions_of_one_name_do_not_replace_each_other(tmp_path: Path, refused: Refused) -> None:

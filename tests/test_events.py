@@ -14,7 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -24,6 +26,7 @@ from fredsim.numerics.streams import Stream
 from fredsim.runs.folder.results import Result
 from fredsim.system.parquet_files import open_parquet
 from tests.conftest import checkpoints_every
+from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -237,3 +240,45 @@ def test_compare_verify_and_resume_know_the_file(small_yaml: Path, command: Comm
     assert command(*run, "done", "--resume")[0] == 0
     assert json.loads(Path("done/summary.json").read_text(encoding="utf-8"))["files"] == files
     assert Path("done/events.parquet").exists()
+
+
+@pytest.mark.parametrize("rows", [3, 1000])
+def test_the_same_events_in_other_bytes(rows: int, small_yaml: Path, command: Command) -> None:
+    """How pyarrow or pandas writes them is no content: groups, compression, lists' names, what may be missing."""
+    changes = ("server={name: fedbuff, lr: 0.05, buffer: 3}", "dispatcher={name: clock}", "events=true")
+    assert command("run", small_yaml, *changes, "--quiet", "--out", "done")[0] == 0
+    shutil.copytree("done", "other")
+    table, path = pq.read_table("done/events.parquet"), Path("other/events.parquet")
+    loose = pa.schema([pa.field(field.name, _loose(field.type)) for field in table.schema])
+
+    def written(table: pa.Table, **how: Any) -> tuple[int, str]:
+        pq.write_table(table, path, row_group_size=rows, **how)
+        seal(Path("other"))
+        return command("compare", "done", "other", "--no-replay")[:2]
+
+    same = (0, "done and other: same bits\n")
+    assert written(table) == written(table.cast(loose), compression="zstd") == written(table, version="1.0") == same
+    assert command("verify", "other")[:2] == (0, "other: same bits\n")
+    assert path.read_bytes() != Path("done/events.parquet").read_bytes()
+    for at in (0, 8, 49):
+        less = pa.concat_tables([table.slice(0, at), table.slice(at + 1)])
+        more = pa.concat_tables([table.slice(0, at), table.slice(at)[:1], table.slice(at)])
+        for forged in (less, more):
+            code, output = written(forged)
+            assert (code, "different: events.parquet, row " in output) == (1, True), output
+        values = table["time"].to_pylist()
+        values[at] = float(np.nextafter(values[at], np.inf))
+        place = table.schema.get_field_index("time")
+        code, output = written(table.set_column(place, table.schema.field(place), [values]))
+        assert (code, f"different: events.parquet, row {at}: time is " in output) == (1, True), output
+    for forged in (
+        table.drop(["sent"]),
+        table.append_column("more", table["sent"]),
+        table.select(table.column_names[::-1]),
+    ):
+        code, output = written(forged)
+        assert (code, "different: events.parquet: the columns are " in output) == (1, True), output
+
+
+def _loose(of: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("item", of.value_type)) if pa.types.is_list(of) else of

@@ -1,12 +1,13 @@
 """Records that were forged with care: every digest is made again, so that only running again can tell."""
 
 import csv
+import importlib.util
 import itertools
 import json
 import random
 import shutil
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -23,7 +24,7 @@ from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.summaries import CIRCUMSTANCES, record_difference
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_expansion
-from tests.bad_results import results
+from tests.bad_results import CLOCKED, results
 from tests.sealing import seal
 from tests.test_bad_checkpoints import forge
 
@@ -54,6 +55,13 @@ NONSENSE: tuple[Any, ...] = (
 )
 
 
+#: Sizes that no run reaches, in values of a right type and in others.
+SIZES: tuple[Any, ...] = (
+    1e300, -1e300, 1e-300, 2**63, -(2**63), 10**18, -0.0, "9" * 5000, "x" * 5000, [[[]]], {"x": {"x": []}}, {"": ""},
+    {"fredsim": "9" * 5000}, {"metrics.csv": "x"}, {"workers": 1e300}, {"workers": "x"}, ["validation_error"],
+)  # fmt: skip
+
+
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a run and, beside it, a sweep; `verify` copies the whole ones instead of running them again."""
@@ -74,12 +82,12 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def forgeries(summary: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def forgeries(summary: dict[str, Any], values: Sequence[Any] = NONSENSE) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield forged summaries, and what was forged: every entry, also within mappings, lost, renamed, and retyped."""
     places: list[tuple[str, ...]] = [(key,) for key in summary]
     places += [(key, name) for key, value in summary.items() if isinstance(value, dict) for name in value]
     for *above, key in places:
-        for what, value in (("lost", None), ("renamed", None), *(("changed", one) for one in NONSENSE)):
+        for what, value in (("lost", None), ("renamed", None), *(("changed", one) for one in values)):
             forged = json.loads(json.dumps(summary))
             at = forged[above[0]] if above else forged
             before = at.pop(key)
@@ -124,6 +132,119 @@ def test_every_entry_of_a_summary(recorded: Path, command: Command, request: pyt
         seal(Path("run"), forged, files=False)
         code, output, messages = command("verify", "run")
         assert (code in (1, 2), "Traceback" in messages, "run" in output + messages) == (True, False, True), what
+
+
+#: What reads a summary; `run` is that of a run, `x.yaml` its experiment.
+READERS: tuple[tuple[str, ...], ...] = (
+    ("verify", "run"), ("verify", "run", "--jobs", "2"), ("compare", "run", "whole/run"), ("compare", "run", "run"),
+    ("plot", "run", "-o", "out.svg"), ("plot", "run", "whole/run", "-o", "out.svg"),
+    *(("plot", "run", "--kind", kind, "-o", "out.svg") for kind in ("staleness", "timeline", "waits", "clients")),
+    ("calibrate", "run"), ("calibrate", "whole/run", "--predict", "run"), ("ls", "."), ("show", "run"), ("plan", "run"),
+    ("cite", "run"), ("run", "x.yaml", "--resume", "--quiet", "--out", "run"), ("verify", "sweep"),
+    ("plot", "sweep", "-o", "out.svg"),
+    ("run", "sweep", "--resume", "--quiet", "--out", "sweep"),
+    *((("report", "run", "sweep", "-o", "out.html"),) if importlib.util.find_spec("plotly") else ()),
+    *((("export", "run", "--to", "tensorboard", "-o", "board"),) if importlib.util.find_spec("tensorboard") else ()),
+)  # fmt: skip
+
+
+VERIFY, RESUME = ("verify", "run"), ("run", "x.yaml", "--resume", "--quiet", "--out", "run")
+#: What once ended in a traceback.
+KNOWN: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+    *(("model_files", value, words) for value in (5, "x", ["x"], None) for words in (VERIFY, RESUME)),
+    *(("test_error", value, ("report", "run", "-o", "out.html")) for value in ("x", ["x"])),
+    ("time", 1e300, ("plot", "run", "--kind", "timeline", "-o", "out.svg")), ("live", 5, ("calibrate", "run")),
+    ("time", 0.0, ("calibrate", "whole/run", "--predict", "run")), ("versions", 5, VERIFY),
+    ("versions", {"fredsim": "9" * 5000}, VERIFY), ("live", {"workers": "x"}, ("calibrate", "run")),
+)  # fmt: skip
+
+
+def try_readers(
+    command: Command, what: str, forge: Callable[[Path], object], readers: Sequence[tuple[str, ...]]
+) -> None:
+    """Let commands read a folder in which something was forged: each ends as if it had been damaged, or whole."""
+    for words in readers:
+        for name in ("run", "sweep"):
+            shutil.rmtree(name, ignore_errors=True)
+            shutil.copytree(Path("whole", name), name)
+        shutil.rmtree("board", ignore_errors=True)
+        forge(Path("run") if "sweep" not in words else min(path for path in Path("sweep").iterdir() if path.is_dir()))
+        try:
+            code, _, messages = command(*words)
+        except Exception as error:
+            raise AssertionError(f"{what}: {' '.join(words)}") from error
+        assert (code in (0, 1, 2), "Traceback" in messages) == (True, False), (what, words, messages)
+
+
+def test_every_reader_of_a_summary(recorded: Path, command: Command, request: pytest.FixtureRequest) -> None:
+    """Whatever stands there, sealed anew: one error in a line, or a difference."""
+    del recorded
+    Path("x.yaml").write_text(dump_yaml(CLOCKED), encoding="utf-8")
+    summary = json.loads(Path("run/summary.json").read_bytes())
+    del summary["sha256"]
+    for key, value, words in KNOWN:
+        forge = partial(seal, summary=summary | {key: value}, files=False)
+        try_readers(command, f"{key}: {value}", forge, [words])
+    live = summary | {"path": "live", "live": {"workers": 2, "works_redone": 0, "delay": 0.0}}
+    native = summary | {"numerics": "native", "model_files": {"x": "0" * 64}, "vmap": "x", "code": {"x": "0" * 64}}
+    of = {
+        **summary,
+        "gap": 0.5,
+        "gradient_norm": 0.5,
+        "metrics": {"x": 0.5},
+        "measured_by": "x",
+        "larger_is_better": ["x"],
+    }
+    rng = random.Random(7)
+    found = [one for base in (of, live, native) for one in forgeries(base, (*NONSENSE, *SIZES))]
+    slow = request.config.getoption("--slow")
+    for what, forged in found if slow else rng.sample(found, 40):
+        readers = READERS if slow else rng.sample(READERS, 3)
+        try_readers(command, what, partial(seal, summary=forged, files=False), readers)
+
+
+def configurations(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield forged configurations, and what was forged: every key, also within mappings, lost, renamed, and retyped."""
+    for what, content in (("nothing", {}), ("another", {"a": 1}), ("name alone", {"name": "x"})):
+        yield what, content
+    places = [(key,) for key in data] + [(key, inner) for key, of in data.items() if type(of) is dict for inner in of]
+    for *above, key in places:
+        values = [one for one in NONSENSE if not isinstance(one, str) or one.isprintable()]  # which no YAML has
+        for what, value in (("lost", None), ("renamed", None), *(("changed", one) for one in values)):
+            forged = json.loads(json.dumps(data))
+            at = forged[above[0]] if above else forged
+            before = at.pop(key)
+            if what != "lost":
+                at[f"{key}2" if what == "renamed" else key] = before if what == "renamed" else value
+            yield f"{'.'.join([*above, key])} {what} {value!r}", forged
+
+
+def write_config(folder: Path, data: dict[str, Any]) -> None:
+    (folder / "config.yaml").write_text(dump_yaml(data), encoding="utf-8")
+    seal(folder)
+
+
+def test_every_reader_of_a_configuration(recorded: Path, command: Command, request: pytest.FixtureRequest) -> None:
+    """Sealed anew, so that nothing but its content tells that no run wrote it."""
+    del recorded
+    Path("x.yaml").write_text(dump_yaml(CLOCKED), encoding="utf-8")
+    plain = read_document(Path("run/config.yaml")).data
+    readers = [words for words in READERS if "run" in words]
+    for words in readers:
+        try_readers(command, "{a: 1}", partial(write_config, data={"a": 1}), [words])
+    for words in (("verify", "run"), ("plot", "run"), ("plot", "run", "--kind", "timeline", "-o", "out.svg")):
+        for key in plain.keys() & {"backend", "threads", "server", "clients", "data"}:
+            write_config(Path("run"), {name: value for name, value in plain.items() if name != key})
+            code, _, messages = command(*words)
+            assert (code, "run/config.yaml: " in messages, messages.count("error: ")) == (2, True, 1), (words, key)
+    no_text = partial(write_config, data=plain | {"model": plain["model"] | {"name": []}})
+    try_readers(
+        command, "model.name: []", no_text, [("cite", "run"), ("show", "run"), ("plot", "run", "-o", "out.svg")]
+    )
+    found, rng = list(configurations(plain)), random.Random(5)
+    slow = request.config.getoption("--slow")
+    for what, forged in found if slow else rng.sample(found, 30):
+        try_readers(command, what, partial(write_config, data=forged), readers if slow else rng.sample(readers, 3))
 
 
 def test_what_depends_on_machine_and_time(recorded: Path, command: Command) -> None:

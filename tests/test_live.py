@@ -159,6 +159,39 @@ def test_a_flipped_bit_is_found(seen: bool, tmp_path: Path, command: Command) ->
     assert re.search(says, output)
 
 
+def test_each_cell_of_its_record(tmp_path: Path, command: Command) -> None:
+    """Rows that are lost, added or swapped, cells and columns that are others, an end that is cut off: with digests."""
+    folder = lived(DATA, tmp_path / "run", FakeWorkers(DATA)).folder
+    path, text = folder / "live.csv", (folder / "live.csv").read_text(encoding="utf-8")
+    head, *rows = text.splitlines(keepends=True)
+    assert (len(rows), text.count("worker 0")) == (120, sum(",worker 0," in row for row in rows))
+    forged = {
+        "no row": head, "no byte": "", "no last row": text[: -len(rows[-1])], "no first row": head + "".join(rows[1:]),
+        "a row more": text + rows[-1], "the next iteration": text + rows[-1].replace("119,", "120,", 1),
+        "a row twice": head + rows[0] + "".join(rows), "swapped": head + rows[1] + rows[0] + "".join(rows[2:]),
+        "no end": text[:-1] + "0", "no line feed": text[:-1], "half a row": text[:-20], "a cell": text[:-40],
+        "another iteration": text.replace("\n7,", "\n8,"), "iterations from 1": text.replace("\n7,", "\n07,"),
+        "another column": text.replace("update", "updates", 1), "a column less": text.replace(",update\n", "\n"),
+        "columns swapped": text.replace("gradient,update", "update,gradient"), "no header": "".join(rows),
+        "a word": text.replace(rows[5], f"{rows[5][:-17]}x\n"), "one more": text.replace("\n", ",1\n"),
+        "a line feed more": text + "\n", "capitals": text.replace(rows[5], rows[5].replace("worker", "w").upper()),
+        "other line ends": text.replace("\n", "\r\n"),
+    }  # fmt: skip
+    for what, content in forged.items():
+        path.write_bytes(content.encode())
+        seal(folder)
+        for jobs in (("--jobs", "2"), ()) if what == "no row" else ((),):
+            code, output, errors = command("verify", folder, *jobs)
+            found = f"{folder}: different: live.csv is not as the run" in output, "Traceback" in errors
+            assert (code, *found) == (1, True, False), what
+    path.write_bytes(forged["half a row"].encode()[:-3])  # without new digests
+    code, output, _ = command("verify", folder)
+    assert (code, "live.csv is not as the run wrote it" in output) == (1, True)
+    path.write_text(text.replace(",worker 0,", ",worker 7,"), encoding="utf-8")
+    seal(folder)
+    assert command("verify", folder)[0] == 0  # as the page says
+
+
 @pytest.mark.parametrize("way", ["asgd", "backup workers", "restarts", "no waiting", "dropped pushes"])
 def test_a_lost_scheduler_leaves_a_checkpoint_to_go_on_from(way: str, tmp_path: Path, command: Command) -> None:
     data, policy = DATA | WAYS[way], CheckpointPolicy(60.0)

@@ -137,6 +137,48 @@ def resigned(plain: Path, change: Callable[[dict[str, Any]], None]) -> None:
     plain.write_text(json.dumps(metadata | {"sha256": digest}, indent=1), encoding="utf-8")
 
 
+def with_another_parameter(plain: Path) -> None:
+    """Flip a bit of a parameter in the arrays of a checkpoint with this JSON file, and sign both."""
+    arrays = load_file(plain.with_suffix(".safetensors"))
+    arrays["server.own.params"].view(np.uint32)[77] ^= 1
+    save_file(arrays, plain.with_suffix(".safetensors"))
+    digest = hashlib.sha256(plain.with_suffix(".safetensors").read_bytes()).hexdigest()
+    resigned(plain, lambda metadata: metadata.update(tensors=digest))
+
+
+ENDS: dict[str, dict[str, Any]] = {
+    "hand": {"path": "hand"},
+    "snapshots": {"path": "snapshots", "window": 3},
+    "fused": {"path": "fused", "server": {"name": "asgd", "lr": 0.05}},
+    "updates": {"iterations": None, "updates": 7, "server": {"name": "sync", "lr": 0.1}},
+    "clock": {"iterations": None, "seconds": 5.0, "dispatcher": {"name": "clock"}},
+    "clock, in a pass ahead": {
+        "iterations": None, "seconds": 5.0, "dispatcher": {"name": "clock"}, "path": "snapshots", "window": 3,
+    },
+    "rows on the clock": {
+        "iterations": None, "seconds": 5.0, "dispatcher": {"name": "clock"},
+        "evaluation": {"every": 1.0, "unit": "seconds"},
+    },
+    "a goal": {"until": {"validation_error": 0.85}, "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 5}},
+    "a divergence": {"path": "snapshots", "window": 1, "server": {"name": "asgd", "lr": 1e30}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", ENDS.values(), ids=ENDS)
+def test_the_checkpoint_at_the_end(changes: dict[str, Any], tmp_path: Path, command: Command) -> None:
+    """It is what the run has there, however it ends; forged, it is found."""
+    result = kept({**DATA, **changes}, tmp_path / "run")
+    end = result.summary["iterations"]
+    *_, plain = sorted((tmp_path / "run" / "checkpoint").glob("*.json"))
+    assert int(plain.stem) == end
+    found = proved(result)
+    assert set(found.values()) == {None}
+    assert list(found)[-1] == end
+    with_another_parameter(plain)
+    code, output, _ = command("verify", tmp_path / "run", "--jobs", 2)
+    assert (code, f" and {end}: the state's server.own.params differs" in output) == (1, True), output
+
+
 @pytest.mark.parametrize("what", ["a parameter", "a number", "a row"])
 def test_a_change_is_found_between_the_checkpoints_around_it(what: str, tmp_path: Path) -> None:
     """Even one that was json_with_digest."""
@@ -145,11 +187,7 @@ def test_a_change_is_found_between_the_checkpoints_around_it(what: str, tmp_path
     at = pieces[5].end
     plain = tmp_path / "run" / "checkpoint" / f"{at:012d}.json"
     if what == "a parameter":
-        arrays = load_file(plain.with_suffix(".safetensors"))
-        arrays["server.own.params"].view(np.uint32)[77] ^= 1
-        save_file(arrays, plain.with_suffix(".safetensors"))
-        digest = hashlib.sha256(plain.with_suffix(".safetensors").read_bytes()).hexdigest()
-        resigned(plain, lambda metadata: metadata.update(tensors=digest))
+        with_another_parameter(plain)
     elif what == "a number":
         resigned(plain, lambda metadata: metadata["values"].update({"rows_on_clock": 1}))
     else:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 with warnings.catch_warnings():
@@ -17,6 +19,7 @@ with warnings.catch_warnings():
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
 from fredsim.networks.saved import graph_of_text
+from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -46,6 +49,11 @@ class Steps(nn.Module):
 
     def forward(self, x):
         return self.head(self.body(x[:, 0])[0][:, -1])
+
+
+def normed(channels=4):
+    layers = nn.Conv2d(1, channels, 3), nn.BatchNorm2d(channels), nn.ReLU(), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(36 * channels, 10))
 
 
 def tokens(rows):
@@ -123,6 +131,90 @@ def test_a_folder_is_verified_without_pytorch_and_the_code(small_yaml: Path, com
     assert done.returncode == 2
     assert "graph.json" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+WAYS = {
+    "init": "{NET}, numerics: portable, init: he",
+    "init of a std": "{NET}, numerics: portable, init: {name: normal, std: 0.1}",
+    "trainable": "{NET}, numerics: portable, trainable: '4.*'",
+    "buffers": "name: 'torch:their_nets:normed', numerics: portable, buffers: averaged",
+    "none": "{NET}, numerics: portable",
+    "none of normed": "name: 'torch:their_nets:normed', numerics: portable",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_kept_of_a_module_is_what_its_keys_ask_for(way: str, small_yaml: Path, command: Command) -> None:
+    """Weights that were trained before in place of those of `init`, other frozen tensors, other running statistics."""
+    from safetensors.numpy import load_file, save_file
+
+    assert run(command, small_yaml, "honest", WAYS[way].replace("{NET}", NET)) == (0, "")
+    assert command("verify", "honest")[:2] == (0, "honest: same bits\n")
+    graph = json.loads(Path("honest/graph.json").read_bytes())
+    initial, names = load_file("honest/initial.safetensors"), [name for name, _ in graph["tensors"]]
+    others: dict[str, dict[str, object]] = {
+        "other frozen": {"frozen": names[2:] if "frozen" in graph else names[:2]},
+        "a frozen one less": {"frozen": graph.get("frozen", [])[:-1]},
+        "other statistics": {"running": {"served": "last", "norms": [["1.running_mean", "1.running_var", 0.1]]}},
+        "no statistics": {"running": None},
+        "other samples of statistics": {},
+        "another text": {"another": graph},
+    }
+    for what, changes in others.items():
+        shutil.rmtree("forged", ignore_errors=True)
+        shutil.copytree("honest", "forged")
+        tensors, path = dict(initial), Path("forged/graph.json")
+        text = json.dumps(graph) if "another" in changes else json.dumps(graph | changes)
+        if what in {"other samples of statistics"}:
+            tensors |= {name: values + 1 for name, values in initial.items() if name == names[0]}
+            text = path.read_text(encoding="utf-8")
+        if what == "other statistics" and "1.running_mean" not in tensors:
+            if "normed" not in WAYS[way]:
+                continue
+            tensors |= {f"1.running_{name}": np.full(4, start, np.float32) for name, start in (("mean", 0), ("var", 1))}
+        elif what == "no statistics":
+            tensors = {name: tensors[name] for name in names}
+        path.write_text(text, encoding="utf-8")
+        save_file(tensors, "forged/initial.safetensors")
+        if (path.read_bytes(), what) == (Path("honest/graph.json").read_bytes(), "no statistics"):
+            continue
+        seal(Path("forged"))
+        for words in ((), ("--jobs", "2"))[: 2 if way == "init" else 1]:
+            code, output, messages = command("verify", "forged", *words)
+            assert (code in (1, 2), "Traceback" in messages, "forged" in output + messages) == (True, False, True), what
+
+
+NORMED = "name: 'torch:their_nets:normed', numerics: portable"
+
+
+@pytest.mark.parametrize(
+    ("done", "said", "says"),
+    [
+        (f"{NET}, numerics: portable, initial: first/params.safetensors", f"{NET}, numerics: portable, init: he",
+         "different: metrics.csv, line 2, iteration 0: digest is"),
+        (f"{NET}, numerics: portable, init: torch", f"{NET}, numerics: portable, init: he",
+         "different: metrics.csv, line 2, iteration 0: digest is"),
+        (f"{NET}, numerics: portable, trainable: '4.*'", f"{NET}, numerics: portable, trainable: '0.*'",
+         "graph.json: is damaged (frozen is '0.weight', '0.bias', and by model.trainable '4.weight', '4.bias')"),
+        (f"{NET}, numerics: portable", f"{NET}, numerics: portable, trainable: '0.*'",
+         "graph.json: is damaged (frozen is none, and by model.trainable '4.weight', '4.bias')"),
+        (f"{NORMED}, buffers: last", f"{NORMED}, buffers: averaged", "running is last, and by model.buffers averaged"),
+        (f"{NORMED}, buffers: last", NORMED, "(running is last, and by model.buffers none)"),
+        (f"{NORMED}, buffers: local", f"{NORMED}, buffers: last", "(running is none, and by model.buffers last)"),
+    ],
+)  # fmt: skip
+def test_the_folder_of_a_run_of_other_keys(done: str, said: str, says: str, small_yaml: Path, command: Command) -> None:
+    """Everything in it is of one run; only the keys are those of another, with its digest of the experiment."""
+    assert run(command, small_yaml, "first", f"{NET}, numerics: portable") == (0, "")
+    assert run(command, small_yaml, "done", done) == (0, "")
+    assert run(command, small_yaml, "said", said) == (0, "")
+    assert command("verify", "done")[0] == command("verify", "said")[0] == 0
+    shutil.copy("said/config.yaml", "done")
+    record = {key: value for key, value in summary("done").items() if key != "model_files"}
+    seal(Path("done"), record | {"experiment": summary("said")["experiment"]})
+    for words in ((), ("--jobs", "2")):
+        code, output, messages = command("verify", "done", *words)
+        assert (code in (1, 2), says in output + messages, "Traceback" in messages) == (True, True, False), messages
 
 
 def test_a_note_says_which_it_took(small_yaml: Path, command: Command) -> None:

@@ -70,9 +70,11 @@ Memory = Annotated[ByteSize, Field(gt=0)]
 
 def _kind_of_model(value: Any) -> str:
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    if not isinstance(name, str):  # it may be of any type, also of one that no set can have
+        return "MlpChoice"
     if name in {"linear", "lenet", "resnet", "vgg", "gpt"}:
-        return f"{str(name).capitalize()}Choice"
-    return "TorchChoice" if isinstance(name, str) and name.startswith("torch:") else "MlpChoice"
+        return f"{name.capitalize()}Choice"
+    return "TorchChoice" if name.startswith("torch:") else "MlpChoice"
 
 
 ModelChoice = Annotated[

@@ -24,7 +24,7 @@ from fredsim.native.model import TorchModel, TorchOptions, data_arguments, find_
 from fredsim.native.own_loss import AnyLoss, OwnLoss
 from fredsim.native.portable import captured, check_fit
 from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE, CapturedNetwork
-from fredsim.networks.given import given_network
+from fredsim.networks.given import frozen_names, given_network, listed
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.initial import DrawnNetwork
 from fredsim.networks.linear import Linear
@@ -307,7 +307,8 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
     def network(self, dataset: Dataset, seed: int, loss: AnyLoss | None = None) -> Network:
         """Build the module and, unless it is native, capture it; or read what a folder of results has of it."""
         if self._recorded and self._recorded.numerics == "portable":
-            return check_fit(self._recorded.network(), dataset, loss_for(dataset, loss), self._refused)
+            found = self._drawn(self._as_asked(self._recorded), seed)
+            return check_fit(found, dataset, loss_for(dataset, loss), self._refused)
         shape = dataset.shape or (dataset.inputs,)
         options = TorchOptions(self.initial, self.trainable, self.precision, self.buffers)
         model = TorchModel(self.name, self.hyper, self.device, shape, dataset.outputs, seed, loss, options)
@@ -317,10 +318,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         used = loss_for(dataset, loss)
         try:
             found = captured(model, dataset, used, chosen=self.numerics is not None)
-            if self.init is not None:
-                init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
-                found = found.drawn(Streams(seed), init, std)
-            return check_fit(found, dataset, used, self._refused)
+            return check_fit(self._drawn(found, seed), dataset, used, self._refused)
         except ConfigError as error:
             if self.numerics == "portable":
                 raise
@@ -328,6 +326,29 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
                 raise ConfigError(f"model.init is given, which PyTorch's own modules do not take: {error}") from error
             model.why_native = str(error)
             return model
+
+    def _drawn(self, found: CapturedNetwork, seed: int) -> CapturedNetwork:
+        """Return a network with the initial values that `init` asks for, also of one that says it had others."""
+        if self.init is None:
+            return found
+        init, std = (self.init, 1.0) if isinstance(self.init, str) else (self.init.name, self.init.std)
+        return found.drawn(Streams(seed), init, std)
+
+    def _as_asked(self, record: Recorded) -> CapturedNetwork:
+        """Return the network of a portable run. Raises OutputError if its graph is not what the keys ask for."""
+        found = record.network()
+        graph, path = found.graph, record.folder / GRAPH_FILE
+        if self.trainable is not None:
+            frozen = frozen_names(dict(graph.layout.tensors), self.trainable)
+            if set(frozen) != set(graph.frozen):
+                says = [listed(names) or "none" for names in (graph.frozen, frozen)]
+                what = f"frozen is {says[0]}, and by model.trainable {says[1]}"
+                raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
+        served, wanted = graph.running and graph.running.served, None if self.buffers == "local" else self.buffers
+        if served != wanted:
+            what = f"running is {served or 'none'}, and by model.buffers {wanted or 'none'}"
+            raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
+        return found
 
     def problems(self) -> Problems:
         """Import the factory; return what is wrong with its arguments; nothing if a folder of results has the graph."""

@@ -19,7 +19,7 @@ from fredsim.numerics.streams import Streams
 from fredsim.system.files import content_digest, read_bytes
 from fredsim.system.tensor_files import parse_tensors
 
-__all__ = ["GivenNetwork", "Weights", "frozen_names", "given_network", "read_weights"]
+__all__ = ["GivenNetwork", "Weights", "frozen_names", "given_network", "listed", "read_weights"]
 
 MOST_NAMES = 3  # that a message lists
 

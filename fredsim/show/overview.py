@@ -171,7 +171,9 @@ def _measure(folder: Path, rows: Sequence[Mapping[str, str]], *, own: bool) -> t
         for row in rows:
             with suppress(OutputError):
                 if (summary := result_of(folder, row["run"]).summary).get("measured_by"):
-                    return measure_of(summary), -1 if measure_of(summary) in summary["larger_is_better"] else 1
+                    return measure_of(summary), -1 if measure_of(summary) in (
+                        summary.get("larger_is_better") or ()
+                    ) else 1
     finite = (one for one in ("gap", "validation_error") if any(math.isfinite(_number(row, one)) for row in rows))
     return next(finite, "validation_loss"), 1
 

@@ -17,7 +17,18 @@ from fredsim.system.memory import machine_memory
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COUNT", "DIGEST", "FINITE", "NUMBER", "OPTIONAL", "TEXT", "CellCheck", "read_cells", "read_table"]
+__all__ = [
+    "COUNT",
+    "DIGEST",
+    "FINITE",
+    "NUMBER",
+    "OPTIONAL",
+    "TEXT",
+    "CellCheck",
+    "read_cells",
+    "read_lines",
+    "read_table",
+]
 
 CELLS_TAKE = 16  # how many bytes of memory a byte of a table takes while it is read, about
 
@@ -57,6 +68,12 @@ def read_cells(path: Path) -> list[dict[str, str]]:
     with _read_errors(path):
         (_, header), *rows = _lines(_text(path)) or [(0, [])]
         return [dict(zip(header, row, strict=False)) for _, row in rows]
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return a file's lines without their line feeds, and what follows the last of these. Raises OutputError."""
+    with _read_errors(path):
+        return _text(path).split("\n")
 
 
 def _text(path: Path) -> str:

@@ -55,6 +55,8 @@ class CheckpointPolicy:
     """Seconds between two checkpoints; 0: no checkpoints."""
     keep: bool = False
     """Whether all are kept, even when the run has ended; otherwise the last two are, until the run ends."""
+    at: int | None = None
+    """An iteration at which one is written in any case."""
 
 
 NO_CHECKPOINTS, EVERY_MINUTE = CheckpointPolicy(), CheckpointPolicy(60.0)
@@ -233,7 +235,8 @@ class Checkpoints:
             now = hash_of_prefix(self.folder.parent / name, prefix.size)
             if now is None or now.hexdigest() != prefix.sha256:
                 raise OutputError(f"{self.folder.parent / name}: is not as it was at iteration {iteration}")
-        return Checkpoint(iteration, found, files, {**metadata.values, **arrays}, metadata.spent)
+        spent = metadata.spent.model_dump(exclude_unset=True)
+        return Checkpoint(iteration, found, files, {**metadata.values, **arrays}, spent)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fredsim.errors import shown
 from fredsim.plugins.packing import State
@@ -37,7 +38,15 @@ LIKE_PARAMS = (
 #: The ends of the names of arrays in these parts that are not.
 OTHERS = (".losses", ".of")
 Size = Annotated[int, Field(ge=0)]
+#: A difference of two clocks may be a little less than 0, as it is rounded.
+Seconds = Annotated[float, Field(ge=-1e-6, lt=1e12)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+def _unknown(value: float) -> float:
+    if not math.isnan(value):
+        raise ValueError("it is no time")
+    return value
 
 
 class FileMetadata(BaseModel):
@@ -46,6 +55,16 @@ class FileMetadata(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
     size: Size
     sha256: Digest
+
+
+class Spent(BaseModel):
+    """The seconds that a run has taken so far; those in kernels are NaN if they are not known."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+    seconds: Seconds = 0.0
+    seconds_evaluation: Seconds = 0.0
+    seconds_probe: Seconds = 0.0
+    seconds_kernels: Seconds | Annotated[float, AfterValidator(_unknown)] = 0.0
 
 
 class CheckpointMetadata(BaseModel):
@@ -59,7 +78,7 @@ class CheckpointMetadata(BaseModel):
     tensors: Digest
     dtypes: dict[str, Annotated[list[str | list[Size]], Field(min_length=2, max_length=2)]]
     """Type and shape, by name, of the arrays whose type the safetensors format does not have."""
-    spent: dict[str, float]
+    spent: Spent
     values: dict[str, bool | int | float | str]
     sha256: Digest
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.config.choices import Backend
 from fredsim.config.document import read_document
 from fredsim.config.experiment import config_digest
 from fredsim.config.sweep.expansion import is_folder_name
-from fredsim.errors import OutputError, nearest, one_line, shown, visible
+from fredsim.errors import OutputError, one_line, shown, visible
 from fredsim.runs.folder.per_client import CLIENTS
 from fredsim.runs.folder.run_files import (
-    FILES,
     check_config,
     file_digest,
     file_digests,
@@ -29,10 +27,9 @@ from fredsim.runs.folder.run_files import (
     too_large,
     with_digest,
 )
-from fredsim.simulation.paths.choice import PathTaken
+from fredsim.runs.folder.summary_types import fault_of_summary
 from fredsim.simulation.paths.probe import COLUMNS
 from fredsim.simulation.record.recorder import MEASURED, Row
-from fredsim.simulation.record.status import Status
 from fredsim.system.csv_files import COUNT, DIGEST, FINITE, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
 from fredsim.system.files import LINK, irregular_kind, read_bytes
 from fredsim.system.json_files import MOST_BYTES, parse_json
@@ -48,15 +45,6 @@ __all__ = ["NOT_FINITE", "Result", "check_inside", "measure_of", "result_of"]
 #: The last words of how a run ended whose parameters are finite, and whose loss is not.
 NOT_FINITE = "not finite"
 CHANGED = "is not as the run wrote it"
-
-#: The types of the values in summary.json that are more than printed; a value that may be None may also be missing.
-SUMMARY_TYPES: dict[str, Any] = {
-    "status": str, "digest": str, "iterations": int, "updates": int, "backend": str, "path": str,
-    "device": str | None, "metrics": dict | None, "measured_by": str | None, "larger_is_better": list | None,
-    "validation_error": float | None, "time": float | None, "versions": dict, "processor": str,
-}  # fmt: skip
-#: The words that some of these values are one of.
-SUMMARY_WORDS = {"status": get_args(Status), "path": get_args(PathTaken), "backend": get_args(Backend)}
 
 CELLS = {"int": COUNT, "float": NUMBER, "int | None": OPTIONAL, "float | None": OPTIONAL, "str": DIGEST}
 
@@ -123,13 +111,12 @@ class Result:
         path = self.folder / "config.yaml"
         document = read_document(path)
         config = document.data
-        if not self.has_ended:  # there is no digest yet to check it against
-            check_config(path, document)
         if self.has_ended and self.summary.get("config") not in (None, config_digest(config)):
             raise OutputError(
                 f"{path}: was edited after the run, whose summary.json has another digest of it; "
                 "take the change back, or run the edited experiment into another folder"
             )
+        check_config(path, document, ended=self.has_ended)
         return config
 
     @property
@@ -157,32 +144,11 @@ class Result:
             raise OutputError(f"{path}: cannot be read ({error.strerror}); run the experiment again") from None
         except ValueError as error:
             raise OutputError(f"{path}: is damaged ({error}); run the experiment again") from None
-        if not isinstance(loaded, dict):
-            raise OutputError(f"{path}: is damaged (it holds no mapping); run the experiment again")
-        for name in ("code", "files"):  # mappings of names to digests
-            names = loaded.get(name, {})
-            if not isinstance(names, dict) or not all(isinstance(value, str) for value in names.values()):
-                raise OutputError(f"{path}: is damaged ({name} is {names!r}); run the experiment again")
-        if unknown := loaded.get("files", {}).keys() - FILES:
-            what = f"files has {shown(min(unknown))}, which no run writes"
-            raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
-        for key, kind in SUMMARY_TYPES.items():
-            if not isinstance(loaded.get(key), kind):
-                raise OutputError(f"{path}: is damaged ({key} is {loaded.get(key)!r}); run the experiment again")
-        for name, value in (loaded.get("metrics") or {}).items():
-            if not (name.isidentifier() and name.isascii() and isinstance(value, float | None)):
-                what = f"metrics has {shown(name)}: {shown(value)}"
-                raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
-        for name in filter(None, [loaded.get("measured_by"), *(loaded.get("larger_is_better") or ())]):
-            if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
-                raise OutputError(f"{path}: is damaged (measured_by names {shown(name)}); run the experiment again")
-        for key, words in SUMMARY_WORDS.items():
-            if loaded[key] not in words:
-                what = f"{key} is {shown(loaded[key])}{nearest(loaded[key], words)} (known: {', '.join(words)})"
-                raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
+        if fault := fault_of_summary(loaded):
+            raise OutputError(f"{path}: is damaged ({fault}); run the experiment again")
         if not self._as_found and loaded.get("sha256") != with_digest(loaded)["sha256"]:
             raise OutputError(f"{path}: {CHANGED}; run the experiment again")
-        return loaded
+        return dict(loaded)
 
     @property
     def timed(self) -> bool:
@@ -405,6 +371,32 @@ class Result:
         else:
             self.check_written(path.name)
         return table
+
+    def events_of(self, columns: Sequence[str]) -> pd.DataFrame:
+        """Return `events` if it has these columns, all of integers, as a run of this experiment writes them.
+
+        Raises OutputError, also if the file is not as the run wrote it.
+        """
+        self.check_written("events.parquet")
+        events, clients = self.events, int(self.config["clients"]["count"])
+        for name in columns:
+            if name not in events:
+                raise self.damaged_events(f"it has no column {name}")
+            if events[name].dtype.kind not in "iu":
+                raise self.damaged_events(f"its column {name} is of {events[name].dtype}, not of integers")
+        rows = np.arange(len(events))
+        for name, least, most, what in (
+            ("client", 0, clients, f"its client is none of {clients}"),
+            ("begun", -1, rows, "it was begun after an event that comes later"),
+        ):
+            found = events[name].to_numpy() if name in columns else np.empty(0, np.int64)
+            if name in columns and len(wrong := np.flatnonzero((found < least) | (found >= most))):
+                raise self.damaged_events(f"row {wrong[0]}: {what}")
+        return events
+
+    def damaged_events(self, what: str) -> OutputError:
+        """Return the error for events.parquet, which says what is wrong with it."""
+        return OutputError(f"{self.folder / 'events.parquet'}: is damaged ({what}); run the experiment again")
 
     @cached_property
     def params(self) -> dict[str, NDArray[np.float32]]:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from fredsim.config.document import Document, flatten, problems_at
 from fredsim.config.experiment import Experiment
-from fredsim.errors import OutputError
+from fredsim.errors import OutputError, shown
 from fredsim.hyper import explain
 from fredsim.system.files import open_regular
 from fredsim.system.memory import machine_memory
@@ -34,7 +34,12 @@ __all__ = [
 ]
 
 Content = TypeVar("Content", str, bytes)
-PARTS = ("clients", "dispatcher", "server", "evaluation")
+#: What is said of a text that is none of those known, or of a mapping with such a text in it.
+OF_TEXTS = {
+    "value_error", "literal_error", "union_tag_invalid", "string_pattern_mismatch", "string_too_long",
+    "string_too_short",
+}  # fmt: skip
+PARTS, HOW = ("clients", "dispatcher", "server", "evaluation"), ("backend", "threads")
 #: The files that a run writes before summary.json, each with the key that asks for it ("" for those of every run).
 FILES = {
     "metrics.csv": "",
@@ -112,13 +117,28 @@ def first_line(name: str, contents: Sequence[bytes], both: Callable[[str, str], 
     return f"{name}: the bytes differ"
 
 
-def check_config(path: Path, document: Document) -> None:
-    """Raise ConfigError or OutputError if a document is no resolved experiment, without importing a user's code."""
+def check_config(path: Path, document: Document, *, ended: bool = False) -> None:
+    """Raise ConfigError or OutputError if a document is no resolved experiment, without importing a user's code.
+
+    That of a run that has ended is only shown, and may have any names and texts in the place of others.
+    """
     of = ("problem",) if "problem" in document.data else ("data", "model")
-    lacks = [key for key in ("name", "seed", *of, *PARTS) if key not in document.data]
-    if lacks:
-        raise OutputError(f"{path}: is damaged (it has no {lacks[0]}); run the experiment again")
+    for key in ("name", "seed", *of, *PARTS, *HOW):
+        if key not in document.data:
+            raise OutputError(f"{path}: is damaged (it has no {key}); run the experiment again")
+        value = document.data[key]
+        if key in {*of, *PARTS} and not (isinstance(value, Mapping) and isinstance(value.get("name", ""), str)):
+            what = f"{key} is {shown(value)}, which no run records"
+            raise OutputError(f"{path}: is damaged ({what}); run the experiment again")
     try:
         Experiment.model_validate(document.data)
     except ValidationError as error:
-        raise problems_at(explain(error, Experiment), document.place) from None
+        if not (ended and all(map(_of_text, error.errors(include_url=False)))):
+            raise problems_at(explain(error, Experiment), document.place) from None
+
+
+def _of_text(error: Mapping[str, Any]) -> bool:
+    """Return whether what is wrong is a name or a text, and not the type or the size of a value."""
+    return error["type"] == "extra_forbidden" or (
+        error["type"] in OF_TEXTS and isinstance(error["input"], str | Mapping)
+    )

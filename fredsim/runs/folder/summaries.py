@@ -109,7 +109,7 @@ def _digests(experiment: Experiment) -> list[str]:
 
 def _version(text: object) -> tuple[int, ...]:
     """Return the leading numbers of a version, such as (1, 0) of 1.0rc1."""
-    return tuple(map(int, re.findall(r"\d+", re.split(r"[a-z+-]", str(text))[0])))
+    return tuple(map(int, re.findall(r"\d+", re.split(r"[a-z+-]", str(text)[:LONGEST])[0])))
 
 
 Form = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], bool]
@@ -157,7 +157,7 @@ def _device(value: Any, record: Mapping[str, Any], config: Mapping[str, Any]) ->
 
 
 def _versions(value: Any, *_: object) -> bool:
-    return all(type(one) is str and VERSION.fullmatch(one) for one in value.values())
+    return all(len(one) <= LONGEST and VERSION.fullmatch(one) for one in value.values())
 
 
 def _live(value: Any, *_: object) -> bool:

@@ -26,6 +26,10 @@ from fredsim.runs.single.opening import open_experiment
 __all__ = ["calibrated", "measured", "predicted"]
 
 FEWEST = 30  # tasks that are needed to estimate a distribution
+#: The columns of events.parquet that a clock is fitted to.
+READ = (
+    "began_ns", "done_ns", "received_ns", "time_ns", "begun", "client", "bytes_pushed", "bytes_fetched", "fetched",
+)  # fmt: skip
 DRAWS = 20_000  # draws from each candidate distribution, to compare the tasks with
 APART = 4.0  # clients whose means differ by more than this many standard errors get a mean each
 
@@ -42,11 +46,11 @@ def calibrated(result: Result) -> dict[str, Any]:
     Raises OutputError if the record has no such times, or too few tasks.
     """
     events = result.events
-    result.check_written("events.parquet")
     if "began_ns" not in events or len(events) < FEWEST:
         raise OutputError(
             f"{result.folder}: has no record of {FEWEST} tasks with their times; make one by `fredsim live`"
         )
+    events = result.events_of(READ)
     began, done, received, time, begun = (
         events[name].to_numpy() for name in ("began_ns", "done_ns", "received_ns", "time_ns", "begun")
     )
@@ -55,7 +59,7 @@ def calibrated(result: Result) -> dict[str, Any]:
     serving = time - np.maximum(received, before)
     down, up = np.maximum(began - fetched, 0), received - done
     clients = events["client"].to_numpy()
-    shared = len(np.unique(clients)) > int(result.summary.get("live", {}).get("workers", len(clients)))
+    shared = len(np.unique(clients)) > result.summary.get("live", {}).get("workers", len(clients))
     takes = (done - began + (down if shared else 0)) / 1e9
     pushed, fetched_bytes, copies = (events[name].to_numpy() for name in ("bytes_pushed", "bytes_fetched", "fetched"))
     again = begun >= 0  # the initial parameters are not fetched
@@ -144,7 +148,9 @@ def measured(result: Result) -> dict[str, float | None]:
     """
     if not result.timed:
         raise OutputError(f"{result.folder}: has no times; give a run with a clock, or one by `fredsim live`")
-    events, seconds = result.events, float(result.summary["time"])
+    events, seconds = result.events_of(("staleness",)), float(result.summary["time"])
+    if not (len(events) and seconds > 0):
+        raise OutputError(f"{result.folder}: no gradient arrived in it; give a run with events")
     return {
         "seconds": seconds,
         "arrivals a second": len(events) / seconds,

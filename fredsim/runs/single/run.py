@@ -100,6 +100,7 @@ class Run:
         with suppress(OSError):  # a user's code may change into another folder; if this one is gone, that will show
             folder = folder.absolute()
         self._checkpoints, self._seconds_between = Checkpoints(folder, keep=policy.keep), policy.seconds
+        self._checkpoint_at = policy.at
         self._prepared, self._backend, self._engine = prepared, backend, engine
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
         self._folder, self._stop_at, self._hooks = folder, stop_at, hooks
@@ -115,7 +116,7 @@ class Run:
         self._measures = measures_of(prepared, backend, engine.threads)
         self._metrics_of_outputs: Metrics | ProblemMetrics | None = None
         self._next_due = 0.0  # the time at which the next checkpoint is due, by time.perf_counter
-        self._last_checkpoint, self._failure = 0, ""  # its iteration; why the last one could not be written
+        self._reached, self._failure = 0, ""  # the last iteration told of; why the last checkpoint was not written
         self.simulation, self.recorder = self._make()
         self.identify({})
 
@@ -184,7 +185,7 @@ class Run:
             check_types(checkpoint.state, first, np.asarray(self.simulation.server.params))
             self.simulation.put_state(checkpoint.state)
             check_restored(checkpoint.state, self._state())
-        self.simulation.spent = dict(checkpoint.spent)
+        self.simulation.spent, self._reached = dict(checkpoint.spent), checkpoint.iteration
 
     def _state(self) -> State:
         """Return the simulation's state by reference, without copying arrays."""
@@ -263,7 +264,11 @@ class Run:
     def _progress(self, iteration: int, timestamp: int, seconds: float) -> None:
         """Tell the observer how far the run is, and write a checkpoint if one is due."""
         self._observer.advance(iteration, timestamp, seconds)
-        if self._seconds_between and time.perf_counter() >= self._next_due and iteration > self._last_checkpoint:
+        moved, self._reached = iteration > self._reached, iteration
+        # Nothing is written where no event was processed, as when only the clock's end showed: so of each iteration
+        # there is one state, which `verify` compares.
+        due = iteration == self._checkpoint_at or time.perf_counter() >= self._next_due
+        if self._seconds_between and moved and due:
             self._checkpoint()
 
     def _interrupted(self) -> None:
@@ -284,7 +289,7 @@ class Run:
             known, self._failure = self._failure, str(getattr(error, "strerror", None) or error)
             if self._failure != known:  # not again and again
                 self._observer.note(f"no checkpoint at iteration {simulation.iteration}: {self._failure}")
-        now, self._last_checkpoint = time.perf_counter(), simulation.iteration
+        now = time.perf_counter()
         self._next_due = now + max(self._seconds_between, (now - began) / MOST_CHECKPOINT_SHARE)
 
     @np.errstate(all="ignore")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from fredsim.config.document import differing, read_document
 from fredsim.config.experiment import FIGURE_KEYS, Affects, irrelevant_to
 from fredsim.data.datasets import DEFAULT_ROWS
 from fredsim.errors import OutputError, one_line
+from fredsim.networks.captured import GRAPH_FILE, INITIAL_FILE
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import file_digest, first_line, read_recorded, requested_files
 from fredsim.system.csv_files import read_cells
@@ -30,6 +31,8 @@ NUMBERS = (
 )  # fmt: skip
 #: Those that are compared if the experiments are the same; from others the same bits may come.
 RAW = "params_raw.safetensors"
+#: Files that some runs write, with no key that asks for them: of some servers, and of captured modules.
+UNASKED = (RAW, GRAPH_FILE, INITIAL_FILE)
 OF_EXPERIMENT = ("experiment", "data", "numerics")
 
 
@@ -98,11 +101,12 @@ def difference(one: Result, other: Result, *, again: bool = False) -> str | None
             return f"params.safetensors: {name}{list(place)} is {found}"
     one_asks, other_asks = map(requested_files, configs)
     some = [name for name in one_asks if name in other_asks]
-    raw = [os.path.lexists(result.folder / RAW) for result in (one, other)]  # of some servers without a key for it
-    if again and raw[0] != raw[1]:
-        return f"{RAW}: is not in both folders"
-    if all(raw):
-        some = [*dict.fromkeys([*some, RAW])]
+    for name in UNASKED if again else (RAW,):
+        here = [os.path.lexists(result.folder / name) for result in (one, other)]
+        if again and here[0] != here[1]:
+            return f"{name}: is not in both folders"
+        if all(here):
+            some = [*dict.fromkeys([*some, name])]
     for name in ("metrics.csv", "staleness.csv", *(["params.safetensors"] if again else []), *some):
         if name.endswith(".parquet"):
             if found := _first_row(name, [result.folder / name for result in (one, other)], both):
@@ -130,7 +134,10 @@ def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]
     if read_recorded(paths[0], file_digest) == read_recorded(paths[1], file_digest):
         return ""
     try:
-        return _first_difference(name, [open_parquet(path)[0] for path in paths], both)
+        files = [open_parquet(path) for path in paths]
+        if ends := [cut for _, cut in files if cut]:
+            return ends[0]
+        return _first_difference(name, [file for file, _ in files], both)
     except OutputError as error:
         raise OutputError(f"{error}; run the experiment again") from None
     except (OSError, ValueError) as error:  # pyarrow's: the footer is whole, but not what it refers to
@@ -139,15 +146,45 @@ def _first_row(name: str, paths: Sequence[Path], both: Callable[[str, str], str]
 
 
 def _first_difference(name: str, files: Sequence[Any], both: Callable[[str, str], str]) -> str:
-    """Say in which row and column two open Parquet files first differ."""
+    """Say in which row and column two open Parquet files first differ; "" if their contents are the same.
+
+    How the rows are split into groups, and how they are written, is pyarrow's choice and no content.
+    """
+    left, right = (_columns(file.schema_arrow) for file in files)
+    if left != right:
+        return f"{name}: the columns are {both(*(', '.join(map(' '.join, of)) for of in (left, right)))}"
     before = 0
-    for left, right in zip_longest(*(file.iter_batches() for file in files)):
-        if left is None or right is None or left.schema != right.schema or len(left) != len(right):
-            break
-        for column in left.schema.names:
-            values = left[column].to_pylist(), right[column].to_pylist()
-            row = next((i for i, (a, b) in enumerate(zip(*values, strict=True)) if a != b), None)
+    for one, other in _aligned(*(file.iter_batches() for file in files)):
+        for column, _ in left:
+            values = one[column], other[column]
+            row = next((i for i, (a, b) in enumerate(zip(*map(_bits, values), strict=True)) if a != b), None)
             if row is not None:
-                return f"{name}, row {before + row}: {column} is {both(*(str(of[row]) for of in values))}"
-        before += len(left)
-    return f"{name}: differs from row {before} on, or in its columns"
+                return f"{name}, row {before + row}: {column} is {both(*(str(of[row].as_py()) for of in values))}"
+        before += len(one)
+    counts = [file.metadata.num_rows for file in files]
+    return "" if counts[0] == counts[1] else f"{name}, row {before}: the numbers of rows are {both(*map(str, counts))}"
+
+
+def _aligned(one: Iterator[Any], other: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield the batches of two files in pairs of as many rows each, up to the end of the shorter file."""
+    left = right = None
+    while True:
+        while not left:
+            if (left := next(one, None)) is None:
+                return
+        while not right:
+            if (right := next(other, None)) is None:
+                return
+        count = min(len(left), len(right))
+        yield left[:count], right[:count]
+        left, right = left[count:], right[count:]
+
+
+def _columns(schema: Any) -> list[tuple[str, str]]:
+    """Return the names and types of the columns of a file, as far as they say what its values are."""
+    return [(field.name, str(getattr(field.type, "value_type", field.type))) for field in schema]
+
+
+def _bits(column: Any) -> list[Any]:
+    """Return the values of a column as such that are equal if their bits are."""
+    return list((column.view("int64") if str(column.type) == "double" else column).to_pylist())

@@ -11,7 +11,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -27,7 +27,7 @@ from fredsim.plugins.states import State
 from fredsim.plugins.user_code import code_changes, user_code_digests
 from fredsim.runs.checkpoint.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
 from fredsim.runs.folder.results import Result, load
-from fredsim.runs.folder.run_files import first_line, read_recorded
+from fredsim.runs.folder.run_files import check_config, first_line, read_recorded
 from fredsim.runs.folder.summaries import file_changes, record_difference, recorded_module
 from fredsim.runs.many.runner import stop_on_interrupt
 from fredsim.runs.processes.observer import Monitor, Observer
@@ -184,8 +184,9 @@ def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: M
     checkpoints, identity = Checkpoints(result.folder), identity_of(result, root)
     whole: list[int | None] = []
     for iteration in checkpoints.iterations:
-        if iteration >= result.summary["iterations"]:  # the last piece ends there
-            break
+        last = iteration == result.summary["iterations"]
+        if iteration > result.summary["iterations"] or (last and _stopped_at(result) is not None):
+            break  # which is a fault, or what the last piece looks at
         try:
             whole.append(checkpoints.read(iteration, identity).iteration)
         except OutputError as error:
@@ -235,7 +236,7 @@ class Piece(OneRun):
             execute, experiment, scratch, root=self.root, stop=stop, label=self.label, default_threads=threads
         )
         ending = _end_of(result) if end is None else {"stop_at": end}
-        again(observer=observer, **{"policy": AT_STOP_ONLY, **ending})
+        again(observer=observer, **{"policy": replace(AT_STOP_ONLY, at=end), **ending})
         if stop():
             return None
         if end is None:
@@ -298,7 +299,9 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
         if _stopped_at(result) is not None and "iterations" in config.data:  # the trace has no more events
             changed_keys["iterations"] = result.summary["iterations"]
     with recorded(recorded_module(result, config.data)):
-        return open_experiment(config.data | changed_keys, config.place)
+        experiment = open_experiment(config.data | changed_keys, config.place)
+    check_config(result.folder / "config.yaml", config, ended=result.has_ended)
+    return experiment
 
 
 def on_backend(backend: str | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from fredsim.config.figures.options import Options, client_ids
-from fredsim.errors import ConfigError, OutputError, option
+from fredsim.errors import ConfigError, option
 from fredsim.numerics.arrays import Integers
 from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE
@@ -66,9 +66,8 @@ def spans_of(run: Result) -> Spans:
     if not run.timed:
         clock = "give its experiment `dispatcher: {name: clock}`"
         raise ConfigError(f"{run.folder}: has no clock, and so no times; {clock}")
-    run.check_written("events.parquet")
-    events, clients = run.events, int(run.config["clients"]["count"])
-    _check(run, events, clients)
+    clients = int(run.config["clients"]["count"])
+    events = run.events_of(("client", "number", "begun", "fetched", *TIMES))
     client, time = events["client"].to_numpy(np.int64), events["time_ns"].to_numpy(np.int64)
     order = np.argsort(client, kind="stable")
     before = _before(client, order)
@@ -76,7 +75,7 @@ def spans_of(run: Result) -> Spans:
     ends, states = _stages(events, before, free, run.config)
     begins = np.concatenate([free[:, None], ends[:, :-1]], axis=1)
     if (wrong := np.flatnonzero((ends < begins).any(axis=1))).size:
-        raise _damaged(run, f"row {wrong[0]}: its times do not follow one another, or the client's push before")
+        raise run.damaged_events(f"row {wrong[0]}: its times do not follow one another, or the client's push before")
     until = max(round(run.summary["time"] * 1e9), int(time.max(initial=0)))
     last = np.zeros(clients, np.int64)
     np.maximum.at(last, client, time)
@@ -146,27 +145,9 @@ def _next_fetch(events: pd.DataFrame, event: Integers) -> Integers:
 def _outages(config: Mapping[str, Any]) -> tuple[bool, bool]:
     """Return whether a run's clients have outages, and whether their fetches take no time."""
     dispatcher = config["dispatcher"]
-    link, server = dispatcher.get("link") or {}, dispatcher.get("server") or {}
+    link, server = (of if isinstance(of := dispatcher.get(key), Mapping) else {} for key in ("link", "server"))
     instant = not any((link.get("latency"), link.get("down"), server.get("down")))
     return bool(dispatcher.get("outages")), instant
-
-
-def _check(run: Result, events: pd.DataFrame, clients: int) -> None:
-    """Raise OutputError if the events cannot be those of the run."""
-    for name in ("client", "number", "begun", "fetched", *TIMES):
-        if name not in events:
-            raise _damaged(run, f"it has no column {name}")
-    client, begun, rows = events["client"].to_numpy(), events["begun"].to_numpy(), np.arange(len(events))
-    for wrong, what in (
-        ((client < 0) | (client >= clients), f"its client is none of {clients}"),
-        ((begun < -1) | (begun >= rows), "it was begun after an event that comes later"),
-    ):
-        if wrong.any():
-            raise _damaged(run, f"row {np.flatnonzero(wrong)[0]}: {what}")
-
-
-def _damaged(run: Result, what: str) -> OutputError:
-    return OutputError(f"{run.folder / 'events.parquet'}: is damaged ({what}); run the experiment again")
 
 
 def window_of(run: Result, spans: Spans, options: Options) -> tuple[int, int, list[int] | None]:
