@@ -104,7 +104,7 @@ def verify(tell: Teller, folder: Path, jobs: int = 1, root: Path | None = None, 
         for row, found in verify_rows(folder, expansion, jobs, tell.monitor, root, backend):
             if tell.compared(str(folder / row.name), found) and row.experiment.model.native:
                 tell.more(MODULE_NOTE)
-        found = rows_difference(folder)
+        found = rows_difference(folder, expansion)
     else:
         results = results_of(folder, as_found=True) + stopped_runs(folder, expansion)
         check(*results)

@@ -28,7 +28,7 @@ from fredsim.runs.folder.result import Result, result_of
 from fredsim.runs.folder.run_files import first_line, read_recorded
 from fredsim.simulation.record.recorder import MEASURED
 from fredsim.simulation.record.status import STATUSES
-from fredsim.system.csv_files import read_cells
+from fredsim.system.csv_files import OPTIONAL, read_cells
 from fredsim.system.files import read_bytes
 
 __all__ = [
@@ -45,6 +45,7 @@ SUMMARY_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "bytes_pushed", "bytes_fetched", "digest", "error",
 )  # fmt: skip
+TEXTS = ("status", "digest", "error")  # those of them that are no numbers
 
 Ended = Mapping[int, Mapping[str, Any]]
 """How runs ended: the values of their columns, by their numbers in the sweep."""
@@ -233,17 +234,24 @@ def check_tables(folder: Path) -> None:
             if tables.own and tables.selection is not None:
                 tables = replace(tables, larger=result.larger_is_better(tables.selection.best))
         else:
-            ended[number] = as_recorded(tables, cells)
+            ended[number] = as_recorded(folder, tables, cells)
     if found := tables.difference(folder, ended):
         raise OutputError(
             f"{folder}: a table was changed after the runs ({found}); {option('resume', 'True')} writes it again"
         )
 
 
-def as_recorded(tables: SweepTables, cells: Mapping[str, str]) -> dict[str, Any]:
-    """Return how a run ended by its row alone; of one that failed, nothing but its error counts."""
+def as_recorded(folder: Path, tables: SweepTables, cells: Mapping[str, str]) -> dict[str, Any]:
+    """Return how a run ended by its row alone; of one that failed, nothing but its error counts.
+
+    Raises OutputError if a cell that must be a number is none.
+    """
     if cells.get("status") == "failed":
         return failed(cells.get("error", ""))
     known = {"run", *tables.outcomes, *(axis for axes in tables.axes for axis in axes)}
     columns = [*tables.outcomes, *(key for key in cells if is_of_class(key) or (tables.own and key not in known))]
+    for column in columns:
+        if column not in TEXTS and not OPTIONAL(cell := cells.get(column, "")):
+            what = f"{column} of {cells.get('run', '')!r} is {shown(cell)}"
+            raise OutputError(f"{folder / 'runs.csv'}: is damaged ({what}); run the experiment again")
     return {column: cells.get(column) or None for column in columns}

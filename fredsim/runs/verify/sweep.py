@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def sweep_difference(folder: Path, expansion: Expansion) -> str | None:
         if result.has_finished:
             ended[number] = outcome_values(result, tables.selection)
         elif cells is not None and cells.get("status") == "failed":
-            ended[number] = as_recorded(tables, cells)
+            ended[number] = as_recorded(folder, tables, cells)
     if (found := tables.difference(folder, ended)) is None and tables.best(ended) is not None:
         return None if os.path.lexists(folder / "best.csv") else "best.csv is gone"
     return found
@@ -107,10 +107,11 @@ def missing_rows(folder: Path, expansion: Expansion) -> list[str]:
     return [name for run in expansion.runs if (name := run.folder_name) not in listed]
 
 
-def rows_difference(folder: Path) -> str | None:
+def rows_difference(folder: Path, expansion: Expansion) -> str | None:
     """Return how the tables of a sweep whose runs are not kept differ from what sweep.yaml and their rows give."""
     tables, rows = recorded_tables(folder)
-    return tables.difference(folder, {number: as_recorded(tables, cells) for number, cells in rows})
+    tables = replace(tables, larger=SweepTables.of(expansion).larger)  # which the class of a problem says
+    return tables.difference(folder, {number: as_recorded(folder, tables, cells) for number, cells in rows})
 
 
 def verify_rows(
@@ -136,7 +137,9 @@ def verify_rows(
             raise OutputError(f"{folder / 'runs.csv'}: {folder / 'sweep.yaml'} has no run {name}; put the two back")
         if cells.get("status") == "failed":
             continue
-        wanted = tuple((key, cells[key]) for key in tables.outcomes if key in cells)
+        # Columns of classes and of problems are in no list; an axis may have the name of an outcome.
+        given = {"run", *expansion.axes} - {*tables.outcomes}
+        wanted = tuple((key, cell) for key, cell in cells.items() if key not in given)
         experiment = runs[name] if backend is None else with_changes(runs[name], on_backend(backend))
         rows.append(Row(name, experiment, wanted, expansion.selection, root))
     if not rows:
@@ -155,7 +158,7 @@ class Row(OneRun):
     name: str
     experiment: Experiment
     wanted: tuple[tuple[str, str], ...]
-    """The row's texts that say how the run ended, by column."""
+    """The row's texts that say how the run ended, by column: all that are no value of an axis."""
     selection: Selection | None
     root: str | os.PathLike[str] | None
 
@@ -172,8 +175,9 @@ class Row(OneRun):
             return error
 
     def _difference(self, found: dict[str, Any]) -> DifferenceError | None:
-        for key, recorded in self.wanted:
-            value = found.get(key)  # a run may measure less than others of its sweep
+        wanted = dict(self.wanted)
+        for key in dict.fromkeys((*wanted, *found)):
+            recorded, value = wanted.get(key, ""), found.get(key)  # a run may measure less than others of its sweep
             now = "" if value is None else str(value)
             if recorded != now:
                 return DifferenceError(f"runs.csv: {key} is {recorded} (recorded) and {now} (now)")
