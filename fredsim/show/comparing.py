@@ -16,6 +16,7 @@ from fredsim.runs.single.provenance import changed_provenance
 from fredsim.runs.verify.differences import check, difference, reasons
 from fredsim.runs.verify.first_event import first_event
 from fredsim.runs.verify.sweep import (
+    failed_runs,
     has_rows_alone,
     is_sweep,
     missing_rows,
@@ -112,6 +113,9 @@ def verify(tell: Teller, folder: Path, jobs: int = 1, root: Path | None = None, 
         _verify_runs(tell, results, jobs, root, backend)
     if found is not None:
         tell.compared(str(folder), found)
+    if failed := failed_runs(folder):
+        what = f"runs that failed by runs.csv ({len(failed):,}, such as {failed[0]}) are not verified"
+        tell.note(f"note: {folder}: {what}: whether one fails may depend on the machine")
     if missing := missing_rows(folder, expansion):
         what = f"runs.csv lacks runs of the sweep ({len(missing):,}, such as {missing[0]}), which are not verified"
         tell.note(f"note: {folder}: {what}; {option('resume', 'True')} does them")

@@ -15,6 +15,7 @@ from fredsim.config.sweep.expansion import Expansion
 from fredsim.config.sweep.selection import Selection
 from fredsim.errors import FredsimError, OutputError
 from fredsim.runs.folder.result import Result, result_of
+from fredsim.runs.folder.run_files import FILES
 from fredsim.runs.folder.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_rows, recorded_tables
 from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.runs.single.execution import execute
@@ -23,6 +24,7 @@ from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.verify.verify import DifferenceError, on_backend, repeat_all
 
 __all__ = [
+    "failed_runs",
     "has_rows_alone",
     "is_sweep",
     "missing_rows",
@@ -33,7 +35,7 @@ __all__ = [
     "verify_rows",
 ]
 
-OF_RUN = ("config.yaml", "metrics.csv", "summary.json")
+OF_RUN = ("config.yaml", "summary.json", "checkpoint", *FILES)
 
 
 def is_sweep(folder: Path) -> bool:
@@ -64,7 +66,7 @@ def sweep_difference(folder: Path, expansion: Expansion) -> str | None:
     """
     tables = SweepTables.of(expansion)
     rows = {cells.get("run", ""): cells for cells in recorded_rows(folder)}
-    held = [path.name for path in folder.iterdir() if any((path / name).exists() for name in OF_RUN)]
+    held = _held(folder)
     for name, where in (*((name, "runs.csv names") for name in rows), *((name, "there is") for name in sorted(held))):
         if name not in tables.names:
             return f"{where} the run {name}, which sweep.yaml does not have"
@@ -95,16 +97,24 @@ def _config_difference(result: Result, experiment: Experiment) -> str:
 
 
 def has_rows_alone(folder: Path) -> bool:
-    """Return whether a folder has the two files of a sweep, but no folder of any of its runs."""
-    if not all(os.path.lexists(folder / name) for name in ("runs.csv", "sweep.yaml")):
-        return False
-    return not any((path / "config.yaml").exists() for path in folder.iterdir())  # whichever runs runs.csv names
+    """Return whether a folder has the two files of a sweep, but no folder with any file of a run, whichever it is."""
+    return all(os.path.lexists(folder / name) for name in ("runs.csv", "sweep.yaml")) and not _held(folder)
+
+
+def _held(folder: Path) -> list[str]:
+    """Return the names of the folders in a sweep's that hold a file of a run."""
+    return [path.name for path in folder.iterdir() if any(os.path.lexists(path / name) for name in OF_RUN)]
 
 
 def missing_rows(folder: Path, expansion: Expansion) -> list[str]:
     """Return the names of the runs of a sweep that runs.csv does not have: they never ended, or their rows are lost."""
     listed = {cells.get("run") for cells in recorded_rows(folder)}
     return [name for run in expansion.runs if (name := run.folder_name) not in listed]
+
+
+def failed_runs(folder: Path) -> list[str]:
+    """Return the names of the runs that failed by runs.csv."""
+    return [cells.get("run", "") for cells in recorded_rows(folder) if cells.get("status") == "failed"]
 
 
 def rows_difference(folder: Path, expansion: Expansion) -> str | None:
