@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
@@ -30,6 +31,7 @@ __all__ = [
     "requested_files",
     "summary_text",
     "too_large",
+    "version_numbers",
     "with_digest",
 ]
 
@@ -122,3 +124,8 @@ def check_config(path: Path, document: Document) -> None:
         Experiment.model_validate(document.data)
     except ValidationError as error:
         raise problems_at(explain(error, Experiment), document.place) from None
+
+
+def version_numbers(text: object) -> tuple[int, ...]:
+    """Return the leading numbers of a version, such as (1, 0) of 1.0rc1."""
+    return tuple(map(int, re.findall(r"\d+", re.split(r"[a-z+-]", str(text))[0])))

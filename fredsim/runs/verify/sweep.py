@@ -16,7 +16,14 @@ from fredsim.config.sweep.selection import Selection
 from fredsim.errors import FredsimError, OutputError
 from fredsim.runs.folder.result import Result, result_of
 from fredsim.runs.folder.run_files import FILES
-from fredsim.runs.folder.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_rows, recorded_tables
+from fredsim.runs.folder.sweep_tables import (
+    SweepTables,
+    as_recorded,
+    may_be_before,
+    outcome_values,
+    recorded_rows,
+    recorded_tables,
+)
 from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_expansion, with_changes
@@ -36,6 +43,7 @@ __all__ = [
 ]
 
 OF_RUN = ("config.yaml", "summary.json", "checkpoint", *FILES)
+NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def is_sweep(folder: Path) -> bool:
@@ -70,16 +78,18 @@ def sweep_difference(folder: Path, expansion: Expansion) -> str | None:
     for name, where in (*((name, "runs.csv names") for name in rows), *((name, "there is") for name in sorted(held))):
         if name not in tables.names:
             return f"{where} the run {name}, which sweep.yaml does not have"
-    ended = {}
+    ended, results = {}, []
     for number, (name, run) in enumerate(zip(tables.names, expansion.runs, strict=True)):
         result, cells = result_of(folder, name, as_found=True), rows.get(name)
         if name in held and (keys := _config_difference(result, run.experiment)):
             return f"{name}/config.yaml is not what sweep.yaml gives: {keys}"
         if result.has_finished:
             ended[number] = outcome_values(result, tables.selection)
+            results.append(result)
         elif cells is not None and cells.get("status") == "failed":
             ended[number] = as_recorded(folder, tables, cells)
-    if (found := tables.difference(folder, ended)) is None and tables.best(ended) is not None:
+    found = tables.difference(folder, ended, before=may_be_before(results))
+    if found is None and tables.best(ended) is not None:
         return None if os.path.lexists(folder / "best.csv") else "best.csv is gone"
     return found
 
@@ -140,18 +150,18 @@ def verify_rows(
     """
     tables = SweepTables.of(expansion)
     runs = dict(zip(tables.names, (run.experiment for run in expansion.runs), strict=True))
-    rows = []
-    for cells in recorded_rows(folder):
+    given = {"run", *expansion.axes} - {*tables.outcomes}  # an axis may have the name of an outcome
+    recorded, rows = recorded_rows(folder), []
+    before = not any(cell in NOT_FINITE for cells in recorded for key, cell in cells.items() if key not in given)
+    for cells in recorded:
         name = cells["run"]
         if name not in runs:
             raise OutputError(f"{folder / 'runs.csv'}: {folder / 'sweep.yaml'} has no run {name}; put the two back")
         if cells.get("status") == "failed":
             continue
-        # Columns of classes and of problems are in no list; an axis may have the name of an outcome.
-        given = {"run", *expansion.axes} - {*tables.outcomes}
         wanted = tuple((key, cell) for key, cell in cells.items() if key not in given)
         experiment = runs[name] if backend is None else with_changes(runs[name], on_backend(backend))
-        rows.append(Row(name, experiment, wanted, expansion.selection, root))
+        rows.append(Row(name, experiment, wanted, before, expansion.selection, root))
     if not rows:
         raise OutputError(f"{folder / 'runs.csv'}: names no run that ended; run the experiment again")
     with new_monitor() as monitor:
@@ -169,6 +179,8 @@ class Row(OneRun):
     experiment: Experiment
     wanted: tuple[tuple[str, str], ...]
     """The row's texts that say how the run ended, by column: all that are no value of an axis."""
+    before: bool
+    """Whether the table may be one of fredsim 1.0.0, which left out NaN and infinity; it does not say its version."""
     selection: Selection | None
     root: str | os.PathLike[str] | None
 
@@ -180,15 +192,22 @@ class Row(OneRun):
                     self.experiment, Path(scratch), root=self.root, observer=observer, stop=stop, label=self.name,
                     default_threads=threads,
                 )  # fmt: skip
-                return None if stop() else self._difference(outcome_values(Result(Path(scratch)), self.selection))
+                if stop():
+                    return None
+                return self._difference(outcome_values(Result(Path(scratch)), self.selection), observer)
         except FredsimError as error:
             return error
 
-    def _difference(self, found: dict[str, Any]) -> DifferenceError | None:
-        wanted = dict(self.wanted)
+    def _difference(self, found: dict[str, Any], observer: Observer) -> DifferenceError | None:
+        wanted, left_out = dict(self.wanted), []
         for key in dict.fromkeys((*wanted, *found)):
             recorded, value = wanted.get(key, ""), found.get(key)  # a run may measure less than others of its sweep
             now = "" if value is None else str(value)
-            if recorded != now:
+            if self.before and not recorded and now in NOT_FINITE:
+                left_out.append(f"{key} is {now}")
+            elif recorded != now:
                 return DifferenceError(f"runs.csv: {key} is {recorded} (recorded) and {now} (now)")
+        if left_out:
+            what = f"its row leaves out what is not finite, as fredsim 1.0.0 did ({', '.join(left_out)})"
+            observer.note(f"{self.name}: {what}, and best.csv may count it as a run that has not diverged")
         return None
