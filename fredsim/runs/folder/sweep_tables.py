@@ -23,7 +23,7 @@ from fredsim.config.sweep.expansion import Expansion, folder_label
 from fredsim.config.sweep.grid import SECONDS_TO
 from fredsim.config.sweep.outline import outline_of
 from fredsim.config.sweep.selection import Selection, best_rows
-from fredsim.errors import OutputError, SimulationError, option, shown
+from fredsim.errors import FredsimError, OutputError, SimulationError, option, shown
 from fredsim.runs.folder.result import Result, result_of
 from fredsim.runs.folder.run_files import first_line, read_recorded, version_numbers
 from fredsim.simulation.record.recorder import MEASURED
@@ -234,13 +234,14 @@ def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str
 def check_tables(folder: Path) -> None:
     """Raise OutputError if the tables of a recorded sweep are not those of its runs, whose summaries are read.
 
-    Of a run that failed, or whose folder is not kept, the row is taken as it is.
+    Of a run whose folder is not kept, the row is taken as it is; so is that of one that failed, unless there is a whole
+    record of it: one that was refused a folder leaves what is there.
     """
     tables, rows = recorded_tables(folder)
     ended, results = {}, []
     for number, cells in rows:
         result = result_of(folder, cells["run"])
-        if result.has_ended or (result.folder.is_dir() and cells.get("status") != "failed"):
+        if _is_whole(result) if cells.get("status") == "failed" else result.has_ended or result.folder.is_dir():
             if not str(result.summary.get("experiment")).startswith(cells["run"].rpartition("-")[2]):
                 raise OutputError(f"{result.folder}: holds another run than its name says; run the experiment again")
             ended[number] = outcome_values(result, tables.selection)
@@ -253,6 +254,14 @@ def check_tables(folder: Path) -> None:
         raise OutputError(
             f"{folder}: a table was changed after the runs ({found}); {option('resume', 'True')} writes it again"
         )
+
+
+def _is_whole(result: Result) -> bool:
+    """Return whether a run has ended, and all of its files are as it wrote them."""
+    try:
+        return result.has_ended and not result.changed_files
+    except FredsimError:
+        return False
 
 
 def as_recorded(folder: Path, tables: SweepTables, cells: Mapping[str, str]) -> dict[str, Any]:
