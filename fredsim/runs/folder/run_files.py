@@ -18,7 +18,7 @@ from fredsim.config.document import Document, flatten, problems_at
 from fredsim.config.experiment import Experiment
 from fredsim.errors import OutputError
 from fredsim.hyper import explain
-from fredsim.system.files import open_regular
+from fredsim.system.files import is_hole, open_whole
 from fredsim.system.memory import machine_memory
 
 __all__ = [
@@ -77,7 +77,7 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file. Raises OSError."""
-    with open_regular(path) as file:
+    with open_whole(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -90,8 +90,7 @@ def too_large(folder: Path) -> str:
     for name in FILES:
         with suppress(OSError):
             found = os.lstat(folder / name)
-            hole = found.st_size > 100 * 512 * found.st_blocks
-            if found.st_size >= machine_memory() and (hole or name != "events.parquet"):
+            if found.st_size >= machine_memory() and (is_hole(found) or name != "events.parquet"):
                 return name
     return ""
 
