@@ -116,8 +116,8 @@ def test_numbers_that_cannot_be(small_yaml: Path, refused: Refused) -> None:
             refused(command, small_yaml, "--checkpoint", value, "--out", "out", says=says)
     for value in (0, -1, 100_000, 10**30):
         for command, option in (("live", "workers"), ("run", "jobs")):
-            says = (f"error: {option} is {value}; it must be 1 at least, and ", " at most: 32 for each processor")
-            refused(command, small_yaml, f"--{option}", value, "--out", "out", says=says)
+            parts = (f"error: {option} is {value}; it must be 1 at least, and ", " at most: 32 for each processor")
+            refused(command, small_yaml, f"--{option}", value, "--out", "out", says=parts)
     for value in (-1, "nan", "inf", 3600):
         says = (f"error: delay is {float(value)}; it must be seconds, 0 for none, and less than an hour",)
         refused("live", small_yaml, "--delay", value, "--out", "out", says=says)
