@@ -74,9 +74,9 @@ def sweep_difference(folder: Path, expansion: Expansion) -> str | None:
     """
     tables = SweepTables.of(expansion)
     rows = {cells.get("run", ""): cells for cells in recorded_rows(folder)}
-    held = _held(folder)
+    held, names = set(_held(folder)), set(tables.names)
     for name, where in (*((name, "runs.csv names") for name in rows), *((name, "there is") for name in sorted(held))):
-        if name not in tables.names:
+        if name not in names:
             return f"{where} the run {name}, which sweep.yaml does not have"
     ended, results = {}, []
     for number, (name, run) in enumerate(zip(tables.names, expansion.runs, strict=True)):
