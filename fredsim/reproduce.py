@@ -63,7 +63,7 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
         say("")
         say(f"{paper}/{item.name}")
         began = time.perf_counter()
-        if item.expansion.is_sweep or item.left():
+        if item.expansion.is_sweep or item.left(root):
             monitor = make_monitor()
             loaded = run_expansion(item.expansion, item.folder, root=root, resume=True, jobs=jobs, monitor=monitor)
         else:
@@ -88,11 +88,11 @@ class Item:
     expansion: Expansion
     folder: Path
 
-    def left(self) -> list[ResolvedRun]:
-        """Return the runs that have not been done yet."""
+    def left(self, root: str | os.PathLike[str] | None) -> list[ResolvedRun]:
+        """Return the runs that have not been done yet, with the data files in `root`."""
         runs = self.expansion.runs
         folders = [self.folder / run.folder_name if self.expansion.is_sweep else self.folder for run in runs]
-        reasons = [reason_to_run(folder, run.experiment) for run, folder in zip(runs, folders, strict=True)]
+        reasons = [reason_to_run(folder, run.experiment, root) for run, folder in zip(runs, folders, strict=True)]
         return [run for run, reason in zip(runs, reasons, strict=True) if reason is not None]
 
 
@@ -127,7 +127,7 @@ def _estimates(
     measured: dict[str, dict[str, Any]] = {}
     processors = default_threads()
     for item in items:
-        left = item.left()
+        left = item.left(root)
         if left:
             measuring(item)
         together = min(jobs, processors, max(1, len(left)))

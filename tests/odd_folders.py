@@ -141,9 +141,9 @@ def device(path: Path, target: Path) -> None:
 
 
 def large(path: Path, target: Path) -> None:
-    """Make a file of 2^40 bytes, of which the disk holds none."""
-    del target
+    """Make a file of 2^40 bytes, of which the disk holds only those with which a whole one begins."""
     with path.open("wb") as stream:
+        stream.write(target.read_bytes()[:1000] if target.is_file() else b"")
         stream.truncate(2**40)
 
 
@@ -271,9 +271,9 @@ CONTENTS: dict[str, Callable[[random.Random, Path, str], bytes]] = {
 FOR_SUFFIX = {
     ".yaml": ("not UTF-8", "deep", "twice", "bomb", "number", "large"),
     ".json": ("not UTF-8", "deep", "twice", "number", "name", "large"),
-    ".csv": ("not UTF-8", "twice", "number", "number", "name"),
-    ".safetensors": ("not UTF-8", "type", "header"),
-    ".parquet": ("not UTF-8", "columns", "columns"),
+    ".csv": ("not UTF-8", "twice", "number", "number", "name", "large"),
+    ".safetensors": ("not UTF-8", "type", "header", "large"),
+    ".parquet": ("not UTF-8", "columns", "columns", "large"),
 }
 
 # Commands

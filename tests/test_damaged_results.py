@@ -67,6 +67,23 @@ EDITS: dict[str, tuple[str, Change, str]] = {
 }
 
 
+#: So many names that comparing each with each would take hours.
+MANY = [f"k{i}" for i in range(300_000)]
+
+
+@pytest.mark.parametrize("file", ["summary.json", "staleness.csv"])
+def test_one_of_many_names_is_there_twice(file: str, done: Path, refused: Refused) -> None:
+    names = [*MANY, MANY[-1]]
+    table = f"staleness,count,{','.join(names)}\n0,50,{','.join('0' * len(names))}\n"
+    texts = {
+        "summary.json": ("{" + ", ".join(f'"{name}": 0' for name in names) + "}", "the key 'k299999' twice"),
+        "staleness.csv": (table, "it has several columns 'k299999'"),
+    }
+    text, says = texts[file]
+    (done / file).write_text(text, encoding="utf-8")
+    refused("verify", "done", says=(f"done/{file}", says))
+
+
 @pytest.mark.parametrize(("file", "change", "says"), EDITS.values(), ids=EDITS)
 def test_what_was_changed_is_no_result(
     file: str, change: Change, says: str, small_yaml: Path, refused: Refused

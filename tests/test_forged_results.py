@@ -20,8 +20,9 @@ from safetensors.numpy import load_file, save_file
 import fredsim
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE
-from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.results import Result, Results, load
 from fredsim.runs.folder.summaries import CIRCUMSTANCES, record_difference
+from fredsim.runs.folder.sweep_tables import SweepTables, failed, outcome_values
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_expansion
 from tests.bad_results import CLOCKED, results
@@ -536,6 +537,50 @@ def test_the_folders_of_a_sweep(recorded: Path, command: Command) -> None:
         shutil.rmtree("sweep")
         shutil.copytree("whole/sweep", "sweep")
     assert command("verify", "sweep")[0] == 0
+
+
+@pytest.mark.parametrize("kept", ["metrics.csv", "summary.json", "params.safetensors", "staleness.csv"])
+def test_folders_of_runs_that_lost_files(kept: str, recorded: Path, command: Command) -> None:
+    """They are damaged, whichever file is left: nothing that is there is taken for a table alone."""
+    del recorded
+    for run in [path for path in Path("sweep").iterdir() if path.is_dir()]:
+        Path(run, kept).write_text("forged", encoding="utf-8")
+        for path in run.iterdir():
+            if path.name != kept:
+                path.unlink()
+    code, output, messages = command("verify", "sweep")
+    assert (code, "same bits" in output, messages.count("error: sweep/"), messages.count("\n")) == (2, False, 1, 1)
+
+
+def test_a_run_that_is_said_to_have_failed(recorded: Path, command: Command) -> None:
+    """Whether it fails may depend on the machine, so that it failed is not verified; a note says so."""
+    del recorded
+    rows = list(csv.DictReader(Path("sweep/runs.csv").read_text(encoding="utf-8").splitlines()))
+    best = Path("sweep/best.csv").read_text(encoding="utf-8")
+    chosen = [(cells["server.lr"], cells["seed"]) for cells in csv.DictReader(best.splitlines())]
+    for cells in rows:
+        if (cells["server.lr"], cells["seed"]) in chosen:
+            outcome = list(cells)[list(cells).index("status") :]
+            cells.update(dict.fromkeys(outcome, "") | {"status": "failed", "error": "no memory"})
+            Path("sweep", cells["run"], "summary.json").unlink()
+    names = [cells["run"] for cells in rows if cells["status"] == "failed"]
+    expansion = open_expansion("whole/sweep")
+    tables, whole, ended = SweepTables.of(expansion), load("whole/sweep"), {}
+    assert isinstance(whole, Results)
+    for number, (cells, result) in enumerate(zip(rows, whole, strict=True)):
+        ended[number] = failed("no memory") if cells["status"] == "failed" else outcome_values(result, tables.selection)
+    for name, text in (("runs.csv", tables.runs(ended)), ("best.csv", tables.best(ended))):
+        Path("sweep", name).write_text(str(text), encoding="utf-8")
+    forged = csv.DictReader(Path("sweep/best.csv").read_text(encoding="utf-8").splitlines())
+    assert {(cells["server.lr"], cells["seed"]) for cells in forged}.isdisjoint(chosen)
+    for alone in (False, True):
+        for path in Path("sweep").iterdir() if alone else ():
+            if path.is_dir():
+                shutil.rmtree(path)
+        code, output, messages = command("verify", "sweep")
+        assert (code, output.count("same bits"), len(names)) == (0, len(rows) - len(names), 2)
+        says = f"note: sweep: runs that failed by runs.csv (2, such as {names[0]}) are not verified"
+        assert says in messages
 
 
 def test_a_sweep_that_has_not_ended_is_verified_as_far_as_it_is(recorded: Path, command: Command) -> None:

@@ -4,6 +4,7 @@ import csv
 import importlib.util
 import math
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from fredsim.runs.folder.results import Result, Results
 from fredsim.show.overview import overview
 from fredsim.show.plots.drawing import final_values
 from tests.reports import rows_in
+from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]
 #: Learning rates after two steps of which the parameters are finite, and the loss is finite, infinite, and NaN.
@@ -66,6 +68,36 @@ def test_the_tables_of_a_sweep(swept: Results) -> None:
         assert row["status"] == "finished"
     (best,) = cells("sweep/best.csv")
     assert (best["server.lr"], best["diverged"]) == ("0.1", "0")
+
+
+def test_tables_without_what_is_not_finite(swept: Results, command: Command) -> None:
+    """Those of fredsim 1.0.0, in which such runs could be chosen, pass for its runs alone, and whole tables alone."""
+    runs, best = Path("sweep/runs.csv"), Path("sweep/best.csv")
+    now = runs.read_text(encoding="utf-8"), best.read_text(encoding="utf-8")
+    blank = re.sub(r"(?<=,)(?:nan|inf)(?=,|\n)", "", now[0])
+    one = re.sub(r"(?<=,)inf(?=,|\n)", "", now[0])
+    assert len({*now, blank, one}) == 4
+    assert one.count("nan") == now[0].count("nan") > 0
+    folders = [run.folder for run in swept]
+    summaries = [run.summary for run in swept]
+    for version, text, passes in (
+        ("1.0.0", now[0], True), ("1.0.0", blank, True), ("1.0.0", one, False),
+        ("1.1.0", now[0], True), ("1.1.0", blank, False), ("2.0", one, False), ("", blank, False),
+    ):  # fmt: skip
+        for folder, summary in zip(folders, summaries, strict=True):
+            seal(folder, summary | {"versions": summary["versions"] | {"fredsim": version}})
+        runs.write_text(text, encoding="utf-8")
+        best.write_text(now[1], encoding="utf-8")
+        assert (command("plot", "sweep", "-o", "a.svg")[0] == 0) is passes, (version, text)
+        if version:
+            code, output, _ = command("verify", "sweep")
+            assert (code, "sweep: different: runs.csv" in output) == (int(not passes), not passes), (version, text)
+    for folder in folders:
+        shutil.rmtree(folder)
+    for text, code, notes in ((now[0], 0, 0), (blank, 0, 2), (one, 1, 0)):
+        runs.write_text(text, encoding="utf-8")
+        found, _, messages = command("verify", "sweep")
+        assert (found, messages.count("leaves out what is not finite, as fredsim 1.0.0 did")) == (code, notes)
 
 
 @pytest.mark.parametrize("y", ["validation_loss", "validation_error", "train_loss", "gradient_norm"])

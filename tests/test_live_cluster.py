@@ -108,6 +108,22 @@ def test_what_is_refused(
             says=("the worker tcp://", "own.npz"))  # fmt: skip
 
 
+def test_numbers_that_cannot_be(small_yaml: Path, refused: Refused) -> None:
+    """They are refused as `run` refuses them, and before a process is started."""
+    for value in (-5, "nan", "inf", "-inf", -1e-9):
+        says = (f"error: checkpoint is {float(value)}; it must be seconds between two checkpoints, or 0 for none",)
+        for command in ("live", "run"):
+            refused(command, small_yaml, "--checkpoint", value, "--out", "out", says=says)
+    for value in (0, -1, 100_000, 10**30):
+        for command, option in (("live", "workers"), ("run", "jobs")):
+            parts = (f"error: {option} is {value}; it must be 1 at least, and ", " at most: 32 for each processor")
+            refused(command, small_yaml, f"--{option}", value, "--out", "out", says=parts)
+    for value in (-1, "nan", "inf", 3600):
+        says = (f"error: delay is {float(value)}; it must be seconds, 0 for none, and less than an hour",)
+        refused("live", small_yaml, "--delay", value, "--out", "out", says=says)
+    assert not Path("out").exists()
+
+
 def test_processes_that_do_not_start(small_yaml: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     def dies(**how: object) -> None:
         raise RuntimeError(f"Nanny {how['n_workers']} failed to start.")

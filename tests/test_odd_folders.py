@@ -4,6 +4,7 @@ The random cases (tests/odd_folders.py) have each kind of thing in the place of 
 once did harm.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -19,8 +20,11 @@ import pytest
 from safetensors.numpy import save_file
 
 import fredsim
-from fredsim.errors import OutputError
-from fredsim.runs.folder.run_files import too_large
+from fredsim.errors import ConfigError, OutputError
+from fredsim.runs.checkpoint.checkpoints import Checkpoints
+from fredsim.runs.checkpoint.format import json_with_digest
+from fredsim.runs.folder.result import Result
+from fredsim.runs.folder.run_files import FILES, too_large
 from fredsim.system.csv_files import COUNT, FINITE, NUMBER, OPTIONAL
 from fredsim.system.files import open_regular, read_bytes, write_atomic
 from fredsim.system.json_files import parse_json
@@ -372,6 +376,47 @@ def test_events_may_be_larger_than_memory_but_no_hole(place: Path, monkeypatch: 
     assert too_large(place) == ""
     os.truncate(place / "events.parquet", 2**33)
     assert too_large(place) == "events.parquet"
+
+
+@pytest.mark.parametrize("words", ["verify", "verify --jobs 2", "compare whole", "load", "run --out out --resume"])
+def test_a_hole_in_the_place_of_each_file(words: str, place: Path, command: Command) -> None:
+    """Also one at the end of a file that begins as it should: nothing of it is read."""
+    del place
+    recorded("kept", "whole")
+    files = [Path("whole", name).relative_to("whole") for name in (*FILES, "summary.json", "config.yaml")]
+    files = [path for path in files if Path("whole", path).exists()]
+    of_checkpoint = sorted(path.relative_to("whole") for path in Path("whole/checkpoint").iterdir())[2:4]
+    assert len(files) > 8
+    for file in [*files, *of_checkpoint] if words != "verify --jobs 2" else of_checkpoint:
+        recorded("kept")
+        os.truncate(Path("out", file), 2**40)
+        if words == "load":
+            loaded = fredsim.load("out")
+            assert isinstance(loaded, Result)
+            for name in ("summary", "metrics", "staleness", "params", "probe", "clients", "events", "changed_files"):
+                with contextlib.suppress(OutputError, ConfigError):
+                    getattr(loaded, name)
+        else:
+            first, *more = words.split()
+            code, output, messages = command(first, "out", *more)
+            told = code in (1, 2) and file.stem in output + messages
+            assert told or first == "run" or (first == "compare" and file in of_checkpoint), (file, output, messages)
+        shutil.rmtree("out")
+
+
+def test_a_checkpoint_of_a_hole(place: Path, command: Command) -> None:
+    """It says that a growing file had 2^40 bytes, and the file has."""
+    del place
+    folder = recorded("kept")
+    for path in Path("out/checkpoint").glob("*.json"):
+        data = json.loads(path.read_bytes())
+        data["files"]["events.parquet"]["size"] = 2**40
+        path.write_bytes(json_with_digest(data))
+    os.truncate(folder / "events.parquet", 2**40)
+    faults = list(Checkpoints(folder).faults())
+    assert len(faults) > 2
+    assert all(fault.startswith("out/events.parquet: is not as it was at iteration ") for fault in faults)
+    assert command("verify", "out")[0] == 2
 
 
 def test_files_that_are_larger_than_memory(place: Path, refused: Refused) -> None:

@@ -316,6 +316,14 @@ def test_on_a_terminal() -> None:
         flat = re.sub(r"\s", "", shown)
         assert flat.count(re.sub(r"\s", "", literal(text))) >= 4 or not text.strip()
         assert "\x1b]8" not in file.getvalue()  # a link
+        file.seek(0)
+        file.truncate()
+        with console.status(text) as status:
+            status.update(text)
+            console.print(status.renderable)
+        line = re.sub(r"\x1b\[[?\d;]*[A-Za-z]|\r", "", file.getvalue())  # its styles, and where the cursor goes
+        assert all(one.isprintable() for one in line.split("\n"))
+        assert re.sub(r"\s", "", line).count(re.sub(r"\s", "", literal(text))) >= 2 or not text.strip()
 
 
 def test_tables() -> None:

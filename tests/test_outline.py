@@ -1,11 +1,13 @@
 """How many runs a recorded sweep has, found out the quick way: as if each were made, with the same errors."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fredsim.config.document import Document, dump_yaml, read_document
+from fredsim.config.sweep.expansion import expand
 from fredsim.config.sweep.outline import count_runs, outline_of
 from fredsim.errors import ConfigError
 
@@ -36,6 +38,43 @@ def test_recorded_sweeps() -> None:
     for path in REFERENCE:
         quick, whole = both(read_document(path))
         assert quick == whole > 0, path
+
+
+SEEDS = list(range(10_000))
+LONG = [0.5] * 500_000
+
+
+#: Each run has `iterations`, its seed, and what is given here, in which each list and mapping is a value, too.
+MUCH: dict[str, tuple[dict[str, Any], str | int]] = {
+    "of all": ({"order": LONG, "sweep": {"seed": SEEDS}}, "makes 10,000 runs, which have 5,000,030,000 values in all"),
+    "inside": ({"order": {"x": LONG}, "sweep": {"seed": SEEDS}}, "10,000 runs, which have 5,000,040,000 values in all"),
+    "axis": ({"sweep": {"order": [LONG], "seed": SEEDS}}, "10,000 runs, which have 5,000,030,000 values in all"),
+    "case": ({"cases": [{"order": LONG}], "sweep": {"seed": SEEDS}}, "runs, which have 5,000,030,000 values in all"),
+    "override": ({"sweep": {"seed": SEEDS}, "overrides": {"order": LONG}}, "which have 5,000,030,000 values in all"),
+    "text": ({"name": "x" * 10**6, "sweep": {"seed": SEEDS}}, "10,000 runs, which have 100,030,000 values in all"),
+    "cases": ({"order": LONG, "cases": [{"seed": n} for n in SEEDS]}, "10,000 runs, which have 5,000,030,000 values"),
+    "a little too much": ({"order": LONG, "sweep": {"seed": SEEDS[:40]}}, "have 20,000,120 values in all; 20,000,000 "),
+    "just enough": ({"order": LONG[:199_996], "sweep": {"seed": SEEDS[:100]}}, 100),  # 100 · (1 + 199,997 + 1)
+    "keys": ({"sweep": {f"k{n}": [0] for n in range(200_000)}}, "varies 200,000 keys; 1,000 are the most"),
+    "not too many keys": ({"sweep": {f"k{n}": [0] for n in range(1000)}}, 1),
+    "keys of cases": ({"cases": [{f"k{n}": 0} for n in range(1001)]}, "sweep: varies 1,001 keys"),
+    "keys of overrides": ({"sweep": {"a": [0]}, "overrides": {f"k{n}": 0 for n in range(1000)}}, "varies 1,001 keys"),
+}
+
+
+@pytest.mark.parametrize("name", MUCH)
+def test_how_much_a_file_may_ask_for(name: str) -> None:
+    """A small file must not become more than the memory holds, nor take hours; `run` refuses it, too."""
+    data, says = MUCH[name]
+    document = Document({"iterations": 3, **data}, "x.yaml")
+    if isinstance(says, int):
+        assert both(document) == [says, says]
+        return
+    for found in both(document):
+        assert found.startswith("x.yaml: sweep: ")
+        assert says in found
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        expand(document)
 
 
 @pytest.mark.parametrize(

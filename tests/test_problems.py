@@ -178,6 +178,20 @@ def test_what_counts_is_what_the_class_says(command: Command) -> None:
         shutil.rmtree(one.folder)
     assert command("verify", "swept")[0] == 0
     assert Results(Path("swept")).best["server.lr"].tolist() == [0.1]
+    runs, best = Path("swept/runs.csv"), Path("swept/best.csv")
+    texts = runs.read_text(), best.read_text()
+    for key in ("height", "nearness"):
+        value = str(swept.runs[key].iloc[0])
+        runs.write_text(texts[0].replace(f",{value}", ",-7.5"))
+        best.write_text(texts[1])
+        code, output, _ = command("verify", "swept")
+        assert (code, f"runs.csv: {key} is -7.5 (recorded) and {value} (now)" in output) == (1, True), output
+    runs.write_text(texts[0])
+    mean = swept.runs["nearness"][:2].mean()  # of the rate that is the worst
+    best.write_text(texts[1].replace(f"0.1,{swept.best['mean_nearness'].iloc[0]}", f"0.001,{mean}"))
+    assert best.read_text() != texts[1]
+    code, output, _ = command("verify", "swept")
+    assert (code, "swept: different: best.csv, line 2 is 0.001," in output) == (1, True), output
 
 
 def test_a_function_may_make_the_problem() -> None:

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 import fredsim
+from fredsim.config.experiment import Experiment
 from fredsim.config.shipped import shipped
 from fredsim.config.sweep.expansion import ResolvedRun, expand, open_source
 from fredsim.reproduce import Item, _estimates
+from fredsim.runs.many.resuming import reason_to_run
 from fredsim.show.progress import LineObserver
 from fredsim.simulation.record.recorder import Row
 
@@ -143,6 +145,22 @@ def test_reproduce(paper: Path, command: Command) -> None:
     assert [path.stat().st_mtime_ns for path in sorted(Path("results").rglob("summary.json"))] == written
     assert [line.split()[2] for line in again[1:3]] == ["0", "0"]
     assert again[3] == "about 0 s, 2 runs at a time"
+
+
+def test_what_is_left_is_asked_of_the_data_that_is_given(
+    paper: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = []
+
+    def reason(folder: Path, experiment: Experiment, root: Path | None = None) -> str | None:
+        roots.append(root)
+        return reason_to_run(folder, experiment, root)
+
+    for module in ("fredsim.reproduce", "fredsim.runs.many.sweep", "fredsim.runs.many.runner"):
+        monkeypatch.setattr(f"{module}.reason_to_run", reason)
+    assert command("reproduce", paper, "--data-root", "here")[0] == 0
+    assert roots == [Path("here")] * len(roots)
+    assert len(roots) >= 6  # each run before it is measured, and before it is done
 
 
 def test_reproduce_fails_as_one_of_its_experiments(

@@ -8,17 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from fredsim.runs.folder.results import Result
+import fredsim
+from fredsim.errors import DataError
+from fredsim.runs.folder.folders import locked
+from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.folder.run_files import summary_text
 
 Command = Callable[..., tuple[int, str, str]]
 OwnServer = Callable[..., str]
 
 
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "runs.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def runs(folder: Path) -> list[Path]:
     """The folders of a sweep's runs, in its order."""
-    with (folder / "runs.csv").open(newline="", encoding="utf-8") as file:
-        return [folder / row["run"] for row in csv.DictReader(file)]
+    return [folder / row["run"] for row in rows(folder)]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -88,6 +95,50 @@ def test_a_diverged_run_is_done_and_another_experiments_is_not(small_yaml: Path,
     assert command(*words, "--resume") == (0, "", "")
     assert [a == b for a, b in zip(times, map(written, folders), strict=True)] == [True, True, False]
     assert Result(folders[2]).summary["digest"] != Result(folders[1]).summary["digest"]
+
+
+def test_what_a_run_could_not_claim_stays(small_yaml: Path, command: Command) -> None:
+    """A run is refused where config.yaml was edited or damaged, or another process writes: its record is kept."""
+    words = ("run", small_yaml, "sweep={seed: [0, 1, 2, 3]}", "--quiet", "--out", "out")
+    assert command(*words) == (0, "", "")
+    folders = runs(Path("out"))
+    configs = [(folder / "config.yaml").read_text(encoding="utf-8") for folder in folders]
+    before = [(folder / "summary.json").read_bytes() for folder in folders]
+    (folders[0] / "config.yaml").write_text(configs[0].replace("lr: 0.1", "lr: 0.2"), encoding="utf-8")
+    (folders[1] / "config.yaml").write_text("[", encoding="utf-8")
+    (folders[2] / "params.safetensors").unlink()  # so that it is done again
+    with locked(folders[2]):
+        code, _, messages = command(*words, "--resume")
+    assert (code, messages.count("holds another experiment"), messages.count("another process writes")) == (2, 2, 1)
+    assert [row["status"] for row in rows(Path("out"))] == ["failed"] * 3 + ["finished"]
+    assert [(folder / "summary.json").read_bytes() for folder in folders] == before
+    for folder, config in zip(folders, configs, strict=True):
+        (folder / "config.yaml").write_text(config, encoding="utf-8")
+    assert command(*words, "--resume") == (0, "", "")
+    assert [row["status"] for row in rows(Path("out"))] == ["finished"] * 4
+    assert [(folder / "summary.json").read_bytes() == old for folder, old in zip(folders, before, strict=True)] == [
+        True, True, False, True,
+    ]  # fmt: skip
+
+
+def test_a_record_is_withdrawn_by_a_run_that_fails_before_it_begins(
+    small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("run", small_yaml, "sweep={seed: [0, 1, 2]}", "--quiet", "--out", "out")
+    assert command(*words) == (0, "", "")
+    folders = runs(Path("out"))
+    (folders[0] / "params.safetensors").unlink()
+    (folders[1] / "summary.json").write_text("[", encoding="utf-8")
+
+    def fail(*_: object) -> None:
+        raise DataError("gone")
+
+    monkeypatch.setattr("fredsim.runs.single.execution.prepare", fail)
+    assert command(*words, "--resume")[0] == 2
+    assert [row["status"] for row in rows(Path("out"))] == ["failed", "failed", "finished"]
+    assert [(folder / "summary.json").exists() for folder in folders] == [False, False, True]
+    assert isinstance(results := fredsim.load("out"), Results)
+    assert [name for name, _ in results.failures] == [folder.name for folder in folders[:2]]
 
 
 PARTS = {

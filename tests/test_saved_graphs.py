@@ -159,6 +159,9 @@ BAD: dict[str, tuple[bytes | Callable[[dict[str, Any]], None], str]] = {
     "an unknown tensor": (node(0, tensors={"weight": "W9", "bias": "b1"}), "its parts do not fit: node 1: takes the"),
     "an odd name": (lambda d: d["tensors"].append(["a\nb", [1]]), "tensors.4.0: String should match pattern"),
     "a tensor twice": (lambda d: d["tensors"].append(["W1", [1]]), "it has the tensor 'W1' twice"),
+    "one of many tensors twice": (
+        lambda d: d["tensors"].extend([f"x{i % 299_999}", [1]] for i in range(300_000)), "it has the tensor 'x0' twice",
+    ),
     "a negative size": (lambda d: d["tensors"].append(["x", [-1]]), "tensors.4.1.0: Input should be greater"),
     "huge tensors": (lambda d: d["tensors"].append(["x", [2**30, 2**30]]), "elements, which are too many"),
     "many axes": (lambda d: d.update(sample=[1] * 17), "sample: Tuple should have at most 16 items"),

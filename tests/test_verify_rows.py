@@ -26,10 +26,21 @@ def table(small_yaml: Path, command: Command) -> Path:
     return Path("table")
 
 
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def write_rows(path: Path, rows: list[dict[str, str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 @pytest.mark.parametrize("words", [(), ("--jobs", 2), ("--backend", "numpy")], ids=str)
 def test_same_bits(words: tuple[object, ...], table: Path, command: Command) -> None:
-    with (table / "runs.csv").open(newline="", encoding="utf-8") as file:
-        names = [row["run"] for row in csv.DictReader(file)]
+    names = [row["run"] for row in rows_of(table / "runs.csv")]
     code, output, _ = command("verify", table, *words)
     assert (code, output) == (0, "".join(f"table/{name}: same bits\n" for name in names))
 
@@ -52,21 +63,57 @@ def test_rows_that_are_missing_are_told(folder: str, command: Command) -> None:
 
 @pytest.mark.parametrize("key", ["digest", "iterations", "validation_error", "bytes_pushed", "status"])
 def test_a_number_that_was_changed(key: str, table: Path, command: Command) -> None:
-    with (table / "runs.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(table / "runs.csv")
     before = rows[1][key]
     last = "1" if before[-1] == "0" else "0"
     rows[1][key] = "diverged" if key == "status" else before[:-1] + last
-    with (table / "runs.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(table / "runs.csv", rows)
     code, output, _ = command("verify", table)
     assert code == 1
     assert output.count("same bits") == len(rows) - 1
     assert (
         f"table/{rows[1]['run']}: different: runs.csv: {key} is {rows[1][key]} (recorded) and {before} (now)" in output
     )
+
+
+def test_every_column_that_is_no_axis(small_yaml: Path, command: Command) -> None:
+    """Those of single classes, too, which no list has: each may be another number, or be lost."""
+    words = ("evaluation={metrics: [per_class, perplexity], test: true}", "sweep={seed: [0], iterations: [20]}")
+    assert command("run", small_yaml, *words, "--quiet", "--out", "whole") == (0, "", "")
+    Path("table").mkdir()
+    Path("table/sweep.yaml").write_bytes(Path("whole/sweep.yaml").read_bytes())
+    (row,) = rows_of(Path("whole/runs.csv"))
+    assert len([key for key in row if "error_class_" in key]) == 20
+    row_of = Path("table/runs.csv")
+    write_rows(row_of, [row])
+    assert command("verify", "table")[:2] == (0, f"table/{row['run']}: same bits\n")
+    for key in ("error_class_3", "test_error_class_9", "perplexity", "test_perplexity", "iterations"):
+        for value in ("0.125", ""):
+            write_rows(row_of, [row | {key: value}])
+            code, output, _ = command("verify", "table")
+            told = f"table/{row['run']}: different: runs.csv: {key} is {value} (recorded) and {row[key]} (now)"
+            assert (code, told in output) == (1, True), output
+    write_rows(row_of, [{key: cell for key, cell in row.items() if key != "error_class_3"}])
+    assert command("verify", "table")[0] == 1
+    write_rows(row_of, [row | {"error_class_10": "0.0"}])
+    assert command("verify", "table")[0] == 1
+
+
+def test_a_cell_that_is_no_number(small_yaml: Path, refused: Refused, command: Command) -> None:
+    """The choice would be made by it."""
+    words = ("sweep={server.lr: [0.1, 0.05]}", "select={over: server.lr}")
+    assert command("run", small_yaml, *words, "--quiet", "--out", "whole") == (0, "", "")
+    Path("table").mkdir()
+    for name in ("runs.csv", "best.csv", "sweep.yaml"):
+        Path("table", name).write_bytes(Path("whole", name).read_bytes())
+    rows = rows_of(Path("table/runs.csv"))
+    for key in ("validation_error", "validation_loss", "updates"):
+        for value in ("x", "--1", "1e9999", "0x1", " "):
+            write_rows(Path("table/runs.csv"), [rows[0], rows[1] | {key: value}])
+            says = f"table/runs.csv: is damaged ({key} of '{rows[1]['run']}' is '{value}'); run the experiment again"
+            refused("plot", "table", "-o", "x.svg", says=(says,))
+            code, _, messages = command("verify", "table")
+            assert (code, says in messages) == (2, True)
 
 
 def test_runs_that_measure_less_than_others(small_yaml: Path, table: Path, command: Command) -> None:
@@ -104,11 +151,10 @@ def test_a_table_of_another_sweep(table: Path, refused: Refused) -> None:
 @pytest.mark.parametrize("path", REFERENCE, ids=lambda path: "/".join(path.parts[-3:-1]))
 def test_the_reference_can_be_proved(path: Path) -> None:
     """Each table's sweep.yaml is that of the experiment that comes with fredsim, and gives its runs."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row["run"] for row in csv.DictReader(file)]
+    rows = [row["run"] for row in rows_of(path)]
     expansion = open_expansion(str(path.parent))
     assert sorted(rows) == sorted(run.folder_name for run in expansion.runs)
     assert expansion.source == read_document(path.parent / "sweep.yaml").data
-    assert rows_difference(path.parent) is None  # nor is there a byte of its tables that does not follow from the rows
+    assert rows_difference(path.parent, expansion) is None  # each byte of its tables follows from the rows
     shipped = open_expansion("/".join(path.parts[-3:-1]))
     assert [run.experiment.digest for run in shipped.runs] == [run.experiment.digest for run in expansion.runs]

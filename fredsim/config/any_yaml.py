@@ -13,13 +13,12 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.scanner import Scanner, ScannerError
 
-from fredsim.config.plain_data import DEEPEST, LONGEST_LIST, REMEDY, Key, dotted, wrong_with, wrong_with_key
+from fredsim.config.plain_data import DEEPEST, LETTERS, LONGEST_LIST, REMEDY, Key, dotted, wrong_with, wrong_with_key
 from fredsim.errors import ConfigError, shown
 
 __all__ = ["read_any"]
 
 REPEATED = 100_000  # the most values that aliases may repeat: a few nested aliases would give billions
-LETTERS = 100  # how many letters of a text that is repeated count as much as a value
 
 
 def read_any(text: str, source: str, places: dict[Key, str]) -> Any:

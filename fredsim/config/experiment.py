@@ -47,6 +47,7 @@ from fredsim.data.datasets import Dataset
 from fredsim.data.targets import Targets, fitted
 from fredsim.hyper import FileName, HyperParameters, Positive, PositiveInt, Printable
 from fredsim.networks.network import MeasuredBy, Network
+from fredsim.system.repeated import first_repeated
 
 __all__ = [
     "FIGURE_KEYS",
@@ -127,7 +128,7 @@ class Evaluation(Section):
     def check(self) -> Evaluation:
         """Refuse a fractional `every`, except of seconds, and metrics that would have the same column."""
         names = [one.own_column if ":" in one.name else one.name for one in self.metrics]
-        if twice := next((name for name in names if names.count(name) > 1), None):
+        if twice := first_repeated(names):
             raise ValueError(f"metrics has {twice!r} twice; leave one out, or give it another column: …")
         if isinstance(self.every, float) and self.unit != "seconds":
             raise ValueError(f"every is {self.every}; it must be a whole number of {self.unit}")

@@ -9,11 +9,12 @@ from typing import Any
 
 from fredsim.errors import ConfigError, shown
 
-__all__ = ["DEEPEST", "LONGEST_LIST", "REMEDY", "Key", "checked", "dotted", "wrong_with", "wrong_with_key"]
+__all__ = ["DEEPEST", "LETTERS", "LONGEST_LIST", "REMEDY", "Key", "checked", "dotted", "wrong_with", "wrong_with_key"]
 
 Key = tuple[int | str, ...]
 
 DEEPEST = 50  # the most levels of lists and mappings
+LETTERS = 100  # how many letters of a text that is repeated count as much as a value
 DIGITS = 100  # the most digits of an integer
 LONGEST_LIST = 10_000  # the most items of a list whose own lines are remembered: as many as a sweep has runs
 REMEDY = "use numbers, strings, lists or mappings"

@@ -25,6 +25,7 @@ from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.registry import LOSSES, OPERATORS
 from fredsim.system.json_files import parse_json
+from fredsim.system.repeated import first_repeated
 
 __all__ = ["MOST_BYTES", "graph_of_text", "text_of_graph"]
 
@@ -171,8 +172,8 @@ def _fields(made: Operator | Loss) -> dict[str, Any]:
 
 def _layout(saved: SavedGraph) -> Layout:
     names = [name for name, _ in saved.tensors]
-    if len(set(names)) < len(names):
-        raise ValueError(f"it has the tensor {next(name for name in names if names.count(name) > 1)!r} twice")
+    if twice := first_repeated(names):
+        raise ValueError(f"it has the tensor {twice!r} twice")
     layout = Layout(saved.tensors)
     if max(layout.sizes, default=0) > MOST_ELEMENTS or layout.size > MOST_PARAMETERS:
         raise ValueError(f"its tensors have {layout.size:,} elements, which are too many")

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.status import Status
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -33,6 +34,22 @@ class PlainConsole(Console):
     def render_str(self, text: str, **how: Any) -> Text:
         """Return a text as it is shown: in a cell, a title or a line."""
         return super().render_str(visible(text), **how | {"markup": False, "emoji": False})
+
+    def status(self, status: RenderableType, **how: Any) -> Status:
+        """Return a line that says what is being done, beside a spinner."""
+        return PlainStatus(_plain(status), console=self, **how)
+
+
+class PlainStatus(Status):
+    """A line of Rich that says what is being done, without markup and control characters: no console renders it."""
+
+    def update(self, status: RenderableType | None = None, **how: Any) -> None:
+        """Change what it says."""
+        super().update(None if status is None else _plain(status), **how)
+
+
+def _plain(text: RenderableType) -> RenderableType:
+    return Text(visible(text)) if isinstance(text, str) else text
 
 
 def print_table(table: Table) -> None:

@@ -115,12 +115,12 @@ class TableMonitor(ConsoleMonitor):
         super().__init__(console)
         self.progress = Progress(
             TextColumn("{task.description}", markup=False),
-            TextColumn("{task.fields[state]}"),
+            TextColumn("{task.fields[state]}", markup=False),
             BarColumn(),
-            TextColumn("{task.fields[done]}", justify="right"),
-            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.fields[done]}", justify="right", markup=False),
+            TextColumn("{task.fields[rate]}", markup=False),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[error]}"),
+            TextColumn("{task.fields[error]}", markup=False),
             console=console,
             transient=True,
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fredsim.errors import OutputError, shown
 from fredsim.system.files import read_bytes
 from fredsim.system.memory import machine_memory
+from fredsim.system.repeated import first_repeated
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,7 +111,7 @@ def _faults(
     for column in columns:
         if column not in header:
             yield f"it has no column '{column}'"
-    if twice := next((column for column in header if header.count(column) > 1), None):
+    if (twice := first_repeated(header)) is not None:
         yield f"it has several columns {twice!r}"
     if others is not None:
         columns = dict.fromkeys(header, others) | dict(columns)

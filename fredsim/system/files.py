@@ -30,8 +30,10 @@ __all__ = [
     "files_named",
     "hash_of_prefix",
     "irregular_kind",
+    "is_hole",
     "open_growing",
     "open_regular",
+    "open_whole",
     "read_bytes",
     "remove_parts",
     "replacing",
@@ -76,6 +78,25 @@ def open_regular(path: str | os.PathLike[str], *, follow: bool = False) -> Buffe
     Raises OSError, also for anything that is no regular file; unless `follow`, also for a symbolic link.
     """
     return open(_descriptor(path, os.O_RDONLY | (0 if follow else NO_LINK), follow=follow), "rb")
+
+
+def open_whole(path: str | os.PathLike[str], *, follow: bool = False) -> BufferedReader:
+    """Open a regular file of which everything is to be read, a part at a time, so that it may be larger than memory.
+
+    Raises OSError as `open_regular` does, and for a hole larger than memory: it would take hours to read a petabyte of
+    nothing.
+    """
+    file = open_regular(path, follow=follow)
+    found = os.fstat(file.fileno())
+    if found.st_size >= machine_memory() and is_hole(found):
+        file.close()
+        raise OSError(errno.EFBIG, f"its {found.st_size:,} bytes are a hole larger than memory", os.fspath(path))
+    return file
+
+
+def is_hole(found: os.stat_result) -> bool:
+    """Return whether a file takes next to no room on the disk for its size."""
+    return found.st_size > 100 * 512 * getattr(found, "st_blocks", found.st_size)
 
 
 def read_bytes(path: str | os.PathLike[str], *, follow: bool = False, most: int | None = None) -> bytes:
@@ -156,7 +177,7 @@ def hash_of_prefix(path: Path, size: int) -> hashlib._Hash | None:
     """Return the SHA-256 of a file's first `size` bytes, which can be updated with more; None if it has fewer bytes."""
     found = hashlib.sha256()
     try:
-        with open_regular(path) as file:
+        with open_whole(path) as file:
             while size and (chunk := file.read(min(size, CHUNK_BYTES))):
                 found.update(chunk)
                 size -= len(chunk)

@@ -6,6 +6,8 @@ import json
 import math
 from typing import Any, NoReturn
 
+from fredsim.system.repeated import first_repeated
+
 __all__ = ["MOST_BYTES", "parse_json"]
 
 MOST_BYTES = 2**26  # far more than any summary.json has
@@ -30,8 +32,7 @@ def parse_json(content: str | bytes) -> Any:
 def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"it has the key {next(name for name in names if names.count(name) > 1)!r} twice")
+        raise ValueError(f"it has the key {first_repeated(name for name, _ in pairs)!r} twice")
     return found
 
 

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from fredsim.errors import ConfigError, OutputError, how_to_install
-from fredsim.system.files import open_regular
+from fredsim.system.files import open_whole
 
 __all__ = ["MAGIC", "need_pyarrow", "open_parquet"]
 
@@ -35,7 +35,7 @@ def open_parquet(path: str | os.PathLike[str], *, follow: bool = False) -> tuple
     import pyarrow.parquet as pq
 
     try:
-        with open_regular(path, follow=follow) as stream:
+        with open_whole(path, follow=follow) as stream:
             if not os.fstat(stream.fileno()).st_size:
                 raise OutputError(f"{path}: is empty")
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)

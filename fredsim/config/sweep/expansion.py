@@ -200,8 +200,8 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
     document = replace(document, data=copy.deepcopy(document.data), places=dict(document.places))
     per_run, overridden = override(document, overrides)
     sweep, cases = grid(document)
+    refuse_too_many(document, sweep, cases, per_run)
     refuse_clashes(document, sweep, cases)
-    refuse_too_many(document, sweep, cases)
     figures, problems = read_figures(document.data)
     if problems:
         raise problems_at(problems, document.place)

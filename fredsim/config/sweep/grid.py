@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fredsim.config.document import Document, flatten, overlap
+from fredsim.config.plain_data import LETTERS
 from fredsim.errors import ConfigError
 
-__all__ = ["BEST", "LOSSES", "SECONDS_TO", "grid", "refuse_clashes", "refuse_too_many"]
+__all__ = ["BEST", "LOSSES", "OF_ALL", "SECONDS_TO", "grid", "refuse_clashes", "refuse_too_many"]
 
 MOST_RUNS = 10_000  # the most runs of a sweep
+MOST_VARIED = 1_000  # the most keys that it varies
+MOST_VALUES = 20_000_000  # the most values of all runs together
+OF_ALL = ("cases", "sweep", "select", "figures")  # keys of all runs together
 SECONDS_TO = "seconds_to"  # the simulated seconds until the error that `select` names is reached
 BEST = ("validation_error", "validation_loss", "gap", "gradient_norm", SECONDS_TO)
 """What every sweep may select by, as far as its runs measure it."""
@@ -42,14 +46,42 @@ def grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]
     return sweep, cases
 
 
-def refuse_too_many(document: Document, sweep: Mapping[str, Any], cases: Sequence[Any]) -> None:
-    """Raise ConfigError if there are more than MOST_RUNS runs: a few long axes would give billions."""
+def refuse_too_many(
+    document: Document, sweep: Mapping[str, Any], cases: Sequence[Any], per_run: Sequence[tuple[str, Any]] = ()
+) -> None:
+    """Raise ConfigError if there are more than MOST_RUNS runs, or if these have more than MOST_VALUES values in all.
+
+    A few long axes would give billions of runs, and a long list would be copied for each of them. `per_run`: what an
+    override gives each run.
+    """
+    place = document.place(("sweep",) if sweep else ("cases",))
+    varied = len({*sweep, *(key for case in cases for key in case), *(key for key, _ in per_run)})
+    if varied > MOST_VARIED:
+        raise ConfigError(f"{place}: sweep: varies {varied:,} keys; {MOST_VARIED:,} are the most: take some away")
     counts = {"cases": len(cases)} if cases else {}
     counts |= {key: len(values) for key, values in sweep.items()}
     if (runs := math.prod(counts.values())) > MOST_RUNS:
         of = " × ".join(f"{count} of {key}" for key, count in list(counts.items())[:10])
-        place = document.place(("sweep",) if sweep else ("cases",))
         raise ConfigError(f"{place}: sweep: makes {runs:,} runs ({of}); take away values: {MOST_RUNS:,} are the most")
+    of_each = [value for key, value in document.data.items() if key not in OF_ALL] + [value for _, value in per_run]
+    of_some = [*([[value for case in cases for value in case.values()]] if cases else []), *sweep.values()]
+    times = [runs // count for count in counts.values()]  # how often each case, and each value of an axis, is there
+    found = runs * _size(of_each) + sum(n * _size(some) for n, some in zip(times, of_some, strict=True))
+    if counts and found > MOST_VALUES:
+        what = f"makes {runs:,} runs, which have {found:,} values in all; {MOST_VALUES:,} are the most"
+        raise ConfigError(f"{place}: sweep: {what}: take away runs, or put long lists into files")
+
+
+def _size(values: Iterable[Any]) -> int:
+    """Return how many values these are, with all that lie in them; every LETTERS letters of a text count as one."""
+    found = 0
+    for value in values:
+        found += 1
+        if isinstance(value, Mapping | list):
+            found += _size(value.values() if isinstance(value, Mapping) else value)
+        elif isinstance(value, str):
+            found += len(value) // LETTERS
+    return found
 
 
 def refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> None:

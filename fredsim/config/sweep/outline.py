@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fredsim.config.document import Document, PlaceOf, assign, flatten, name_of_override, overlap, parse_override
 from fredsim.config.plain_data import Key
-from fredsim.config.sweep.grid import BEST, SECONDS_TO, grid, refuse_too_many
+from fredsim.config.sweep.grid import BEST, OF_ALL, SECONDS_TO, grid, refuse_too_many
 from fredsim.errors import ConfigError, shown
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _opened(document: Document) -> tuple[Document, list[tuple[str, Any]], set[Ke
     """Return a copy of a recorded sweep, and its overrides as `override` does. Raises ConfigError."""
     document = replace(document, data=dict(document.data), places=dict(document.places))
     per_run, overridden = override(document, ())
-    refuse_too_many(document, *grid(document))
+    refuse_too_many(document, *grid(document), per_run)
     return document, per_run, overridden
 
 
@@ -100,15 +100,14 @@ def each_run(
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any], PlaceOf]]:
     """Yield the plain data of each run, its values of the axes, and the places of its keys. Raises ConfigError."""
     sweep, cases = grid(document)
-    of_all = {"cases", "sweep", "select", *(["figures"] if sweep or cases else [])}  # keys of all runs together
+    of_all = {*OF_ALL} - ({"figures"} if not (sweep or cases) else set())
     base = {key: value for key, value in document.data.items() if key not in of_all}
     for number, case in enumerate(cases or [{}]):
-        for values in product(*sweep.values()):
-            chosen = {**case, **dict(zip(sweep, values, strict=True))}
+        for numbered in product(*map(enumerate, sweep.values())):  # the number of each value, and itself
+            chosen = {**case, **{key: value for key, (_, value) in zip(sweep, numbered, strict=True)}}
             data = copy.deepcopy(base)
             written: dict[Key, Key] = {tuple(key.split(".")): ("cases", number, key) for key in case}
-            for key, value in zip(sweep, values, strict=True):
-                written[tuple(key.split("."))] = ("sweep", key, sweep[key].index(value))
+            written |= {tuple(key.split(".")): ("sweep", key, n) for key, (n, _) in zip(sweep, numbered, strict=True)}
             place = partial(place_of, document, written, overridden)
             for key, value in (*chosen.items(), *per_run):
                 assign(data, key, copy.deepcopy(value), place(tuple(key.split("."))))

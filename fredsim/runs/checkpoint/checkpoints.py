@@ -25,7 +25,7 @@ from fredsim.plugins.states import State
 from fredsim.runs.checkpoint.format import FORMAT, json_with_digest, read_arrays, read_metadata
 from fredsim.runs.folder.growing_files import FilePrefix
 from fredsim.simulation.paths.loop import Diverged
-from fredsim.system.files import CHUNK_BYTES, LINK, hash_of_prefix, open_regular, read_bytes, whole_name, write_chunks
+from fredsim.system.files import CHUNK_BYTES, LINK, hash_of_prefix, open_whole, read_bytes, whole_name, write_chunks
 from fredsim.system.version import fredsim_version
 
 __all__ = [
@@ -241,7 +241,7 @@ class Checkpoints:
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a file of results to a new one. Raises OSError."""
-    with open_regular(source) as theirs, target.open("xb") as ours:
+    with open_whole(source) as theirs, target.open("xb") as ours:
         shutil.copyfileobj(theirs, ours, CHUNK_BYTES)
 
 

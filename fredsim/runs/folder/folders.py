@@ -6,23 +6,23 @@ import copy
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from fredsim.config.document import assign, differing, read_document
-from fredsim.config.experiment import FIGURE_KEYS, Affects, irrelevant_to
+from fredsim.config.document import assign, differing, dump_yaml, read_document
+from fredsim.config.experiment import FIGURE_KEYS, Affects, Experiment, irrelevant_to
 from fredsim.config.plain_yaml import parse_yaml
 from fredsim.config.registry import own_modules
 from fredsim.config.resolution import resolve
-from fredsim.errors import ConfigError, OutputError, option
+from fredsim.errors import ConfigError, FredsimError, OutputError, option
 from fredsim.plugins.modules import closed_but
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import FILES
 from fredsim.system.csv_files import read_cells
 from fredsim.system.files import remove_parts, whole_name, write_atomic, write_errors
 
-__all__ = ["claim", "locked"]
+__all__ = ["claim", "locked", "withdraw"]
 
 #: The files of a run that has not ended, and of a sweep of which no run has ended; the first two always exist.
 UNFINISHED_RUN = ("config.yaml", "metrics.csv", "probe.csv", "events.parquet", "live.csv")
@@ -97,6 +97,30 @@ def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collect
             raise OutputError(f"{folder} is not empty and holds no {name}; choose another folder by {option('out')}")
         remove_parts(folder, {*UNFINISHED_RUN, *UNFINISHED_SWEEP, *FILES, "summary.json"})
         write_atomic(present, content)
+
+
+def withdraw(folder: Path, experiment: Experiment) -> None:
+    """Remove the summary.json of an earlier run of an experiment from its folder, for the run has failed now.
+
+    A run that begins removes it itself; this is for one that failed before. What the run could not have claimed stays:
+    the record of another experiment, or one whose config.yaml was edited or damaged; and so does what another process
+    writes. Raises OutputError if it cannot be removed.
+    """
+    if not Result(folder).has_ended:  # in the folder's place there may be a file
+        return
+    with ExitStack() as opened:
+        try:
+            opened.enter_context(locked(folder))
+            if _recorded_digest(folder) is None:  # a damaged record, or one of no experiment
+                ours = _same_bits(folder / "config.yaml", dump_yaml(experiment.plain()))
+            else:
+                ours = _recorded_digest(folder) == experiment.digest
+                _ = Result(folder).config if os.path.lexists(folder / "config.yaml") else None
+        except FredsimError:
+            return
+        if ours:
+            with write_errors(folder):
+                (folder / "summary.json").unlink(missing_ok=True)
 
 
 def _holds_only(folder: Path, runs: Collection[str] | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import zip_longest
@@ -17,7 +18,7 @@ from fredsim.config.document import Document, flatten, problems_at
 from fredsim.config.experiment import Experiment
 from fredsim.errors import OutputError, shown
 from fredsim.hyper import explain
-from fredsim.system.files import open_regular
+from fredsim.system.files import is_hole, open_whole
 from fredsim.system.memory import machine_memory
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "requested_files",
     "summary_text",
     "too_large",
+    "version_numbers",
     "with_digest",
 ]
 
@@ -80,7 +82,7 @@ def file_digests(folder: Path) -> dict[str, str]:
 
 def file_digest(path: Path) -> str:
     """Return the SHA-256 of a file. Raises OSError."""
-    with open_regular(path) as file:
+    with open_whole(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -93,8 +95,7 @@ def too_large(folder: Path) -> str:
     for name in FILES:
         with suppress(OSError):
             found = os.lstat(folder / name)
-            hole = found.st_size > 100 * 512 * found.st_blocks
-            if found.st_size >= machine_memory() and (hole or name != "events.parquet"):
+            if found.st_size >= machine_memory() and (is_hole(found) or name != "events.parquet"):
                 return name
     return ""
 
@@ -142,3 +143,8 @@ def _of_text(error: Mapping[str, Any]) -> bool:
     return error["type"] == "extra_forbidden" or (
         error["type"] in OF_TEXTS and isinstance(error["input"], str | Mapping)
     )
+
+
+def version_numbers(text: object) -> tuple[int, ...]:
+    """Return the leading numbers of a version, such as (1, 0) of 1.0rc1."""
+    return tuple(map(int, re.findall(r"\d+", re.split(r"[a-z+-]", str(text)[:500])[0])))

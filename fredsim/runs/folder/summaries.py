@@ -21,6 +21,7 @@ from fredsim.config.resolution import resolve
 from fredsim.numerics import CONTRACT
 from fredsim.plugins.user_code import digest_changes, named_modules
 from fredsim.runs.folder.result import Result
+from fredsim.runs.folder.run_files import version_numbers
 from fredsim.simulation.paths.choice import PathTaken
 
 __all__ = ["CIRCUMSTANCES", "file_changes", "record_difference", "recorded_module"]
@@ -54,7 +55,7 @@ def record_difference(one: Result, other: Result) -> str | None:
     now, files = now | added[0], now["files"] | added[1]
     keys = [key for key in {**record, **now} if key not in ("config", "files", "sha256")]
     for key in keys:
-        if key not in record and _version(record["versions"].get("fredsim")) >= ADDED.get(key, ()):
+        if key not in record and version_numbers(record["versions"].get("fredsim")) >= ADDED.get(key, ()):
             return f"summary.json: {key} is missing (recorded) and {now[key]} (now)"
         if key not in now:
             return f"summary.json: {key} is {record[key]} (recorded) and missing (now)"
@@ -105,11 +106,6 @@ def _digests(experiment: Experiment) -> list[str]:
     some = ((), ("train",), ("validation",), ("train", "validation"))
     given = (data.model_copy(update=dict.fromkeys(keys)) for keys in some)
     return [experiment.model_copy(update={"data": one}).digest for one in given]
-
-
-def _version(text: object) -> tuple[int, ...]:
-    """Return the leading numbers of a version, such as (1, 0) of 1.0rc1."""
-    return tuple(map(int, re.findall(r"\d+", re.split(r"[a-z+-]", str(text)[:LONGEST])[0])))
 
 
 Form = Callable[[Any, Mapping[str, Any], Mapping[str, Any]], bool]

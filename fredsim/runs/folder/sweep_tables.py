@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -23,19 +23,21 @@ from fredsim.config.sweep.expansion import Expansion, folder_label
 from fredsim.config.sweep.grid import SECONDS_TO
 from fredsim.config.sweep.outline import outline_of
 from fredsim.config.sweep.selection import Selection, best_rows
-from fredsim.errors import OutputError, SimulationError, option, shown
+from fredsim.errors import FredsimError, OutputError, SimulationError, option, shown
 from fredsim.runs.folder.result import Result, result_of
-from fredsim.runs.folder.run_files import first_line, read_recorded
+from fredsim.runs.folder.run_files import first_line, read_recorded, version_numbers
 from fredsim.simulation.record.recorder import MEASURED
 from fredsim.simulation.record.status import STATUSES
-from fredsim.system.csv_files import read_cells
+from fredsim.system.csv_files import OPTIONAL, read_cells
 from fredsim.system.files import read_bytes
 
 __all__ = [
     "Ended",
     "SweepTables",
+    "as_recorded",
     "check_tables",
     "failed",
+    "may_be_before",
     "outcome_values",
     "recorded_rows",
     "recorded_tables",
@@ -45,6 +47,7 @@ SUMMARY_COLUMNS = (
     "status", "iterations", "updates", "validation_loss", "validation_error", "test_error",
     "bytes_pushed", "bytes_fetched", "digest", "error",
 )  # fmt: skip
+TEXTS = ("status", "digest", "error")  # those of them that are no numbers
 
 Ended = Mapping[int, Mapping[str, Any]]
 """How runs ended: the values of their columns, by their numbers in the sweep."""
@@ -115,13 +118,18 @@ class SweepTables:
         chosen = best_rows(self.selection, rows, self.cases, larger=bool(self.larger))
         return _text(list(chosen[0]), chosen)
 
-    def difference(self, folder: Path, ended: Ended) -> str | None:
-        """Return where the tables in a folder first differ from these, or None. A best.csv may be missing."""
+    def difference(self, folder: Path, ended: Ended, *, before: bool = False) -> str | None:
+        """Return where the tables in a folder first differ from these, or None. A best.csv may be missing.
+
+        `before`: they may also be as fredsim 1.0.0 wrote them (`may_be_before`).
+        """
         if self.larger is None:  # either way that the runs may have said
-            both = [replace(self, larger=larger).difference(folder, ended) for larger in (False, True)]
+            both = [replace(self, larger=larger).difference(folder, ended, before=before) for larger in (False, True)]
             return both[0] and both[1]
         found = self._difference(folder, ended)
-        return found and self._difference(folder, {n: _as_before(columns) for n, columns in ended.items()}) and found
+        if found is None or not before:
+            return found
+        return self._difference(folder, {n: _as_before(columns) for n, columns in ended.items()}) and found
 
     def _difference(self, folder: Path, ended: Ended) -> str | None:
         both = "{} there, and {} by the runs".format
@@ -154,6 +162,12 @@ def _outcomes(runs: Sequence[Mapping[str, Any]], selection: Selection | None) ->
     measured = [key for key, some in zip(MEASURED, (gap, norm), strict=True) if some]
     metrics = dict.fromkeys(name for run in runs for name in columns_of(run.get("evaluation")))
     return [*SUMMARY_COLUMNS, *seconds, *measured, *metrics]
+
+
+def may_be_before(results: Iterable[Result]) -> bool:
+    """Return whether fredsim 1.0.0 may have written the tables of these runs, by the versions in their summaries."""
+    versions = [version_numbers(result.summary["versions"].get("fredsim")) for result in results]
+    return all(version and version < (1, 1) for version in versions)
 
 
 def _as_before(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,30 +234,47 @@ def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str
 def check_tables(folder: Path) -> None:
     """Raise OutputError if the tables of a recorded sweep are not those of its runs, whose summaries are read.
 
-    Of a run that failed, or whose folder is not kept, the row is taken as it is.
+    Of a run whose folder is not kept, the row is taken as it is; so is that of one that failed, unless there is a whole
+    record of it: one that was refused a folder leaves what is there.
     """
     tables, rows = recorded_tables(folder)
-    ended = {}
+    ended, results = {}, []
     for number, cells in rows:
         result = result_of(folder, cells["run"])
-        if result.has_ended or (result.folder.is_dir() and cells.get("status") != "failed"):
+        if _is_whole(result) if cells.get("status") == "failed" else result.has_ended or result.folder.is_dir():
             if not str(result.summary.get("experiment")).startswith(cells["run"].rpartition("-")[2]):
                 raise OutputError(f"{result.folder}: holds another run than its name says; run the experiment again")
             ended[number] = outcome_values(result, tables.selection)
+            results.append(result)
             if tables.own and tables.selection is not None:
                 tables = replace(tables, larger=result.larger_is_better(tables.selection.best))
         else:
-            ended[number] = as_recorded(tables, cells)
-    if found := tables.difference(folder, ended):
+            ended[number] = as_recorded(folder, tables, cells)
+    if found := tables.difference(folder, ended, before=may_be_before(results)):
         raise OutputError(
             f"{folder}: a table was changed after the runs ({found}); {option('resume', 'True')} writes it again"
         )
 
 
-def as_recorded(tables: SweepTables, cells: Mapping[str, str]) -> dict[str, Any]:
-    """Return how a run ended by its row alone; of one that failed, nothing but its error counts."""
+def _is_whole(result: Result) -> bool:
+    """Return whether a run has ended, and all of its files are as it wrote them."""
+    try:
+        return result.has_ended and not result.changed_files
+    except FredsimError:
+        return False
+
+
+def as_recorded(folder: Path, tables: SweepTables, cells: Mapping[str, str]) -> dict[str, Any]:
+    """Return how a run ended by its row alone; of one that failed, nothing but its error counts.
+
+    Raises OutputError if a cell that must be a number is none.
+    """
     if cells.get("status") == "failed":
         return failed(cells.get("error", ""))
     known = {"run", *tables.outcomes, *(axis for axes in tables.axes for axis in axes)}
     columns = [*tables.outcomes, *(key for key in cells if is_of_class(key) or (tables.own and key not in known))]
+    for column in columns:
+        if column not in TEXTS and not OPTIONAL(cell := cells.get(column, "")):
+            what = f"{column} of {cells.get('run', '')!r} is {shown(cell)}"
+            raise OutputError(f"{folder / 'runs.csv'}: is damaged ({what}); run the experiment again")
     return {column: cells.get(column) or None for column in columns}

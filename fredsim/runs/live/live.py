@@ -25,7 +25,7 @@ from fredsim.runs.live.live_csv import COLUMNS, fingerprint
 from fredsim.runs.live.workers import START_SECONDS, DaskWorkers
 from fredsim.runs.many.cluster import Cluster
 from fredsim.runs.many.remarks import remark_after, remark_before
-from fredsim.runs.many.runner import stop_on_interrupt
+from fredsim.runs.many.runner import check_jobs, check_policy, stop_on_interrupt
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import make_server, with_changes
@@ -41,7 +41,7 @@ from fredsim.system.limits import default_threads
 __all__ = ["execute_live", "run_live", "worker_of"]
 
 
-def _check(expansion: Expansion, workers: int | None, dask: str | None, delay: float) -> None:
+def _check(expansion: Expansion, workers: int | None, dask: str | None, delay: float, policy: CheckpointPolicy) -> None:
     """Raise ConfigError if these cannot be run live."""
     if expansion.is_sweep:
         chosen = shlex.join(f"{key}={flow(value)}" for key, value in expansion.runs[0].axes.items())
@@ -51,6 +51,8 @@ def _check(expansion: Expansion, workers: int | None, dask: str | None, delay: f
         )
     if dask is not None and workers is not None:
         raise ConfigError(f"workers is {workers}, and dask is given, whose workers are used; keep one")
+    check_jobs(1 if workers is None else workers, "workers")
+    check_policy(policy)
     if not 0 <= delay < 3600:
         raise ConfigError(f"delay is {delay}; it must be seconds, 0 for none, and less than an hour")
     refuse_what_workers_cannot(expansion.runs[0].experiment)
@@ -85,7 +87,7 @@ def run_live(
     workers, if none can compute, or if the scheduler is lost.
 
     """
-    _check(expansion, workers, dask, delay)
+    _check(expansion, workers, dask, delay, policy)
     (run,) = expansion.runs
     folder = Path(out) if out is not None else Path("results") / f"{expansion.name}-live"
     if remarks:
@@ -95,7 +97,7 @@ def run_live(
         monitor = opened.enter_context(monitor or Monitor())
         threads = 1
         if dask is None:
-            workers = workers or default_threads()
+            workers = default_threads() if workers is None else workers
             threads = max(1, default_threads() // workers)
             cluster = opened.enter_context(local_cluster(workers))
         else:

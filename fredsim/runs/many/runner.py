@@ -25,18 +25,27 @@ from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.execution import execute, load_early
 from fredsim.system.limits import default_threads
 
-__all__ = ["Stop", "check_jobs", "run_expansion", "stop_on_interrupt"]
+__all__ = ["Stop", "check_jobs", "check_policy", "run_expansion", "stop_on_interrupt"]
 
 MOST_JOBS = 32  # the most jobs per processor; each job is a process
 
 
-def check_jobs(jobs: int) -> None:
+def check_jobs(jobs: int, name: str = "jobs") -> None:
     """Raise ConfigError if `jobs` is not a number of processes that this machine can run in parallel."""
     if not isinstance(jobs, int) or isinstance(jobs, bool):
-        raise ConfigError(f"jobs is {jobs!r}; it must be a whole number")
+        raise ConfigError(f"{name} is {jobs!r}; it must be a whole number")
     most = MOST_JOBS * default_threads()
     if not 1 <= jobs <= most:
-        raise ConfigError(f"jobs is {jobs}; it must be 1 at least, and {most} at most: {MOST_JOBS} for each processor")
+        what = f"it must be 1 at least, and {most} at most: {MOST_JOBS} for each processor"
+        raise ConfigError(f"{name} is {jobs}; {what}")
+
+
+def check_policy(policy: CheckpointPolicy) -> None:
+    """Raise ConfigError if no run can write checkpoints in this way."""
+    if not isinstance(policy.seconds, int | float) or not 0 <= policy.seconds < math.inf:
+        raise ConfigError(f"checkpoint is {policy.seconds}; it must be seconds between two checkpoints, or 0 for none")
+    if policy.keep and not policy.seconds:
+        raise ConfigError("checkpoints are to be kept, and checkpoint is 0: there are none; leave one of the two out")
 
 
 def run_expansion(
@@ -64,10 +73,7 @@ def run_expansion(
         raise ConfigError(f"jobs is {jobs}, and dask is given, whose workers do the runs; keep one")
     if dask is not None and not expansion.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
-    if not isinstance(policy.seconds, int | float) or not 0 <= policy.seconds < math.inf:
-        raise ConfigError(f"checkpoint is {policy.seconds}; it must be seconds between two checkpoints, or 0 for none")
-    if policy.keep and not policy.seconds:
-        raise ConfigError("checkpoints are to be kept, and checkpoint is 0: there are none; leave one of the two out")
+    check_policy(policy)
     default = (expansion.folder if resume else None) or Path("results") / expansion.name
     folder = Path(out) if out is not None else default
     with nullcontext(stop) if stop is not None else stop_on_interrupt() as stop, monitor or Monitor() as monitor:

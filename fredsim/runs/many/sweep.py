@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import ConfigError
 from fredsim.plugins.user_code import user_code_digests
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
-from fredsim.runs.folder.folders import claim, locked
+from fredsim.runs.folder.folders import claim, locked, withdraw
 from fredsim.runs.folder.result import Result, check_inside
 from fredsim.runs.folder.sweep_tables import SweepTables, failed, outcome_values
 from fredsim.runs.many.cluster import Cluster
@@ -103,9 +102,7 @@ class SweepFiles:
             error = with_place(error, self._expansion.runs[task.number].place)
         if error is not None:
             self._monitor.failed(task.label, str(error))
-            # What an earlier run left is not how this one ended; in the folder's place there may be a file.
-            with write_errors(task.folder), suppress(NotADirectoryError):
-                (task.folder / "summary.json").unlink(missing_ok=True)
+            withdraw(task.folder, task.experiment)
             self._ended[task.number] = failed(str(error))
         elif Result(task.folder).summary["status"] != "interrupted":
             self.add(task.number)

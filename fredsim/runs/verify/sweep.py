@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,15 @@ from fredsim.config.sweep.expansion import Expansion
 from fredsim.config.sweep.selection import Selection
 from fredsim.errors import FredsimError, OutputError
 from fredsim.runs.folder.result import Result, result_of
-from fredsim.runs.folder.sweep_tables import SweepTables, as_recorded, outcome_values, recorded_rows, recorded_tables
+from fredsim.runs.folder.run_files import FILES
+from fredsim.runs.folder.sweep_tables import (
+    SweepTables,
+    as_recorded,
+    may_be_before,
+    outcome_values,
+    recorded_rows,
+    recorded_tables,
+)
 from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_expansion, with_changes
@@ -23,6 +31,7 @@ from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.verify.verify import DifferenceError, on_backend, repeat_all
 
 __all__ = [
+    "failed_runs",
     "has_rows_alone",
     "is_sweep",
     "missing_rows",
@@ -33,7 +42,8 @@ __all__ = [
     "verify_rows",
 ]
 
-OF_RUN = ("config.yaml", "metrics.csv", "summary.json")
+OF_RUN = ("config.yaml", "summary.json", "checkpoint", *FILES)
+NOT_FINITE = ("nan", "inf", "-inf")
 
 
 def is_sweep(folder: Path) -> bool:
@@ -64,20 +74,22 @@ def sweep_difference(folder: Path, expansion: Expansion) -> str | None:
     """
     tables = SweepTables.of(expansion)
     rows = {cells.get("run", ""): cells for cells in recorded_rows(folder)}
-    held = [path.name for path in folder.iterdir() if any((path / name).exists() for name in OF_RUN)]
+    held, names = set(_held(folder)), set(tables.names)
     for name, where in (*((name, "runs.csv names") for name in rows), *((name, "there is") for name in sorted(held))):
-        if name not in tables.names:
+        if name not in names:
             return f"{where} the run {name}, which sweep.yaml does not have"
-    ended = {}
+    ended, results = {}, []
     for number, (name, run) in enumerate(zip(tables.names, expansion.runs, strict=True)):
         result, cells = result_of(folder, name, as_found=True), rows.get(name)
         if name in held and (keys := _config_difference(result, run.experiment)):
             return f"{name}/config.yaml is not what sweep.yaml gives: {keys}"
         if result.has_finished:
             ended[number] = outcome_values(result, tables.selection)
+            results.append(result)
         elif cells is not None and cells.get("status") == "failed":
-            ended[number] = as_recorded(tables, cells)
-    if (found := tables.difference(folder, ended)) is None and tables.best(ended) is not None:
+            ended[number] = as_recorded(folder, tables, cells)
+    found = tables.difference(folder, ended, before=may_be_before(results))
+    if found is None and tables.best(ended) is not None:
         return None if os.path.lexists(folder / "best.csv") else "best.csv is gone"
     return found
 
@@ -95,10 +107,13 @@ def _config_difference(result: Result, experiment: Experiment) -> str:
 
 
 def has_rows_alone(folder: Path) -> bool:
-    """Return whether a folder has the two files of a sweep, but no folder of any of its runs."""
-    if not all(os.path.lexists(folder / name) for name in ("runs.csv", "sweep.yaml")):
-        return False
-    return not any((path / "config.yaml").exists() for path in folder.iterdir())  # whichever runs runs.csv names
+    """Return whether a folder has the two files of a sweep, but no folder with any file of a run, whichever it is."""
+    return all(os.path.lexists(folder / name) for name in ("runs.csv", "sweep.yaml")) and not _held(folder)
+
+
+def _held(folder: Path) -> list[str]:
+    """Return the names of the folders in a sweep's that hold a file of a run."""
+    return [path.name for path in folder.iterdir() if any(os.path.lexists(path / name) for name in OF_RUN)]
 
 
 def missing_rows(folder: Path, expansion: Expansion) -> list[str]:
@@ -107,10 +122,16 @@ def missing_rows(folder: Path, expansion: Expansion) -> list[str]:
     return [name for run in expansion.runs if (name := run.folder_name) not in listed]
 
 
-def rows_difference(folder: Path) -> str | None:
+def failed_runs(folder: Path) -> list[str]:
+    """Return the names of the runs that failed by runs.csv."""
+    return [cells.get("run", "") for cells in recorded_rows(folder) if cells.get("status") == "failed"]
+
+
+def rows_difference(folder: Path, expansion: Expansion) -> str | None:
     """Return how the tables of a sweep whose runs are not kept differ from what sweep.yaml and their rows give."""
     tables, rows = recorded_tables(folder)
-    return tables.difference(folder, {number: as_recorded(tables, cells) for number, cells in rows})
+    tables = replace(tables, larger=SweepTables.of(expansion).larger)  # which the class of a problem says
+    return tables.difference(folder, {number: as_recorded(folder, tables, cells) for number, cells in rows})
 
 
 def verify_rows(
@@ -129,16 +150,18 @@ def verify_rows(
     """
     tables = SweepTables.of(expansion)
     runs = dict(zip(tables.names, (run.experiment for run in expansion.runs), strict=True))
-    rows = []
-    for cells in recorded_rows(folder):
+    given = {"run", *expansion.axes} - {*tables.outcomes}  # an axis may have the name of an outcome
+    recorded, rows = recorded_rows(folder), []
+    before = not any(cell in NOT_FINITE for cells in recorded for key, cell in cells.items() if key not in given)
+    for cells in recorded:
         name = cells["run"]
         if name not in runs:
             raise OutputError(f"{folder / 'runs.csv'}: {folder / 'sweep.yaml'} has no run {name}; put the two back")
         if cells.get("status") == "failed":
             continue
-        wanted = tuple((key, cells[key]) for key in tables.outcomes if key in cells)
+        wanted = tuple((key, cell) for key, cell in cells.items() if key not in given)
         experiment = runs[name] if backend is None else with_changes(runs[name], on_backend(backend))
-        rows.append(Row(name, experiment, wanted, expansion.selection, root))
+        rows.append(Row(name, experiment, wanted, before, expansion.selection, root))
     if not rows:
         raise OutputError(f"{folder / 'runs.csv'}: names no run that ended; run the experiment again")
     with new_monitor() as monitor:
@@ -155,7 +178,9 @@ class Row(OneRun):
     name: str
     experiment: Experiment
     wanted: tuple[tuple[str, str], ...]
-    """The row's texts that say how the run ended, by column."""
+    """The row's texts that say how the run ended, by column: all that are no value of an axis."""
+    before: bool
+    """Whether the table may be one of fredsim 1.0.0, which left out NaN and infinity; it does not say its version."""
     selection: Selection | None
     root: str | os.PathLike[str] | None
 
@@ -167,14 +192,22 @@ class Row(OneRun):
                     self.experiment, Path(scratch), root=self.root, observer=observer, stop=stop, label=self.name,
                     default_threads=threads,
                 )  # fmt: skip
-                return None if stop() else self._difference(outcome_values(Result(Path(scratch)), self.selection))
+                if stop():
+                    return None
+                return self._difference(outcome_values(Result(Path(scratch)), self.selection), observer)
         except FredsimError as error:
             return error
 
-    def _difference(self, found: dict[str, Any]) -> DifferenceError | None:
-        for key, recorded in self.wanted:
-            value = found.get(key)  # a run may measure less than others of its sweep
+    def _difference(self, found: dict[str, Any], observer: Observer) -> DifferenceError | None:
+        wanted, left_out = dict(self.wanted), []
+        for key in dict.fromkeys((*wanted, *found)):
+            recorded, value = wanted.get(key, ""), found.get(key)  # a run may measure less than others of its sweep
             now = "" if value is None else str(value)
-            if recorded != now:
+            if self.before and not recorded and now in NOT_FINITE:
+                left_out.append(f"{key} is {now}")
+            elif recorded != now:
                 return DifferenceError(f"runs.csv: {key} is {recorded} (recorded) and {now} (now)")
+        if left_out:
+            what = f"its row leaves out what is not finite, as fredsim 1.0.0 did ({', '.join(left_out)})"
+            observer.note(f"{self.name}: {what}, and best.csv may count it as a run that has not diverged")
         return None
