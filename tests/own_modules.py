@@ -286,3 +286,22 @@ class Remembers(Own):
 
 def of_words(words: int) -> nn.Module:
     return nn.Embedding(words, 4)
+
+
+class Shifts(nn.Module):
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, x: Any) -> Any:
+        return x.sub_(0.5) if self.inplace else x - 0.5
+
+
+def first(kind: str, inplace: bool) -> nn.Module:
+    """A module whose first layer writes into its input, or does not."""
+    layers: dict[str, nn.Module] = {
+        "shift": Shifts(inplace),
+        "bounds": nn.Hardtanh(0.1, 0.6, inplace=inplace),
+        "dropout": nn.Dropout(0.5, inplace=inplace),
+    }
+    return nn.Sequential(layers[kind], nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))

@@ -131,6 +131,24 @@ def test_a_module_that_evaluates_otherwise_trains_on_as_before(simulate: Simulat
     assert once.metrics["train_loss"].iloc[-1] < 2 < once.metrics["validation_loss"].iloc[-1]  # it does so
 
 
+@pytest.mark.parametrize("numerics", ["native", "portable"])
+@pytest.mark.parametrize("kind", ["shift", "bounds", "dropout"])
+def test_a_module_may_write_into_what_it_is_given(kind: str, numerics: str, simulate: Simulate) -> None:
+    rows = {"name": "digits", "train": 90, "validation": 501}  # the last is evaluated with the 500 before, or alone
+    changes = {"data": rows, "threads": 1 if numerics == "native" else None, "iterations": 8}
+    changes["evaluation"] = {"every": 4, "gradient_norm": numerics == "native"}
+    before = load_dataset("digits", 90, 501, data_root())
+    copies = [part.x.copy() for part in before.parts]
+    kinds = [own("first", kind=kind, inplace=inplace) | {"numerics": numerics} for inplace in (False, True, True)]
+    results = [simulate({**changes, "model": model}) for model in kinds]
+    for part, copy in zip(load_dataset("digits", 90, 501, data_root()).parts, copies, strict=True):
+        assert part.x.tobytes() == copy.tobytes()
+    for one in results[1:]:
+        assert one.summary["digest"] == results[0].summary["digest"]
+        for column in ("train_loss", "validation_loss", "validation_error"):
+            assert one.metrics[column].to_numpy().tobytes() == results[0].metrics[column].to_numpy().tobytes()
+
+
 def test_how_many_clients_are_computed_at_once(digits: Dataset) -> None:
     _, engine = engine_of(digits, "dense")
     assert [engine.fix_window(None, clients) for clients in (1, 3, 4, 15, 16, 63, 64, 1000)] == [1, 1, 1, 1, 4, 4, 8, 8]

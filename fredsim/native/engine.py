@@ -277,7 +277,7 @@ class TorchEngine(OnOperations):
                 try:
                     batches = self._evaluation_batches(tensors, x) if batches is None else batches
                     some = batches.pop(0)
-                    output = self._logits(tensors, x[some])
+                    output = self._logits(tensors, x[some].clone())  # a module may write into what it is given
                 finally:
                     self._module.train()
                     self._running = {}
@@ -301,7 +301,7 @@ class TorchEngine(OnOperations):
         begins = [*range(0, len(x), EVALUATION_BATCH)]
         if len(begins) > 1 and len(x) % EVALUATION_BATCH == 1:
             try:
-                self._logits(tensors, x[-1:])
+                self._logits(tensors, x[-1:].clone())
             except BaseException as error:  # of any type: the module is the user's
                 if is_interrupt(error):
                     raise
@@ -513,9 +513,9 @@ class TorchEngine(OnOperations):
             for training in (False, True):
                 module.train(training)
                 with seeded(0, self._device.type):
-                    self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
+                    self._try_forward(self._first(), "training" if training else "evaluation")
         with self.under_settings(ConfigError):
-            output = module(self._x[: self._mu])
+            output = module(self._first())
             check_own(self._its_loss, self._losses_of(output, self._y[: self._mu]), output)
         with self.under_settings(ConfigError):
             check_hooks(module, model.refused)
@@ -533,15 +533,19 @@ class TorchEngine(OnOperations):
                 check_gradient(module, self._whole_loss, found, model.refused, beyond_rounding)
             self._choose_views(rows)
 
+    def _first(self) -> torch.Tensor:
+        """Return a copy of the first minibatch's samples, into which a module may write."""
+        return self._x[: self._mu].clone()
+
     def _whole_loss(self) -> torch.Tensor:
         """Return the mean loss of the first minibatch at the module's own parameters."""
-        x, y = self._x[: self._mu], self._y[: self._mu]
+        x, y = self._first(), self._y[: self._mu]
         return self._losses_of(self._called(lambda: self._module(x)), y).mean()
 
     def _try_forward(self, x: torch.Tensor, mode: str) -> None:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""
         model, module = self._model, self._module
-        random, casts = random_states(self._device.type), Casts(x)
+        random, casts = random_states(self._device.type), Casts(x.clone())
         try:
             with casts:
                 logits = self._called(lambda: module(x))
