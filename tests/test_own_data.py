@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import shutil
 import sys
@@ -287,6 +288,21 @@ def test_bytes_and_tokens_of_own_classes() -> None:
     assert (data.sequences, data.classes, data.shape) == (True, 10, (6,))
     assert data.train.x[7].tolist() == text[7:13].tolist()
     assert data.train.y[7].tolist() == text[8:14].tolist()
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_bounds_of_tokens_on_demand_are_those_of_the_tokens() -> None:
+    """Tokens with one label each may be higher than the labels; kernels rely on the bounds."""
+    data = load_own("python:own_sets:Words", {}, None, None)
+    assert data.train.on_demand
+    assert data.classes == 2
+    for part in data.parts:
+        assert (part.x.min(), part.x.max()) == (0, 11)
+    later = load_own("python:own_sets:Later", {}, None, None)
+    assert later.train.x[:9].max() == 8
+    importlib.import_module("own_sets").Later.later += 4
+    with pytest.raises(DataError, match="x of train rows holds integers from 4 to 12, and from 0 to 11 when the run"):
+        later.train.x[:9]
 
 
 @pytest.mark.usefixtures("nothing_in_memory")

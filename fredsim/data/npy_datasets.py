@@ -60,7 +60,8 @@ def of_readers(
     unused: tuple[int, ...] = ()
     y: dict[str, NDArray[Any] | None] = {}
     labels, unfit = None, ""
-    if first.dtype == np.int32 and first.target == first.shape and first.target_dtype.kind == "i":
+    sequences = first.dtype == np.int32 and first.target == first.shape and first.target_dtype.kind == "i"
+    if sequences:
         classes, ignored = _tokens(path, readers, classes)
         y = {part: _targets(reader) for part, reader in readers.items()}
     elif first.target:
@@ -72,8 +73,10 @@ def of_readers(
         classes, labels, unfit = _labels(path, y, classes)
         if not unfit and labels is not None:
             unused = tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
-    for reader in readers.values():
-        reader.bounds = (0, (classes or MOST_CLASSES) - 1) if first.dtype == np.int32 else None
+    if first.dtype == np.int32 and not kept:
+        found = (0, classes - 1) if sequences else _range(readers)
+        for reader in readers.values():
+            reader.bounds = found
     train, validation = rows
     last = readers.get("validation")
     parts = [
@@ -103,6 +106,12 @@ def _tokens(path: str, readers: dict[str, Reader], classes: int | None) -> tuple
                 raise DataError(f"{path}: {what}; tokens must lie in {where}")
             highest, lowest = max(highest, most), min(lowest, least)
     return classes or highest + 1, IGNORED if lowest == IGNORED else None
+
+
+def _range(readers: dict[str, Reader]) -> tuple[int, int]:
+    """Return the lowest and the highest token of all samples."""
+    lows, highs = zip(*(reader.range_of(targets=False) for reader in readers.values()), strict=True)
+    return min(lows), max(highs)
 
 
 def _targets(reader: Reader) -> NDArray[Any] | None:

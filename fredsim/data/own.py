@@ -277,6 +277,10 @@ class OwnReader(Reader):
         tokens = self.dtype == np.int32
         if tokens:
             self._check(numbers, "x", raw, 0)
+            if self.bounds is not None and x.size and not self.bounds[0] <= x.min() <= x.max() <= self.bounds[1]:
+                what = f"x of {self._part} rows holds integers from {x.min()} to {x.max()}"
+                now = f"and from {self.bounds[0]} to {self.bounds[1]} when the run began"
+                raise DataError(f"{self.name}: {what}, {now}; rows must always be the same")
         if targets.dtype.kind in "iu" and (self._classes or (tokens and self.target)):
             self._check(numbers, "y", y, IGNORED if self.target else 0)
         if self.divisor:
