@@ -157,6 +157,7 @@ class NpyReader(Reader):
         kinds = {"i": np.int32 if tokens else np.int64, "u": np.int32 if tokens else np.int64, "b": np.int64}
         self.target_dtype = np.dtype(kinds.get(y.dtype.kind, np.float32))
         self.divisor = 255 if x.dtype == np.uint8 and not tokens else 0
+        self.of_bytes = x.dtype == np.uint8 and tokens
 
     def rows(self, numbers: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
         """Read rows of both files."""
