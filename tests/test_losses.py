@@ -31,6 +31,7 @@ TARGETS: dict[str, Any] = {
     "places": (X[:, :2] > 0).astype(int) + (X[:, 1:3] > 0),
 }
 MODULES = """
+import random
 import torch
 from torch import nn
 
@@ -78,6 +79,42 @@ def detached(output, y):
 
 def infinite(output, y):
     return squared(output, y) / 0.0
+
+def noisy(output, y):
+    return squared(output + torch.rand_like(output), y)
+
+def shuffling(output, y):
+    return squared(output, y) * random.random()
+
+generator = torch.Generator()
+
+def its_own(output, y):
+    return squared(output, y) * torch.rand(1, generator=generator)
+
+def apart(output, y):
+    return (output - y).square().mean(dim=1)
+
+def apart_all(output, y):
+    return (output - y).square().flatten(1).mean(dim=1) if y.dim() > 1 or output.dim() > 1 else (output - y).square()
+
+def indexed(output, y):
+    return (output[:, 0] - y).square()
+
+def last(output, y):
+    return (output[..., 0] - y).square()
+
+def summed(output, y):
+    return (output.sum(-1) - y).square()
+
+def pairs(output, y):
+    z = output.flatten()
+    return nn.functional.softplus((z - z[:, None]) * (y[:, None] - y).sign()).mean(dim=1)
+
+def column(shape):
+    return nn.Linear(shape[0], 1)
+
+def dropped(shape):
+    return nn.Sequential(nn.Linear(shape[0], 8), nn.Dropout(0.5), nn.Linear(8, 1))
 
 def one(output):
     return output
@@ -521,6 +558,9 @@ BAD_OWN = {
     "mine:one": "takes ('output',); it must take the output and y first",
     "mine:constant": "is a int; it must be a function",
     "mine:gone": "has no 'gone'",
+    "mine:noisy": "loss: mine:noisy draws random numbers; it must depend on what it is given alone: let the module",
+    "mine:shuffling": "loss: mine:shuffling draws random numbers; it must",
+    "mine:its_own": "loss: mine:its_own returns other numbers for the same outputs",
     "torch.nn.functional:mse_loss": "is a library's; name a function of a module of your own",
 }
 
@@ -537,6 +577,30 @@ def test_own_losses_that_are_refused(loss: str, says: str, simulate: Simulate) -
         simulate(changed("numbers", loss, model=NET))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_loss_that_draws_beside_a_module_that_does(simulate: Simulate) -> None:
+    with pytest.raises(ConfigError, match="loss: mine:noisy draws random numbers"):
+        simulate(changed("numbers", "mine:noisy", model={"name": "torch:mine:dropped"}))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("loss", ["apart", "apart_all"])
+def test_a_loss_in_which_each_output_meets_each_target(loss: str, size: int, simulate: Simulate) -> None:
+    changes = {"model": {"name": "torch:mine:column"}, "clients": {"count": 8, "batch_size": size}}
+    with pytest.raises(ConfigError) as caught:
+        simulate(changed("numbers", f"mine:{loss}", **changes))
+    shapes = f"outputs ({max(size, 4)}, 1) and targets ({max(size, 4)},), of which each meets each"
+    assert f"of {shapes}, and " in str(caught.value)
+    assert str(caught.value).endswith("for the sample alone; take output[:, 0], or save y as (n, 1)")
+
+
+@pytest.mark.parametrize("loss", ["indexed", "last", "summed", "squared"])
+def test_losses_that_bring_outputs_and_targets_together(loss: str, simulate: Simulate) -> None:
+    model = {"name": "torch:mine:column", "numerics": "native"}
+    found, expected = (simulate(changed("numbers", one, model=model)) for one in (f"mine:{loss}", "mse"))
+    assert found.summary["validation_loss"] == pytest.approx(expected.summary["validation_loss"], rel=1e-5)
+    assert simulate(changed("numbers", "mine:pairs", model=model)).summary["status"] == "finished"
 
 
 def test_what_modules_are_refused(simulate: Simulate) -> None:

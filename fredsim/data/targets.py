@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fredsim.data.datasets import MOST_CLASSES, Dataset, Split
 from fredsim.errors import DataError
 
-__all__ = ["Targets", "fitted", "with_numbers"]
+__all__ = ["Targets", "brought_together", "fitted", "with_numbers"]
 
 PARTS = ("train", "validation", "test")
 HINT = "; for targets that are no classes give a loss: mse, bce or your own (docs/losses.md)"
@@ -110,6 +110,19 @@ def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
         remedy = "bce takes targets from 0 to 1; give loss: cross_entropy for classes, mse for other numbers"
         raise DataError(f"{what} holds {y.min()} to {y.max()}; {remedy}")
     return found
+
+
+def brought_together(output: tuple[int, ...], target: tuple[int, ...]) -> str:
+    """Return how outputs and targets of these shapes get one shape, if they differ in axes of length 1 alone; else "".
+
+    NumPy and PyTorch broadcast such arrays: of (n, 1) and (n,) each output meets each target.
+    """
+    ours, theirs = ([length for length in shape if length > 1] for shape in (output, target))
+    if output == target or ours != theirs or not output or not target or output[0] != target[0]:
+        return ""
+    if output == (*target, 1):
+        return f"take output[{':, ' * len(target)}0], or save y as ({', '.join(['n', *map(str, output[1:])])})"
+    return "take output.reshape(y.shape)"
 
 
 @lru_cache(maxsize=8)

@@ -30,8 +30,9 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks, nothing_again
 from fredsim.native.fused import TorchFusedExecutor
-from fredsim.native.losses import check_own, losses_of, outputs_problem, wrong_answers
+from fredsim.native.losses import check_broadcast, check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
+from fredsim.native.own_loss import OwnLoss
 from fredsim.native.params import OwnParams, channels_last
 from fredsim.native.settings import deterministic, filling, keyed, random_states, seeded
 from fredsim.native.statistics import forget, norms_alone
@@ -55,6 +56,8 @@ MAX_MINIBATCHES = 8
 MAX_SAMPLES = 64
 #: The draws with which a module is tried out.
 FIRST = Draws(0, 0, 0)
+#: The fewest samples of which a loss is tried out.
+FEW = 4
 #: The fewest minibatches, and the most parameters and inputs of a minibatch, for which vmap takes less time on a CPU.
 MIN_MINIBATCHES, MAX_PARAMETERS, MAX_INPUTS = 4, 100_000, 4096
 
@@ -516,7 +519,8 @@ class TorchEngine(OnOperations):
                     self._try_forward(self._first(), "training" if training else "evaluation")
         with self.under_settings(ConfigError):
             output = module(self._first())
-            check_own(self._its_loss, self._losses_of(output, self._y[: self._mu]), output)
+            check_own(self._its_loss, output, self._y[: self._mu])
+            self._check_broadcast()
         with self.under_settings(ConfigError):
             check_hooks(module, model.refused)
             self._choose_format(rows)
@@ -533,9 +537,20 @@ class TorchEngine(OnOperations):
                 check_gradient(module, self._whole_loss, found, model.refused, beyond_rounding)
             self._choose_views(rows)
 
-    def _first(self) -> torch.Tensor:
-        """Return a copy of the first minibatch's samples, into which a module may write."""
-        return self._x[: self._mu].clone()
+    def _check_broadcast(self) -> None:
+        """Raise ConfigError if a user's own loss broadcasts some outputs and targets, as evaluation computes them."""
+        if isinstance(self._its_loss, OwnLoss):
+            few = max(self._mu, FEW)
+            with torch.no_grad():
+                self._module.eval()
+                try:
+                    check_broadcast(self._its_loss, self._called(lambda: self._module(self._first(few))), self._y[:few])
+                finally:
+                    self._module.train()
+
+    def _first(self, count: int | None = None) -> torch.Tensor:
+        """Return a copy of the first minibatch's samples, or of so many, into which a module may write."""
+        return self._x[: self._mu if count is None else count].clone()
 
     def _whole_loss(self) -> torch.Tensor:
         """Return the mean loss of the first minibatch at the module's own parameters."""
