@@ -305,3 +305,22 @@ def first(kind: str, inplace: bool) -> nn.Module:
         "dropout": nn.Dropout(0.5, inplace=inplace),
     }
     return nn.Sequential(layers[kind], nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
+
+
+class Pretrained(nn.Sequential):
+    """Its first norm stays in evaluation, as that of a part that was trained before; its second one trains."""
+
+    def __init__(self, p: float) -> None:
+        frozen, other = nn.BatchNorm2d(1), nn.BatchNorm2d(4, track_running_stats=False)
+        super().__init__(frozen, nn.Conv2d(1, 4, 3), other, nn.Dropout(p), nn.Flatten(), nn.Linear(144, 10))
+        frozen.running_mean += 0.25
+        frozen.running_var *= 3
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        self[0].eval()
+        return self
+
+
+def pretrained(p: float = 0.5) -> nn.Module:
+    return Pretrained(p)
