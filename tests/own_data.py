@@ -282,6 +282,12 @@ class Mixed(Items):
         return (x[:4] if i == 50 else x), y
 
 
+class Types(Items):
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return (x.double() if i == 50 else x), y
+
+
 class MaskedItems(Items):
     def __getitem__(self, i):
         x, y = super().__getitem__(i)

@@ -324,3 +324,43 @@ class Pretrained(nn.Sequential):
 
 def pretrained(p: float = 0.5) -> nn.Module:
     return Pretrained(p)
+
+
+class ReturnsLoss(Own):
+    """Returns a number, as a forward does that computes the loss itself."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x).square().mean()
+
+    def change(self, x: Any) -> Any:
+        return x
+
+
+class Pairs(ReturnsLoss):
+    """Compares each sample with each of its minibatch, as CLIP does: (n, n)."""
+
+    def forward(self, x: Any) -> Any:
+        found = Own.forward(self, x)
+        return found @ found.T
+
+
+def one_of(output: Any, y: Any) -> Any:
+    return nn.functional.cross_entropy(output, torch.arange(len(y)), reduction="none")
+
+
+def largest(output: Any, y: Any) -> float:
+    del y
+    return float(output.max())
+
+
+class Empty(Own):
+    """Its first parameter has no elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        last = self._parameters.pop("weight")
+        self.none = nn.Parameter(torch.zeros(0, 4))
+        self.weight = last
+
+    def change(self, x: Any) -> Any:
+        return x + self.none.sum()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fredsim.compute.graph_engine import GraphEngine
 from fredsim.config.resolution import resolve
 from fredsim.data.datasets import Dataset, data_root, load_dataset
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, SimulationError
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
@@ -147,6 +147,24 @@ def test_a_module_may_write_into_what_it_is_given(kind: str, numerics: str, simu
         assert one.summary["digest"] == results[0].summary["digest"]
         for column in ("train_loss", "validation_loss", "validation_error"):
             assert one.metrics[column].to_numpy().tobytes() == results[0].metrics[column].to_numpy().tobytes()
+
+
+def test_a_parameter_without_elements(simulate: Simulate) -> None:
+    found, expected = (simulate({"model": own(name), "iterations": 8}) for name in ("Empty", "Remembers"))
+    assert found.summary["validation_loss"] == expected.summary["validation_loss"]
+    assert found.params["none"].shape == (0, 4)
+
+
+def test_outputs_whose_axes_depend_on_the_number_of_samples(simulate: Simulate) -> None:
+    changes = {"model": own("Pairs"), "loss": "own_modules:one_of", "iterations": 4, "threads": 1}
+    metrics = {"evaluation": {"metrics": ["own_modules:largest"]}}
+    rows = {"data": {"name": "digits", "train": 100, "validation": 600}}
+    assert simulate(changes | metrics).summary["status"] == "finished"  # all in one block
+    assert simulate(changes | rows).summary["status"] == "finished"
+    with pytest.raises(SimulationError) as caught:
+        simulate(changes | metrics | rows)
+    assert "100 samples have outputs (100, 100), and 500 have (500, 500); but for the first axis" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_how_many_clients_are_computed_at_once(digits: Dataset) -> None:

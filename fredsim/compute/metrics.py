@@ -268,7 +268,13 @@ class Metrics:
         for part in self._parts:
             y = getattr(self._dataset, part).targets
             blocks: list[list[Array]] = [[] for _ in self._metrics]
+            first: tuple[int, ...] = ()
             for rows, output in self._engine.outputs(params, part) if len(y) else ():
+                first = first or output.shape
+                if output.shape[1:] != first[1:]:
+                    what = f"{len(output)} samples have outputs {output.shape}, and {first[0]} have {first}"
+                    remedy = "but for the first axis they must have one shape, however many samples there are"
+                    raise SimulationError(f"evaluation.metrics: {what}; {remedy}")
                 for metric, some in zip(self._metrics, blocks, strict=True):
                     some.append(metric.block(output, y[rows], self._dataset))
             for metric, some in zip(self._metrics, blocks, strict=True):

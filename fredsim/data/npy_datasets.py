@@ -40,11 +40,20 @@ def load_folder(
         raise DataError(f"{path}: {what}; put the files back, or change the key")
     if is_small(arrays):
         return read_dataset(name, train, validation, root, sha256, ignored=ignored)
-    return _load(path, digest, train, validation, ignored)
+    states = tuple(file.state for file in arrays.values())
+    return _load(path, digest, states, train, validation, ignored)
 
 
 @functools.lru_cache(maxsize=4)
-def _load(path: str, digest: str | None, train: int | None, validation: int | None, ignored: int | None) -> Dataset:
+def _load(
+    path: str,
+    digest: str | None,
+    states: tuple[tuple[int, int], ...],
+    train: int | None,
+    validation: int | None,
+    ignored: int | None,
+) -> Dataset:
+    del states  # only part of the cache's key: files that were written again are opened again
     arrays = open_arrays(path)
     parts = [part for part in ("train", "test") if f"x_{part}" in arrays]
     readers: dict[str, Reader] = {part: NpyReader(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in parts}

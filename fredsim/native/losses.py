@@ -88,7 +88,7 @@ def outputs_problem(loss: AnyLoss, output: Any, y: Any, classes: int) -> str:
         return "" if fits else f"a tensor of floats whose first axis has the {len(y)} samples"
     shape = loss.output(target, classes)
     kind = "outputs of the targets' shape" if isinstance(loss, MeanSquaredError) else "logits"
-    if is_tensor and output.dtype == torch.float32 and len(output) == len(y):
+    if is_tensor and output.dtype == torch.float32 and output.dim() > 0 and len(output) == len(y):
         found = tuple(output.shape[1:])
         if found == shape or (isinstance(loss, MeanSquaredError | BinaryCrossEntropy) and (found or (1,)) == shape):
             return ""
