@@ -358,9 +358,10 @@ class Empty(Own):
 
     def __init__(self) -> None:
         super().__init__()
-        last = self._parameters.pop("weight")
+        after = dict(self._parameters)
+        self._parameters.clear()
         self.none = nn.Parameter(torch.zeros(0, 4))
-        self.weight = last
+        self._parameters.update(after)
 
     def change(self, x: Any) -> Any:
         return x + self.none.sum()
