@@ -79,6 +79,28 @@ class Integers(Blobs):
         return abs(10 * x).astype(np.int64), y
 
 
+class Words(Blobs):
+    """Tokens from 0 to 11, with one label each; those to test on are higher."""
+
+    shape = (5,)
+    dtype = "int32"
+    highest = 11
+
+    def rows(self, part, numbers):
+        x = (numbers[:, None] * 3 + np.arange(5)) % (12 if part == "test" else 9)
+        return np.minimum(x, self.highest).astype(np.int32), self.y[numbers] % 2
+
+
+class Later(Words):
+    """Gives other tokens after its rows were tried."""
+
+    def rows(self, part, numbers):
+        x, y = super().rows(part, numbers)
+        return x + self.later, y
+
+    later = np.int32(0)
+
+
 class Shorter(Blobs):
     def len(self, part):
         return super().len(part) * 2
@@ -258,6 +280,12 @@ class Mixed(Items):
     def __getitem__(self, i):
         x, y = super().__getitem__(i)
         return (x[:4] if i == 50 else x), y
+
+
+class Types(Items):
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return (x.double() if i == 50 else x), y
 
 
 class MaskedItems(Items):

@@ -286,3 +286,82 @@ class Remembers(Own):
 
 def of_words(words: int) -> nn.Module:
     return nn.Embedding(words, 4)
+
+
+class Shifts(nn.Module):
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, x: Any) -> Any:
+        return x.sub_(0.5) if self.inplace else x - 0.5
+
+
+def first(kind: str, inplace: bool) -> nn.Module:
+    """A module whose first layer writes into its input, or does not."""
+    layers: dict[str, nn.Module] = {
+        "shift": Shifts(inplace),
+        "bounds": nn.Hardtanh(0.1, 0.6, inplace=inplace),
+        "dropout": nn.Dropout(0.5, inplace=inplace),
+    }
+    return nn.Sequential(layers[kind], nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10))
+
+
+class Pretrained(nn.Sequential):
+    """Its first norm stays in evaluation, as that of a part that was trained before; its second one trains."""
+
+    def __init__(self, p: float) -> None:
+        frozen, other = nn.BatchNorm2d(1), nn.BatchNorm2d(4, track_running_stats=False)
+        super().__init__(frozen, nn.Conv2d(1, 4, 3), other, nn.Dropout(p), nn.Flatten(), nn.Linear(144, 10))
+        frozen.running_mean += 0.25
+        frozen.running_var *= 3
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        self[0].eval()
+        return self
+
+
+def pretrained(p: float = 0.5) -> nn.Module:
+    return Pretrained(p)
+
+
+class ReturnsLoss(Own):
+    """Returns a number, as a forward does that computes the loss itself."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x).square().mean()
+
+    def change(self, x: Any) -> Any:
+        return x
+
+
+class Pairs(ReturnsLoss):
+    """Compares each sample with each of its minibatch, as CLIP does: (n, n)."""
+
+    def forward(self, x: Any) -> Any:
+        found = Own.forward(self, x)
+        return found @ found.T
+
+
+def one_of(output: Any, y: Any) -> Any:
+    return nn.functional.cross_entropy(output, torch.arange(len(y)), reduction="none")
+
+
+def largest(output: Any, y: Any) -> float:
+    del y
+    return float(output.max())
+
+
+class Empty(Own):
+    """Its first parameter has no elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        after = dict(self._parameters)
+        self._parameters.clear()
+        self.none = nn.Parameter(torch.zeros(0, 4))
+        self._parameters.update(after)
+
+    def change(self, x: Any) -> Any:
+        return x + self.none.sum()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fredsim.data.augment import Augmentation
 from fredsim.data.datasets import data_root, load_dataset, unscaled
 from fredsim.data.sampling import make_sampler
+from fredsim.errors import SimulationError
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.augment import draw_places, moved, sample_generator
 from fredsim.numerics.ops.draws import Keys
@@ -53,6 +54,19 @@ def masked(x, generator):
 
 def failing(x, generator):
     raise RuntimeError("no such noise")
+
+
+def token(x, generator, number=4):
+    x[generator.integers(len(x))] = number
+    return x
+
+
+def beyond(x, generator):
+    return token(x, generator, 5)
+
+
+def below(x, generator):
+    return token(x, generator, -2)
 
 
 number = 3
@@ -210,6 +224,30 @@ def test_what_cannot_be_is_refused(refused: Callable[..., None], augment: str, s
         "server: {name: asgd, lr: 0.1}\n"
     )
     refused("run", "odd.yaml", f"data.augment={augment}", says=[says])
+
+
+def tokens(function: str, backend: str) -> dict[str, Any]:
+    """Sequences of the tokens 0 … 3, of which a table has the rows 0 … 4, as 4 is a label."""
+    rng = np.random.default_rng(1)
+    arrays: dict[str, Any] = {}
+    for part, count in (("train", 60), ("test", 9)):
+        arrays[f"x_{part}"], arrays[f"y_{part}"] = rng.integers(0, 4, (count, 6)), rng.integers(0, 5, (count, 6))
+    np.savez("tokens.npz", **arrays)
+    return {
+        "iterations": 12, "data": {"name": "npz:tokens.npz", "augment": f"own_noise:{function}"}, "backend": backend,
+        "model": {"name": "gpt", "width": 8, "layers": 1, "heads": 2},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["numpy", "numba", pytest.param("cuda", marks=needs_cuda)])
+def test_a_token_that_the_table_lacks(backend: str, simulate: Run) -> None:
+    for function, number in (("beyond", 5), ("below", -2)):
+        with pytest.raises(SimulationError) as caught:
+            simulate(tokens(function, backend))
+        what = f"data.augment.function: own_noise:{function} gave the token {number}"
+        assert f"{what}; the network's table has the rows 0 … 4" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert digest(simulate(tokens("token", backend))) == digest(simulate(tokens("token", "numpy")))
 
 
 def test_rows_without_a_shape_of_images_are_not_flipped() -> None:

@@ -27,6 +27,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "a memory": ("Counts", ("two gradients for one minibatch",)),
     "unwritten memory": ("Unwritten", ("two gradients for one minibatch",)),
     "seven classes": ("seven", ("(3, 1, 8, 8) to torch.float32 (3, 7)", "logits, torch.float32 (3, 10)")),
+    "a number": ("ReturnsLoss", ("(3, 1, 8, 8) to torch.float32 (); it must give logits, torch.float32 (3, 10)",)),
     "a tuple": ("several", ("failed on samples of shape (n, 1, 8, 8)",)),
     "rows": ("rows_only", ("failed on samples of shape (n, 1, 8, 8)", "mat1 and mat2")),
     "float64": ("double", ("'1.weight'", "torch.float64", "must be torch.float32")),

@@ -15,7 +15,7 @@ import pytest
 from fredsim.compute.graph_engine import BLOCK, GraphEngine
 from fredsim.config.document import dump_yaml
 from fredsim.data.datasets import Dataset, Split
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, SimulationError
 from fredsim.networks.graph import Graph
 from fredsim.networks.zoo.gpt import gpt
 from fredsim.numerics.ops.arithmetic import Add, Mul
@@ -317,7 +317,7 @@ def test_what_is_refused() -> None:
     floats = Split(np.zeros((9, 4), np.float32), np.zeros((9, 4, 3), np.float32))
     assert "Embedding on floats" in refusal(graph, Dataset(floats, floats, floats, 2))
     whole = Split(np.full((9, 4), 5), floats.y)
-    with pytest.raises(ValueError, match="5 … 5 are no rows of 0 … 4"):
+    with pytest.raises(SimulationError, match="5 … 5 are no rows of 0 … 4"):
         CudaGraphEngine(graph, Dataset(whole, whole, whole, 2), 2)
 
 

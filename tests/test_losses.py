@@ -12,6 +12,7 @@ import pytest
 
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment
+from fredsim.data import own
 from fredsim.data.datasets import load_dataset, read_dataset
 from fredsim.data.targets import Targets, fitted
 from fredsim.errors import ConfigError, DataError
@@ -30,6 +31,7 @@ TARGETS: dict[str, Any] = {
     "places": (X[:, :2] > 0).astype(int) + (X[:, 1:3] > 0),
 }
 MODULES = """
+import random
 import torch
 from torch import nn
 
@@ -77,6 +79,42 @@ def detached(output, y):
 
 def infinite(output, y):
     return squared(output, y) / 0.0
+
+def noisy(output, y):
+    return squared(output + torch.rand_like(output), y)
+
+def shuffling(output, y):
+    return squared(output, y) * random.random()
+
+generator = torch.Generator()
+
+def its_own(output, y):
+    return squared(output, y) * torch.rand(1, generator=generator)
+
+def apart(output, y):
+    return (output - y).square().mean(dim=1)
+
+def apart_all(output, y):
+    return (output - y).square().flatten(1).mean(dim=1) if y.dim() > 1 or output.dim() > 1 else (output - y).square()
+
+def indexed(output, y):
+    return (output[:, 0] - y).square()
+
+def last(output, y):
+    return (output[..., 0] - y).square()
+
+def summed(output, y):
+    return (output.sum(-1) - y).square()
+
+def pairs(output, y):
+    z = output.flatten()
+    return nn.functional.softplus((z - z[:, None]) * (y[:, None] - y).sign()).mean(dim=1)
+
+def column(shape):
+    return nn.Linear(shape[0], 1)
+
+def dropped(shape):
+    return nn.Sequential(nn.Linear(shape[0], 8), nn.Dropout(0.5), nn.Linear(8, 1))
 
 def one(output):
     return output
@@ -208,6 +246,158 @@ def test_bytes_whose_targets_are_as_many_bytes_are_images() -> None:
     assert not found.sequences
     np.testing.assert_array_equal(found.train.x, images[:17].astype(np.float32) / np.float32(255))
     np.testing.assert_array_equal(found.train.y, images[:17].astype(np.float32))
+
+
+def saved(name: str, **arrays: Any) -> None:
+    """Save arrays as NAME.npz, and as the folder NAME of NPY files."""
+    np.savez(f"{name}.npz", **arrays)
+    Path(name).mkdir()
+    for key, array in arrays.items():
+        np.save(f"{name}/{key}.npy", array)
+
+
+READ = """
+import numpy as np
+
+class Rows:
+    def __init__(self, file, classes=0):
+        self.arrays = np.load(file)
+        self.shape, self.dtype = self.arrays["x_train"].shape[1:], self.arrays["x_train"].dtype
+        if classes:
+            self.classes = classes
+
+    def len(self, part):
+        return len(self.arrays[f"y_{part}"]) if part != "validation" else 0
+
+    def rows(self, part, numbers):
+        return self.arrays[f"x_{part}"][numbers], self.arrays[f"y_{part}"][numbers]
+
+class Items:
+    def __init__(self, file, train=True):
+        arrays = np.load(file)
+        self.x, self.y = (arrays[f"{letter}_{'train' if train else 'test'}"] for letter in "xy")
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, number):
+        return self.x[number], self.y[number]
+"""
+
+
+def ways(name: str, **more: Any) -> dict[str, dict[str, Any]]:
+    """Return the ways in which arrays that were saved can be read."""
+    file = {"file": f"{name}.npz"}
+    return {
+        "npz": {"name": f"npz:{name}.npz"},
+        "npy": {"name": f"npy:{name}"},
+        "python": {"name": "python:read:Rows", **file, **more},
+        "torch": {"name": "torch:read:Items", **file},
+    }
+
+
+@pytest.fixture(params=[2**28, 0], ids=["in memory", "on demand"])
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep data sets in memory, or read them on demand; have the classes that read them."""
+    for module in ("own", "npy"):
+        monkeypatch.setattr(f"fredsim.data.{module}.MOST_IN_MEMORY", request.param)
+    own._load.cache_clear()
+    Path("read.py").write_text(READ, encoding="utf-8")
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("classes", [{}, {"classes": 7}], ids=["unknown", "known"])
+def test_a_label_that_does_not_count_in_sequences(classes: dict[str, int], simulate: Simulate) -> None:
+    """As Hugging Face's -100: the same numbers as with -1, which is ours."""
+    rng, arrays = np.random.default_rng(4), dict[str, Any]()
+    for part, count in (("train", 40), ("test", 9)):
+        arrays[f"x_{part}"], y = rng.integers(0, 7, (count, 5)), rng.integers(-1, 7, (count, 5))
+        arrays[f"y_{part}"] = np.where(y < 0, -100, y)
+    saved("hugging", **arrays)
+    saved("ours", **{key: np.where(array < 0, -1, array) for key, array in arrays.items()})
+    changes = {
+        "iterations": 6,
+        "model": {"name": "gpt", "width": 8, "layers": 1, "heads": 2},
+        "evaluation": {"test": True},
+    }
+    expected = simulate({**changes, "data": {"name": "npz:ours.npz"}})
+    loss = {"name": "cross_entropy", "ignore_index": -100}
+    for data in ways("hugging", **classes).values():
+        found = simulate({**changes, "data": data, "loss": loss})
+        assert found.metrics.to_csv() == expected.metrics.to_csv(), data
+        with pytest.raises(DataError, match="-100"):
+            simulate({**changes, "data": data})
+    for data in ways("ours", **classes).values():  # which then does not say which does not count
+        with pytest.raises(DataError, match="-1"):
+            simulate({**changes, "data": data, "loss": loss})
+
+
+@pytest.mark.usefixtures("kept")
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int64])
+@pytest.mark.parametrize("more", [{}, {"scale": "none"}], ids=["scaled", "as they are"])
+@pytest.mark.parametrize("shape", [(6,), (2, 3)])
+def test_bytes_whose_targets_have_their_shape(
+    shape: tuple[int, ...], more: dict[str, str], dtype: Any, simulate: Simulate
+) -> None:
+    """Those of an autoencoder are bytes, of whatever type its targets are, and by whatever they are read."""
+    images = np.random.default_rng(1).integers(0, 256, (40, *shape)).astype(np.uint8)
+    x, y = {"x_train": images[:30], "x_test": images[30:]}, {"y_train": images[:30] // 2, "y_test": images[30:] // 2}
+    saved("coded", **x, **{key: array.astype(dtype) for key, array in y.items()})
+    plain = {key: array / np.float32(1 if more else 255) for key, array in x.items()}
+    saved("plain", **plain, **{key: array.astype(np.float32) for key, array in y.items()})
+    changes = {"iterations": 4, "loss": "mse", "server": {"name": "asgd", "lr": 1e-7}}
+    expected = simulate({**changes, "data": {"name": "npz:plain.npz"}})
+    for data in ways("coded").values():
+        found = simulate({**changes, "data": data | more})
+        assert found.metrics.to_csv() == expected.metrics.to_csv(), data
+
+
+def test_bytes_whose_targets_have_their_shape_are_normalized(simulate: Simulate) -> None:
+    images = np.random.default_rng(1).integers(0, 256, (40, 6)).astype(np.uint8)
+    saved("coded", x_train=images[:30], y_train=images[:30], x_test=images[30:], y_test=images[30:])
+    numbers = {"normalize": {"mean": 0.5, "std": 0.25}}
+    data = Experiment.model_validate(
+        {"data": {"name": "npz:coded.npz", **numbers}, "model": {"hidden": [4]}, "loss": "mse", "iterations": 1,
+         "clients": {"count": 2, "batch_size": 2}, "server": {"name": "asgd", "lr": 0.1}}
+    ).load(Path())  # fmt: skip
+    x = images[:25].astype(np.float32) / np.float32(255)
+    np.testing.assert_array_equal(data.train.x, (x - np.float32(0.5)) / np.float32(0.25))
+    with pytest.raises(ConfigError, match=r"data\.normalize is given, and the samples are tokens; leave it out"):
+        simulate({"data": {"name": "npz:coded.npz", **numbers}})
+
+
+def test_bytes_beside_other_integers(simulate: Simulate) -> None:
+    numbers = np.random.default_rng(1).integers(0, 256, (40, 6))
+    saved(
+        "mixed", x_train=numbers[:30], y_train=numbers[:30], x_test=numbers[30:].astype(np.uint8), y_test=numbers[30:]
+    )
+    with pytest.raises(DataError, match=r"^mixed.npz: x_train or x_test holds bytes \(uint8\), and the other larger"):
+        simulate({"data": {"name": "npz:mixed.npz"}, "loss": "mse"})
+
+
+@pytest.mark.usefixtures("kept")
+def test_masks_of_images_by_own_classes() -> None:
+    """A class for each pixel of a grey image: the pixels are bytes, not tokens."""
+    images = np.random.default_rng(1).integers(0, 256, (40, 2, 3)).astype(np.uint8)
+    masks = images // np.uint8(90)
+    saved("masks", x_train=images[:30], y_train=masks[:30], x_test=images[30:], y_test=masks[30:])
+    targets = Targets("classes", positions=True)
+    for way, data in ways("masks").items():
+        if way in {"python", "torch"}:
+            found = fitted(own.load_own(data["name"], {"file": data["file"]}, None, None), targets, data["name"])
+            assert (found.classes, found.sequences, found.train.divisor) == (3, False, 255)
+            x, y = found.train.rows(slice(0, 4))
+            np.testing.assert_array_equal(x, images[:4].reshape(4, 6).astype(np.float32) / np.float32(255))
+            np.testing.assert_array_equal(y, masks[:4])
+
+
+@pytest.mark.usefixtures("kept")
+def test_classes_are_not_those_of_tokens_with_one_label_each() -> None:
+    rng = np.random.default_rng(1)
+    x, y = rng.integers(0, 50, (40, 6)), rng.integers(0, 2, 40)
+    saved("words", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
+    found = own.load_own("python:read:Rows", {"file": "words.npz", "classes": 2}, None, None)
+    assert (found.classes, found.train.x.dtype, found.train.x[:2].tolist()) == (2, np.int32, x[:2].tolist())
 
 
 def test_an_ignored_class_is_no_class() -> None:
@@ -368,6 +558,9 @@ BAD_OWN = {
     "mine:one": "takes ('output',); it must take the output and y first",
     "mine:constant": "is a int; it must be a function",
     "mine:gone": "has no 'gone'",
+    "mine:noisy": "loss: mine:noisy draws random numbers; it must depend on what it is given alone: let the module",
+    "mine:shuffling": "loss: mine:shuffling draws random numbers; it must",
+    "mine:its_own": "loss: mine:its_own returns other numbers for the same outputs",
     "torch.nn.functional:mse_loss": "is a library's; name a function of a module of your own",
 }
 
@@ -384,6 +577,30 @@ def test_own_losses_that_are_refused(loss: str, says: str, simulate: Simulate) -
         simulate(changed("numbers", loss, model=NET))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_loss_that_draws_beside_a_module_that_does(simulate: Simulate) -> None:
+    with pytest.raises(ConfigError, match="loss: mine:noisy draws random numbers"):
+        simulate(changed("numbers", "mine:noisy", model={"name": "torch:mine:dropped"}))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("loss", ["apart", "apart_all"])
+def test_a_loss_in_which_each_output_meets_each_target(loss: str, size: int, simulate: Simulate) -> None:
+    changes = {"model": {"name": "torch:mine:column"}, "clients": {"count": 8, "batch_size": size}}
+    with pytest.raises(ConfigError) as caught:
+        simulate(changed("numbers", f"mine:{loss}", **changes))
+    shapes = f"outputs ({max(size, 4)}, 1) and targets ({max(size, 4)},), of which each meets each"
+    assert f"of {shapes}, and " in str(caught.value)
+    assert str(caught.value).endswith("for the sample alone; take output[:, 0], or save y as (n, 1)")
+
+
+@pytest.mark.parametrize("loss", ["indexed", "last", "summed", "squared"])
+def test_losses_that_bring_outputs_and_targets_together(loss: str, simulate: Simulate) -> None:
+    model = {"name": "torch:mine:column", "numerics": "native"}
+    found, expected = (simulate(changed("numbers", one, model=model)) for one in (f"mine:{loss}", "mse"))
+    assert found.summary["validation_loss"] == pytest.approx(expected.summary["validation_loss"], rel=1e-5)
+    assert simulate(changed("numbers", "mine:pairs", model=model)).summary["status"] == "finished"
 
 
 def test_what_modules_are_refused(simulate: Simulate) -> None:

@@ -64,6 +64,27 @@ def nan(output, y):
 def time(output, y):
     return 1.0
 
+def mae(output, y):
+    return np.abs(output - y).mean()
+
+def unexplained(output, y):
+    return ((output - y) ** 2).sum() / ((y - y.mean(axis=0)) ** 2).sum()
+
+def indexed(output, y):
+    return np.abs(output[:, 0] - y).mean()
+
+def last(output, y):
+    return np.abs(output[..., 0] - y).mean()
+
+def summed(output, y):
+    return np.abs(output.sum(axis=-1) - y).mean()
+
+def length(output, y):
+    return np.linalg.norm(output, axis=-1).mean()
+
+def bias(output, y):
+    return (output.reshape(y.shape) - y).mean()
+
 def wrong(output, y):
     return float((output.argmax(axis=1) != y).mean())
 """
@@ -169,6 +190,42 @@ def test_own_metrics(simulate: Simulate) -> None:
     assert "mine" in result.summary["code"]
     assert (result.measure, default_y([result])) == ("validation_loss", "validation_loss")
     assert result.outcome["rows"] == 16.0
+
+
+@pytest.fixture
+def of_one_number() -> dict[str, Any]:
+    x = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+    np.savez("own.npz", x_train=x[:48], y_train=x[:48].sum(axis=1), x_test=x[48:], y_test=x[48:].sum(axis=1))
+    return {"data": {"name": "npz:own.npz"}, "loss": "mse", "server": {"name": "asgd", "lr": 0.01}}
+
+
+@pytest.mark.parametrize("name", ["mae", "unexplained"])
+def test_a_metric_in_which_each_output_meets_each_target(
+    name: str, of_one_number: dict[str, Any], simulate: Simulate
+) -> None:
+    """Of outputs (8, 1) and targets (8,) their difference has 64 numbers."""
+    with pytest.raises(SimulationError) as caught:
+        simulate(of_one_number | metrics(f"mine:{name}"))
+    assert f"mine:{name} returned" in str(caught.value)
+    assert "outputs (8, 1) and targets (8,), of which each meets each, and" in str(caught.value)
+    assert "for outputs of the targets' shape; take output[:, 0], or save y as (n, 1)" in str(caught.value)
+    arrays = dict(np.load("own.npz"))
+    np.savez("own.npz", **arrays | {key: arrays[key][:, None] for key in ("y_train", "y_test")})
+    found = simulate(of_one_number | metrics(f"mine:{name}"))
+    e = logits_of(found, arrays["x_train"][40:]) - (y := arrays["y_train"][40:, None])
+    wanted = np.abs(e).mean() if name == "mae" else (e**2).sum() / ((y - y.mean()) ** 2).sum()
+    assert found.summary["metrics"][name] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_metrics_that_bring_outputs_and_targets_together(of_one_number: dict[str, Any], simulate: Simulate) -> None:
+    found = simulate(
+        of_one_number | metrics(*(f"mine:{name}" for name in ("indexed", "last", "summed", "length", "bias")))
+    )
+    x = np.load("own.npz")["x_train"][40:]
+    z, y = logits_of(found, x)[:, 0], x.sum(axis=1)
+    wanted = dict.fromkeys(("indexed", "last", "summed"), np.abs(z - y).mean())
+    wanted |= {"length": np.abs(z).mean(), "bias": (z - y).mean()}
+    assert found.summary["metrics"] == pytest.approx(wanted, rel=1e-4)
 
 
 def test_a_goal(simulate: Simulate) -> None:

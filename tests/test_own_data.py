@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import shutil
 import sys
@@ -236,6 +237,22 @@ def test_files_that_change_during_a_run(change: str) -> None:
 
 
 @pytest.mark.usefixtures("nothing_in_memory")
+def test_files_that_are_written_again_as_they_were(simulate: Run) -> None:
+    """They can be used again in the same process: those of a folder, and those of a class."""
+    save_digits("digits")
+    np.save("shift.npy", np.float32(0.25))
+    points = changes("python:own_sets:Blobs", file="shift.npy", train=60, validation=20)
+    results = []
+    for _ in range(2):
+        results.append([simulate(changes("npy:digits")), simulate(points)])
+        for path in (Path("digits/x_train.npy"), Path("shift.npy")):
+            content = path.read_bytes()
+            path.write_bytes(content)
+            os.utime(path, ns=(7, 7))
+    assert [bits(one) for one in results[0]] == [bits(one) for one in results[1]]
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
 def test_a_folder_that_has_changed_since_the_run(simulate: Run, command: Command) -> None:
     save_digits("digits")
     result = simulate(changes("npy:digits"))
@@ -287,6 +304,21 @@ def test_bytes_and_tokens_of_own_classes() -> None:
     assert (data.sequences, data.classes, data.shape) == (True, 10, (6,))
     assert data.train.x[7].tolist() == text[7:13].tolist()
     assert data.train.y[7].tolist() == text[8:14].tolist()
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_bounds_of_tokens_on_demand_are_those_of_the_tokens() -> None:
+    """Tokens with one label each may be higher than the labels; kernels rely on the bounds."""
+    data = load_own("python:own_sets:Words", {}, None, None)
+    assert data.train.on_demand
+    assert data.classes == 2
+    for part in data.parts:
+        assert (part.x.min(), part.x.max()) == (0, 11)
+    later = load_own("python:own_sets:Later", {}, None, None)
+    assert later.train.x[:9].max() == 8
+    importlib.import_module("own_sets").Later.later += 4
+    with pytest.raises(DataError, match="x of train rows holds integers from 4 to 12, and from 0 to 11 when the run"):
+        later.train.x[:9]
 
 
 @pytest.mark.usefixtures("nothing_in_memory")
@@ -404,7 +436,8 @@ def test_pytorch_computes_from_rows_on_demand(simulate: Run) -> None:
 TORCH_WRONG = [
     ("Lying", "rows('train', …) failed for the rows 0, 499 of 500 (IndexError"),
     ("Singles", "item 0 of train is a Tensor; it must be a pair"),
-    ("Mixed", "train rows have x of shapes"),
+    ("Mixed", "train rows have x float32 (4,) and float32 (5,); they must have one shape and type"),
+    ("Types", "train rows have x float32 (5,) and float64 (5,); they must have one shape and type"),
     ("MaskedItems", "item 0 of train has a masked array; give .filled(0)"),
     ("Noisy", "row 0 of train is another the second time"),
 ]

@@ -90,6 +90,19 @@ def test_against_a_plain_loop(served: str, numerics: str, simulate: Simulate, mo
     assert list(simulate(experiment).metrics["validation_loss"]) == losses
 
 
+def test_a_norm_that_stays_in_evaluation_does_so_in_the_gradient_norm(simulate: Simulate) -> None:
+    """With dropout, which the norm is without, it is that of the same module where nothing is dropped."""
+    changes = {"iterations": 4, "threads": 1, "evaluation": {"every": 2, "gradient_norm": True}}
+    dropping, other = (
+        simulate(changes | {"model": {"name": "torch:own_modules:pretrained", "numerics": "native", "p": p}})
+        for p in (0.5, 0.0)
+    )
+    first = dropping.metrics["gradient_norm"].iloc[0]
+    assert first > 0
+    assert first == other.metrics["gradient_norm"].iloc[0]
+    assert dropping.summary["status"] == "finished"
+
+
 def test_what_is_kept_by_client() -> None:
     first = [np.zeros(2, np.float32), np.array(0)]
     kept = Statistics(first, "averaged")

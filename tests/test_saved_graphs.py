@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.networks.captured import CapturedNetwork, lacking_rows
+from fredsim.networks.captured import CapturedNetwork, lacking_rows, table_rows
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.initial import initial_parameters
 from fredsim.networks.layout import Layout
@@ -22,14 +22,17 @@ from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
+from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import Scale
 from fredsim.numerics.ops.registry import LOSSES, OPERATORS
 from fredsim.numerics.ops.sources import Constant, Parameter
-from fredsim.numerics.ops.views import Reshape
+from fredsim.numerics.ops.views import Cat, Reshape
 from fredsim.numerics.streams import Streams
+from tests.random_graphs import Builder
 
 
 def masked() -> Graph:
@@ -234,3 +237,7 @@ def test_facts_of_graphs() -> None:
     assert lacking_rows(gpt(11, (5,)), inside) == ""  # although there are 5 places
     assert lacking_rows(gpt(11, (5,)), inside, beyond) == "has a table of 11 rows; samples choose the rows 0 … 11"
     assert lacking_rows(masked(), beyond) == ""
+    joined = Builder(2)
+    joined.add(Cat(0), 0, 0)
+    joined.add(Embedding(5, 3))
+    assert table_rows(joined.graph(MeanSquaredError(), (4, 3))) == 5  # of samples joined to something

@@ -12,6 +12,7 @@ import pytest
 
 from fredsim.compute.graph_engine import GraphEngine
 from fredsim.data.datasets import Dataset, Split
+from fredsim.errors import SimulationError
 from fredsim.jit.cache import make_module
 from fredsim.jit.team import Team
 from fredsim.kernels.ops.engine import NumbaGraphEngine
@@ -249,7 +250,7 @@ def test_a_number_that_is_no_row_is_refused() -> None:
     network.add(Embedding(5, 4), 0)
     graph, x = network.graph(MeanSquaredError()), np.asarray([[0, 5, 1]])
     split = Split(x, np.zeros((1, 3, 4), F))
-    with pytest.raises(ValueError, match=r"embedding: 0 … 5 are no rows of 0 … 4"):
+    with pytest.raises(SimulationError, match=r"embedding: 0 … 5 are no rows of 0 … 4"):
         NumbaGraphEngine(graph, Dataset(split, split, split, 2), 1, 1)
 
 

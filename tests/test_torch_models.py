@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fredsim.compute.graph_engine import GraphEngine
 from fredsim.config.resolution import resolve
 from fredsim.data.datasets import Dataset, data_root, load_dataset
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, SimulationError
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
@@ -129,6 +129,42 @@ def test_a_module_that_evaluates_otherwise_trains_on_as_before(simulate: Simulat
     often, once = (simulate({**changes, "evaluation": {"every": every}}) for every in (50, 150))
     assert often.summary["digest"] == once.summary["digest"]
     assert once.metrics["train_loss"].iloc[-1] < 2 < once.metrics["validation_loss"].iloc[-1]  # it does so
+
+
+@pytest.mark.parametrize("numerics", ["native", "portable"])
+@pytest.mark.parametrize("kind", ["shift", "bounds", "dropout"])
+def test_a_module_may_write_into_what_it_is_given(kind: str, numerics: str, simulate: Simulate) -> None:
+    rows = {"name": "digits", "train": 90, "validation": 501}  # the last is evaluated with the 500 before, or alone
+    changes = {"data": rows, "threads": 1 if numerics == "native" else None, "iterations": 8}
+    changes["evaluation"] = {"every": 4, "gradient_norm": numerics == "native"}
+    before = load_dataset("digits", 90, 501, data_root())
+    copies = [part.x.copy() for part in before.parts]
+    kinds = [own("first", kind=kind, inplace=inplace) | {"numerics": numerics} for inplace in (False, True, True)]
+    results = [simulate({**changes, "model": model}) for model in kinds]
+    for part, copy in zip(load_dataset("digits", 90, 501, data_root()).parts, copies, strict=True):
+        assert part.x.tobytes() == copy.tobytes()
+    for one in results[1:]:
+        assert one.summary["digest"] == results[0].summary["digest"]
+        for column in ("train_loss", "validation_loss", "validation_error"):
+            assert one.metrics[column].to_numpy().tobytes() == results[0].metrics[column].to_numpy().tobytes()
+
+
+def test_a_parameter_without_elements(simulate: Simulate) -> None:
+    found, expected = (simulate({"model": own(name), "iterations": 8}) for name in ("Empty", "Remembers"))
+    assert found.summary["validation_loss"] == expected.summary["validation_loss"]
+    assert found.params["none"].shape == (0, 4)
+
+
+def test_outputs_whose_axes_depend_on_the_number_of_samples(simulate: Simulate) -> None:
+    changes = {"model": own("Pairs"), "loss": "own_modules:one_of", "iterations": 4, "threads": 1}
+    metrics = {"evaluation": {"metrics": ["own_modules:largest"]}}
+    rows = {"data": {"name": "digits", "train": 100, "validation": 600}}
+    assert simulate(changes | metrics).summary["status"] == "finished"  # all in one block
+    assert simulate(changes | rows).summary["status"] == "finished"
+    with pytest.raises(SimulationError) as caught:
+        simulate(changes | metrics | rows)
+    assert "100 samples have outputs (100, 100), and 500 have (500, 500); but for the first axis" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_how_many_clients_are_computed_at_once(digits: Dataset) -> None:

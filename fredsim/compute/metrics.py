@@ -7,6 +7,7 @@ values. Less is better in each, unless its experiment says that of a function of
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
 from fredsim.data.datasets import Dataset
+from fredsim.data.targets import brought_together
 from fredsim.errors import ConfigError, SimulationError, visible
 from fredsim.numerics import oracle
 from fredsim.numerics.elementary import exp64
@@ -184,7 +186,36 @@ class OwnMetric(Metric):
             raise SimulationError(f"{key} returned {_described(value)}; it must return one real number")
         if not math.isfinite(number) and np.isfinite(found).all():
             raise SimulationError(f"{key} returned {number} for outputs that are all finite; return a finite number")
+        if remedy := brought_together(found.shape, y.shape):
+            self._check_broadcast(number, found, y, f"; {remedy}")
         return [number]
+
+    def _check_broadcast(self, number: float, output: Array, y: Array, remedy: str) -> None:
+        """Raise SimulationError if the function meets each output with each target, where one has one axis more.
+
+        Then it returns one other number if outputs have the targets' shape, and if targets have the outputs'. One that
+        takes output[..., 0] itself returns two, or fails.
+        """
+        others = []
+        for given, target in ((output.reshape(y.shape), y), (output, y.reshape(output.shape))):
+            try:
+                with np.errstate(all="ignore"), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    others.append(_real(self.function(given.copy(), target.copy(), **self.arguments)))
+            except BaseException as error:  # of any type: the function is the user's
+                if is_interrupt(error):
+                    raise
+                return
+        rounding = 1e-5 * float(max(np.abs(output).max(), np.abs(y).max()))
+        one, other = others
+        if one is None or other is None or not math.isfinite(one) or not math.isfinite(number):
+            return
+        if math.isclose(one, other, rel_tol=1e-3, abs_tol=rounding) and not math.isclose(
+            one, number, rel_tol=1e-3, abs_tol=rounding
+        ):
+            shapes = f"outputs {output.shape} and targets {y.shape}, of which each meets each"
+            what = f"returned {number:g} for {shapes}, and {one:g} for outputs of the targets' shape"
+            raise SimulationError(f"evaluation.metrics: {self.name} {what}{remedy}")
 
 
 def _real(value: Any) -> float | None:
@@ -237,7 +268,13 @@ class Metrics:
         for part in self._parts:
             y = getattr(self._dataset, part).targets
             blocks: list[list[Array]] = [[] for _ in self._metrics]
+            first: tuple[int, ...] = ()
             for rows, output in self._engine.outputs(params, part) if len(y) else ():
+                first = first or output.shape
+                if output.shape[1:] != first[1:]:
+                    what = f"{len(output)} samples have outputs {output.shape}, and {first[0]} have {first}"
+                    remedy = "but for the first axis they must have one shape, however many samples there are"
+                    raise SimulationError(f"evaluation.metrics: {what}; {remedy}")
                 for metric, some in zip(self._metrics, blocks, strict=True):
                     some.append(metric.block(output, y[rows], self._dataset))
             for metric, some in zip(self._metrics, blocks, strict=True):

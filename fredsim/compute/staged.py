@@ -35,15 +35,17 @@ class Window(Dataset):
     rewritten: ClassVar[bool] = True
 
     @classmethod
-    def of(cls, dataset: Dataset, mu: int, minibatches: int) -> Window:
+    def of(cls, dataset: Dataset, mu: int, minibatches: int, rows: int | None = None) -> Window:
         """Return one with room for so many minibatches of µ samples; at first, it has the first µ again and again.
 
         The other parts, and the whole training part as `whole`, are the data set's own; but those that are read on
-        demand are evaluated in blocks (`block`).
+        demand are evaluated in blocks (`block`). `rows` are those of the tables from which samples choose, if they do.
         """
         train = dataset.train
         x, y = (np.tile(one, (minibatches, *[1] * (one.ndim - 1))) for one in train.rows(slice(0, mu)))
         bounds = (int(train.x.min()), int(train.x.max())) if train.x.dtype.kind in "iu" else None
+        if bounds is not None and dataset.augment is not None:  # it may write any, which is looked at then
+            bounds = (-(2**31), 2**31 - 1) if rows is None else (0, rows - 1)
         split = replace(train, x=x, y=y, bounds=bounds)
         nothing = replace(split, x=x[:0], y=y[:0])
         parts = (train, dataset.validation, dataset.test)
@@ -70,12 +72,15 @@ class Staged:
     why_whole = "training samples are read, or changed at random, when they are needed"
     queues = False
 
-    def __init__(self, make: Callable[[Dataset], Engine], dataset: Dataset, mu: int) -> None:
-        """Make the engine: `make` returns one for minibatches of µ samples of a data set."""
-        self._dataset, self._mu = dataset, mu
+    def __init__(self, make: Callable[[Dataset], Engine], dataset: Dataset, mu: int, rows: int | None) -> None:
+        """Make the engine: `make` returns one for minibatches of µ samples of a data set.
+
+        `rows` are those of the tables from which samples choose; None if there are none, or none is known.
+        """
+        self._dataset, self._mu, self._rows = dataset, mu, rows
         row = dataset.train.x.itemsize * dataset.inputs + dataset.train.y[:1].nbytes
         self._most = max(1, min(MOST_MINIBATCHES, MOST_BYTES // max(1, mu * row)))
-        self._window = Window.of(dataset, mu, self._most)
+        self._window = Window.of(dataset, mu, self._most, rows)
         self._engine = make(self._window)
 
     def __getattr__(self, name: str) -> Any:
@@ -87,7 +92,7 @@ class Staged:
         if self._engine.numerics == "portable":
             return int(min(width, self._most))
         self._most = max(width, self._most // width * width)  # whole windows, as a window's bits depend on its width
-        self._window.replace_train(Window.of(self._dataset, self._mu, self._most))
+        self._window.replace_train(Window.of(self._dataset, self._mu, self._most, self._rows))
         return width
 
     def gradients(self, held: Sequence[Array], rows: NDArray[np.int64], keys: Keys | None = None) -> tuple[Any, Array]:
@@ -123,6 +128,7 @@ class Staged:
             x, y = self._dataset.train.rows(rows.reshape(-1))
             if keys is not None and self._dataset.augment is not None:
                 x = self._dataset.augment(x, keys, self._mu)
+                self._dataset.augment.check(x, self._rows)
             train.x[: len(x)], train.y[: len(y)] = x, y
             self._engine.samples_changed()
         staged = np.arange(rows.size).reshape(rows.shape)

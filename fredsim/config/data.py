@@ -25,6 +25,7 @@ from fredsim.data.glyphs import GLYPH
 from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import PREFIXES, digest_of_named, find_own, load_own
 from fredsim.data.problems import TEST_IMAGES, glyphs, least_squares, modular, of_problem, quadratic
+from fredsim.data.targets import Targets, with_numbers
 from fredsim.errors import ConfigError, DataError
 from fredsim.hyper import Finite, HyperParameters, NonNegative, Positive, PositiveInt, Printable, check_printable
 from fredsim.system.memory import refuse_beyond_memory
@@ -83,8 +84,11 @@ class AnyData(Section):
     has_rows: ClassVar[bool] = True
     """Whether there are rows, of which minibatches consist."""
 
-    def load(self, root: Path, seed: int) -> Dataset:
-        """Return the data set; `seed` is the run's. Raises ConfigError, DataError if it cannot be had."""
+    def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:
+        """Return the data set; `seed` is the run's, and `targets` what its loss takes, if that is known.
+
+        Raises ConfigError, DataError if it cannot be had.
+        """
         raise NotImplementedError
 
     def resolved(self) -> Self:
@@ -155,10 +159,12 @@ class Data(DataRead):
             find_function(self.augment.function)
         return []
 
-    def load(self, root: Path, seed: int) -> Dataset:
+    def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:
         """Return the data set. Raises ConfigError, DataError (fredsim.data.datasets.read_dataset)."""
         load = load_folder if self.name.startswith("npy:") else read_dataset
-        data = load(self.name, self.train, self.validation, root, self.sha256)
+        wanted = targets or Targets()
+        data = load(self.name, self.train, self.validation, root, self.sha256, ignored=wanted.ignored)
+        data = with_numbers(data, self.name) if wanted.of_numbers else data
         if self.scale is not None:
             data = unscaled(data)
         if self.normalize is not None:
@@ -212,12 +218,14 @@ class OwnData(DataRead):
         """Fill in the SHA-256 of the files that keys name."""
         return self.model_copy(update={"sha256": digest_of_named(self.hyper)}) if self.sha256 is None else self
 
-    def load(self, root: Path, seed: int) -> Dataset:
+    def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:
         """Make the data set. Raises ConfigError, DataError (fredsim.data.own)."""
         if self.sha256 is not None and (found := digest_of_named(self.hyper)) != self.sha256:
             what = f"SHA-256 of the files that data names, {found}, is not data.sha256, {self.sha256}"
             raise DataError(f"{self.name}: the {what}; put the files back, or change the key")
-        data = load_own(self.name, self.hyper, self.train, self.validation)
+        wanted = targets or Targets()
+        data = load_own(self.name, self.hyper, self.train, self.validation, wanted.ignored)
+        data = with_numbers(data, self.name) if wanted.of_numbers else data
         data = data if self.scale is None else unscaled(data)
         return data if self.augment is None else self.augment.of(data)
 
@@ -237,7 +245,7 @@ class Text(DataRead):
     """The number of rows to validate on, the last before the last tenth, which is for testing; null: a sixth of the
     rows up to there."""
 
-    def load(self, root: Path, seed: int) -> Dataset:
+    def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:
         """Read the text. Raises ConfigError, DataError (fredsim.data.datasets.read_dataset)."""
         return read_dataset(self.name, self.train, self.validation, root, self.sha256, self.block)
 
@@ -264,7 +272,7 @@ class Modular(AnyData):
         validation = max(0, count - train) // 2 if self.validation is None else self.validation
         return self.model_copy(update={"train": train, "validation": validation})
 
-    def load(self, root: Path, seed: int) -> Dataset:
+    def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:
         """Draw the order of the sums. Raises ConfigError if they do not fit into memory, or are too many."""
         count = self.p**self.terms
         if count >= 2**31:
@@ -295,7 +303,7 @@ class Glyphs(AnyData):
     validation: Annotated[int, Field(ge=0, lt=2**32)] = 1000
     """The number of images to validate on; 1,000 others are for testing."""
 
-    def load(self, root: Path, seed: int) -> Dataset:
+    def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:
         """Draw the images. Raises ConfigError if they do not fit into memory."""
         images = self.train + self.validation + TEST_IMAGES
         what = f"data.train is {self.train} and data.size {self.size}; {images:,} images take"
@@ -319,7 +327,7 @@ class LeastSquares(AnyData):
     validation: Annotated[int, Field(ge=0, lt=2**32)] = 1000
     """The number of rows to validate on, drawn after those to train on."""
 
-    def load(self, root: Path, seed: int) -> Dataset:
+    def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:
         """Draw the rows. Raises ConfigError if they do not fit into memory, or are too many."""
         rows = self.train + self.validation
         if rows >= 2**32:
@@ -341,7 +349,7 @@ class Quadratic(AnyData):
     noise: NonNegative = 0.0
     """The standard deviation of the noise that is added to each element of each gradient."""
 
-    def load(self, root: Path, seed: int) -> Dataset:
+    def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:
         """Make the quadratic, with the run's seed for its noise. Raises ConfigError if it does not fit into memory."""
         refuse_beyond_memory(BYTES_PER_ENTRY * self.size, f"data.size is {self.size}; it takes", "lower it")
         return quadratic(self.size, self.noise, seed)
@@ -359,7 +367,7 @@ class OfProblem(AnyData):
         """Whether it names code of the user's: `problem` does."""
         return True
 
-    def load(self, root: Path, seed: int) -> Dataset:
+    def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:
         """Return data without rows."""
         return of_problem()
 

@@ -259,10 +259,14 @@ class Experiment(Section):
 
     def load(self, root: Path) -> Dataset:
         """Return the data set, with targets that are fit for the loss. Raises ConfigError, DataError."""
-        found = self.data.load(root, self.seed)
-        if self.measured_by in {"gap", "own"}:
-            return found
-        return fitted(found, Targets() if self.loss is None else self.loss.wanted(), self.data.name)
+        targets = self.targets
+        found = self.data.load(root, self.seed, targets)
+        return found if self.measured_by in {"gap", "own"} else fitted(found, targets, self.data.name)
+
+    @property
+    def targets(self) -> Targets:
+        """What the loss takes."""
+        return Targets() if self.loss is None else self.loss.wanted()
 
     def network(self, dataset: Dataset) -> Network:
         """Return the network for a data set that `load` has returned. Raises ConfigError."""

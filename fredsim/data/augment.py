@@ -80,6 +80,13 @@ class Augmentation:
             images = changed
         return images.reshape(x.shape)
 
+    def check(self, x: NDArray[Any], rows: int | None) -> None:
+        """Raise SimulationError if changed samples choose a row that the network's table of so many rows lacks."""
+        if rows is not None and x.size and not 0 <= x.min() <= x.max() < rows:
+            bad = x[(x < 0) | (x >= rows)][0]
+            what = f"data.augment.function: {self.function} gave the token {bad:g}"
+            raise SimulationError(f"{what}; the network's table has the rows 0 … {rows - 1}")
+
     @cached_property
     def _calls(self) -> Iterator[int]:
         return count()

@@ -198,15 +198,25 @@ def load_dataset(
 
 
 def read_dataset(
-    name: str, train: int | None, validation: int | None, root: Path, sha256: str | None = None, block: int = 0
+    name: str,
+    train: int | None,
+    validation: int | None,
+    root: Path,
+    sha256: str | None = None,
+    block: int = 0,
+    ignored: int | None = None,
 ) -> Dataset:
-    """Return a data set as `load_dataset` does, but with targets of any type and shape (fredsim.data.targets)."""
+    """Return a data set as `load_dataset` does, but with targets of any type and shape (fredsim.data.targets).
+
+    `ignored` is the target of a token that does not count; None: −1.
+    """
     check_dataset(name)
     kind, _, path = name.partition(":")
     digest = file_digest(name)
     if sha256 is not None and digest is not None and digest != sha256:
         raise DataError(f"{path}: SHA-256 {digest} is not data.sha256, {sha256}; put the file back, or change the key")
-    return _load(kind, path, digest, train, validation, root, block)
+    of_files = kind in {"npy", "npz"}
+    return _load(kind, path, digest, train, validation, root, block, ignored if of_files else None)
 
 
 @functools.lru_cache(maxsize=4)
@@ -248,7 +258,7 @@ def unscaled(data: Dataset) -> Dataset:
 
     def of(split: Split) -> Split:
         if not split.divisor:
-            return split
+            return replace(split, of_bytes=False)  # so that nothing divides them later
         by = np.float32(split.divisor)
         return replace(split, x=_changed(split.x, lambda x: np.rint(x * by)), divisor=0)
 
@@ -298,16 +308,25 @@ def file_digest(name: str) -> str | None:
 
 
 @functools.lru_cache(maxsize=2)
-def _read(kind: str, path: str, digest: str | None, root: Path, block: int) -> Parts:
+def _read(kind: str, path: str, digest: str | None, root: Path, block: int, ignored: int | None) -> Parts:
     del digest  # only part of the cache's key, so that a file that has changed is read again
+    if kind in {"npy", "npz"}:
+        return DATASETS[kind](root, path, ignored)
     return _text(path, block) if kind == "text" else DATASETS[kind](root, path)
 
 
 @functools.lru_cache(maxsize=4)
 def _load(
-    kind: str, path: str, digest: str | None, train: int | None, validation: int | None, root: Path, block: int
+    kind: str,
+    path: str,
+    digest: str | None,
+    train: int | None,
+    validation: int | None,
+    root: Path,
+    block: int,
+    ignored: int | None,
 ) -> Dataset:
-    part, test, shape = _read(kind, path, digest, root, block)  # rows are views: other numbers of them share memory
+    part, test, shape = _read(kind, path, digest, root, block, ignored)  # rows are views: other numbers share memory
     total = len(part)
     train, validation = divided(kind, total, train, validation)
     tail = slice(total - validation, total)
@@ -316,9 +335,9 @@ def _load(
     if labels is None or part.unfit or test.unfit:
         return Dataset(first, last, test, 0, shape, labels=labels)
     if part.y.ndim == 2:
-        ignored = IGNORED if labels[0] == IGNORED else None
-        most = int(max(labels[-1], part.x.max(), test.x.max(initial=0)))
-        return Dataset(first, last, test, most + 1, shape, (), ignored, labels=labels)
+        none = IGNORED if ignored is None else ignored
+        most = int(max(labels[labels != none].max(initial=0), part.x.max(), test.x.max(initial=0)))
+        return Dataset(first, last, test, most + 1, shape, (), none if none in labels else None, labels=labels)
     classes = int(labels[-1]) + 1
     unused = tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
     return Dataset(first, last, test, classes, shape, unused, labels=labels)
@@ -381,22 +400,22 @@ def _torchvision(root: Path, name: str) -> Parts:
 MOST_CLASSES = 2**20  # a greater label is damage, or not a class number; the output layer would be that wide
 
 
-def _npz(root: Path, path: str) -> Parts:
+def _npz(root: Path, path: str, ignored: int | None) -> Parts:
     """Return the arrays x_train, y_train, x_test, y_test of an NPZ file; bytes become float32(byte)/255.
 
     If both are integers, and each sample has as many labels as values, both are tokens, and are kept as they are.
     """
     del root
-    return _of_arrays(path, read_npz(path))
+    return _of_arrays(path, read_npz(path), ignored)
 
 
-def _npy(root: Path, path: str) -> Parts:
+def _npy(root: Path, path: str, ignored: int | None) -> Parts:
     """Return the arrays in a folder of NPY files, as those of an NPZ file; large ones: fredsim.data.npy_datasets."""
     del root
-    return _of_arrays(path, read_arrays_of(open_arrays(path)))
+    return _of_arrays(path, read_arrays_of(open_arrays(path)), ignored)
 
 
-def _of_arrays(path: str, arrays: dict[str, NDArray[Any]]) -> Parts:
+def _of_arrays(path: str, arrays: dict[str, NDArray[Any]], ignored: int | None) -> Parts:
     splits = []
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
@@ -404,7 +423,7 @@ def _of_arrays(path: str, arrays: dict[str, NDArray[Any]]) -> Parts:
             raise DataError(_misshapen(path, part, x, y))
         if y.dtype.kind not in "biuf":
             raise DataError(why_no_labels(path, f"y_{part}", y, 0))
-        splits.append(_split_of_arrays(path, part, x, y))
+        splits.append(_split_of_arrays(path, part, x, y, ignored))
     train, test = splits
     shape = arrays["x_train"].shape[1:]
     if len(train) == 0:
@@ -442,14 +461,15 @@ def why_no_labels(path: str, name: str, values: NDArray[Any], least: int = 0) ->
     return f"{path}: {name} holds {values.dtype}{known}; {what}"
 
 
-def _split_of_arrays(path: str, part: str, x: NDArray[Any], y: NDArray[Any]) -> Split:
+def _split_of_arrays(path: str, part: str, x: NDArray[Any], y: NDArray[Any], ignored: int | None) -> Split:
     """Return samples with their labels, tokens with theirs, or samples with other targets; see Split.unfit."""
     if y.ndim == 1:
         unfit = why_no_labels(path, f"y_{part}", y, 0)
     elif x.ndim > 2 or y.shape != x.shape:
         unfit = _misshapen(path, part, x, y)
     else:
-        unfit = why_no_labels(path, f"y_{part}", y, IGNORED) or why_no_labels(path, f"x_{part}", x, 0)
+        counted, least = (y, IGNORED) if ignored is None else (y[y != ignored], 0)
+        unfit = why_no_labels(path, f"y_{part}", counted, least) or why_no_labels(path, f"x_{part}", x, 0)
         if not unfit:
             return Split(x.astype(np.int32), y.astype(np.int32), of_bytes=x.dtype == np.uint8)
     found = _split_of_numbers(path, part, x)

@@ -39,7 +39,7 @@ def digest_of_folder(folder: str) -> str | None:
 
 
 class NpyFile:
-    """An array in a file, of which rows are read; the file must stay as it is."""
+    """An array in a file, of which rows are read; the file must stay as it is: in the `state` that it was opened in."""
 
     def __init__(self, path: Path) -> None:
         """Open the file, and check its header. Raises DataError if it is damaged, or no array of numbers."""
@@ -62,8 +62,8 @@ class NpyFile:
         if not self.shape:
             raise DataError(f"{path}: holds one number; it must hold one row a sample")
         self.row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
-        self._state = self._present_state()
-        size, rest = len(self) * self.row_bytes, self._state[0] - self._begin
+        self.state = self._present_state()
+        size, rest = len(self) * self.row_bytes, self.state[0] - self._begin
         if size != rest:
             claims = f"its header says {self.dtype} {self.shape}, {format_bytes(size)}, and {format_bytes(rest)} follow"
             raise DataError(f"{path}: is damaged ({claims}); save it again")
@@ -77,7 +77,7 @@ class NpyFile:
 
     def check(self) -> None:
         """Raise DataError if the file has changed since it was opened."""
-        if self._present_state() != self._state:
+        if self._present_state() != self.state:
             raise DataError(f"{self.path}: has changed since the run began; leave it as it is, and run it again")
 
     def rows(self, numbers: Integers) -> NDArray[Any]:
@@ -157,6 +157,7 @@ class NpyReader(Reader):
         kinds = {"i": np.int32 if tokens else np.int64, "u": np.int32 if tokens else np.int64, "b": np.int64}
         self.target_dtype = np.dtype(kinds.get(y.dtype.kind, np.float32))
         self.divisor = 255 if x.dtype == np.uint8 and not tokens else 0
+        self.of_bytes = x.dtype == np.uint8 and tokens
 
     def rows(self, numbers: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
         """Read rows of both files."""

@@ -20,7 +20,14 @@ from fredsim.errors import DataError
 __all__ = ["load_folder", "of_readers"]
 
 
-def load_folder(name: str, train: int | None, validation: int | None, root: Path, sha256: str | None = None) -> Dataset:
+def load_folder(
+    name: str,
+    train: int | None,
+    validation: int | None,
+    root: Path,
+    sha256: str | None = None,
+    ignored: int | None = None,
+) -> Dataset:
     """Return the data set `npy:FOLDER`, as fredsim.data.datasets.read_dataset does others; a large one on demand.
 
     Raises ConfigError, DataError.
@@ -32,27 +39,42 @@ def load_folder(name: str, train: int | None, validation: int | None, root: Path
         what = f"the files' SHA-256 {digest} is not data.sha256, {sha256}"
         raise DataError(f"{path}: {what}; put the files back, or change the key")
     if is_small(arrays):
-        return read_dataset(name, train, validation, root, sha256)
-    return _load(path, digest, train, validation)
+        return read_dataset(name, train, validation, root, sha256, ignored=ignored)
+    states = tuple(file.state for file in arrays.values())
+    return _load(path, digest, states, train, validation, ignored)
 
 
 @functools.lru_cache(maxsize=4)
-def _load(path: str, digest: str | None, train: int | None, validation: int | None) -> Dataset:
+def _load(
+    path: str,
+    digest: str | None,
+    states: tuple[tuple[int, int], ...],
+    train: int | None,
+    validation: int | None,
+    ignored: int | None,
+) -> Dataset:
+    del states  # only part of the cache's key: files that were written again are opened again
     arrays = open_arrays(path)
     parts = [part for part in ("train", "test") if f"x_{part}" in arrays]
     readers: dict[str, Reader] = {part: NpyReader(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in parts}
-    return of_readers(path, readers, divided("npy", readers["train"].count, train, validation), f"{digest}")
+    rows = divided("npy", readers["train"].count, train, validation)
+    return of_readers(path, readers, rows, f"{digest}", ignored_index=ignored)
 
 
 def of_readers(
-    path: str, readers: dict[str, Reader], rows: tuple[int, int], identity: str, classes: int | None = None
+    path: str,
+    readers: dict[str, Reader],
+    rows: tuple[int, int],
+    identity: str,
+    classes: int | None = None,
+    ignored_index: int | None = None,
 ) -> Dataset:
     """Return a data set of readers, `train`, `test` and `validation`, of which only the first must be there.
 
     `rows` are those for training and validation: the first and the last of `train`, or the first of `validation`.
     `identity` tells samples that are read on demand from any others. `classes`, if their number is known, are not
-    looked for. `path` begins messages. Targets may be no classes: see Split.unfit. Raises DataError for tokens that are
-    out of range.
+    looked for. `ignored_index` is the target that does not count; None: −1 of tokens. `path` begins messages. Targets
+    may be no classes: see Split.unfit. Raises DataError for tokens that are out of range.
     """
     first, test = readers["train"], readers.get("test")
     kept = all(isinstance(reader, InMemory) for reader in readers.values())
@@ -60,8 +82,9 @@ def of_readers(
     unused: tuple[int, ...] = ()
     y: dict[str, NDArray[Any] | None] = {}
     labels, unfit = None, ""
-    if first.dtype == np.int32 and first.target == first.shape and first.target_dtype.kind == "i":
-        classes, ignored = _tokens(path, readers, classes)
+    sequences = first.dtype == np.int32 and first.target == first.shape and first.target_dtype.kind == "i"
+    if sequences:
+        classes, ignored = _tokens(path, readers, classes, ignored_index)
         y = {part: _targets(reader) for part, reader in readers.items()}
     elif first.target:
         what = f"a sample has the shape {first.shape} ({first.dtype}) and its target {first.target}"
@@ -69,11 +92,13 @@ def of_readers(
         y, classes = {part: _targets(reader) for part, reader in readers.items()}, 0
     elif classes is None or kept or first.target_dtype.kind == "f":
         y = {part: reader.all_targets() for part, reader in readers.items()}
-        classes, labels, unfit = _labels(path, y, classes)
+        classes, labels, unfit = _labels(path, y, classes, ignored_index)
         if not unfit and labels is not None:
             unused = tuple(np.setdiff1d(np.arange(classes), labels, assume_unique=True).tolist())
-    for reader in readers.values():
-        reader.bounds = (0, (classes or MOST_CLASSES) - 1) if first.dtype == np.int32 else None
+    if first.dtype == np.int32 and not kept:
+        found = (0, classes - 1) if sequences else _range(readers)
+        for reader in readers.values():
+            reader.bounds = found
     train, validation = rows
     last = readers.get("validation")
     parts = [
@@ -89,20 +114,28 @@ def of_readers(
     return Dataset(one, two, three, classes, first.shape, unused, ignored, **more)  # type: ignore[arg-type]
 
 
-def _tokens(path: str, readers: dict[str, Reader], classes: int | None) -> tuple[int, int | None]:
+def _tokens(path: str, readers: dict[str, Reader], classes: int | None, ignored: int | None) -> tuple[int, int | None]:
     """Return the number of tokens, and the target that does not count, if it may occur. Raises DataError for others."""
     if classes is not None and not all(isinstance(reader, InMemory) for reader in readers.values()):
-        return classes, IGNORED
+        return classes, IGNORED if ignored is None else ignored
     highest, lowest = 0, 0
     for part, reader in readers.items():
         for targets in (False, True):
-            least, most = reader.range_of(targets=targets)
-            if least < (IGNORED if targets else 0) or most >= (classes or MOST_CLASSES):
+            least, most = reader.range_of(targets=targets, ignored=ignored if targets else None)
+            lowest_allowed = IGNORED if targets and ignored is None else 0
+            if least < lowest_allowed or most >= (classes or MOST_CLASSES):
                 what = f"{'y' if targets else 'x'} of {part} rows holds integers from {least} to {most}"
-                where = f"{IGNORED if targets else 0} to {(classes or MOST_CLASSES) - 1}"
+                where = f"{lowest_allowed} to {(classes or MOST_CLASSES) - 1}"
                 raise DataError(f"{path}: {what}; tokens must lie in {where}")
             highest, lowest = max(highest, most), min(lowest, least)
-    return classes or highest + 1, IGNORED if lowest == IGNORED else None
+    none = IGNORED if lowest == IGNORED else None
+    return classes or highest + 1, none if ignored is None else ignored
+
+
+def _range(readers: dict[str, Reader]) -> tuple[int, int]:
+    """Return the lowest and the highest token of all samples."""
+    lows, highs = zip(*(reader.range_of(targets=False) for reader in readers.values()), strict=True)
+    return min(lows), max(highs)
 
 
 def _targets(reader: Reader) -> NDArray[Any] | None:
@@ -112,7 +145,7 @@ def _targets(reader: Reader) -> NDArray[Any] | None:
 
 
 def _labels(
-    path: str, y: dict[str, NDArray[Any] | None], classes: int | None
+    path: str, y: dict[str, NDArray[Any] | None], classes: int | None, ignored: int | None
 ) -> tuple[int, NDArray[np.int64] | None, str]:
     """Return the number of classes, those that occur, and why targets are no classes; "" if they are."""
     found = {part: values for part, values in y.items() if values is not None}
@@ -123,7 +156,7 @@ def _labels(
         if why := why_no_labels(path, f"y of {part} rows", values):
             return 0, labels, why
     assert labels is not None
-    highest = int(labels[-1])
+    highest = int(labels[labels != ignored].max(initial=0))
     if classes is not None and highest >= classes:
         raise DataError(f"{path}: a row has the class {highest}; there are {classes} classes, from 0 on")
     return classes or highest + 1, labels, ""
@@ -131,7 +164,7 @@ def _labels(
 
 def _split(reader: Reader, y: NDArray[Any] | None, begin: int, end: int) -> Split:
     if isinstance(reader, InMemory):
-        return Split(reader.x[begin:end], reader.y[begin:end], divisor=reader.divisor)
+        return Split(reader.x[begin:end], reader.y[begin:end], divisor=reader.divisor, of_bytes=reader.of_bytes)
     x = OnDemand(reader, begin, end, samples=True)
     targets: Any = OnDemand(reader, begin, end, samples=False) if y is None else y[begin:end]
-    return Split(x, targets, divisor=reader.divisor)
+    return Split(x, targets, divisor=reader.divisor, of_bytes=reader.of_bytes)

@@ -38,6 +38,7 @@ class Reader(ABC):
         target: the shape of a sample's target.
         target_dtype: the type of targets.
         divisor: what bytes are divided by; 0 if samples are no bytes.
+        of_bytes: whether samples are tokens that were bytes.
         bounds: the lowest and the highest token that there may be, of samples that are integers.
 
     """
@@ -49,6 +50,7 @@ class Reader(ABC):
     target: tuple[int, ...]
     target_dtype: np.dtype[Any]
     divisor: int = 0
+    of_bytes: bool = False
     bounds: tuple[int, int] | None = None
 
     @abstractmethod
@@ -70,13 +72,17 @@ class Reader(ABC):
             out[rows] = self.targets(np.arange(rows.start, rows.stop))
         return out
 
-    def range_of(self, *, targets: bool) -> tuple[int, int]:
-        """Return the lowest and the highest integer among the samples, or the targets; (0, −1) without rows."""
+    def range_of(self, *, targets: bool, ignored: int | None = None) -> tuple[int, int]:
+        """Return the lowest and the highest integer among the samples, or the targets; (0, −1) if there are none.
+
+        The integer `ignored` does not count.
+        """
         found = []
         for rows in blocks_of_rows(self.count, self.sample_bytes + self.target_bytes):
             numbers = np.arange(rows.start, rows.stop)
             block = self.targets(numbers) if targets else self.rows(numbers)[0]
-            found.append((int(block.min()), int(block.max())))
+            block = block if ignored is None else block[block != ignored]
+            found += [(int(block.min()), int(block.max()))] if block.size else []
         return min((low for low, _ in found), default=0), max((high for _, high in found), default=-1)
 
     @property
@@ -96,7 +102,8 @@ class InMemory(Reader):
     def __init__(self, reader: Reader) -> None:
         """Read them, block by block."""
         self.name, self.count, self.shape, self.dtype = reader.name, reader.count, reader.shape, reader.dtype
-        self.target, self.target_dtype, self.divisor = reader.target, reader.target_dtype, reader.divisor
+        self.target, self.target_dtype = reader.target, reader.target_dtype
+        self.divisor, self.of_bytes = reader.divisor, reader.of_bytes
         self.x = np.empty((self.count, math.prod(self.shape)), self.dtype)
         self.y = np.empty((self.count, *self.target), self.target_dtype)
         for rows in blocks_of_rows(self.count, self.sample_bytes + self.target_bytes):
@@ -165,7 +172,9 @@ class OnDemand:
     def changed(self, change: Change) -> OnDemand:
         """Return the same samples with one more change to them."""
         changes = (*self._changes, change)
-        return OnDemand(self.reader, self.begin, self.end, samples=True, changes=changes)
+        found = OnDemand(self.reader, self.begin, self.end, samples=True, changes=changes)
+        found.dtype = self.dtype
+        return found
 
     def astype(self, dtype: Any) -> Any:
         """Return the same samples in another type; targets are read now."""

@@ -58,9 +58,12 @@ def digest_of_named(hyper: Mapping[str, Any]) -> str | None:
     return hashlib.sha256("".join(f"{digest}  {file}\n" for file, digest in digests.items()).encode()).hexdigest()
 
 
-def load_own(name: str, hyper: Mapping[str, Any], train: int | None, validation: int | None) -> Dataset:
+def load_own(
+    name: str, hyper: Mapping[str, Any], train: int | None, validation: int | None, ignored: int | None = None
+) -> Dataset:
     """Return the data set of a user's class, made with these keyword arguments.
 
+    `ignored` is the target that does not count; None: −1 where a sample has several, else none.
     Raises ConfigError if there is no such class, or it cannot be made; DataError if what it gives is no data set.
     """
     own, digest = find_own(name), digest_of_named(hyper)
@@ -68,7 +71,7 @@ def load_own(name: str, hyper: Mapping[str, Any], train: int | None, validation:
         key = json.dumps(hyper, sort_keys=True)
     except TypeError:
         key = repr(hyper)
-    return _load(name, own, key, digest, Given(dict(hyper)), train, validation)
+    return _load(name, own, key, digest, Given(dict(hyper)), train, validation, ignored)
 
 
 class Given:
@@ -86,7 +89,14 @@ class Given:
 
 @functools.lru_cache(maxsize=4)
 def _load(
-    name: str, own: Any, key: str, digest: str | None, given: Given, train: int | None, validation: int | None
+    name: str,
+    own: Any,
+    key: str,
+    digest: str | None,
+    given: Given,
+    train: int | None,
+    validation: int | None,
+    ignored: int | None,
 ) -> Dataset:
     del digest  # only part of the cache's key
     with _failing(name, "cannot be made", ConfigError), seeded(0):
@@ -103,7 +113,7 @@ def _load(
     readers: dict[str, Reader] = {}
     for part in PARTS:
         if count := _length(name, made, part):
-            readers[part] = OwnReader(name, made, part, count, readers.get("train"), files)
+            readers[part] = OwnReader(name, made, part, count, readers.get("train"), files, ignored)
     if "train" not in readers:
         raise DataError(f"{name}: len('train') is 0; training needs one row at least")
     total = sum(4 * reader.count * math.prod(reader.shape) for reader in readers.values())
@@ -111,7 +121,7 @@ def _load(
         readers = {part: InMemory(reader) for part, reader in readers.items()}
     classes = _classes(name, made)
     identity = json.dumps([name, key, files, {part: _identity(reader) for part, reader in readers.items()}])
-    found = of_readers(name, readers, _rows(readers, train, validation), identity, classes)
+    found = of_readers(name, readers, _rows(readers, train, validation), identity, classes, ignored)
     return replace(found, files=tuple(files.items()))
 
 
@@ -187,14 +197,21 @@ class OwnReader(Reader):
     """Reads rows of one part by a user's object, and checks each."""
 
     def __init__(
-        self, name: str, made: Any, part: str, count: int, train: Reader | None, files: Mapping[str, str]
+        self,
+        name: str,
+        made: Any,
+        part: str,
+        count: int,
+        train: Reader | None,
+        files: Mapping[str, str],
+        ignored: int | None,
     ) -> None:
         """Try some rows; those of a part after `train` must be like its rows. `files` must stay as they are.
 
         Raises DataError if the object's rows are no samples, or differ the second time.
         """
         self.name, self.count, self._made, self._part = name, count, made, part
-        self._files = {file: _state(file) for file in files}
+        self._digests, self._files = files, {file: _state(file) for file in files}
         with _failing(name, "its shape and dtype are no shape and type", DataError):
             self.shape = tuple(int(length) for length in made.shape)
             self._given = np.dtype(made.dtype)
@@ -207,12 +224,16 @@ class OwnReader(Reader):
         if count > 2:  # several at once, the last first
             self._try(np.unique(np.linspace(0, count - 1, 8).astype(int))[::-1].tolist())
         self.target = y.shape[1:]
-        tokens = self._given.kind in "iu" and (self._given != np.uint8 or self.target == self.shape)
+        is_bytes, whole = self._given == np.uint8, y.dtype.kind in "iu"
+        one_each = whole and self.target == self.shape  # a label for each value, as tokens have
+        tokens = self._given.kind in "iu" and (not is_bytes or (one_each and len(self.shape) == 1))
         self.dtype = np.dtype(np.int32 if tokens else np.float32)
-        self.divisor = 255 if self._given == np.uint8 and not tokens else 0
-        whole = np.int32 if self.target and tokens else np.int64
-        self.target_dtype = np.dtype(np.float32 if y.dtype.kind == "f" else whole)
+        self.divisor, self.of_bytes = 255 if is_bytes and not tokens else 0, is_bytes and tokens
+        labels = np.int32 if self.target and tokens else np.int64
+        self.target_dtype = np.dtype(np.float32 if y.dtype.kind == "f" else labels)
         self._classes = _classes(name, made)
+        self._tokens = self._classes if one_each else None  # those of which each sample has one are no tokens
+        self._ignored = IGNORED if ignored is None and self.target else ignored
         if train is not None and (train.target != self.target or train.target_dtype != self.target_dtype):
             what = f"{part} rows have targets {self.target_dtype} {self.target}"
             raise DataError(f"{name}: {what}, and train rows {train.target_dtype} {train.target}; they must agree")
@@ -230,9 +251,12 @@ class OwnReader(Reader):
 
     def _raw(self, numbers: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return rows as the object gives them. Raises DataError unless they have the right shapes and types."""
-        for file, state in self._files.items():
-            if _state(file) != state:
+        for file, state in [*self._files.items()]:
+            if (present := _state(file)) == state:
+                continue
+            if content_digest(file) != self._digests[file]:
                 raise DataError(f"{file}: has changed since the run began; leave it as it is, and run it again")
+            self._files[file] = present  # it was written again, as it was
         what = f"rows('{self._part}', …)"
         with _failing(self.name, f"{what} failed for the rows {_shortly(numbers)} of {self.count}", DataError):
             given = self._made.rows(self._part, numbers.copy())
@@ -276,21 +300,32 @@ class OwnReader(Reader):
                 raise DataError(f"{self.name}: {what}; remove or replace it")
         tokens = self.dtype == np.int32
         if tokens:
-            self._check(numbers, "x", raw, 0)
+            self._check(numbers, "x", raw, self._tokens, None)
+            if self.bounds is not None and x.size and not self.bounds[0] <= x.min() <= x.max() <= self.bounds[1]:
+                what = f"x of {self._part} rows holds integers from {x.min()} to {x.max()}"
+                now = f"and from {self.bounds[0]} to {self.bounds[1]} when the run began"
+                raise DataError(f"{self.name}: {what}, {now}; rows must always be the same")
         if targets.dtype.kind in "iu" and (self._classes or (tokens and self.target)):
-            self._check(numbers, "y", y, IGNORED if self.target else 0)
+            self._check(numbers, "y", y, self._classes, self._ignored)
         if self.divisor:
             x /= np.float32(self.divisor)
         return x, targets
 
-    def _check(self, numbers: Integers, letter: str, values: NDArray[Any], least: int) -> None:
-        most = self._classes or MOST_CLASSES
-        if values.min() < least or values.max() >= most:
-            outside = ((values < least) | (values >= most)).reshape(len(values), -1).any(axis=1)
+    def _check(
+        self, numbers: Integers, letter: str, values: NDArray[Any], classes: int | None, ignored: int | None
+    ) -> None:
+        """Raise DataError if integers are not those of tokens or classes; one that is ignored may be any."""
+        most = classes or MOST_CLASSES
+        if values.min() < 0 or values.max() >= most:
+            outside = (((values < 0) | (values >= most)) & (values != ignored)).reshape(len(values), -1).any(axis=1)
+            if not outside.any():
+                return
             row = numbers[np.flatnonzero(outside)[0]]
             what = f"{letter} of row {row} of {self._part} holds integers from {values.min()} to {values.max()}"
-            of = f"with {self._classes} classes" if self._classes else "of tokens and classes"
-            raise DataError(f"{self.name}: {what}; {of} they must lie in {least} to {most - 1}")
+            of = f"with {classes} classes" if classes else "of tokens and classes"
+            least = IGNORED if ignored == IGNORED else 0
+            also = f", or be loss.ignore_index, {ignored}" if ignored not in {None, IGNORED} else ""
+            raise DataError(f"{self.name}: {what}; {of} they must lie in {least} to {most - 1}{also}")
 
 
 def _state(file: str) -> tuple[int, int]:

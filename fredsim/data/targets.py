@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fredsim.data.datasets import MOST_CLASSES, Dataset, Split
 from fredsim.errors import DataError
 
-__all__ = ["Targets", "fitted"]
+__all__ = ["Targets", "brought_together", "fitted", "with_numbers"]
 
 PARTS = ("train", "validation", "test")
 HINT = "; for targets that are no classes give a loss: mse, bce or your own (docs/losses.md)"
@@ -36,6 +36,11 @@ class Targets:
     positions: bool = False
     ignored: int | None = None
 
+    @property
+    def of_numbers(self) -> bool:
+        """Whether samples are numbers, too, in any case."""
+        return self.kind in {"numbers", "shares"}
+
 
 @lru_cache(maxsize=8)
 def fitted(data: Dataset, targets: Targets, name: str) -> Dataset:
@@ -50,7 +55,7 @@ def fitted(data: Dataset, targets: Targets, name: str) -> Dataset:
         return _of_parts(data, _integers)
     found = _of_parts(data, lambda split, part: _numbers(split.targets, f"{where}: y of {part} rows", targets.kind))
     found = replace(found, classes=0, unused=(), ignored=None)
-    return found if targets.kind == "any" else _with_numbers(found)
+    return found if targets.kind == "any" else with_numbers(found, name)
 
 
 def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
@@ -107,12 +112,41 @@ def _numbers(y: NDArray[Any], what: str, kind: str) -> NDArray[np.float32]:
     return found
 
 
-def _with_numbers(data: Dataset) -> Dataset:
-    """Return a data set whose samples are numbers, not tokens, as they are where targets are numbers."""
-    if any(split.on_demand or split.x.dtype.kind not in "iu" for split in data.parts):
+def brought_together(output: tuple[int, ...], target: tuple[int, ...]) -> str:
+    """Return how outputs and targets of these shapes get one shape, if they differ in axes of length 1 alone; else "".
+
+    NumPy and PyTorch broadcast such arrays: of (n, 1) and (n,) each output meets each target.
+    """
+    ours, theirs = ([length for length in shape if length > 1] for shape in (output, target))
+    if output == target or ours != theirs or not output or not target or output[0] != target[0]:
+        return ""
+    if output == (*target, 1):
+        return f"take output[{':, ' * len(target)}0], or save y as ({', '.join(['n', *map(str, output[1:])])})"
+    return "take output.reshape(y.shape)"
+
+
+@lru_cache(maxsize=8)
+def with_numbers(data: Dataset, name: str) -> Dataset:
+    """Return a data set whose samples are numbers, not tokens, as they are where targets are numbers.
+
+    Raises DataError if only one part has bytes.
+    """
+    if all(split.x.dtype.kind not in "iu" for split in data.parts):
         return data
-    found = []
-    for split in data.parts:
+    if len({split.of_bytes for split in data.parts if len(split)}) > 1:  # only bytes are divided by 255
+        what = "x_train or x_test holds bytes (uint8), and the other larger integers"
+        raise DataError(f"{name.partition(':')[2] or name}: {what}; save both as bytes, or both as other numbers")
+
+    def of(split: Split) -> Split:
         x = split.x.astype(np.float32)
-        found.append(replace(split, x=x / np.float32(255) if split.of_bytes else x, divisor=255 * split.of_bytes))
-    return replace(data, train=found[0], validation=found[1], test=found[2])
+        if not split.of_bytes:
+            return replace(split, x=x)
+        x = x.changed(_by_255) if split.on_demand else _by_255(x)
+        return replace(split, x=x, divisor=255, of_bytes=False)
+
+    train, validation, test = (of(split) for split in data.parts)
+    return replace(data, train=train, validation=validation, test=test)
+
+
+def _by_255(x: NDArray[Any]) -> NDArray[Any]:
+    return x / np.float32(255)

@@ -51,8 +51,8 @@ class TorchRows:
         for letter, values in zip("xy", zip(*items, strict=True), strict=True):
             kinds = {(value.shape, value.dtype) for value in values}
             if len(kinds) > 1:
-                (one, _), (other, _) = sorted(kinds, key=str)[:2]
-                what = f"{part} rows have {letter} of shapes {one} and {other}"
+                one, other = (f"{dtype} {shape}" for shape, dtype in sorted(kinds, key=str)[:2])
+                what = f"{part} rows have {letter} {one} and {other}"
                 raise DataError(f"{self._name}: {what}; they must have one shape and type")
         return np.stack([x for x, _ in items]), np.stack([y for _, y in items])
 

@@ -83,7 +83,7 @@ def build(
             )
         other, other_states = one((seed + 1) % 2**32)
         reseeded = any(mine == its for mine, its in zip(states, other_states, strict=True))
-        constant = all(bool((value == value.flatten()[:1]).all()) for value in module.parameters())
+        constant = all(bool((value == value.flatten()[0]).all()) for value in module.parameters() if value.numel())
         drawn = reseeded or (not known.opened and not constant)
         if drawn and _same_tensors(module, other):
             why = "its factory seeds a generator itself" if reseeded else "its factory draws nothing that depends on it"

@@ -30,8 +30,9 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks, nothing_again
 from fredsim.native.fused import TorchFusedExecutor
-from fredsim.native.losses import check_own, losses_of, outputs_problem, wrong_answers
+from fredsim.native.losses import check_broadcast, check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
+from fredsim.native.own_loss import OwnLoss
 from fredsim.native.params import OwnParams, channels_last
 from fredsim.native.settings import deterministic, filling, keyed, random_states, seeded
 from fredsim.native.statistics import forget, norms_alone
@@ -55,6 +56,8 @@ MAX_MINIBATCHES = 8
 MAX_SAMPLES = 64
 #: The draws with which a module is tried out.
 FIRST = Draws(0, 0, 0)
+#: The fewest samples of which a loss is tried out.
+FEW = 4
 #: The fewest minibatches, and the most parameters and inputs of a minibatch, for which vmap takes less time on a CPU.
 MIN_MINIBATCHES, MAX_PARAMETERS, MAX_INPUTS = 4, 100_000, 4096
 
@@ -277,7 +280,7 @@ class TorchEngine(OnOperations):
                 try:
                     batches = self._evaluation_batches(tensors, x) if batches is None else batches
                     some = batches.pop(0)
-                    output = self._logits(tensors, x[some])
+                    output = self._logits(tensors, x[some].clone())  # a module may write into what it is given
                 finally:
                     self._module.train()
                     self._running = {}
@@ -301,7 +304,7 @@ class TorchEngine(OnOperations):
         begins = [*range(0, len(x), EVALUATION_BATCH)]
         if len(begins) > 1 and len(x) % EVALUATION_BATCH == 1:
             try:
-                self._logits(tensors, x[-1:])
+                self._logits(tensors, x[-1:].clone())
             except BaseException as error:  # of any type: the module is the user's
                 if is_interrupt(error):
                     raise
@@ -513,10 +516,11 @@ class TorchEngine(OnOperations):
             for training in (False, True):
                 module.train(training)
                 with seeded(0, self._device.type):
-                    self._try_forward(self._x[: self._mu], "training" if training else "evaluation")
+                    self._try_forward(self._first(), "training" if training else "evaluation")
         with self.under_settings(ConfigError):
-            output = module(self._x[: self._mu])
-            check_own(self._its_loss, self._losses_of(output, self._y[: self._mu]), output)
+            output = module(self._first())
+            check_own(self._its_loss, output, self._y[: self._mu])
+            self._check_broadcast()
         with self.under_settings(ConfigError):
             check_hooks(module, model.refused)
             self._choose_format(rows)
@@ -533,15 +537,30 @@ class TorchEngine(OnOperations):
                 check_gradient(module, self._whole_loss, found, model.refused, beyond_rounding)
             self._choose_views(rows)
 
+    def _check_broadcast(self) -> None:
+        """Raise ConfigError if a user's own loss broadcasts some outputs and targets, as evaluation computes them."""
+        if isinstance(self._its_loss, OwnLoss):
+            few = max(self._mu, FEW)
+            with torch.no_grad():
+                self._module.eval()
+                try:
+                    check_broadcast(self._its_loss, self._called(lambda: self._module(self._first(few))), self._y[:few])
+                finally:
+                    self._module.train()
+
+    def _first(self, count: int | None = None) -> torch.Tensor:
+        """Return a copy of the first minibatch's samples, or of so many, into which a module may write."""
+        return self._x[: self._mu if count is None else count].clone()
+
     def _whole_loss(self) -> torch.Tensor:
         """Return the mean loss of the first minibatch at the module's own parameters."""
-        x, y = self._x[: self._mu], self._y[: self._mu]
+        x, y = self._first(), self._y[: self._mu]
         return self._losses_of(self._called(lambda: self._module(x)), y).mean()
 
     def _try_forward(self, x: torch.Tensor, mode: str) -> None:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""
         model, module = self._model, self._module
-        random, casts = random_states(self._device.type), Casts(x)
+        random, casts = random_states(self._device.type), Casts(x.clone())
         try:
             with casts:
                 logits = self._called(lambda: module(x))

@@ -8,15 +8,18 @@ from typing import Any
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from fredsim.errors import FredsimError
+from fredsim.data.targets import brought_together
+from fredsim.errors import ConfigError, FredsimError
+from fredsim.native.building import same
 from fredsim.native.own_loss import AnyLoss, OwnLoss, find_function
+from fredsim.native.settings import random_states, seeded
 from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.plugins.failures import briefly, is_interrupt
 
-__all__ = ["Each", "check_own", "losses_of", "outputs_problem", "wrong_answers"]
+__all__ = ["Each", "check_broadcast", "check_own", "losses_of", "outputs_problem", "wrong_answers"]
 
 Each = Callable[[Any, Any], Any]
 
@@ -85,7 +88,7 @@ def outputs_problem(loss: AnyLoss, output: Any, y: Any, classes: int) -> str:
         return "" if fits else f"a tensor of floats whose first axis has the {len(y)} samples"
     shape = loss.output(target, classes)
     kind = "outputs of the targets' shape" if isinstance(loss, MeanSquaredError) else "logits"
-    if is_tensor and output.dtype == torch.float32 and len(output) == len(y):
+    if is_tensor and output.dtype == torch.float32 and output.dim() > 0 and len(output) == len(y):
         found = tuple(output.shape[1:])
         if found == shape or (isinstance(loss, MeanSquaredError | BinaryCrossEntropy) and (found or (1,)) == shape):
             return ""
@@ -95,16 +98,57 @@ def outputs_problem(loss: AnyLoss, output: Any, y: Any, classes: int) -> str:
     return f"{kind}, torch.float32 {(len(y), *shape)}{hint}"
 
 
-def check_own(loss: AnyLoss, losses: Any, output: Any) -> None:
-    """Raise ConfigError if a user's own loss of the initial outputs has no gradient, or is not finite."""
+def check_own(loss: AnyLoss, output: Any, y: Any) -> None:
+    """Raise ConfigError if a user's own loss of initial outputs draws, has no gradient, or is not finite."""
     if not isinstance(loss, OwnLoss):
         return
+    each, device = losses_of(loss), output.device.type
+    with seeded(0, device):
+        before, copy = random_states(device), output.detach().clone()  # the function may write into the outputs
+        losses, again = each(output, y), each(copy, y)
+        if before != random_states(device):
+            remedy = "it must depend on what it is given alone: let the module draw, in training"
+            raise loss.refused(f"draws random numbers; {remedy}")
+    if not same(losses.detach(), again.detach()):
+        raise loss.refused("returns other numbers for the same outputs; it must depend on what it is given alone")
     total = losses.sum()
     if not losses.requires_grad or torch.autograd.grad(total, output, allow_unused=True, retain_graph=True) == (None,):
         raise loss.refused("has no gradient by the outputs; compute it by PyTorch's functions of them, without detach")
     if bool(output.isfinite().all()) and not bool(losses.isfinite().all()):
         bad = int((~losses.isfinite()).nonzero()[0])
         raise loss.refused(f"is {losses[bad].item()} for sample {bad} of the first minibatch, whose outputs are finite")
+
+
+def check_broadcast(loss: AnyLoss, output: Any, y: Any) -> None:
+    """Raise ConfigError if a user's own loss meets each output of a minibatch with each target.
+
+    Then samples alone have other losses, which they also have together if outputs and targets have one shape.
+    """
+    if not isinstance(loss, OwnLoss) or not (remedy := brought_together(tuple(output.shape), tuple(y.shape))):
+        return
+    each = losses_of(loss)
+
+    def alike(one: Any, other: Any) -> bool:
+        return bool(torch.isclose(one, other, 1e-3, 1e-5, equal_nan=True).all())
+
+    try:
+        together, alone = (torch.cat([each(some.clone(), its_y) for some, its_y in parts]) for parts in (
+            [(output, y)], [(output[i : i + 1], y[i : i + 1]) for i in range(len(y))]
+        ))  # fmt: skip
+    except ConfigError:
+        return
+    if alike(together, alone):
+        return
+    for given, target in ((output.reshape(y.shape), y), (output, y.reshape(output.shape))):
+        try:
+            found = each(given.clone(), target)
+        except ConfigError:
+            continue
+        if alike(found, alone):
+            i = int((~torch.isclose(together, alone, 1e-3, 1e-5)).nonzero()[0])
+            shapes = f"outputs {tuple(output.shape)} and targets {tuple(y.shape)}, of which each meets each"
+            what = f"is {together[i].item():g} for sample {i} of {shapes}, and {alone[i].item():g} for the sample alone"
+            raise loss.refused(f"{what}; {remedy}")
 
 
 def wrong_answers(loss: AnyLoss) -> Loss | None:

@@ -189,7 +189,8 @@ class TorchModel(Network):
             reason = self.why_native.partition("; give numerics: native")[0]
             yield f"{reason}; so PyTorch computes it (numerics: native)"
         is_softmax = self.loss is None or isinstance(self.loss, CrossEntropy)
-        if is_softmax and are_probabilities(self.module, torch.from_numpy(x).reshape(-1, *self.shape).to(self.device)):
+        samples = torch.from_numpy(np.array(x)).reshape(-1, *self.shape)  # a copy: the module may write into them
+        if is_softmax and are_probabilities(self.module, samples.to(self.device)):
             found = "for each sample of the first minibatch they are not negative, and their sum is 1"
             remedy = "the loss is softmax cross-entropy, which takes logits; leave softmax out"
             yield f"model.name: {self.name} gives probabilities: {found}; {remedy}"

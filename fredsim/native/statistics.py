@@ -19,11 +19,15 @@ def running_names(module: Any) -> tuple[str, ...]:
 
 
 def norms_alone(module: Any) -> None:
-    """Let a module compute as in evaluation, but for norms, which go by the minibatch as in training."""
+    """Let a module compute as in evaluation, but for norms that go by the minibatch in training, which still do.
+
+    Its own `train()` may leave some in evaluation, such as those of a pretrained part.
+    """
+    module.train()
+    in_training = [part for part in module.modules() if isinstance(part, _NormBase) and part.training]
     module.eval()
-    for part in module.modules():
-        if isinstance(part, _NormBase):
-            part.train()
+    for part in in_training:
+        part.train()
 
 
 def forget(module: Any) -> None:

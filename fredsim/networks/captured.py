@@ -16,11 +16,11 @@ from fredsim.networks.graph import Graph
 from fredsim.networks.initial import initial_parameters
 from fredsim.networks.layout import Layout
 from fredsim.numerics.ops.embedding import Embedding
-from fredsim.numerics.ops.views import Permute, Reshape, Slice
+from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 from fredsim.numerics.streams import Streams
 from fredsim.system.tensor_files import parse_tensors
 
-__all__ = ["GRAPH_FILE", "INITIAL_FILE", "CapturedNetwork", "lacking_rows"]
+__all__ = ["GRAPH_FILE", "INITIAL_FILE", "CapturedNetwork", "lacking_rows", "table_rows"]
 
 GRAPH_FILE, INITIAL_FILE = "graph.json", "initial.safetensors"
 
@@ -104,15 +104,23 @@ class CapturedNetwork(GivenNetwork):
         yield from self._remarks
 
 
-def lacking_rows(graph: Graph, *samples: NDArray[Any]) -> str:
-    """Return what is wrong if a sample chooses a row that a table lacks; "" if none does."""
+def table_rows(graph: Graph) -> int | None:
+    """Return how many rows all tables have from which samples choose; None if there are none."""
     of_samples, rows = {0}, list[int]()
     for value, node in enumerate(graph.nodes, start=1):
-        if isinstance(node.operator, Embedding) and node.inputs[0] in of_samples:
+        if of_samples.isdisjoint(node.inputs):
+            continue
+        if isinstance(node.operator, Embedding):
             rows.append(node.operator.rows)
-        elif isinstance(node.operator, Reshape | Permute | Slice) and node.inputs[0] in of_samples:
+        elif isinstance(node.operator, Reshape | Permute | Slice | Cat):
             of_samples.add(value)
-    for x in samples if rows else ():
-        if x.size and not 0 <= x.min() <= x.max() < min(rows):
-            return f"has a table of {min(rows)} rows; samples choose the rows {x.min():g} … {x.max():g}"
+    return min(rows, default=None)
+
+
+def lacking_rows(graph: Graph, *samples: NDArray[Any]) -> str:
+    """Return what is wrong if a sample chooses a row that a table lacks; "" if none does."""
+    rows = table_rows(graph)
+    for x in samples if rows is not None else ():
+        if x.size and not 0 <= x.min() <= x.max() < rows:
+            return f"has a table of {rows} rows; samples choose the rows {x.min():g} … {x.max():g}"
     return ""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.errors import SimulationError
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
@@ -421,7 +422,7 @@ def test_an_embedding_adds_a_samples_own_places() -> None:
             expected[m, x[m, at]] += error[m, at]
     assert leaves["weight"](slice(None)).tobytes() == expected.tobytes()
     assert leaves["weight"](slice(1, 3)).tobytes() == expected[:, 1:3].tobytes()
-    with pytest.raises(ValueError, match=r"embedding: 0 … 4 are no rows of 0 … 3"):
+    with pytest.raises(SimulationError, match=r"embedding: 0 … 4 are no rows of 0 … 3"):
         op.forward([np.array([[0, 4]])], {"weight": table})
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from fredsim.cuda.networks.dropout import drawn
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Given, Steps, Value, blocks_for
+from fredsim.errors import SimulationError
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.products import LogSoftmax
 
@@ -36,10 +37,10 @@ class EmbeddingKernels(OperatorKernels):
         }  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Add a copy of rows. Raises ValueError for an integer that is no row's."""
+        """Add a copy of rows. Raises SimulationError for an integer that is no row's."""
         low, high = inputs[0].bounds
         if low < 0 or high >= self.operator.rows:
-            raise ValueError(f"embedding: {low} … {high} are no rows of 0 … {self.operator.rows - 1}")
+            raise SimulationError(f"embedding: {low} … {high} are no rows of 0 … {self.operator.rows - 1}")
         out = replace(out, whole=False)
         fields = self._fields(plan) | {"held": Given.HELD, "out": out}
         plan.step("networks/embedding", "look_up", blocks_for(out.size), **fields)

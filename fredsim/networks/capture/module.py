@@ -118,7 +118,7 @@ def _exported(module: Any, samples: Any, refused: Refusal) -> Any:
     try:
         with redirect_stdout(written), redirect_stderr(written):
             return torch.export.export(
-                module, (samples,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False
+                module, (samples.clone(),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False
             )
     except BaseException as error:
         if is_interrupt(error):
@@ -137,7 +137,7 @@ def _reason(error: BaseException, module: Any, samples: Any) -> str:
 def _failure(module: Any, samples: Any) -> str:
     """Return how a module fails when it is called with samples; an empty text if it does not."""
     try:
-        module(samples)
+        module(samples.clone())
     except BaseException as error:
         if is_interrupt(error):
             raise
@@ -166,7 +166,7 @@ def _compare(module: Any, exported: Any, graph: Graph, samples: Any, refused: Re
 
     def gradients(forward: Callable[[Any], Any]) -> list[Any]:
         torch.default_generator.manual_seed(0)
-        output = forward(samples)
+        output = forward(samples.clone())  # it may write into them
         weights = torch.cos(torch.arange(output.numel(), dtype=torch.float32)).reshape(output.shape)
         found = torch.autograd.grad((output * weights).sum(), parameters, allow_unused=True, materialize_grads=True)
         return [output.detach(), *(each.reshape(-1) for each in found)]
@@ -191,14 +191,14 @@ def _compare(module: Any, exported: Any, graph: Graph, samples: Any, refused: Re
         elif str(node.target).split(".")[1:2] in (["lstm"], ["gru"], ["rnn_tanh"], ["rnn_relu"]):
             node.args = (*node.args[:5], 0.0, *node.args[6:])  # between layers
     with torch.no_grad():
-        expected = exported.module(check_guards=False)(samples).numpy()
+        expected = exported.module(check_guards=False)(samples.clone()).numpy()
     params = torch.cat([value.detach().reshape(-1) for value in parameters]).numpy()
     found = graph.forward(params, samples.numpy()).output
     if not np.allclose(found, expected, TOLERANCE, TOLERANCE * np.abs(expected).max(initial=0), equal_nan=True):
         apart = np.abs(found - expected).max()
         raise refused(f"was not captured rightly: outputs are {apart:.2g} from PyTorch's; {NATIVE}, and report this")
     with _by_own_statistics(module), torch.no_grad():
-        evaluated = module.eval()(samples).numpy()
+        evaluated = module.eval()(samples.clone()).numpy()
     if not np.allclose(evaluated, expected, TOLERANCE, TOLERANCE * np.abs(expected).max(initial=0), equal_nan=True):
         raise refused(
             "computes other things in evaluation than in training, dropout and running statistics apart; a portable "

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fredsim.errors import SimulationError
 from fredsim.numerics.ops.operator import Array, Draw, Inputs, Leaves, Operator, Shape, Tensors, quiet
 
 __all__ = ["Embedding"]
@@ -38,10 +39,10 @@ class Embedding(Operator):
         return (*shapes[0], self.width)
 
     def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Array]:
-        """Keep x. Raises ValueError for an integer that is no row's."""
+        """Keep x. Raises SimulationError for an integer that is no row's."""
         x = inputs[0].astype(np.int64, copy=False)
         if x.size and not 0 <= x.min() <= x.max() < self.rows:
-            raise ValueError(f"embedding: {x.min()} … {x.max()} are no rows of 0 … {self.rows - 1}")
+            raise SimulationError(f"embedding: {x.min()} … {x.max()} are no rows of 0 … {self.rows - 1}")
         return tensors["weight"][x], x
 
     def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:

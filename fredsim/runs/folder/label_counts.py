@@ -47,8 +47,8 @@ def label_counts(result: Result, root: str | os.PathLike[str] | None = None) -> 
     if "problem" in result.config:
         raise ConfigError(f"{result.folder}: is of a problem, which has no rows that clients could hold")
     data: Any = TypeAdapter(DataChoice).validate_python(result.config["data"])
-    if getattr(data, "augment", None) is not None:  # it changes no label
-        data = data.model_copy(update={"augment": None})
+    # They change no label.
+    data = data.model_copy(update={key: None for key in ("augment", "normalize") if getattr(data, key, None)})
     if data.user_code:  # it may be somebody else's
         look_as_recorded(result.folder, config_digest(result.config))
     of, seed = Clients.model_validate(result.config["clients"]), result.config["seed"]

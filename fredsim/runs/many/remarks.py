@@ -108,7 +108,7 @@ def _about_trace(experiment: Experiment) -> Iterator[str]:
 
 def _about_data(experiment: Experiment, data: Data, root: str | os.PathLike[str] | None) -> Iterator[str]:
     """Yield remarks on a data set that is read; those on its samples only if it is the user's."""
-    found = data.model_copy(update={"normalize": None}).load(data_root(root), experiment.seed)
+    found = data.model_copy(update={"normalize": None}).load(data_root(root), experiment.seed, experiment.targets)
     if found.train.unfit or (experiment.loss is not None and experiment.loss.made.targets != "classes"):
         found = replace(found, classes=0)
     yield from about_labels(data.name, found)

@@ -21,6 +21,7 @@ from fredsim.compute.statistics import Statistics
 from fredsim.config.choices import Backend
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
+from fredsim.networks.captured import table_rows
 from fredsim.networks.graph import Graph
 from fredsim.networks.network import Network
 from fredsim.numerics.distributions import Draw
@@ -64,7 +65,8 @@ def make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, t
     ConfigError if something that the backend needs is missing, or if it cannot compute the network.
     """
     if dataset.staged:
-        staged = Staged(lambda window: _make_engine(backend, network, window, mu, threads), dataset, mu)
+        rows = None if network.graph is None else table_rows(network.graph)
+        staged = Staged(lambda window: _make_engine(backend, network, window, mu, threads), dataset, mu, rows)
         engine = cast(Engine, staged)  # what it does not do itself, the engine in it does
     else:
         engine = _make_engine(backend, network, dataset, mu, threads)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fredsim.errors import SimulationError
 from fredsim.jit.kernel import Fields, kernel
 from fredsim.jit.pointers import floats, int32s, int64s, item, put, shift, uint8s
 from fredsim.jit.subroutine import subroutine
@@ -174,7 +175,7 @@ class EmbeddingKernels(OperatorKernels):
     shares = True
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Look up. Raises ValueError for an integer that is no row's."""
+        """Look up. Raises SimulationError for an integer that is no row's."""
         (x,), width = inputs, self.operator.width
         known = plan.ranges.get(id(x.buffer))
         if known is not None:
@@ -190,7 +191,7 @@ class EmbeddingKernels(OperatorKernels):
 
     def _check(self, low: int, high: int) -> None:
         if low < 0 or high >= self.operator.rows:
-            raise ValueError(f"embedding: {low} … {high} are no rows of 0 … {self.operator.rows - 1}")
+            raise SimulationError(f"embedding: {low} … {high} are no rows of 0 … {self.operator.rows - 1}")
 
     def _checked(self, plan: Steps, x: Value) -> Value:
         """Return the numbers as int64; add the step that makes them so, and looks whether all are rows."""
