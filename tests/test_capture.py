@@ -21,6 +21,7 @@ from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.losses.loss import Loss, Losses
 from fredsim.numerics.ops.operator import Array, Shape
+from fredsim.numerics.ops.pointwise import LeakyRelu, Tanh
 from fredsim.numerics.ops.products import MatMul
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
@@ -32,7 +33,9 @@ from torch import nn
 from torch.nn import functional
 
 from fredsim import zoo
+from fredsim.networks.capture.elements import pointwise
 from fredsim.networks.capture.module import Captured, capture
+from fredsim.networks.capture.tensors import OPERATORS
 from tests import captured_modules as given
 from tests import own_modules
 from tests.captured_modules import Encoder, Own, images
@@ -493,3 +496,37 @@ def test_activation_checkpointing_changes_no_graph() -> None:
     x = np.random.default_rng(0).normal(size=(3, 1, 8, 8)).astype(np.float32)
     found = [capture(own_modules.Tanhs(again), x, (), ConfigError).graph for again in (False, True)]
     assert found[0] == found[1]
+
+
+def test_gradients_are_compared_with_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tanh, "_slope", lambda self, x: np.ones_like(x))
+    with pytest.raises(
+        ConfigError, match=r"was not captured rightly: the gradient of dense\.weight is .* from PyTorch"
+    ):
+        captured(seeded(lambda: Own(lambda own, x: own.dense(x).tanh())), samples(ROWS))
+
+
+def test_what_weights_of_0_hide_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPERATORS, "sigmoid", lambda to, x: pointwise(to, x, Tanh()))
+    module = seeded(lambda: Own(lambda own, x: own.dense(x) + own.dense.weight.sigmoid().sum() * own.by))
+    module.by.data.zero_()
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    with pytest.raises(ConfigError, match=r"was not captured rightly: .* numerics: native"):
+        captured(module, samples(ROWS))
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+
+
+def test_other_samples_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPERATORS, "relu", lambda to, x: pointwise(to, x, LeakyRelu(0.5)))
+    module, x = seeded(lambda: Own(lambda own, x: own.dense(x.relu()))), np.abs(samples(ROWS, 8))
+    captured(module, x)
+    x[6] *= -1
+    with pytest.raises(ConfigError, match="was not captured rightly: outputs"):
+        captured(module, x)
+
+
+def test_two_that_are_the_largest_are_no_fault() -> None:
+    module = seeded(lambda: Own(lambda own, x: own.dense(x).amax(1)[:, None]))
+    module.dense.weight.data.zero_()
+    module.dense.bias.data.zero_()
+    captured(module, samples(ROWS))

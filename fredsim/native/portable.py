@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # it imports PyTorch
 __all__ = ["captured", "check_fit"]
 
 Refusal = Callable[[str], ConfigError]
-TRIED = 4  # samples on which a graph and its module are compared
+TRIED = 8  # samples on which a graph and its module are compared
 KEPT = 16  # graphs
 
 #: By module and data: the runs of a sweep, and the checks before them, share what takes seconds to capture.
