@@ -168,6 +168,12 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
     "whole numbers": (
         lambda: Own(lambda own, x: torch.cat([own.dense(x) * torch.arange(4), given.numbered(x)], 2)), PLACES,
     ),
+    "constants of other types": (
+        lambda: Own(
+            lambda own, x: own.dense(x) * (own.mask < 0)[:, :4].type_as(x) + torch.arange(4).to(x) + x
+            + torch.arange(5)[:, None].expand(x.shape[0], -1, 1).float()
+        ), PLACES,
+    ),
     "norms": (lambda: Own(lambda own, x: own.joint(x) + own.without_bias(functional.rms_norm(x, (4,)))), PLACES),
     "products": (
         lambda: Own(
@@ -422,6 +428,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                               "uses div in its forward, which depends on the number of samples; give"),
     "bits": (lambda: Own(lambda own, x: own.dense(x).view(torch.int32)), ROWS,
              "uses view in its forward, which reads the bits of numbers as another type; give"),
+    "the numbers of samples": (
+        lambda: Own(lambda own, x: own.dense(x) + torch.arange(x.shape[0], dtype=x.dtype)[:, None]), ROWS,
+        "uses arange in its forward, which depends on the number of samples; give"),
+    "floats cut off": (lambda: Own(lambda own, x: own.dense(x - x.long())), ROWS,
+        "uses sub in its forward, which makes floats of integers; the nearest that it does is embedding; give"),
     "four samples": (lambda: Own(lambda own, x: own.dense(x).reshape(4, 4)), ROWS,
                       "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
     "pairs of samples": (lambda: Own(lambda own, x: own.dense(x).reshape(x.shape[0] // 2, 8)), ROWS,
@@ -530,3 +541,18 @@ def test_two_that_are_the_largest_are_no_fault() -> None:
     module.dense.weight.data.zero_()
     module.dense.bias.data.zero_()
     captured(module, samples(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("name", "forward"),
+    [
+        ("div", lambda own, x: own.dense(x.unsqueeze(-1).expand(-1, -1, 4) / 11)),
+        ("cat", lambda own, x: own.dense(torch.cat([x[:, :, None], own.first.expand(x.shape[0], 5, -1)[:, :, :3]], 2))),
+        ("mul", lambda own, x: own.dense(own.ones * x[:, :, None])),
+        ("mean", lambda own, x: own.dense(own.ones * x.mean(1, True, dtype=torch.float32))),
+        ("to", lambda own, x: own.dense(own.ones * x[:, :, None].float())),
+    ],
+)
+def test_integer_samples_are_rows_of_a_table_alone(name: str, forward: Any) -> None:
+    with pytest.raises(ConfigError, match=f"uses {name} in its forward, which makes floats of integers; the nearest"):
+        captured(seeded(lambda: Own(forward)), np.random.default_rng(0).integers(0, 11, (4, 5)))

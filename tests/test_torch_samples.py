@@ -138,6 +138,15 @@ def test_bytes_that_are_used_as_tokens_are_refused(name: str, how: str) -> None:
     assert [part for part in CUT if part not in str(refused.value)] == [], refused.value
 
 
+@pytest.mark.parametrize("numerics", ["", ", numerics: portable", ", numerics: native"])
+def test_bytes_as_tokens_are_refused_whoever_computes(sampled: Path, command: Command, numerics: str) -> None:
+    saved(np.uint8)
+    words = f"model={{name: 'torch:sampled:Embeds'{numerics}}}", "data={name: 'npz:tokens.npz'}", "--out", "out"
+    code, _, messages = command("run", sampled, *words)
+    assert code == 2
+    assert [part for part in CUT if part not in messages] == [], messages
+
+
 def test_one_hot_bytes_and_normalized_ones_are_refused(sampled: Path, command: Command) -> None:
     saved(np.uint8)
     for name, more in (("OneHot", ""), ("Embeds", ", normalize: {mean: 0.5, std: 0.01}")):

@@ -26,7 +26,7 @@ from fredsim.numerics.ops.norms import BatchNorm
 from fredsim.numerics.ops.operator import Array, Leaves, Shape, quiet
 from fredsim.plugins.failures import failed_on, is_interrupt, message_of
 
-__all__ = ["NATIVE", "Captured", "capture"]
+__all__ = ["NATIVE", "Captured", "capture", "kept"]
 
 Refusal = Callable[[str], ConfigError]
 NATIVE = "give numerics: native, by which PyTorch computes it"
@@ -61,7 +61,7 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
     every = torch.from_numpy(np.array(x))
     every = every if every.is_floating_point() else every.long()
     samples, others = every[:TRIED], every[TRIED:] if len(x) > TRIED + 1 else every[:TRIED]
-    with _kept(module):
+    with kept(module):
         exported = _exported(module.train(), samples, refused)
         try:
             program = Program(exported, module)
@@ -88,7 +88,7 @@ def _check_parameters(module: Any, refused: Refusal) -> None:
 
 
 @contextmanager
-def _kept(module: Any) -> Iterator[None]:
+def kept(module: Any) -> Iterator[None]:
     """Put the module's mode and values back after a `with` block, and let PyTorch write no messages within it."""
     values = [(value, value.detach().clone()) for value in (*module.parameters(), *module.buffers())]
     modes = [(part, part.training) for part in module.modules()]

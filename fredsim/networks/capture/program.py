@@ -23,6 +23,9 @@ __all__ = ["Program"]
 
 IGNORED = ("_assert_", "sym_", "_check")  # operators that compute nothing
 CASTS = {"to", "_to_copy", "type_as"}
+BY_NUMBER = {"embedding", "index", "index_select"}  # take elements by integers
+#: Operators whose result for one sample says what it is for many.
+FILLS = {"zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "expand", "broadcast_to", "repeat"}
 #: Arguments that change no number here; training normalizes by the minibatch's own statistics.
 HARMLESS = {
     "memory_format", "device", "layout", "pin_memory", "non_blocking", "copy", "generator", "dtype", "implicit",
@@ -238,7 +241,7 @@ class Program:
             value = node.meta["val"]
             found = [self._size(size) for size in value.shape]
             places = [i for i, size in enumerate(found) if size == Size(1, batch=True)]
-            if len(places) != 1 or len(sizes) != 1:
+            if len(places) != 1 or len(sizes) != 1 or _name(node) not in FILLS:
                 raise UnsupportedError("depends on the number of samples")
             (batch,) = places
         with torch.no_grad():
@@ -259,10 +262,13 @@ class Program:
             near = [INSTEAD[name]] if name in INSTEAD else difflib.get_close_matches(name, OPERATORS, 1, SIMILAR)
             raise UnsupportedError("is not among the operators that fredsim computes itself", *near)
         self._check_type(node, name)
+        if name not in BY_NUMBER:
+            self._check_integers(node)
         if name in CASTS:
             found: Result = arguments["x"]
-            if node.meta["val"].is_floating_point() and not node.args[0].meta["val"].is_floating_point():
-                raise UnsupportedError("makes floats of integers", "embedding")
+            if isinstance(found, Fixed):
+                floats = node.meta["val"].is_floating_point()
+                return replace(found, values=found.values.astype(np.float32 if floats else np.int64))
             return found
         if name == "view" and isinstance(arguments.get("dtype"), torch.dtype):
             raise UnsupportedError("reads the bits of numbers as another type")
@@ -299,6 +305,17 @@ class Program:
             if key == "dilation" and set(value) == {1}:
                 continue
             raise UnsupportedError(f"has {key}={value}")
+
+    def _check_integers(self, node: Any) -> None:
+        """Raise UnsupportedError if an operator makes floats of integers that samples are or have been cut off to."""
+        value = node.meta["val"]
+        if not (value[0] if isinstance(value, list | tuple) else value).is_floating_point():
+            return
+        for given in node.all_input_nodes:
+            its, found = given.meta["val"], self._known.get(given)
+            integers = isinstance(its, torch.Tensor) and not its.is_floating_point()
+            if integers and isinstance(found, Traced) and self._to.of_samples(found.value):
+                raise UnsupportedError("makes floats of integers", "embedding")
 
     @staticmethod
     def _check_type(node: Any, name: str) -> None:

@@ -143,6 +143,12 @@ class Builder:
         """Return the values that the operator of a value takes."""
         return self.nodes[value - 1].inputs
 
+    def of_samples(self, value: int) -> bool:
+        """Return whether a value depends on the sample."""
+        if isinstance(self.operator(value), Constant | Parameter | Positions):
+            return False
+        return value == 0 or any(map(self.of_samples, self.inputs(value)))
+
     def numbers(self, value: int) -> Array | None:
         """Return the numbers of a constant; None of any other value."""
         if isinstance(operator := self.operator(value), Reshape):
