@@ -149,6 +149,19 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
         PLACES,
     ),
     "bounds": (lambda: Own(lambda own, x: own.dense(x).clamp(-0.5, 0.75) + own.dense(x).clamp(max=0.1)), PLACES),
+    "numbers that are the bounds": (
+        lambda: Own(
+            lambda own, x: own.dense(x) * own.by.clamp(-0.5, 0.5) + own.by.clamp(min=0.5) + own.by.clamp(0, math.inf)
+            + (own.by - 0.5).clamp(min=0) + functional.hardtanh(own.by, -0.5, 0.5)
+            + functional.hardtanh(own.by, 0, math.inf)
+        ), PLACES,
+    ),
+    "lengths of 0": (
+        lambda: Own(
+            lambda own, x: (y := own.dense(x) * torch.tensor([0.0, 1, 1, 0, 1])[:, None]).norm(dim=2, keepdim=True)
+            + y.std(2, keepdim=True) + functional.normalize(y, dim=2)
+        ), PLACES,
+    ),
     "transformer layer": (lambda: Encoder(), (5, 8)),
     "transformer layer, norm first": (lambda: Encoder(norm_first=True, activation="gelu", dropout=0.0), (5, 8)),
     "attention with weights": (lambda: Own(lambda own, x: own.attention(x, x, x)[0]), PLACES),

@@ -55,15 +55,18 @@ def clamp(to: Builder, x: Tensor, low: Tensor | float | None = None, high: Tenso
     bounds = [None if bound is None else number(bound) for bound in (low, high)]
     if any(given is not None and bound is None for given, bound in zip((low, high), bounds, strict=True)):
         raise UnsupportedError("has bounds that depend on samples or parameters", "hardtanh")
-    if bounds == [0, None]:
-        return relu(to, x)
     least, most = (end if bound is None else bound for bound, end in zip(bounds, (-LARGEST, LARGEST), strict=True))
-    return hardtanh(to, x, least, most)
+    return pointwise(to, x, activations.Hardtanh(_finite(least), _finite(most), inclusive=True))
+
+
+def _finite(bound: float) -> float:
+    """Return a bound that a float can have: an infinite one as the largest number."""
+    return min(max(float(bound), -LARGEST), LARGEST)
 
 
 @named("hardtanh")
 def hardtanh(to: Builder, x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Traced:
-    return pointwise(to, x, activations.Hardtanh(float(min_val), float(max_val)))
+    return pointwise(to, x, activations.Hardtanh(_finite(min_val), _finite(max_val)))
 
 
 @named("relu6")
