@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
+from fredsim.kernels.ops.engine import NumbaGraphEngine
 from fredsim.networks.graph import Graph
 from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.lenet import lenet
@@ -20,6 +23,7 @@ from fredsim.networks.zoo.vgg import vgg
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.losses.loss import Loss, Losses
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.operator import Array, Shape
 from fredsim.numerics.ops.pointwise import LeakyRelu, Tanh
 from fredsim.numerics.ops.products import MatMul
@@ -187,6 +191,18 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
             + torch.arange(5)[:, None].expand(x.shape[0], -1, 1).float()
         ), PLACES,
     ),
+    "masks that differ by head": (
+        lambda: Own(lambda own, x: attend(
+            *(own.dense(x).reshape(-1, 5, 2, 2).transpose(1, 2) for _ in range(3)),
+            attn_mask=torch.stack([own.mask == 0, torch.eye(5) == 1]),
+        )), PLACES,
+    ),
+    "scores times constants": (
+        lambda: Own(lambda own, x: torch.softmax(
+            own.dense(x) @ x.mT * torch.where(own.mask == 0, torch.arange(5.0), 0.0)
+            + torch.where(own.mask == 0, 0, own.mask), -1) @ x), PLACES,
+    ),
+    "weights of a norm of all": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3), dim=None), ROWS),
     "norms": (lambda: Own(lambda own, x: own.joint(x) + own.without_bias(functional.rms_norm(x, (4,)))), PLACES),
     "products": (
         lambda: Own(
@@ -446,6 +462,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
         "uses arange in its forward, which depends on the number of samples; give"),
     "floats cut off": (lambda: Own(lambda own, x: own.dense(x - x.long())), ROWS,
         "uses sub in its forward, which makes floats of integers; the nearest that it does is embedding; give"),
+    "dropout of a parameter": (lambda: Own(lambda own, x: own.dense(x) + functional.dropout(own.first[0], 0.5)), ROWS,
+        "uses dropout in its forward, which drops elements of what all samples share, for which PyTorch draws once for "
+        "all of them; the nearest that it does is dropout of what depends on the samples; give"),
+    "a limit on weights": (lambda: Own(given.limited), ROWS,
+        "changes its parameter 'dense.weight' in forward, which torch.export leaves out; give"),
+    "dilated, transposed": (lambda: images(nn.ConvTranspose2d(2, 2, 2, dilation=2), outputs=160), IMAGE,
+        "uses conv_transpose2d in its layer '0' (ConvTranspose2d), which has dilation=[2, 2]; give"),
+    "a factor that is not whole": (
+        lambda: images(nn.Conv2d(2, 2, (1, 1)), nn.Upsample(scale_factor=2.1), outputs=384), (2, 8, 6),
+        "uses upsample_nearest2d in its layer '1' (Upsample), which makes 16 of 8 pixels by 2.1, which is no whole"),
+    "an infinite number": (lambda: Own(lambda own, x: own.dense(x) + math.inf), ROWS,
+        "uses add in its forward, which takes the number inf; give"),
     "four samples": (lambda: Own(lambda own, x: own.dense(x).reshape(4, 4)), ROWS,
                       "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
     "pairs of samples": (lambda: Own(lambda own, x: own.dense(x).reshape(x.shape[0] // 2, 8)), ROWS,
@@ -569,3 +597,47 @@ def test_two_that_are_the_largest_are_no_fault() -> None:
 def test_integer_samples_are_rows_of_a_table_alone(name: str, forward: Any) -> None:
     with pytest.raises(ConfigError, match=f"uses {name} in its forward, which makes floats of integers; the nearest"):
         captured(seeded(lambda: Own(forward)), np.random.default_rng(0).integers(0, 11, (4, 5)))
+
+
+def test_weights_of_attention_that_are_also_used_elsewhere_are_dropped_once() -> None:
+    def forward(own: Any, x: Any) -> Any:
+        weights = functional.dropout(torch.softmax(own.dense(x) @ x.mT, -1), 0.5, own.training)
+        return torch.cat([weights @ x, weights], 2)
+
+    graph = captured(seeded(lambda: Own(forward)), samples(PLACES)).graph
+    assert [node.operator for node in graph.nodes if node.operator.draws] == [Dropout(0.5)]
+
+
+def test_statistics_of_an_instance_norm_are_remarked_on() -> None:
+    make = lambda tracks: images(nn.Conv2d(2, 3, 3), nn.InstanceNorm2d(3, track_running_stats=tracks), outputs=72)  # noqa: E731
+    (remark,) = captured(seeded(lambda: make(True)), samples(IMAGE)).remarks
+    assert remark == (
+        "keeps running statistics (1.running_mean, …), which no client pushes: evaluation normalizes by each sample's "
+        "own statistics, as with track_running_stats=False"
+    )
+    assert captured(seeded(lambda: make(False)), samples(IMAGE)).remarks == ()
+
+
+def test_tables_of_different_columns_have_rows_of_their_own() -> None:
+    class Columns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.few, self.many = nn.Embedding(3, 4), nn.Embedding(50, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.few(x[:, 0]) + self.many(x[:, 1:]).sum(1)
+
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.integers(0, 3, 12), rng.integers(0, 50, 12), rng.integers(40, 50, 12)], 1)
+    graph = captured(seeded(Columns), x).graph
+    compare(seeded(Columns), graph, x)
+    y = rng.normal(size=(12, 4)).astype(np.float32)
+    graph = replace(graph, target=(4,), loss=MeanSquaredError())
+    params = rng.normal(size=graph.layout.size).astype(np.float32)
+    split = Split(x.reshape(12, -1).astype(np.int32), y)
+    engine = NumbaGraphEngine(graph, Dataset(split, split, split, 4), 5, 1)
+    found, _ = engine.gradients([params], np.arange(5)[None])
+    np.testing.assert_array_equal(found[0], graph.gradient(params, x[:5], y[:5])[0])
+    x[3, 0] = 3
+    with pytest.raises(ConfigError, match="has a table of 3 rows; samples choose the rows 0 … 3"):
+        captured(seeded(Columns), x)

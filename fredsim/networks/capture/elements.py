@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,12 +18,15 @@ from fredsim.numerics.ops.operator import Operator
 __all__ = ["absolute", "dropout", "number", "pointwise", "reciprocal", "scaled", "sqrt", "square"]
 
 LARGEST = float(np.finfo(np.float32).max)
+SHARED = "drops elements of what all samples share, for which PyTorch draws once for all of them"
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al. 2017
 
 
 def pointwise(to: Builder, x: Tensor, operator: Operator) -> Traced:
     """Return the result of an activation."""
     found = traced(to, x)
+    if odd := [by for by in getattr(operator, "numbers", ()) if not math.isfinite(by)]:
+        raise UnsupportedError(f"takes the number {odd[0]}")
     return replace(found, value=to.add(operator, found.value))
 
 
@@ -113,6 +117,8 @@ def dropout(to: Builder, x: Tensor, p: float, train: bool) -> Tensor:
         return x
     if p >= 1:
         raise UnsupportedError(f"has p={p}")
+    if traced(to, x).batch is None:
+        raise UnsupportedError(SHARED, "dropout of what depends on the samples")
     return pointwise(to, x, Dropout(float(p)))
 
 

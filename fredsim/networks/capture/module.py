@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from fredsim.errors import ConfigError
 from fredsim.networks.capture.program import Program
@@ -242,12 +243,19 @@ class _Comparison:
 
     def _check_program(self, samples: Any) -> None:
         """Raise ConfigError unless module and program compute the same."""
+        before = [value.detach().clone() for value in self._parameters]
         try:
-            pairs = zip(self._gradients(self._module, samples), self._gradients(self._program, samples), strict=True)
+            own_ones = self._gradients(self._module, samples)
+            pairs = zip(own_ones, self._gradients(self._program, samples), strict=True)
         except BaseException as error:  # of any type: the module is the user's
             if is_interrupt(error):
                 raise
             raise self._refused(f"cannot be trained: {' '.join(message_of(error).split())[:200]}") from error
+        for (name, value), old in zip(self._module.named_parameters(), before, strict=True):
+            if not torch.equal(value.detach().view(torch.int32), old.view(torch.int32)):
+                raise self._refused(
+                    f"changes its parameter {name!r} in forward, which torch.export leaves out; {NATIVE}"
+                )
         for own, its in pairs:
             if not torch.allclose(own, its, TOLERANCE, TOLERANCE * float(own.abs().max()), equal_nan=True):
                 raise self._refused(
@@ -316,12 +324,12 @@ def _by_own_statistics(module: Any) -> Iterator[None]:
 
 def _about_statistics(module: Any, graph: Graph) -> str:
     """Return the remark about running statistics, which graphs do not keep; "" if there are none."""
-    if not any(isinstance(node.operator, BatchNorm) for node in graph.nodes):
-        return ""
+    norms = {name: part for name, part in module.named_modules() if getattr(part, "running_mean", None) is not None}
+    of_samples = [name for name, part in norms.items() if isinstance(part, _InstanceNorm) and part.training]
+    kept = "keeps running statistics ({}, …), which no client pushes: evaluation normalizes by {}, as with "
+    whose = f"{of_samples[0]}.running_mean".lstrip(".") if of_samples else ""
+    found = [kept.format(whose, "each sample's own statistics")] if of_samples else []
     names = [name for name, _ in module.named_buffers() if name.endswith("running_mean")]
-    if not names:
-        return ""
-    return (
-        f"keeps running statistics ({names[0]}, …), which no client pushes: evaluation normalizes by the statistics of "
-        "the rows that are evaluated at once, as with track_running_stats=False"
-    )
+    if names and any(isinstance(node.operator, BatchNorm) for node in graph.nodes):
+        found.insert(0, kept.format(names[0], "the statistics of the rows that are evaluated at once"))
+    return f"{found[0]}track_running_stats=False" if found else ""

@@ -183,5 +183,5 @@ def norm(
 
 @named("_weight_norm")
 def weight_norm(to: Builder, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    others = [i for i in range(len(traced(to, v).dims)) if i != dim % len(traced(to, v).dims)]
+    others = [i for i in range(len(traced(to, v).dims)) if dim == -1 or i != dim]  # −1: PyTorch's number for none
     return binary(to, Mul(), v, binary(to, Mul(), g, reciprocal(to, norm(to, v, 2, others, True))))

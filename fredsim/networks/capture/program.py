@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,11 @@ FILLS = {"zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "expand",
 HARMLESS = {
     "memory_format", "device", "layout", "pin_memory", "non_blocking", "copy", "generator", "dtype", "implicit",
     "cudnn_enabled", "cudnn_enable", "momentum", "running_mean", "running_var",
+}  # fmt: skip
+#: Arguments of views and the like, which the shape of their result says.
+BY_SHAPE = {
+    "size", "shape", "sizes", "start_dim", "end_dim", "dim", "other", "output_padding", "split_size", "split_sizes",
+    "chunks", "sections", "indices", "indices_or_sections", "output_size", "implicit",
 }  # fmt: skip
 RENAMED = {
     "self": "x",
@@ -83,7 +88,19 @@ class Program:
 
     def nodes(self, sample: Shape, tensors: dict[str, Shape]) -> tuple[Node, ...]:
         """Return the nodes of the graph. Raises UnsupportedError, which names the operator and its layer."""
-        self._to, self._known = Builder(sample, tensors), dict[Any, Any]()
+        value = self._walked(Builder(sample, tensors))
+        if self._to.needed(value) & {
+            *self._to.fused
+        }:  # weights of attention that are also used elsewhere, dropped once
+            value = self._walked(Builder(sample, tensors, apart=True))
+        nodes = self._to.pruned(value)
+        if not nodes:
+            raise UnsupportedError("returns the sample itself")
+        return nodes
+
+    def _walked(self, to: Builder) -> int:
+        """Add the nodes of the graph, and others; return the value of the output."""
+        self._to, self._known = to, dict[Any, Any]()
         self._symbol, needed = None, self._needed()
         for node in self._nodes:
             if node in needed and node.op == "placeholder":
@@ -100,11 +117,7 @@ class Program:
         result = self._known[output]
         if not isinstance(result, Traced) or result.batch is None:
             raise UnsupportedError("has an output that does not depend on the sample")
-        value = self._to.sample_first(result)
-        nodes = self._to.pruned(value)
-        if not nodes:
-            raise UnsupportedError("returns the sample itself")
-        return nodes
+        return self._to.sample_first(result)
 
     @property
     def running(self) -> list[tuple[str, str, float]]:
@@ -283,8 +296,9 @@ class Program:
             raise UnsupportedError("depends on the number of samples")
         if takes_any:
             given |= {key: value for key, value in arguments.items() if key not in known}
-        elif "out" not in known and "parts" not in known:
-            self._check_others(node, arguments, known)
+        else:
+            by_shape = BY_SHAPE if {"out", "parts"} & known.keys() else set()
+            self._check_others(node, arguments, known.keys() | by_shape)
         return function(self._to, **given)
 
     def _shape(self, node: Any) -> Any:
@@ -295,7 +309,7 @@ class Program:
         return [self._size(size) for size in value.shape]
 
     @staticmethod
-    def _check_others(node: Any, arguments: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    def _check_others(node: Any, arguments: Mapping[str, Any], known: Container[str]) -> None:
         """Raise UnsupportedError if an argument that a function does not take has an unusual value."""
         for argument in node.target._schema.arguments:
             key = RENAMED.get(argument.name, argument.name)
