@@ -16,6 +16,7 @@ from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
 from fredsim.kernels.ops.engine import NumbaGraphEngine
 from fredsim.networks.graph import Graph
+from fredsim.networks.initial import initial_parameters
 from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.lenet import lenet
 from fredsim.networks.zoo.resnet import resnet
@@ -28,6 +29,7 @@ from fredsim.numerics.ops.operator import Array, Shape
 from fredsim.numerics.ops.pointwise import LeakyRelu, Tanh
 from fredsim.numerics.ops.products import MatMul
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+from fredsim.numerics.streams import Streams
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says
@@ -641,3 +643,43 @@ def test_tables_of_different_columns_have_rows_of_their_own() -> None:
     x[3, 0] = 3
     with pytest.raises(ConfigError, match="has a table of 3 rows; samples choose the rows 0 … 3"):
         captured(seeded(Columns), x)
+
+
+STARTS: dict[str, tuple[Callable[[], Any], Shape, set[str], set[str]]] = {
+    "norms without a bias": (
+        lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4, bias=False), nn.Linear(4, 3)), ROWS, {"1.weight"}, set(),
+    ),
+    "norms of several axes": (
+        lambda: nn.Sequential(nn.LayerNorm((5, 4)), nn.RMSNorm((5, 4)), nn.Flatten(), nn.Linear(20, 3)), PLACES,
+        {"0.weight", "1.weight"}, set(),
+    ),
+    "transposed convolutions": (
+        lambda: images(nn.ConvTranspose2d(2, 3, 3, 2), outputs=663), IMAGE, set(), {"0.weight"},
+    ),
+    "weight norm": (
+        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), ROWS, set(),
+        {"parametrizations.weight.original1"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("init", ["he", "glorot", "torch", "normal", "zeros"])
+def test_what_parameters_start_from(name: str, init: str) -> None:
+    make, shape, ones, drawn = STARTS[name]
+    module, x = seeded(make), samples(shape)
+    graph = captured(module, x).graph
+    params = initial_parameters(graph, Streams(3), init, 0.5)
+    views = graph.layout.split(params)
+    assert {key for key, view in views.items() if (view == 1).all()} >= ones
+    assert all(len(np.unique(views[key])) == views[key].size for key in drawn if init != "zeros")
+    assert np.isfinite(graph.forward(params, x).output).all()
+    if name == "weight norm" and init != "zeros":
+        v, g = (views[f"parametrizations.weight.original{i}"] for i in (1, 0))
+        np.testing.assert_allclose(g[:, 0], np.linalg.norm(v, axis=1), rtol=1e-6)
+        assert v.std() == pytest.approx(
+            {"he": (2 / 4) ** 0.5, "glorot": (2 / 7) ** 0.5, "torch": (1 / 12) ** 0.5, "normal": 0.5}[init], rel=0.5
+        )
+    if name == "transposed convolutions" and init in {"torch", "glorot"}:  # PyTorch's fans: 3·9 and 2·9
+        limit = (1 / 27) ** 0.5 if init == "torch" else (6 / (27 + 18)) ** 0.5
+        assert 0.8 * limit < np.abs(views["0.weight"]).max() <= limit
