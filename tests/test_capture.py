@@ -194,10 +194,12 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
         ), PLACES,
     ),
     "masks that differ by head": (
-        lambda: Own(lambda own, x: attend(
-            *(own.dense(x).reshape(-1, 5, 2, 2).transpose(1, 2) for _ in range(3)),
-            attn_mask=torch.stack([own.mask == 0, torch.eye(5) == 1]),
-        )), PLACES,
+        lambda: Own(
+            lambda own, x: attend(
+                y := own.dense(x).reshape(-1, 5, 2, 2).transpose(1, 2), y, y,
+                torch.stack([own.mask == 0, torch.eye(5) == 1]),
+            )
+        ), PLACES,
     ),
     "scores times constants": (
         lambda: Own(lambda own, x: torch.softmax(
@@ -611,7 +613,9 @@ def test_weights_of_attention_that_are_also_used_elsewhere_are_dropped_once() ->
 
 
 def test_statistics_of_an_instance_norm_are_remarked_on() -> None:
-    make = lambda tracks: images(nn.Conv2d(2, 3, 3), nn.InstanceNorm2d(3, track_running_stats=tracks), outputs=72)  # noqa: E731
+    def make(tracks: bool) -> Any:
+        return images(nn.Conv2d(2, 3, 3), nn.InstanceNorm2d(3, track_running_stats=tracks), outputs=72)
+
     (remark,) = captured(seeded(lambda: make(True)), samples(IMAGE)).remarks
     assert remark == (
         "keeps running statistics (1.running_mean, …), which no client pushes: evaluation normalizes by each sample's "
@@ -621,18 +625,10 @@ def test_statistics_of_an_instance_norm_are_remarked_on() -> None:
 
 
 def test_tables_of_different_columns_have_rows_of_their_own() -> None:
-    class Columns(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.few, self.many = nn.Embedding(3, 4), nn.Embedding(50, 4)
-
-        def forward(self, x: Any) -> Any:
-            return self.few(x[:, 0]) + self.many(x[:, 1:]).sum(1)
-
     rng = np.random.default_rng(0)
     x = np.stack([rng.integers(0, 3, 12), rng.integers(0, 50, 12), rng.integers(40, 50, 12)], 1)
-    graph = captured(seeded(Columns), x).graph
-    compare(seeded(Columns), graph, x)
+    graph = captured(seeded(given.Columns), x).graph
+    compare(seeded(given.Columns), graph, x)
     y = rng.normal(size=(12, 4)).astype(np.float32)
     graph = replace(graph, target=(4,), loss=MeanSquaredError())
     params = rng.normal(size=graph.layout.size).astype(np.float32)
@@ -642,7 +638,7 @@ def test_tables_of_different_columns_have_rows_of_their_own() -> None:
     np.testing.assert_array_equal(found[0], graph.gradient(params, x[:5], y[:5])[0])
     x[3, 0] = 3
     with pytest.raises(ConfigError, match="has a table of 3 rows; samples choose the rows 0 … 3"):
-        captured(seeded(Columns), x)
+        captured(seeded(given.Columns), x)
 
 
 STARTS: dict[str, tuple[Callable[[], Any], Shape, set[str], set[str]]] = {

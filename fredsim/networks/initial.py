@@ -187,7 +187,8 @@ def _product(graph: Graph, node: Node) -> Weight | None:
     shape = dict(graph.layout.tensors)[name]
     if len(shape) > 3:  # inputs, outputs, rows, columns
         return Weight(name, *_fans(node.operator, shape), None)
-    return Weight(name, *graph.shapes[value][-2:], None)
+    inputs, outputs = graph.shapes[value][-2:]
+    return Weight(name, inputs, outputs, None)
 
 
 def _fans(operator: Operator, weight: Shape) -> tuple[int, int]:
