@@ -203,7 +203,7 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
     ),
     "scores times constants": (
         lambda: Own(lambda own, x: torch.softmax(
-            own.dense(x) @ x.mT * torch.where(own.mask == 0, torch.arange(5.0), 0.0)
+            own.dense(x) @ x.mT * torch.where(own.mask == 0, torch.arange(1.0, 6), 0.0)
             + torch.where(own.mask == 0, 0, own.mask), -1) @ x), PLACES,
     ),
     "weights of a norm of all": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3), dim=None), ROWS),
