@@ -298,6 +298,7 @@ def positions(made: Builder, rng: Draw) -> None:
 ACTIVATIONS: list[Operator] = [
     Silu(), Gelu(), Gelu("tanh"), Tanh(), Sigmoid(), LeakyRelu(0.2), Elu(0.7), Hardtanh(0.0, 6.0), Hardtanh(-0.5, 0.25),
     Hardsigmoid(), Hardswish(), Scale(-0.7), Shift(0.3), Softplus(), Mish(), Abs(), Exp(), Sqrt(), Reciprocal(),
+    Hardtanh(-0.25, 0.5, inclusive=True), Sqrt(flat=True),
 ]  # fmt: skip
 LAYERS: list[Callable[[Builder, Draw], Any]] = [
     conv, conv, conv, conv, norm, norm, pool, pool, add, block, activation, activation, gate, views, positions,

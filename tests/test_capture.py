@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError
+from fredsim.kernels.ops.engine import NumbaGraphEngine
 from fredsim.networks.graph import Graph
+from fredsim.networks.initial import initial_parameters
 from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.lenet import lenet
 from fredsim.networks.zoo.resnet import resnet
@@ -20,9 +24,12 @@ from fredsim.networks.zoo.vgg import vgg
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.losses.loss import Loss, Losses
+from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.operator import Array, Shape
+from fredsim.numerics.ops.pointwise import LeakyRelu, Tanh
 from fredsim.numerics.ops.products import MatMul
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+from fredsim.numerics.streams import Streams
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says
@@ -32,7 +39,9 @@ from torch import nn
 from torch.nn import functional
 
 from fredsim import zoo
+from fredsim.networks.capture.elements import pointwise
 from fredsim.networks.capture.module import Captured, capture
+from fredsim.networks.capture.tensors import OPERATORS
 from tests import captured_modules as given
 from tests import own_modules
 from tests.captured_modules import Encoder, Own, images
@@ -146,6 +155,19 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
         PLACES,
     ),
     "bounds": (lambda: Own(lambda own, x: own.dense(x).clamp(-0.5, 0.75) + own.dense(x).clamp(max=0.1)), PLACES),
+    "numbers that are the bounds": (
+        lambda: Own(
+            lambda own, x: own.dense(x) * own.by.clamp(-0.5, 0.5) + own.by.clamp(min=0.5) + own.by.clamp(0, math.inf)
+            + (own.by - 0.5).clamp(min=0) + functional.hardtanh(own.by, -0.5, 0.5)
+            + functional.hardtanh(own.by, 0, math.inf)
+        ), PLACES,
+    ),
+    "lengths of 0": (
+        lambda: Own(
+            lambda own, x: (y := own.dense(x) * torch.tensor([0.0, 1, 1, 0, 1])[:, None]).norm(dim=2, keepdim=True)
+            + y.std(2, keepdim=True) + functional.normalize(y, dim=2)
+        ), PLACES,
+    ),
     "transformer layer": (lambda: Encoder(), (5, 8)),
     "transformer layer, norm first": (lambda: Encoder(norm_first=True, activation="gelu", dropout=0.0), (5, 8)),
     "attention with weights": (lambda: Own(lambda own, x: own.attention(x, x, x)[0]), PLACES),
@@ -165,6 +187,26 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
     "whole numbers": (
         lambda: Own(lambda own, x: torch.cat([own.dense(x) * torch.arange(4), given.numbered(x)], 2)), PLACES,
     ),
+    "constants of other types": (
+        lambda: Own(
+            lambda own, x: own.dense(x) * (own.mask < 0)[:, :4].type_as(x) + torch.arange(4).to(x) + x
+            + torch.arange(5)[:, None].expand(x.shape[0], -1, 1).float()
+        ), PLACES,
+    ),
+    "masks that differ by head": (
+        lambda: Own(
+            lambda own, x: attend(
+                y := own.dense(x).reshape(-1, 5, 2, 2).transpose(1, 2), y, y,
+                torch.stack([own.mask == 0, torch.eye(5) == 1]),
+            )
+        ), PLACES,
+    ),
+    "scores times constants": (
+        lambda: Own(lambda own, x: torch.softmax(
+            own.dense(x) @ x.mT * torch.where(own.mask == 0, torch.arange(1.0, 6), 0.0)
+            + torch.where(own.mask == 0, 0, own.mask), -1) @ x), PLACES,
+    ),
+    "weights of a norm of all": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3), dim=None), ROWS),
     "norms": (lambda: Own(lambda own, x: own.joint(x) + own.without_bias(functional.rms_norm(x, (4,)))), PLACES),
     "products": (
         lambda: Own(
@@ -419,6 +461,23 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                               "uses div in its forward, which depends on the number of samples; give"),
     "bits": (lambda: Own(lambda own, x: own.dense(x).view(torch.int32)), ROWS,
              "uses view in its forward, which reads the bits of numbers as another type; give"),
+    "the numbers of samples": (
+        lambda: Own(lambda own, x: own.dense(x) + torch.arange(x.shape[0], dtype=x.dtype)[:, None]), ROWS,
+        "uses arange in its forward, which depends on the number of samples; give"),
+    "floats cut off": (lambda: Own(lambda own, x: own.dense(x - x.long())), ROWS,
+        "uses sub in its forward, which makes floats of integers; the nearest that it does is embedding; give"),
+    "dropout of a parameter": (lambda: Own(lambda own, x: own.dense(x) + functional.dropout(own.first[0], 0.5)), ROWS,
+        "uses dropout in its forward, which drops elements of what all samples share, for which PyTorch draws once for "
+        "all of them; the nearest that it does is dropout of what depends on the samples; give"),
+    "a limit on weights": (lambda: Own(given.limited), ROWS,
+        "changes its parameter 'dense.weight' in forward, which torch.export leaves out; give"),
+    "dilated, transposed": (lambda: images(nn.ConvTranspose2d(2, 2, 2, dilation=2), outputs=160), IMAGE,
+        "uses conv_transpose2d in its layer '0' (ConvTranspose2d), which has dilation=[2, 2]; give"),
+    "a factor that is not whole": (
+        lambda: images(nn.Conv2d(2, 2, (1, 1)), nn.Upsample(scale_factor=2.1), outputs=384), (2, 8, 6),
+        "uses upsample_nearest2d in its layer '1' (Upsample), which makes 16 of 8 pixels by 2.1, which is no whole"),
+    "an infinite number": (lambda: Own(lambda own, x: own.dense(x) + math.inf), ROWS,
+        "uses add in its forward, which takes the number inf; give"),
     "four samples": (lambda: Own(lambda own, x: own.dense(x).reshape(4, 4)), ROWS,
                       "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
     "pairs of samples": (lambda: Own(lambda own, x: own.dense(x).reshape(x.shape[0] // 2, 8)), ROWS,
@@ -493,3 +552,130 @@ def test_activation_checkpointing_changes_no_graph() -> None:
     x = np.random.default_rng(0).normal(size=(3, 1, 8, 8)).astype(np.float32)
     found = [capture(own_modules.Tanhs(again), x, (), ConfigError).graph for again in (False, True)]
     assert found[0] == found[1]
+
+
+def test_gradients_are_compared_with_pytorchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tanh, "_slope", lambda self, x: np.ones_like(x))
+    with pytest.raises(
+        ConfigError, match=r"was not captured rightly: the gradient of dense\.weight is .* from PyTorch"
+    ):
+        captured(seeded(lambda: Own(lambda own, x: own.dense(x).tanh())), samples(ROWS))
+
+
+def test_what_weights_of_0_hide_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPERATORS, "sigmoid", lambda to, x: pointwise(to, x, Tanh()))
+    module = seeded(lambda: Own(lambda own, x: own.dense(x) + own.dense.weight.sigmoid().sum() * own.by))
+    module.by.data.zero_()
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    with pytest.raises(ConfigError, match=r"was not captured rightly: .* numerics: native"):
+        captured(module, samples(ROWS))
+    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+
+
+def test_other_samples_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPERATORS, "relu", lambda to, x: pointwise(to, x, LeakyRelu(0.5)))
+    module, x = seeded(lambda: Own(lambda own, x: own.dense(x.relu()))), np.abs(samples(ROWS, 8))
+    captured(module, x)
+    x[6] *= -1
+    with pytest.raises(ConfigError, match="was not captured rightly: outputs"):
+        captured(module, x)
+
+
+def test_two_that_are_the_largest_are_no_fault() -> None:
+    module = seeded(lambda: Own(lambda own, x: own.dense(x).amax(1)[:, None]))
+    module.dense.weight.data.zero_()
+    module.dense.bias.data.zero_()
+    captured(module, samples(ROWS))
+
+
+@pytest.mark.parametrize(
+    ("name", "forward"),
+    [
+        ("div", lambda own, x: own.dense(x.unsqueeze(-1).expand(-1, -1, 4) / 11)),
+        ("cat", lambda own, x: own.dense(torch.cat([x[:, :, None], own.first.expand(x.shape[0], 5, -1)[:, :, :3]], 2))),
+        ("mul", lambda own, x: own.dense(own.ones * x[:, :, None])),
+        ("mean", lambda own, x: own.dense(own.ones * x.mean(1, True, dtype=torch.float32))),
+        ("to", lambda own, x: own.dense(own.ones * x[:, :, None].float())),
+    ],
+)
+def test_integer_samples_are_rows_of_a_table_alone(name: str, forward: Any) -> None:
+    with pytest.raises(ConfigError, match=f"uses {name} in its forward, which makes floats of integers; the nearest"):
+        captured(seeded(lambda: Own(forward)), np.random.default_rng(0).integers(0, 11, (4, 5)))
+
+
+def test_weights_of_attention_that_are_also_used_elsewhere_are_dropped_once() -> None:
+    def forward(own: Any, x: Any) -> Any:
+        weights = functional.dropout(torch.softmax(own.dense(x) @ x.mT, -1), 0.5, own.training)
+        return torch.cat([weights @ x, weights], 2)
+
+    graph = captured(seeded(lambda: Own(forward)), samples(PLACES)).graph
+    assert [node.operator for node in graph.nodes if node.operator.draws] == [Dropout(0.5)]
+
+
+def test_statistics_of_an_instance_norm_are_remarked_on() -> None:
+    def make(tracks: bool) -> Any:
+        return images(nn.Conv2d(2, 3, 3), nn.InstanceNorm2d(3, track_running_stats=tracks), outputs=72)
+
+    (remark,) = captured(seeded(lambda: make(True)), samples(IMAGE)).remarks
+    assert remark == (
+        "keeps running statistics (1.running_mean, …), which no client pushes: evaluation normalizes by each sample's "
+        "own statistics, as with track_running_stats=False"
+    )
+    assert captured(seeded(lambda: make(False)), samples(IMAGE)).remarks == ()
+
+
+def test_tables_of_different_columns_have_rows_of_their_own() -> None:
+    rng = np.random.default_rng(0)
+    x = np.stack([rng.integers(0, 3, 12), rng.integers(0, 50, 12), rng.integers(40, 50, 12)], 1)
+    graph = captured(seeded(given.Columns), x).graph
+    compare(seeded(given.Columns), graph, x)
+    y = rng.normal(size=(12, 4)).astype(np.float32)
+    graph = replace(graph, target=(4,), loss=MeanSquaredError())
+    params = rng.normal(size=graph.layout.size).astype(np.float32)
+    split = Split(x.reshape(12, -1).astype(np.int32), y)
+    engine = NumbaGraphEngine(graph, Dataset(split, split, split, 4), 5, 1)
+    found, _ = engine.gradients([params], np.arange(5)[None])
+    np.testing.assert_array_equal(found[0], graph.gradient(params, x[:5], y[:5])[0])
+    x[3, 0] = 3
+    with pytest.raises(ConfigError, match="has a table of 3 rows; samples choose the rows 0 … 3"):
+        captured(seeded(given.Columns), x)
+
+
+STARTS: dict[str, tuple[Callable[[], Any], Shape, set[str], set[str]]] = {
+    "norms without a bias": (
+        lambda: nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4, bias=False), nn.Linear(4, 3)), ROWS, {"1.weight"}, set(),
+    ),
+    "norms of several axes": (
+        lambda: nn.Sequential(nn.LayerNorm((5, 4)), nn.RMSNorm((5, 4)), nn.Flatten(), nn.Linear(20, 3)), PLACES,
+        {"0.weight", "1.weight"}, set(),
+    ),
+    "transposed convolutions": (
+        lambda: images(nn.ConvTranspose2d(2, 3, 3, 2), outputs=663), IMAGE, set(), {"0.weight"},
+    ),
+    "weight norm": (
+        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), ROWS, set(),
+        {"parametrizations.weight.original1"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("init", ["he", "glorot", "torch", "normal", "zeros"])
+def test_what_parameters_start_from(name: str, init: str) -> None:
+    make, shape, ones, drawn = STARTS[name]
+    module, x = seeded(make), samples(shape)
+    graph = captured(module, x).graph
+    params = initial_parameters(graph, Streams(3), init, 0.5)
+    views = graph.layout.split(params)
+    assert {key for key, view in views.items() if (view == 1).all()} >= ones
+    assert all(len(np.unique(views[key])) == views[key].size for key in drawn if init != "zeros")
+    assert np.isfinite(graph.forward(params, x).output).all()
+    if name == "weight norm" and init != "zeros":
+        v, g = (views[f"parametrizations.weight.original{i}"] for i in (1, 0))
+        np.testing.assert_allclose(g[:, 0], np.linalg.norm(v, axis=1), rtol=1e-6)
+        assert v.std() == pytest.approx(
+            {"he": (2 / 4) ** 0.5, "glorot": (2 / 7) ** 0.5, "torch": (1 / 12) ** 0.5, "normal": 0.5}[init], rel=0.5
+        )
+    if name == "transposed convolutions" and init in {"torch", "glorot"}:  # PyTorch's fans: 3·9 and 2·9
+        limit = (1 / 27) ** 0.5 if init == "torch" else (6 / (27 + 18)) ** 0.5
+        assert 0.8 * limit < np.abs(views["0.weight"]).max() <= limit

@@ -138,6 +138,15 @@ def test_bytes_that_are_used_as_tokens_are_refused(name: str, how: str) -> None:
     assert [part for part in CUT if part not in str(refused.value)] == [], refused.value
 
 
+@pytest.mark.parametrize("numerics", ["", ", numerics: portable", ", numerics: native"])
+def test_bytes_as_tokens_are_refused_whoever_computes(sampled: Path, command: Command, numerics: str) -> None:
+    saved(np.uint8)
+    words = f"model={{name: 'torch:sampled:Embeds'{numerics}}}", "data={name: 'npz:tokens.npz'}", "--out", "out"
+    code, _, messages = command("run", sampled, *words)
+    assert code == 2
+    assert [part for part in CUT if part not in messages] == [], messages
+
+
 def test_one_hot_bytes_and_normalized_ones_are_refused(sampled: Path, command: Command) -> None:
     saved(np.uint8)
     for name, more in (("OneHot", ""), ("Embeds", ", normalize: {mean: 0.5, std: 0.01}")):
@@ -236,3 +245,27 @@ def test_a_run_with_such_an_evaluation(sampled: Path, command: Command) -> None:
     words = words[0], "data={name: 'npz:many.npz', validation: 99, train: 501}"
     assert command("run", sampled, *words, "iterations=4", "--quiet", "--out", "out")[0] == 0
     assert json.loads(Path("out/summary.json").read_text(encoding="utf-8"))["test_error"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("clients.batch_size=1", ("clients.batch_size is 1", "one element a channel", "give 2")),
+        ("data.validation=513", ("513 rows for validation", "512 at a time, the last by itself", "model.buffers")),
+        ("data.name=npz:odd.npz", ("513 rows for test",)),
+    ],
+)
+def test_a_portable_batch_norm_of_one_element_is_refused(
+    sampled: Path, command: Command, words: str, says: tuple[str, ...]
+) -> None:
+    rng = np.random.default_rng(2)
+    x, y = rng.random((1200, 1, 8, 8)).astype(np.float32), rng.integers(0, 10, 1200)
+    for file, rows in (("many.npz", 514), ("odd.npz", 513)):
+        np.savez(file, x_train=x, y_train=y, x_test=x[:rows], y_test=y[:rows])
+    model = "model={name: 'torch:sampled:flat_norm', numerics: portable}"
+    data = "data={name: 'npz:many.npz', train: 600, validation: 514}"
+    given = (model, data, "iterations=2", "--quiet", "--out", "out")
+    assert command("run", sampled, *given)[0] == 0
+    code, _, messages = command("run", sampled, *given[:3], words, "--out", "other")
+    assert code == 2
+    assert [part for part in says if part not in messages] == [], messages

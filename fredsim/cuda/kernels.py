@@ -108,8 +108,9 @@ def constants() -> str:
 
 
 def functions() -> str:
-    """Return the text of functions.h: the numbers of the activations, by their names, and of GELU's approximation."""
-    return f"enum Function {{ {', '.join(name.upper() for name in (*pointwise.ACTIVATIONS, 'gelu_tanh'))} }};\n"
+    """Return the text of functions.h: the numbers of the activations, and of those that a field chooses."""
+    names = (*pointwise.ACTIVATIONS, "gelu_tanh", "flat_sqrt")
+    return f"enum Function {{ {', '.join(name.upper() for name in names)} }};\n"
 
 
 #: What makes the files that are not in the folder.

@@ -103,6 +103,15 @@ class Casts(TorchFunctionMode):
         super().__init__()
         self._x, self.lossy = x, False
 
+    def problem(self, divisor: int) -> str:
+        """Return what is wrong if samples, divided by a number unless it is 0, were cut off; "" if nothing is."""
+        if not self.lossy or not divisor:
+            return ""
+        return (
+            f"cuts samples off to integers, such as by x.long(), and fredsim has divided these by {divisor}, so "
+            "that nearly all become 0; save tokens as int32 in an NPZ file, which stay as they are"
+        )
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a function of PyTorch's."""
         result, source = func(*args, **(kwargs or {})), args[0] if args else None

@@ -582,11 +582,8 @@ class TorchEngine(OnOperations):
 
     def _check_casts(self, casts: Casts) -> None:
         """Raise ConfigError if tokens are 0 because fredsim has divided them."""
-        if casts.lossy and (divisor := self._dataset.train.divisor):
-            raise self._model.refused(
-                f"cuts samples off to integers, such as by x.long(), and fredsim has divided these by {divisor}, so "
-                "that nearly all become 0; save tokens as int32 in an NPZ file, which stay as they are"
-            )
+        if problem := casts.problem(self._dataset.train.divisor):
+            raise self._model.refused(problem)
 
     def _why_no_vmap(self) -> str:
         """Try vmap with two orders of the clients; return why it cannot be used, or an empty text."""

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.native.model import TorchModel
@@ -14,6 +17,7 @@ from fredsim.networks.own_loss import ArrayLoss
 from fredsim.networks.running import Running
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
+from fredsim.plugins.failures import is_interrupt
 
 if TYPE_CHECKING:  # it imports PyTorch
     from fredsim.networks.capture.module import Captured
@@ -21,7 +25,7 @@ if TYPE_CHECKING:  # it imports PyTorch
 __all__ = ["captured", "check_fit"]
 
 Refusal = Callable[[str], ConfigError]
-TRIED = 4  # samples on which a graph and its module are compared
+TRIED = 8  # samples on which a graph and its module are compared
 KEPT = 16  # graphs
 
 #: By module and data: the runs of a sweep, and the checks before them, share what takes seconds to capture.
@@ -40,6 +44,8 @@ def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -
         raise model.refused(f"{what}; {NATIVE}")
     x = dataset.train.x[:TRIED].reshape(-1, *model.shape)
     y = dataset.train.y
+    if dataset.train.divisor:
+        _check_casts(model, x, dataset.train.divisor)
     key = (*model.identity, x.dtype.str, x.shape, x.tobytes(), y.shape[1:], loss)
     if key not in _known:
         found = capture(model.module, x, y.shape[1:], model.refused, loss)
@@ -63,6 +69,25 @@ def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -
         what = "is computed by fredsim, with the same bits on every machine (numerics: portable)"
         remarks.append(f"model.name: {model.name} {what}; with numerics: native PyTorch computes it")
     return CapturedNetwork(graph, model.values, model.files, remarks, statistics=statistics)
+
+
+def _check_casts(model: TorchModel, x: NDArray[Any], divisor: int) -> None:
+    """Raise ConfigError if a module takes the samples, which fredsim has divided, as tokens."""
+    import torch
+
+    from fredsim.native.checks import Casts
+    from fredsim.networks.capture.module import kept
+
+    samples = torch.from_numpy(np.array(x))
+    casts = Casts(samples)
+    with kept(model.module), torch.no_grad(), casts:
+        try:
+            model.module.train()(samples)
+        except BaseException as error:  # of any type: the module is the user's, and what is wrong is said later
+            if is_interrupt(error):
+                raise
+    if problem := casts.problem(divisor):
+        raise model.refused(problem)
 
 
 def _recurrent(module: Any) -> str:

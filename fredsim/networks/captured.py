@@ -16,12 +16,14 @@ from fredsim.networks.graph import Graph
 from fredsim.networks.initial import initial_parameters
 from fredsim.networks.layout import Layout
 from fredsim.numerics.ops.embedding import Embedding
+from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 from fredsim.numerics.streams import Streams
 from fredsim.system.tensor_files import parse_tensors
 
 __all__ = ["GRAPH_FILE", "INITIAL_FILE", "CapturedNetwork", "lacking_rows", "table_rows"]
 
+SOME = 4096  # samples that are looked at together
 GRAPH_FILE, INITIAL_FILE = "graph.json", "initial.safetensors"
 
 
@@ -105,22 +107,49 @@ class CapturedNetwork(GivenNetwork):
 
 
 def table_rows(graph: Graph) -> int | None:
-    """Return how many rows all tables have from which samples choose; None if there are none."""
+    """Return how many rows all tables have from which samples choose.
+
+    None if there are none, or if parts of a sample may have tables of their own.
+    """
     of_samples, rows = {0}, list[int]()
     for value, node in enumerate(graph.nodes, start=1):
         if of_samples.isdisjoint(node.inputs):
             continue
+        if isinstance(node.operator, Slice):
+            return None
         if isinstance(node.operator, Embedding):
             rows.append(node.operator.rows)
-        elif isinstance(node.operator, Reshape | Permute | Slice | Cat):
+        elif isinstance(node.operator, Reshape | Permute | Cat):
             of_samples.add(value)
     return min(rows, default=None)
 
 
 def lacking_rows(graph: Graph, *samples: NDArray[Any]) -> str:
     """Return what is wrong if a sample chooses a row that a table lacks; "" if none does."""
-    rows = table_rows(graph)
-    for x in samples if rows is not None else ():
-        if x.size and not 0 <= x.min() <= x.max() < rows:
-            return f"has a table of {rows} rows; samples choose the rows {x.min():g} … {x.max():g}"
+    views, tables = {0: list[Operator]()}, dict[int, int]()  # how values are parts of samples, and tables' rows
+    for value, node in enumerate(graph.nodes, start=1):
+        before = views.get(node.inputs[0])
+        if isinstance(node.operator, Embedding) and before is not None:
+            tables[node.inputs[0]] = min(node.operator.rows, tables.get(node.inputs[0], node.operator.rows))
+        elif isinstance(node.operator, Reshape | Permute | Slice) and before is not None:
+            views[value] = [*before, node.operator]
+    for x in samples:
+        for value, rows in tables.items():
+            low, high = _range_of(x, graph.sample, views[value])
+            if not 0 <= low <= high < rows and len(x):
+                return f"has a table of {rows} rows; samples choose the rows {low:g} … {high:g}"
     return ""
+
+
+def _range_of(x: NDArray[Any], shape: Shape, views: Sequence[Operator]) -> tuple[Any, Any]:
+    """Return the lowest and the highest number in samples, or in a part of each."""
+    if not any(isinstance(view, Slice) for view in views) or not len(x):
+        return (x.min(), x.max()) if x.size else (0, 0)
+    found = []
+    for begin in range(0, len(x), SOME):
+        part = np.asarray(x[begin : begin + SOME])
+        part = part.reshape(len(part), *shape)
+        for view in views:
+            part = view.forward([part], {})[0]
+        found.append((part.min(), part.max()))
+    return min(low for low, _ in found), max(high for _, high in found)

@@ -203,7 +203,19 @@ class Graph:
         if seen is not None:
             seen[:] = self.found(passed)
         losses, error = self.loss.losses(passed.output, y)
-        views = self.layout.split(params if backward is None else backward)
+        leaves = self.leaves(params if backward is None else backward, passed, error)
+        grad = np.zeros(self.layout.size, np.float32)
+        for name, view in self.layout.split(grad).items():
+            if leaves[name]:
+                sum_up(leaves[name], view.reshape(view.shape or (1,)), len(x))
+        return grad, losses
+
+    def leaves(self, params: Array, passed: Passed, error: Array) -> dict[str, list[Leaves]]:
+        """Return the samples' own gradients of each tensor, of each node that takes it, for the outputs' error (µ, …).
+
+        `params` are the parameters (P,) of the backward pass.
+        """
+        views = self.layout.split(params)
         errors = {len(self.nodes): error}
         leaves: dict[str, list[Leaves]] = {name: [] for name, _ in self.layout.tensors}
         for number in range(len(self.nodes), 0, -1):
@@ -219,11 +231,7 @@ class Graph:
                     if sent is not None and self.learns[i]:
                         with quiet():
                             errors[i] = errors[i] + sent if i in errors else sent
-        grad = np.zeros(self.layout.size, np.float32)
-        for name, view in self.layout.split(grad).items():
-            if leaves[name]:
-                sum_up(leaves[name], view.reshape(view.shape or (1,)), len(x))
-        return grad, losses
+        return leaves
 
 
 def sum_up(leaves: Sequence[Leaves], view: Array, count: int) -> None:

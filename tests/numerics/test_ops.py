@@ -90,6 +90,8 @@ CASES: dict[str, tuple[Operator, tuple[Shape, ...], Call | None]] = {
     ),
     "elu": (Elu(0.7), ((7,),), lambda t, x, w: t.nn.functional.elu(x[0], float(F(0.7)))),
     "hardtanh": (Hardtanh(-0.5, 1.5), ((7,),), lambda t, x, w: t.nn.functional.hardtanh(x[0], -0.5, 1.5)),
+    "clamp": (Hardtanh(-0.5, 1.5, inclusive=True), ((7,),), lambda t, x, w: t.clamp(x[0], -0.5, 1.5)),
+    "flat sqrt": (Sqrt(flat=True), ((7,),), lambda t, x, w: t.sqrt(x[0])),
     "hardsigmoid": (Hardsigmoid(), ((7,),), lambda t, x, w: t.nn.functional.hardsigmoid(x[0])),
     "hardswish": (Hardswish(), ((7,),), lambda t, x, w: t.nn.functional.hardswish(x[0])),
     "rsqrt": (Rsqrt(), ((7,),), lambda t, x, w: t.rsqrt(x[0])),

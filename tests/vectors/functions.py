@@ -123,7 +123,7 @@ def hardtanh(o: dict[str, Any]) -> tuple[Callable[..., Number], Callable[..., Nu
     low, high = number(FLOAT32, o.get("low", -1.0)), number(FLOAT32, o.get("high", 1.0))
 
     def outside(x: Number) -> bool:
-        return x <= low or x >= high
+        return x < low or x > high if o.get("inclusive") else x <= low or x >= high
 
     return lambda x: low if x <= low else high if x >= high else x, lambda x, d: ZERO if outside(x) else d
 
@@ -187,7 +187,7 @@ POINTWISE: dict[str, Callable[[dict[str, Any]], tuple[Callable[..., Number], Cal
     "Mish": lambda o: in_float64((lambda x: x * mish_share(x), mish_slope)),
     "Reciprocal": lambda o: (lambda x: number(FLOAT32, 1) / x, reciprocal_error),
     "Softplus": lambda o: in_float64((softplus, sigmoid64)),
-    "Sqrt": lambda o: (sqrt, root_error),
+    "Sqrt": lambda o: (sqrt, lambda x, d: d * ZERO if o.get("flat") and x == 0 else root_error(x, d)),
     "Hardsigmoid": lambda o: in_float64(
         (hardsigmoid, lambda x: number(FLOAT64, 0 if x <= -3 or x >= 3 else 1.0 / 6.0))
     ),

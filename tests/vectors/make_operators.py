@@ -248,6 +248,8 @@ def elements() -> Iterator[str]:
         ("Gelu", {"approximate": "tanh"}), ("Elu", {}), ("Elu", {"alpha": 0.3}), ("Hardtanh", {}),
         ("Hardtanh", {"low": -0.3, "high": 6.1}), ("Hardsigmoid", {}), ("Hardswish", {}), ("Rsqrt", {}),
         ("Abs", {}), ("Exp", {}), ("Sqrt", {}), ("Reciprocal", {}), ("Softplus", {}), ("Mish", {}),
+        ("Hardtanh", {"low": -1.5, "high": 3.0, "inclusive": True}),
+        ("Hardtanh", {"low": 0.0, "high": 1.0, "inclusive": True}), ("Sqrt", {"flat": True}),
     ]  # fmt: skip
     for kind, options in chosen_options:
         name = "".join(f"-{value}" for value in options.values())

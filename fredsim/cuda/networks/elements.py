@@ -8,12 +8,14 @@ from typing import Any
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Steps, Value, blocks_for
 from fredsim.numerics.ops.arithmetic import Add, Mul
-from fredsim.numerics.ops.pointwise import ACTIVATIONS, Gelu, Pointwise, Relu
+from fredsim.numerics.ops.pointwise import ACTIVATIONS, Gelu, Hardtanh, Pointwise, Relu, Sqrt
 
 __all__ = ["AXES", "BothKernels", "PointwiseKernels", "add_values", "strides_of"]
 
 #: The most axes of an array with its samples.
 AXES = 8
+#: Activations that a field chooses: GELU_TANH and FLAT_SQRT.
+OTHERS: Sequence[Pointwise] = Gelu("tanh"), Sqrt(flat=True)
 
 
 class PointwiseKernels(OperatorKernels):
@@ -26,9 +28,14 @@ class PointwiseKernels(OperatorKernels):
         if isinstance(operator, Relu):
             plan.step("networks/pointwise", "rectify", blocks_for(-(-size // 4)), size=size, **fields)
             return
-        # Numbers are those of the source's enumeration, whose last is GELU's approximation (fredsim.cuda.kernels).
-        number = len(ACTIVATIONS) if operator == Gelu("tanh") else [*ACTIVATIONS.values()].index(type(operator))
+        # Numbers are those of the source's enumeration, whose last are those of OTHERS (fredsim.cuda.kernels).
+        if operator in OTHERS:
+            number = len(ACTIVATIONS) + OTHERS.index(operator)
+        else:
+            number = [*ACTIVATIONS.values()].index(type(operator))
         by, high, *_ = *operator.numbers, 0.0, 0.0
+        if isinstance(operator, Hardtanh) and "errors" in fields:
+            by, high = map(float, operator.passing)
         plan.step(
             "networks/pointwise", "apply_function", blocks_for(size), size=size, by=by, high=high, operation=number,
             **fields,

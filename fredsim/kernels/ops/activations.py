@@ -165,6 +165,13 @@ def sqrt_value(x, numbers, learn):
 
 
 @subroutine(forceinline=True)
+def flat_sqrt_value(x, numbers, learn):
+    """Return √x and its slope, which is 0 at 0."""
+    y = sqrt(x)
+    return y, where(x == 0.0, 0.0, 0.5 / y)
+
+
+@subroutine(forceinline=True)
 def reciprocal_value(x, numbers, learn):
     """Return 1/x and its slope."""
     y = 1.0 / x
@@ -268,7 +275,11 @@ ACTIVATIONS: dict[type[Operator], Kernel] = {
     pointwise.Sqrt: activation(sqrt_value),
     pointwise.Tanh: activation(tanh_value),
 }
-gelu_tanh = activation(gelu_tanh_value)
+#: Those that a field chooses.
+OTHERS: dict[Operator, Kernel] = {
+    pointwise.Gelu("tanh"): activation(gelu_tanh_value),
+    pointwise.Sqrt(flat=True): activation(flat_sqrt_value),
+}
 select_between = Kernel(with_functions(combine_rows, function=where_between), OF_TWO)
 
 
@@ -279,7 +290,7 @@ class ActivationKernels(OperatorKernels):
 
     def _apply(self, plan: Steps, x: Value, out: Value, slope: Value | None = None) -> Value:
         """Add the step that writes the function of x to a value of its form, and its slopes if they are wanted."""
-        kernel = gelu_tanh if self.operator == pointwise.Gelu("tanh") else ACTIVATIONS[type(self.operator)]
+        kernel = OTHERS.get(self.operator, ACTIVATIONS[type(self.operator)])
         (own, slopes), sizes = spans(x, slope or out, out)
         plan.step(
             kernel, x=x, **named("x", own), numbers=np.array([*self.operator.numbers, 0], np.float32), **sizes, y=out,
@@ -298,15 +309,22 @@ class ActivationKernels(OperatorKernels):
 
 
 class HardtanhKernels(ActivationKernels):
-    """Hardtanh: the output, which lies between the bounds where the input does, is kept."""
+    """Hardtanh: the output, which lies between the bounds where the input does, is kept; of inclusive ones the input.
+
+    The output says nothing about inclusive bounds, which it has outside of them, too.
+    """
+
+    operator: pointwise.Hardtanh
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Keep the output."""
-        self.out = self._apply(plan, inputs[0], out)
-        return self.out
+        """Keep the output or the input."""
+        applied = self._apply(plan, inputs[0], out)
+        self.kept = inputs[0] if self.operator.inclusive else applied
+        return applied
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        return [combined(plan, select_between, error, self.out, self.inputs[0].error(), self.operator.numbers)]
+        passing = list(map(float, self.operator.passing))
+        return [combined(plan, select_between, error, self.kept, self.inputs[0].error(), passing)]
 
 
 class ScaleKernels(ActivationKernels):

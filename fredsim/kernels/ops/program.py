@@ -115,6 +115,7 @@ class Steps:
         self.written: set[str] = set()  # the tensors whose gradients steps write
         self.owned: dict[str, Buffer] = {}  # by tensor of several nodes: the samples' own gradients, (µ, size)
         self.ranges: dict[int, tuple[int, int]] = {}  # by id of a buffer of integers: the lowest and the highest
+        self.parts: set[int] = set()  # ids of those that are parts of others, whose own ranges may be smaller
         self._used = Counter(name for node in graph.nodes for _, name in node.tensors)
         self.steps: list[Step] = []
         self.buffers: dict[int, Buffer] = {}

@@ -83,6 +83,8 @@ def pass_range(plan: Steps, inputs: Sequence[Value], out: Value) -> None:
     ranges = [found for found in known if found is not None]
     if len(ranges) == len(known):
         plan.ranges[id(out.buffer)] = min(low for low, _ in ranges), max(high for _, high in ranges)
+        if any(id(value.buffer) in plan.parts for value in inputs):
+            plan.parts.add(id(out.buffer))
 
 
 class ReshapeKernels(OperatorKernels):
@@ -118,6 +120,7 @@ class SliceKernels(FallbackKernels):
             width=width, out=out, begin=0, stride=width, around=0,
         )  # fmt: skip
         pass_range(plan, inputs, out)
+        plan.parts.add(id(out.buffer))
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fredsim.networks.capture.elements import dropout, scaled
+from fredsim.networks.capture.elements import SHARED, dropout, scaled
 from fredsim.networks.capture.products import product_of
 from fredsim.networks.capture.tensors import (
     Fixed,
@@ -75,6 +75,8 @@ def attended(to: Builder, q: Traced, k: Traced, v: Traced, operator: Attention) 
         raise UnsupportedError(
             "attends from sample to sample, as layers without batch_first=True do", "attention in a sample"
         )
+    if operator.dropout and q.batch is None and k.batch is None:
+        raise UnsupportedError(SHARED)
     values, leads = zip(*(to.rows(x, 2) for x in (q, k, v)), strict=True)
     first = Traced(0, (), leads[0])
     for lead in leads[1:]:
@@ -87,6 +89,8 @@ def _attention_with_bias(
     to: Builder, q: Traced, k: Traced, v: Traced, bias: Tensor, p: float, scale: float | None
 ) -> Traced:
     turned = replace(k, dims=(*k.dims[:-2], k.dims[-1], k.dims[-2]))
+    if isinstance(bias, Fixed) and bias.values.dtype.kind == "b":  # what it does not show is hidden
+        bias = replace(bias, values=np.where(bias.values, 0, -np.inf).astype(np.float32))
     scores = scaled(to, product_of(to, q, turned), 1 / math.sqrt(q.sizes[-1].count) if scale is None else scale)
     weights = dropout(to, softmax(to, binary(to, Add(), scores, bias), -1), p, True)
     return product_of(to, traced(to, weights), v)
@@ -127,8 +131,11 @@ def fused(to: Builder, weights: Tensor, v: Tensor) -> Traced | None:
         return None
     at, lead = to.rows(weights, 2)
     p, scale, bias, kept = 0.0, 1.0, None, None
+    dropped = None
     if isinstance(operator := to.operator(at), Dropout):
-        p, at = operator.p, to.inputs(at)[0]
+        if to.apart:
+            return None
+        dropped, p, at = at, operator.p, to.inputs(at)[0]
     if not isinstance(to.operator(at), Softmax):
         return None
     (at,) = to.inputs(at)
@@ -142,10 +149,12 @@ def fused(to: Builder, weights: Tensor, v: Tensor) -> Traced | None:
         return None
     q, turned = to.inputs(at)
     hidden = None if bias is None else masked_places(Fixed(bias), (to.shapes[at][-2], to.shapes[at][-1]))
-    if bias is not None and (hidden is None or (kept is not None and not np.array_equal(kept == 0, bias != 0))):
+    if bias is not None and (hidden is None or (kept is not None and not np.array_equal(kept, bias == 0))):
         return None
     causal, pattern = as_pattern(hidden)
     count = len(to.shapes[turned])
     k = to.permuted(turned, (*range(count - 2), count - 1, count - 2))
     value, _ = to.rows(v, 2)
+    if dropped is not None:
+        to.fused.append(dropped)
     return to.of_rows(to.add(Attention(causal, scale, pattern, p), q, k, value), lead, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,12 +18,15 @@ from fredsim.numerics.ops.operator import Operator
 __all__ = ["absolute", "dropout", "number", "pointwise", "reciprocal", "scaled", "sqrt", "square"]
 
 LARGEST = float(np.finfo(np.float32).max)
+SHARED = "drops elements of what all samples share, for which PyTorch draws once for all of them"
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al. 2017
 
 
 def pointwise(to: Builder, x: Tensor, operator: Operator) -> Traced:
     """Return the result of an activation."""
     found = traced(to, x)
+    if odd := [by for by in getattr(operator, "numbers", ()) if not math.isfinite(by)]:
+        raise UnsupportedError(f"takes the number {odd[0]}")
     return replace(found, value=to.add(operator, found.value))
 
 
@@ -55,15 +59,18 @@ def clamp(to: Builder, x: Tensor, low: Tensor | float | None = None, high: Tenso
     bounds = [None if bound is None else number(bound) for bound in (low, high)]
     if any(given is not None and bound is None for given, bound in zip((low, high), bounds, strict=True)):
         raise UnsupportedError("has bounds that depend on samples or parameters", "hardtanh")
-    if bounds == [0, None]:
-        return relu(to, x)
     least, most = (end if bound is None else bound for bound, end in zip(bounds, (-LARGEST, LARGEST), strict=True))
-    return hardtanh(to, x, least, most)
+    return pointwise(to, x, activations.Hardtanh(_finite(least), _finite(most), inclusive=True))
+
+
+def _finite(bound: float) -> float:
+    """Return a bound that a float can have: an infinite one as the largest number."""
+    return min(max(float(bound), -LARGEST), LARGEST)
 
 
 @named("hardtanh")
 def hardtanh(to: Builder, x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Traced:
-    return pointwise(to, x, activations.Hardtanh(float(min_val), float(max_val)))
+    return pointwise(to, x, activations.Hardtanh(_finite(min_val), _finite(max_val)))
 
 
 @named("relu6")
@@ -110,6 +117,8 @@ def dropout(to: Builder, x: Tensor, p: float, train: bool) -> Tensor:
         return x
     if p >= 1:
         raise UnsupportedError(f"has p={p}")
+    if traced(to, x).batch is None:
+        raise UnsupportedError(SHARED, "dropout of what depends on the samples")
     return pointwise(to, x, Dropout(float(p)))
 
 

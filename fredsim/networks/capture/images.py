@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -172,10 +173,17 @@ def adaptive_avg_pool(to: Builder, x: Tensor, output_size: Sequence[int], kind: 
     return _of_image(to, x, flat, lambda image: whole(to, image, operator))
 
 
+SCALES = ("scales", "scales_d", "scales_h", "scales_w")
+
+
 @named("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
-def upsample_nearest(to: Builder, x: Tensor, out: Sequence[Size]) -> Tensor:
+def upsample_nearest(to: Builder, x: Tensor, out: Sequence[Size], **given: Any) -> Tensor:
     """Return an image, each of whose pixels is repeated."""
     found = traced(to, x)
+    scales = given.get("scale_factors") or [given[key] for key in SCALES if key in given]
+    for old, new, scale in zip(found.sizes[2:], out[2:], scales or [None] * len(out), strict=False):
+        if scale is not None and scale * old.count != new.count:
+            raise UnsupportedError(f"makes {new.count} of {old.count} pixels by {scale:g}, which is no whole factor")
     sizes, counts = [*found.sizes[:2]], [size.count for size in found.sizes[:2]]
     for old, new in zip(found.sizes[2:], out[2:], strict=True):
         if new.count % old.count:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from fredsim.errors import ConfigError
 from fredsim.networks.capture.program import Program
@@ -23,16 +24,20 @@ from fredsim.networks.running import RunningNorm
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.norms import BatchNorm
-from fredsim.numerics.ops.operator import Array, Shape
+from fredsim.numerics.ops.operator import Array, Leaves, Shape, quiet
 from fredsim.plugins.failures import failed_on, is_interrupt, message_of
 
-__all__ = ["NATIVE", "Captured", "capture"]
+__all__ = ["NATIVE", "Captured", "capture", "kept"]
 
 Refusal = Callable[[str], ConfigError]
 NATIVE = "give numerics: native, by which PyTorch computes it"
 NOT_EXPORTED = "cannot be captured by torch.export"
 #: How far the outputs and gradients of two programs may be apart, relative to the largest: far more than rounding is.
 TOLERANCE = 1e-3
+#: How far a tensor's gradient may be from PyTorch's, as lengths: rounding turns units of large networks on or off.
+TURNED, NEARLY_NONE = 1e-2, 1e-4  # relative to this tensor's gradient; to that of all
+TRIED = 4  # samples that are compared at once
+ROWS = 2  # of matrices, whose gradients are compared, and as many of the largest
 
 
 @dataclass(frozen=True)
@@ -51,12 +56,13 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
     `target` is the shape of what a sample's output is compared with. `refused` makes the error of a text that follows
     the module's name. Raises ConfigError, which names the operator and its layer, if the module cannot be captured.
     """
-    x = x[:4] if len(x) > 1 else np.repeat(x, 2, axis=0)
+    x = x[: 2 * TRIED] if len(x) > 1 else np.repeat(x, 2, axis=0)
     _check_parameters(module, refused)
     layout = Layout(tuple((name, tuple(value.shape)) for name, value in module.named_parameters()))
-    samples = torch.from_numpy(np.array(x))
-    samples = samples if samples.is_floating_point() else samples.long()
-    with _kept(module):
+    every = torch.from_numpy(np.array(x))
+    every = every if every.is_floating_point() else every.long()
+    samples, others = every[:TRIED], every[TRIED:] if len(x) > TRIED + 1 else every[:TRIED]
+    with kept(module):
         exported = _exported(module.train(), samples, refused)
         try:
             program = Program(exported, module)
@@ -69,7 +75,7 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
             raise refused(f"gives outputs that do not fit the data: {error}") from None
         if lacks := lacking_rows(graph, x):
             raise refused(lacks)
-        _compare(module, exported, graph, samples, refused)
+        _Comparison(module, exported, graph, refused).at(samples, others)
     remarks = [_about_statistics(module, graph)]
     return Captured(graph, tuple(filter(None, remarks)), tuple(RunningNorm(*norm) for norm in program.running))
 
@@ -83,9 +89,9 @@ def _check_parameters(module: Any, refused: Refusal) -> None:
 
 
 @contextmanager
-def _kept(module: Any) -> Iterator[None]:
-    """Put the module's mode and buffers back after a `with` block, and let PyTorch write no messages within it."""
-    buffers = [(value, value.clone()) for value in module.buffers()]
+def kept(module: Any) -> Iterator[None]:
+    """Put the module's mode and values back after a `with` block, and let PyTorch write no messages within it."""
+    values = [(value, value.detach().clone()) for value in (*module.parameters(), *module.buffers())]
     modes = [(part, part.training) for part in module.modules()]
     trained = [(value, value.requires_grad) for value in module.parameters()]
     level, threads = logging.root.manager.disable, torch.get_num_threads()
@@ -108,7 +114,7 @@ def _kept(module: Any) -> Iterator[None]:
         for value, learns in trained:
             value.requires_grad_(learns)
         with torch.no_grad():
-            for value, before in buffers:
+            for value, before in values:
                 value.copy_(before)
 
 
@@ -156,33 +162,110 @@ def _why(error: BaseException) -> str:
     return f"{NOT_EXPORTED}: {type(error).__name__}: {first[:200]}"
 
 
-def _compare(module: Any, exported: Any, graph: Graph, samples: Any, refused: Refusal) -> None:
-    """Raise ConfigError unless module, program and graph compute the same.
+class _Comparison:
+    """Whether a module, its exported program and its graph compute the same, outputs and gradients.
 
     The program may lack what an own torch.autograd.Function does on the way back; dropout draws the same numbers in
     both. The graph is compared without dropout, and with the module in evaluation.
     """
-    parameters = list(module.parameters())
 
-    def gradients(forward: Callable[[Any], Any]) -> list[Any]:
+    def __init__(self, module: Any, exported: Any, graph: Graph, refused: Refusal) -> None:
+        self._module, self._graph, self._refused = module, graph, refused
+        self._parameters = list(module.parameters())
+        self._program = exported.module(check_guards=False)
+        _leave_out_dropout(exported)
+        self._without_dropout = exported.module(check_guards=False)
+
+    def at(self, samples: Any, others: Any) -> None:
+        """Raise ConfigError unless they compute the same, for `others` at other parameters.
+
+        There nothing is hidden by weights that begin at 0, and no two units are alike. A gradient that differs in one
+        of two places decides nothing: rounding may have turned a unit on, or two elements may be the largest.
+        """
+        wrong = [self._once(samples)]
+        with self._moved(0):
+            wrong.append(self._once(others))
+        if any(wrong) and not all(wrong):
+            with self._moved(1):
+                wrong.append(self._once(samples))
+        if sum(map(bool, wrong)) > 1:
+            raise self._refused(f"was not captured rightly: {max(wrong)}; {NATIVE}, and report this")
+
+    @contextmanager
+    def _moved(self, seed: int) -> Iterator[None]:
+        """Change the parameters a little in a `with` block."""
+        generator, before = torch.Generator().manual_seed(seed), [value.detach().clone() for value in self._parameters]
+        with torch.no_grad():
+            for value, old in zip(self._parameters, before, strict=True):
+                noise = torch.rand(value.shape, generator=generator) - 0.5
+                value.add_(noise * (0.1 + 0.1 * old.abs().mean()))
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for value, old in zip(self._parameters, before, strict=True):
+                    value.copy_(old)
+
+    def _once(self, samples: Any) -> str:
+        """Return which gradient is not PyTorch's, for these samples; raise ConfigError if anything else differs."""
+        self._check_program(samples)
+        expected, *gradients = self._gradients(self._without_dropout, samples)
+        output, weights = expected.numpy(), _weights_of(expected).numpy()
+        params = torch.cat([value.detach().reshape(-1) for value in self._parameters]).numpy()
+        passed = self._graph.forward(params, samples.numpy())
+        if not _near(passed.output, output):
+            apart = np.abs(passed.output - output).max()
+            raise self._refused(
+                f"was not captured rightly: outputs are {apart:.2g} from PyTorch's; {NATIVE}, and report this"
+            )
+        with _by_own_statistics(self._module), torch.no_grad():
+            evaluated = self._module.eval()(samples.clone()).numpy()
+        self._module.train()
+        if not _near(evaluated, output):
+            raise self._refused(
+                "computes other things in evaluation than in training, dropout and running statistics apart; a "
+                f"portable module computes the same: {NATIVE}"
+            )
+        whole = float(torch.cat(gradients).nan_to_num(0, 0, 0).norm())
+        leaves = self._graph.leaves(params, passed, weights)
+        for value, own, (name, its) in zip(self._parameters, gradients, leaves.items(), strict=True):
+            if apart := _apart(its, own.reshape(value.shape or (1,)).numpy(), whole):
+                return f"the gradient of {name} is {apart}"
+        return ""
+
+    def _gradients(self, forward: Callable[[Any], Any], samples: Any) -> list[Any]:
+        """Return the outputs, and the parameters' gradients of their product with fixed weights."""
         torch.default_generator.manual_seed(0)
         output = forward(samples.clone())  # it may write into them
-        weights = torch.cos(torch.arange(output.numel(), dtype=torch.float32)).reshape(output.shape)
-        found = torch.autograd.grad((output * weights).sum(), parameters, allow_unused=True, materialize_grads=True)
+        loss = (output * _weights_of(output)).sum()
+        found = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
         return [output.detach(), *(each.reshape(-1) for each in found)]
 
-    try:
-        pairs = zip(gradients(module), gradients(exported.module(check_guards=False)), strict=True)
-    except BaseException as error:  # of any type: the module is the user's
-        if is_interrupt(error):
-            raise
-        raise refused(f"cannot be trained: {' '.join(message_of(error).split())[:200]}") from error
-    for own, its in pairs:
-        if not torch.allclose(own, its, TOLERANCE, TOLERANCE * float(own.abs().max()), equal_nan=True):
-            raise refused(
-                "has another gradient than torch.export's program of it, as with a torch.autograd.Function or a "
-                f"hook of its own; {NATIVE}"
-            )
+    def _check_program(self, samples: Any) -> None:
+        """Raise ConfigError unless module and program compute the same."""
+        before = [value.detach().clone() for value in self._parameters]
+        try:
+            own_ones = self._gradients(self._module, samples)
+            pairs = zip(own_ones, self._gradients(self._program, samples), strict=True)
+        except BaseException as error:  # of any type: the module is the user's
+            if is_interrupt(error):
+                raise
+            raise self._refused(f"cannot be trained: {' '.join(message_of(error).split())[:200]}") from error
+        for (name, value), old in zip(self._module.named_parameters(), before, strict=True):
+            if not torch.equal(value.detach().view(torch.int32), old.view(torch.int32)):
+                raise self._refused(
+                    f"changes its parameter {name!r} in forward, which torch.export leaves out; {NATIVE}"
+                )
+        for own, its in pairs:
+            if not torch.allclose(own, its, TOLERANCE, TOLERANCE * float(own.abs().max()), equal_nan=True):
+                raise self._refused(
+                    "has another gradient than torch.export's program of it, as with a torch.autograd.Function or a "
+                    f"hook of its own; {NATIVE}"
+                )
+
+
+def _leave_out_dropout(exported: Any) -> None:
+    """Let an exported program draw nothing."""
     for node in exported.graph.nodes:
         if "dropout" in str(node.target):
             node.args = (node.args[0], 0.0, *node.args[2:])
@@ -190,20 +273,37 @@ def _compare(module: Any, exported: Any, graph: Graph, samples: Any, refused: Re
             node.args = (*node.args[:4], 0.0, *node.args[5:])
         elif str(node.target).split(".")[1:2] in (["lstm"], ["gru"], ["rnn_tanh"], ["rnn_relu"]):
             node.args = (*node.args[:5], 0.0, *node.args[6:])  # between layers
-    with torch.no_grad():
-        expected = exported.module(check_guards=False)(samples.clone()).numpy()
-    params = torch.cat([value.detach().reshape(-1) for value in parameters]).numpy()
-    found = graph.forward(params, samples.numpy()).output
-    if not np.allclose(found, expected, TOLERANCE, TOLERANCE * np.abs(expected).max(initial=0), equal_nan=True):
-        apart = np.abs(found - expected).max()
-        raise refused(f"was not captured rightly: outputs are {apart:.2g} from PyTorch's; {NATIVE}, and report this")
-    with _by_own_statistics(module), torch.no_grad():
-        evaluated = module.eval()(samples.clone()).numpy()
-    if not np.allclose(evaluated, expected, TOLERANCE, TOLERANCE * np.abs(expected).max(initial=0), equal_nan=True):
-        raise refused(
-            "computes other things in evaluation than in training, dropout and running statistics apart; a portable "
-            f"module computes the same: {NATIVE}"
-        )
+
+
+def _weights_of(output: Any) -> Any:
+    """Return the numbers that outputs are multiplied by before they are summed."""
+    return torch.cos(torch.arange(output.numel(), dtype=torch.float32)).reshape(output.shape)
+
+
+def _near(found: Array, expected: Array) -> bool:
+    return np.allclose(found, expected, TOLERANCE, TOLERANCE * np.abs(expected).max(initial=0), equal_nan=True)
+
+
+def _apart(leaves: Sequence[Leaves], expected: Array, whole: float) -> str:
+    """Return how far a tensor's gradient is from what is expected; "" if it is near. `whole` is that of all tensors.
+
+    Of matrices some rows are looked at, the largest gradients among them: all would take long.
+    """
+    rows = np.square(expected.reshape(len(expected), -1), dtype=np.float64).sum(axis=1)
+    parts = [slice(0, len(expected))]
+    if expected.ndim > 1:
+        step = max(1, len(expected) // ROWS)
+        parts = [slice(i, i + 1) for i in sorted({*np.argsort(rows)[-ROWS:].tolist(), *range(0, len(expected), step)})]
+    own = np.concatenate([expected[part] for part in parts]).astype(np.float64)
+    its = np.zeros_like(own)
+    with quiet():
+        for one in leaves:
+            its += np.concatenate([one(part).sum(axis=0, dtype=np.float64) for part in parts])
+        finite = np.isfinite(own)
+        if not np.isfinite(its[finite]).all():
+            return f"{its[finite & ~np.isfinite(its)][0]}, and PyTorch's is finite"
+        apart, length = (float(np.linalg.norm(each)) for each in (its[finite] - own[finite], own[finite]))
+    return f"{apart:.2g} from PyTorch's" if apart > TURNED * length + NEARLY_NONE * whole else ""
 
 
 @contextmanager
@@ -224,12 +324,12 @@ def _by_own_statistics(module: Any) -> Iterator[None]:
 
 def _about_statistics(module: Any, graph: Graph) -> str:
     """Return the remark about running statistics, which graphs do not keep; "" if there are none."""
-    if not any(isinstance(node.operator, BatchNorm) for node in graph.nodes):
-        return ""
+    norms = {name: part for name, part in module.named_modules() if getattr(part, "running_mean", None) is not None}
+    of_samples = [name for name, part in norms.items() if isinstance(part, _InstanceNorm) and part.training]
+    kept = "keeps running statistics ({}, …), which no client pushes: evaluation normalizes by {}, as with "
+    whose = f"{of_samples[0]}.running_mean".lstrip(".") if of_samples else ""
+    found = [kept.format(whose, "each sample's own statistics")] if of_samples else []
     names = [name for name, _ in module.named_buffers() if name.endswith("running_mean")]
-    if not names:
-        return ""
-    return (
-        f"keeps running statistics ({names[0]}, …), which no client pushes: evaluation normalizes by the statistics of "
-        "the rows that are evaluated at once, as with track_running_stats=False"
-    )
+    if names and any(isinstance(node.operator, BatchNorm) for node in graph.nodes):
+        found.insert(0, kept.format(names[0], "the statistics of the rows that are evaluated at once"))
+    return f"{found[0]}track_running_stats=False" if found else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.networks.capture.elements import absolute, reciprocal, scaled, sqrt, square
+from fredsim.networks.capture.elements import absolute, pointwise, reciprocal, scaled, square
 from fredsim.networks.capture.images import mean, total
 from fredsim.networks.capture.tensors import (
     Fixed,
@@ -27,6 +27,7 @@ from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedEr
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.norms import BatchNorm, GroupNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Operator
+from fredsim.numerics.ops.pointwise import Sqrt
 
 __all__: list[str] = []
 
@@ -155,10 +156,15 @@ def variance(
     return scaled(to, mean(to, square(to, apart), dim, keepdim), count / (count - lacks))
 
 
+def _root(to: Builder, x: Tensor) -> Traced:
+    """Return the root of a sum of squares, whose gradient is 0 where all are 0, as PyTorch's."""
+    return pointwise(to, x, Sqrt(flat=True))
+
+
 @named("std")
 def deviation(to: Builder, x: Tensor, **given: Any) -> Tensor:
     known = ("dim", "unbiased", "keepdim", "correction")
-    return sqrt(to, variance(to, x, **{key: given[key] for key in known if key in given}))
+    return _root(to, variance(to, x, **{key: given[key] for key in known if key in given}))
 
 
 @named("linalg_vector_norm", "norm")
@@ -172,10 +178,10 @@ def norm(
 ) -> Tensor:
     if (kind := order if p is None else p) not in {1, 2}:
         raise UnsupportedError(f"is the norm of order {kind}", "that of order 2")
-    return total(to, absolute(to, x), dim, keepdim) if kind == 1 else sqrt(to, total(to, square(to, x), dim, keepdim))
+    return total(to, absolute(to, x), dim, keepdim) if kind == 1 else _root(to, total(to, square(to, x), dim, keepdim))
 
 
 @named("_weight_norm")
 def weight_norm(to: Builder, v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    others = [i for i in range(len(traced(to, v).dims)) if i != dim % len(traced(to, v).dims)]
+    others = [i for i in range(len(traced(to, v).dims)) if dim == -1 or i != dim]  # −1: PyTorch's number for none
     return binary(to, Mul(), v, binary(to, Mul(), g, reciprocal(to, norm(to, v, 2, others, True))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +23,18 @@ __all__ = ["Program"]
 
 IGNORED = ("_assert_", "sym_", "_check")  # operators that compute nothing
 CASTS = {"to", "_to_copy", "type_as"}
+BY_NUMBER = {"embedding", "index", "index_select"}  # take elements by integers
+#: Operators whose result for one sample says what it is for many.
+FILLS = {"zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "expand", "broadcast_to", "repeat"}
 #: Arguments that change no number here; training normalizes by the minibatch's own statistics.
 HARMLESS = {
     "memory_format", "device", "layout", "pin_memory", "non_blocking", "copy", "generator", "dtype", "implicit",
     "cudnn_enabled", "cudnn_enable", "momentum", "running_mean", "running_var",
+}  # fmt: skip
+#: Arguments of views and the like, which the shape of their result says.
+BY_SHAPE = {
+    "size", "shape", "sizes", "start_dim", "end_dim", "dim", "other", "output_padding", "split_size", "split_sizes",
+    "chunks", "sections", "indices", "indices_or_sections", "output_size", "implicit",
 }  # fmt: skip
 RENAMED = {
     "self": "x",
@@ -80,7 +88,19 @@ class Program:
 
     def nodes(self, sample: Shape, tensors: dict[str, Shape]) -> tuple[Node, ...]:
         """Return the nodes of the graph. Raises UnsupportedError, which names the operator and its layer."""
-        self._to, self._known = Builder(sample, tensors), dict[Any, Any]()
+        value = self._walked(Builder(sample, tensors))
+        if self._to.needed(value) & {
+            *self._to.fused
+        }:  # weights of attention that are also used elsewhere, dropped once
+            value = self._walked(Builder(sample, tensors, apart=True))
+        nodes = self._to.pruned(value)
+        if not nodes:
+            raise UnsupportedError("returns the sample itself")
+        return nodes
+
+    def _walked(self, to: Builder) -> int:
+        """Add the nodes of the graph, and others; return the value of the output."""
+        self._to, self._known = to, dict[Any, Any]()
         self._symbol, needed = None, self._needed()
         for node in self._nodes:
             if node in needed and node.op == "placeholder":
@@ -97,11 +117,7 @@ class Program:
         result = self._known[output]
         if not isinstance(result, Traced) or result.batch is None:
             raise UnsupportedError("has an output that does not depend on the sample")
-        value = self._to.sample_first(result)
-        nodes = self._to.pruned(value)
-        if not nodes:
-            raise UnsupportedError("returns the sample itself")
-        return nodes
+        return self._to.sample_first(result)
 
     @property
     def running(self) -> list[tuple[str, str, float]]:
@@ -238,7 +254,7 @@ class Program:
             value = node.meta["val"]
             found = [self._size(size) for size in value.shape]
             places = [i for i, size in enumerate(found) if size == Size(1, batch=True)]
-            if len(places) != 1 or len(sizes) != 1:
+            if len(places) != 1 or len(sizes) != 1 or _name(node) not in FILLS:
                 raise UnsupportedError("depends on the number of samples")
             (batch,) = places
         with torch.no_grad():
@@ -259,10 +275,13 @@ class Program:
             near = [INSTEAD[name]] if name in INSTEAD else difflib.get_close_matches(name, OPERATORS, 1, SIMILAR)
             raise UnsupportedError("is not among the operators that fredsim computes itself", *near)
         self._check_type(node, name)
+        if name not in BY_NUMBER:
+            self._check_integers(node)
         if name in CASTS:
             found: Result = arguments["x"]
-            if node.meta["val"].is_floating_point() and not node.args[0].meta["val"].is_floating_point():
-                raise UnsupportedError("makes floats of integers", "embedding")
+            if isinstance(found, Fixed):
+                floats = node.meta["val"].is_floating_point()
+                return replace(found, values=found.values.astype(np.float32 if floats else np.int64))
             return found
         if name == "view" and isinstance(arguments.get("dtype"), torch.dtype):
             raise UnsupportedError("reads the bits of numbers as another type")
@@ -277,8 +296,9 @@ class Program:
             raise UnsupportedError("depends on the number of samples")
         if takes_any:
             given |= {key: value for key, value in arguments.items() if key not in known}
-        elif "out" not in known and "parts" not in known:
-            self._check_others(node, arguments, known)
+        else:
+            by_shape = BY_SHAPE if {"out", "parts"} & known.keys() else set()
+            self._check_others(node, arguments, known.keys() | by_shape)
         return function(self._to, **given)
 
     def _shape(self, node: Any) -> Any:
@@ -289,7 +309,7 @@ class Program:
         return [self._size(size) for size in value.shape]
 
     @staticmethod
-    def _check_others(node: Any, arguments: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    def _check_others(node: Any, arguments: Mapping[str, Any], known: Container[str]) -> None:
         """Raise UnsupportedError if an argument that a function does not take has an unusual value."""
         for argument in node.target._schema.arguments:
             key = RENAMED.get(argument.name, argument.name)
@@ -299,6 +319,17 @@ class Program:
             if key == "dilation" and set(value) == {1}:
                 continue
             raise UnsupportedError(f"has {key}={value}")
+
+    def _check_integers(self, node: Any) -> None:
+        """Raise UnsupportedError if an operator makes floats of integers that samples are or have been cut off to."""
+        value = node.meta["val"]
+        if not (value[0] if isinstance(value, list | tuple) else value).is_floating_point():
+            return
+        for given in node.all_input_nodes:
+            its, found = given.meta["val"], self._known.get(given)
+            integers = isinstance(its, torch.Tensor) and not its.is_floating_point()
+            if integers and isinstance(found, Traced) and self._to.of_samples(found.value):
+                raise UnsupportedError("makes floats of integers", "embedding")
 
     @staticmethod
     def _check_type(node: Any, name: str) -> None:

@@ -91,7 +91,10 @@ def without_batch(dim: Dim) -> Dim:
 class Builder:
     """Nodes of a graph that grows."""
 
-    def __init__(self, sample: Shape, tensors: dict[str, Shape]) -> None:
+    def __init__(self, sample: Shape, tensors: dict[str, Shape], *, apart: bool = False) -> None:
+        """Begin without nodes; `apart`: dropout does not become a part of attention."""
+        self.apart = apart
+        self.fused: list[int] = []  # results of dropout that attention draws itself
         self.shapes: list[Shape] = [sample]
         self.nodes: list[Node] = []
         self._tensors = tensors
@@ -142,6 +145,12 @@ class Builder:
     def inputs(self, value: int) -> tuple[int, ...]:
         """Return the values that the operator of a value takes."""
         return self.nodes[value - 1].inputs
+
+    def of_samples(self, value: int) -> bool:
+        """Return whether a value depends on the sample."""
+        if isinstance(self.operator(value), Constant | Parameter | Positions):
+            return False
+        return value == 0 or any(map(self.of_samples, self.inputs(value)))
 
     def numbers(self, value: int) -> Array | None:
         """Return the numbers of a constant; None of any other value."""
@@ -294,14 +303,19 @@ class Builder:
         axes = tuple(axis for dim in found for axis in dim if axis is not BATCH)
         return Traced(value, axes, tuple(found))
 
-    def pruned(self, output: int) -> tuple[Node, ...]:
-        """Return the nodes that the output depends on, numbered again."""
+    def needed(self, output: int) -> set[int]:
+        """Return the sample and the values that the output depends on."""
         needed, waiting = {0}, [output]
         while waiting:
             value = waiting.pop()
             if value not in needed:
                 needed.add(value)
                 waiting += self.nodes[value - 1].inputs
+        return needed
+
+    def pruned(self, output: int) -> tuple[Node, ...]:
+        """Return the nodes that the output depends on, numbered again."""
+        needed = self.needed(output)
         number = {old: new for new, old in enumerate(sorted(needed))}
         return tuple(
             replace(self.nodes[old - 1], inputs=tuple(number[i] for i in self.nodes[old - 1].inputs))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -39,7 +39,8 @@ class Pointwise(Operator):
     @property
     def numbers(self) -> list[float]:
         """The numbers that it takes besides x, in the order of its fields."""
-        return [number for number in vars(self).values() if isinstance(number, int | float)]
+        given = vars(self).values()
+        return [number for number in given if isinstance(number, int | float) and not isinstance(number, bool)]
 
     @abstractmethod
     def _value(self, x: Array) -> Array:
@@ -92,11 +93,15 @@ class LeakyRelu(Pointwise):
 class Hardtanh(Pointwise):
     """x if `low` < x < `high`, else the nearer of them, rounded to float32; ReLU6 is that of 0 and 6.
 
-    The error passes where low < x < high, else it is +0; a NaN stays one, and its error passes.
+    The error passes where low < x < high, and if `inclusive` also where x is one of them, else it is +0; a NaN stays
+    one, and its error passes.
     """
+
+    added: ClassVar[frozenset[str]] = frozenset({"inclusive"})
 
     low: float = -1.0
     high: float = 1.0
+    inclusive: bool = False
 
     def shape(self, *shapes: Shape) -> Shape:
         """Return the input's shape. Raises ValueError unless low < high."""
@@ -108,8 +113,18 @@ class Hardtanh(Pointwise):
         low, high = np.float32(self.low), np.float32(self.high)
         return np.where(x <= low, low, np.where(x >= high, high, x))
 
+    @property
+    def passing(self) -> tuple[np.float32, np.float32]:
+        """The bounds between which the error passes, themselves apart."""
+        low, high = np.float32(self.low), np.float32(self.high)
+        if not self.inclusive:
+            return low, high
+        with quiet():
+            return np.nextafter(low, np.float32(-np.inf)), np.nextafter(high, np.float32(np.inf))
+
     def _slope(self, x: Array) -> Array:
-        return np.where((x <= np.float32(self.low)) | (x >= np.float32(self.high)), ZERO, ONE)
+        low, high = self.passing
+        return np.where((x <= low) | (x >= high), ZERO, ONE)
 
     def backward(self, error: Array, kept: Array, tensors: Tensors) -> list[Array | None]:
         """Select instead of multiplying, as Relu does."""
@@ -281,13 +296,18 @@ class Exp(Pointwise):
 
 @dataclass(frozen=True)
 class Sqrt(Pointwise):
-    """y = √x; the derivative is ½/y."""
+    """y = √x; the derivative is ½/y, or, if `flat` and x = 0, 0, as that of a vector's length is in PyTorch."""
+
+    added: ClassVar[frozenset[str]] = frozenset({"flat"})
+
+    flat: bool = False
 
     def _value(self, x: Array) -> Array:
         return np.asarray(np.sqrt(x))
 
     def _slope(self, x: Array) -> Array:
-        return np.asarray(np.float32(0.5) / np.sqrt(x))
+        slope = np.asarray(np.float32(0.5) / np.sqrt(x))
+        return np.where(x == 0, ZERO, slope) if self.flat else slope
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.compute.graph_engine import BLOCK
 from fredsim.config.data import DataRead
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.partition import Lists, PartitionChoice, make_shards
@@ -82,7 +83,7 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
     check_batch(experiment, len(dataset.train))
     model = experiment.network(dataset)
-    _check_statistics(experiment, model)
+    _check_statistics(experiment, model, dataset)
     if (loss := own_loss(model)) is not None:
         loss.try_out(*first_outputs(model, dataset, experiment.seed))
     batches, steps = len(dataset.train) // experiment.clients.batch_size, 1
@@ -102,15 +103,23 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset), stages)
 
 
-def _check_statistics(experiment: Experiment, network: Network) -> None:
-    """Raise ConfigError if a minibatch has one element a channel, which has no variance to follow."""
+def _check_statistics(experiment: Experiment, network: Network, dataset: Dataset) -> None:
+    """Raise ConfigError if samples that a batch norm sees together are one element a channel, which has no variance."""
     graph, size = network.graph, experiment.clients.batch_size
-    if graph is None or graph.running is None:
+    norms = [] if graph is None else graph.batch_norms
+    if graph is None or all(math.prod(graph.shapes[node.inputs[0]][1:]) > 1 for node in norms):
         return
-    for node in graph.batch_norms:
-        if size * math.prod(graph.shapes[node.inputs[0]][1:]) < 2:
-            what = "a norm has one element a channel, and running variances need two"
-            raise ConfigError(f"clients.batch_size is {size}; {what}: give 2, or leave model.buffers out")
+    if size < 2 and graph.running is not None:
+        what = "a norm has one element a channel, and running variances need two"
+        raise ConfigError(f"clients.batch_size is {size}; {what}: give 2, or leave model.buffers out")
+    if size < 2:
+        what = "a batch norm has one element a channel (PyTorch: Expected more than 1 value per channel)"
+        raise ConfigError(f"clients.batch_size is {size}; {what}: give 2")
+    for part, split in (("validation", dataset.validation), ("test", dataset.test)):
+        if graph.running is None and len(split) % BLOCK == 1:
+            what = f"are evaluated {BLOCK} at a time, the last by itself, one element a channel of a batch norm"
+            remedy = "have another number of rows, or keep running statistics (model.buffers: averaged)"
+            raise ConfigError(f"data has {len(split):,} rows for {part}, which {what}: {remedy}")
 
 
 def own_loss(network: Network) -> ArrayLoss | None:

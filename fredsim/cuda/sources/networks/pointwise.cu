@@ -12,7 +12,7 @@ struct Pointwise {
   float* out;           // (B, size)
   i64 size;
   float by;
-  float high;  // the higher of two numbers that a function takes
+  float high;  // the higher of two numbers that a function takes; of HARDTANH those between which errors pass
   int operation;
 };
 
@@ -53,7 +53,8 @@ DEVICE float value_of(int operation, float x, float by, float high) {
     case RSQRT: return root(x);
     case ABS: return fabsf(x);
     case EXP: return exp32(x);
-    case SQRT: return sqrtf(x);
+    case SQRT:
+    case FLAT_SQRT: return sqrtf(x);
     case RECIPROCAL: return 1.0f / x;
     case SOFTPLUS: return (float)softplus64(wide);
     case MISH: return (float)(wide * mish_share(wide));
@@ -90,6 +91,7 @@ DEVICE float slope_of(int operation, float x, float by) {
     case ABS: return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f;
     case EXP: return exp32(x);
     case SQRT: return 0.5f / sqrtf(x);
+    case FLAT_SQRT: return x == 0.0f ? 0.0f : 0.5f / sqrtf(x);
     case RECIPROCAL: {
       const float y = 1.0f / x;
       return -(y * y);

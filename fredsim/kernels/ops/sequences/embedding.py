@@ -178,6 +178,8 @@ class EmbeddingKernels(OperatorKernels):
         """Look up. Raises SimulationError for an integer that is no row's."""
         (x,), width = inputs, self.operator.width
         known = plan.ranges.get(id(x.buffer))
+        if known is not None and id(x.buffer) in plan.parts and not 0 <= known[0] <= known[1] < self.operator.rows:
+            known = None  # that of the whole samples
         if known is not None:
             self._check(*known)
         if known is None or np.dtype(x.dtype) not in INTEGERS:
