@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from fredsim.config.document import dump_yaml
+from fredsim.config.resolution import resolve
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.spans import STATES, spans_of
@@ -39,11 +40,13 @@ def recorded(
     config = {
         "name": "made", "clients": {"count": clients, "batch_size": 1}, "server": {"name": "asgd", "lr": 0.1},
         "dispatcher": {"name": "clock", **(changes or {})}, "evaluation": {"every": 1, "unit": "seconds"}, "seed": 0,
+        "data": {"name": "digits"}, "model": {"hidden": [8]}, "seconds": until, "events": True,
     }  # fmt: skip
-    (folder / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
+    (folder / "config.yaml").write_text(dump_yaml(resolve(config).plain()), encoding="utf-8")
     summary = {
         "status": "finished", "digest": "0" * 64, "iterations": len(rows), "updates": len(rows), "time": until,
-        "backend": "numba", "path": "snapshots", "versions": {}, "processor": "",
+        "backend": "numba", "path": "snapshots", "versions": {}, "processor": "", "device": None,
+        "validation_loss": 1.0, "validation_error": 0.5, "test_error": 0.5,
     }  # fmt: skip
     table = pd.DataFrame(list(rows), columns=list(COLUMNS), dtype=np.int64)
     table.insert(0, "iteration", range(len(rows)))

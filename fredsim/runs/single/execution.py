@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,20 +124,18 @@ def execute_here(
 
     `heading`: comment lines above its config.yaml; `most_iterations`: stop after this many, as an interrupt would;
     `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `test`: evaluate the test rows at
-    the end; `hooks`: what a live run does
-    differently; `default_threads`: their number if the experiment gives none; `code`: the SHA-256 that the user's
-    modules must have; `policy`: when to write checkpoints. A run that has not ended continues from the newest
-    checkpoint in its folder. Raises ConfigError, DataError, OutputError, SimulationError.
+    the end; `hooks`: what a live run does differently; `default_threads`: their number if the experiment gives none;
+    `code`: the SHA-256 that the user's modules must have; `policy`: when to write checkpoints. A run that has not ended
+    continues from the newest checkpoint in its folder. Raises ConfigError, DataError, OutputError, SimulationError.
     """
     observer = observer or Observer()
     release_free_memory()  # what an earlier run in this process has left
     prepared = prepare(experiment, root)
     backend = chosen_backend(experiment, prepared.model.layout.size)
     size, length = experiment.clients.batch_size, prepared.length
-    with ExitStack() as opened:
-        opened.enter_context(on_notices(observer.compiling, observer.note))
-        engine = make_engine(backend, prepared.model, prepared.dataset, size, experiment.threads or default_threads)
-        opened.callback(engine.close)
+    threads = experiment.threads or default_threads
+    with on_notices(observer.compiling, observer.note), ExitStack() as opened:
+        engine = opened.enter_context(closing(make_engine(backend, prepared.model, prepared.dataset, size, threads)))
         part = length if most_iterations is None else Length(most_iterations, None, length.until)
         run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks)
         found = _own_code(experiment, code) | dict(prepared.model.code)  # the user's modules have been imported by now
