@@ -30,7 +30,7 @@ from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import Scale
 from fredsim.numerics.ops.registry import LOSSES, OPERATORS
 from fredsim.numerics.ops.sources import Constant, Parameter
-from fredsim.numerics.ops.views import Cat, Reshape
+from fredsim.numerics.ops.views import Cat, Reshape, Slice
 from fredsim.numerics.streams import Streams
 from tests.random_graphs import Builder
 
@@ -241,3 +241,10 @@ def test_facts_of_graphs() -> None:
     joined.add(Cat(0), 0, 0)
     joined.add(Embedding(5, 3))
     assert table_rows(joined.graph(MeanSquaredError(), (4, 3))) == 5  # of samples joined to something
+    parts = Builder(4)
+    parts.add(Slice(0, 1, 4))
+    parts.add(Embedding(5, 3))
+    graph = parts.graph(MeanSquaredError(), (3, 3))
+    assert table_rows(graph) is None  # other places may have a table of their own
+    assert lacking_rows(graph, np.array([[9, 0, 4, 1]])) == ""
+    assert lacking_rows(graph, np.array([[0, 0, 4, 5]])) == "has a table of 5 rows; samples choose the rows 0 … 5"

@@ -44,10 +44,10 @@ def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -
         raise model.refused(f"{what}; {NATIVE}")
     x = dataset.train.x[:TRIED].reshape(-1, *model.shape)
     y = dataset.train.y
-    if dataset.train.divisor:
-        _check_casts(model, x, dataset.train.divisor)
     key = (*model.identity, x.dtype.str, x.shape, x.tobytes(), y.shape[1:], loss)
     if key not in _known:
+        if dataset.train.divisor:
+            _check_casts(model, x, dataset.train.divisor)
         found = capture(model.module, x, y.shape[1:], model.refused, loss)
         if len(_known) >= KEPT:
             _known.pop(next(iter(_known)))
@@ -79,7 +79,7 @@ def _check_casts(model: TorchModel, x: NDArray[Any], divisor: int) -> None:
     from fredsim.networks.capture.module import kept
 
     samples = torch.from_numpy(np.array(x))
-    casts = Casts(samples)
+    casts = Casts(samples.clone())
     with kept(model.module), torch.no_grad(), casts:
         try:
             model.module.train()(samples)

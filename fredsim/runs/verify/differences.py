@@ -29,10 +29,10 @@ NUMBERS = (
     "metrics", "measured_by", "larger_is_better", "gap", "gradient_norm", "time",
     "pushes", "fetches", "bytes_pushed", "bytes_fetched",
 )  # fmt: skip
-#: Those that are compared if the experiments are the same; from others the same bits may come.
 RAW = "params_raw.safetensors"
 #: Files that some runs write, with no key that asks for them: of some servers, and of captured modules.
 UNASKED = (RAW, GRAPH_FILE, INITIAL_FILE)
+#: Keys that are compared if the experiments are the same; from others the same bits may come.
 OF_EXPERIMENT = ("experiment", "data", "numerics")
 
 

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import Formatter
 
-__all__ = ["MINUS", "THIN", "TickNumbers", "drawable", "given", "median", "number"]
+__all__ = ["MINUS", "THIN", "TickNumbers", "cut_above", "drawable", "given", "median", "number"]
 
 THIN = "\u2009"  # the thin space between thousands
 MINUS = "\u2212"
 DIGITS = 4
 LARGE, SMALL = 1e6, 1e-3  # from the one on, and below the other, a number is written with a power of ten
 MOST_DRAWN = 1e300  # beyond it, what is computed for an axis overflows
+MOST_DECADES = 15  # the most decades of a figure that shows all of its values …
+ROOM = 3  # … else it ends so many decades above what is usual in it
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -28,6 +30,15 @@ def median(values: Iterable[float]) -> float:
     if math.isinf(middle) and all(map(math.isfinite, found)):
         return 2 * statistics.median(value / 2 for value in found)
     return middle
+
+
+def cut_above(values: Sequence[float], usual: float) -> float:
+    """Return the value at which a figure is cut, as its largest values would flatten the others; else infinity.
+
+    That is where its values, all above 0, span too many decades, and the largest is far above one that is `usual`.
+    """
+    least, most, top = min(values), max(values), usual * 10**ROOM
+    return top if 0 < least * 10**MOST_DECADES < most and most > top else math.inf
 
 
 def drawable(values: Any) -> Any:

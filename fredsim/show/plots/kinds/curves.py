@@ -35,15 +35,13 @@ from fredsim.show.plots.drawing import (
 )
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.hidden_lines import coinciding, tell_apart
-from fredsim.show.plots.numbers import drawable, median, number
+from fredsim.show.plots.numbers import cut_above, drawable, median, number
 from fredsim.show.plots.titles.curve_titles import MANY, Shape, name_lines, titled
 from fredsim.show.plots.titles.questions import of_which_less_is_better
 from fredsim.show.tables import PUBLISHED, Table
 
 __all__ = ["KIND", "STEPS", "by_iteration", "by_steps", "default_x", "final_row", "first_x", "steps"]
 
-MOST_DECADES = 15  # the most decades of a figure in which lines may leave …
-ROOM = 3  # … so many decades above where they begin
 HIGH_BAND, BAND_ROOM = 100, 10  # how many times the largest value of a line a band is that is cut, and at how many
 ALL, QUARTILES = (0.0, 1.0), (0.25, 0.75)  # the quantiles at a band's edges
 STEPS = "A run's value is that of its last row so far; a line of several ends where the first of them does."
@@ -147,10 +145,7 @@ def _top(shapes: Sequence[Mapping[str, Shape]], y: str) -> float:
     finite = [values for values in finite if len(values)]
     if not finite or of_which_less_is_better(y) is None:
         return math.inf
-    least, start = min(float(values.min()) for values in finite), max(float(values[0]) for values in finite)
-    most = max(float(values.max()) for values in finite)
-    top = start * 10**ROOM
-    return top if least > 0 and most > least * 10**MOST_DECADES and most > top else math.inf
+    return cut_above(np.concatenate(finite).tolist(), max(float(values[0]) for values in finite))
 
 
 def _band_top(shapes: Sequence[Mapping[str, Shape]], y: str) -> float:

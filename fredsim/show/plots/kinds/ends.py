@@ -31,7 +31,7 @@ from fredsim.show.plots.drawing import (
 )
 from fredsim.show.plots.groups import Line, Panel, flat_config, labels
 from fredsim.show.plots.hidden_lines import coinciding, tell_apart
-from fredsim.show.plots.numbers import TickNumbers, drawable, median, number
+from fredsim.show.plots.numbers import TickNumbers, cut_above, drawable, median, number
 from fredsim.show.plots.titles.end_titles import Point, titled, x_label
 from fredsim.show.plots.titles.questions import of_which_less_is_better, ranked
 from fredsim.show.plots.words import spoken, value_name
@@ -42,8 +42,6 @@ __all__ = ["KIND"]
 DECADE = 10  # the x axis is logarithmic if its largest value is more than so many times the smallest
 TICKS = 8  # the most swept values that have a tick each
 LETTERS = 11  # of the labels of ticks, per inch
-MOST_DECADES = 15  # the most decades of a figure in which all points are shown where they are …
-ROOM = 3  # … otherwise those more than so many decades above the middle one lie at the upper edge
 PANEL = 0.8  # the width of the axes, as a share of their part of the figure's
 Place = Callable[[float | str], float]  # where a point's x is on the axis
 
@@ -185,10 +183,7 @@ def _top(points: Sequence[Point], y: str) -> float:
     It is infinity if all points are shown where they are: if they span fewer decades, or less is not better.
     """
     middles = [point.middle for point in points if drawable(point.middle)]
-    if not middles or of_which_less_is_better(y) is None or not 0 < min(middles) * 10**MOST_DECADES < max(middles):
-        return math.inf
-    top = median(middles) * 10**ROOM
-    return top if top < max(middles) else math.inf
+    return cut_above(middles, median(middles)) if middles and of_which_less_is_better(y) is not None else math.inf
 
 
 def _leaving(points: Sequence[Point], top: float) -> str:
