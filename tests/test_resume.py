@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import fredsim
+from fredsim.config.resolution import resolve
 from fredsim.errors import DataError
-from fredsim.runs.folder.folders import locked
+from fredsim.runs.folder.folders import locked, withdraw
 from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.folder.run_files import summary_text
 
@@ -264,3 +265,12 @@ def test_recorded_overrides_that_are_no_mapping(small_yaml: Path, refused: Calla
     with small_yaml.open("a", encoding="utf-8") as file:
         file.write("sweep: {seed: [0, 1]}\noverrides: [server.lr]\n")
     refused("run", small_yaml, says=("small.yaml:9: overrides: is ['server.lr']; it must map dotted keys to values",))
+
+
+def test_only_the_record_of_this_experiment_is_withdrawn(small_yaml: Path) -> None:
+    result = fredsim.run(small_yaml, out="one")
+    other, own = (resolve(result.config | {"seed": seed}) for seed in (1, 0))
+    withdraw(Path("one"), other)
+    assert fredsim.Result("one").summary["status"] == "finished"
+    withdraw(Path("one"), own)
+    assert not Path("one/summary.json").exists()
