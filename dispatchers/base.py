@@ -21,7 +21,11 @@ from fredsim.hyper import Configurable
 from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
 
-__all__ = ["Dispatcher", "OnGradientDone", "Order", "Timeline", "earlier_arrivals"]
+__all__ = ["DONE", "STAGES", "Dispatcher", "OnGradientDone", "Order", "Timeline", "earlier_arrivals"]
+
+#: Columns of events.parquet, and of traces: the times of a task, and which gradients were done since the event before.
+STAGES = ("began_ns", "done_ns", "received_ns", "time_ns")
+DONE = ("done_client", "done_number")
 
 OnGradientDone = Callable[[int, int, int], int]
 """A callback for the moment at which a gradient is done: `(client, number, sent)` are the client, the number of its
@@ -102,7 +106,10 @@ class Dispatcher(Configurable):
         return np.array([self.choose(step) for step in range(begin, begin + count)], np.int64)
 
     def hold(self, client: int) -> None:
-        """Exclude a client, which is eligible, from the choice."""
+        """Exclude a client, which is eligible, from the choice.
+
+        It is the one chosen last; or, before the first choice, one that does not work yet (`clients.fraction`).
+        """
         raise NotImplementedError
 
     def release(self, client: int) -> None:
@@ -183,8 +190,7 @@ def no_arrival_error(step: int) -> SimulationError:
     return SimulationError(
         f"iteration {step}: no gradient will ever arrive: each client is held by the server, or at a task that never "
         "ends, or that ends after the last time that a clock can count to; release clients, or give shorter times "
-        "(compute.seconds, link, "
-        "server.seconds, outages)"
+        "(compute.seconds, link, server.seconds, outages)"
     )
 
 

@@ -145,13 +145,6 @@ class Clock(Timeline):
         assert isinstance(self._durations, TaskDurations)  # a user's clock has no limit
         return replace(order, given_up=self._durations.given_up(order.client, order.columns["number"]))
 
-    def choose(self, step: int) -> int:
-        """Return the client that arrives next."""
-        row = self._next_arrival()
-        if not row:
-            raise self.ended_error(step, None)
-        return row[0]
-
     def _next_arrival(self) -> tuple[int, ...]:
         """Process events until the server is done with a push; return that arrival's row, or () if there is none.
 
@@ -159,6 +152,7 @@ class Clock(Timeline):
         """
         if self._last >= 0:
             self._request_fetch(self._last, self.time, self._size)
+            self._last = -1  # so that it fetches once, even if nobody arrives before the end
         self._begin_tasks()
         while (found := self._queue.pop()) is not None and found[0] <= self._until:
             now, client, stage = found

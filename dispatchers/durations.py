@@ -38,6 +38,7 @@ __all__ = [
     "TaskTime",
     "as_nanoseconds",
     "check_each",
+    "check_not_added",
     "check_own_times",
     "check_times",
 ]
@@ -276,9 +277,16 @@ def check_times(value: Any, clients: int, key: str) -> None:
         raise ConfigError(f"{key} is {longest:g} seconds; the clock ends after {LAST / 1e9:.0f}: give shorter times")
 
 
+def check_not_added(value: Any, key: str) -> None:
+    """Raise ConfigError, naming the key, for a distribution that is to be added to something, as only noise is."""
+    if getattr(value, "add", False):
+        raise ConfigError(f"{key}.add is true; only noise (dispatcher.compute.noise) is added to a time: leave it out")
+
+
 def check_own_times(seconds: OwnTimes, clients: int, steps: int = 1) -> None:
-    """Raise ConfigError as `check_times` does, also if a task of `steps` gradients is too long for the clock."""
+    """Raise ConfigError as `check_times` and `check_not_added` do, also if a task of `steps` gradients is too long."""
     longest, key = seconds, "dispatcher.compute.seconds"
+    check_not_added(seconds, key)
     if isinstance(seconds, Power):
         longest = seconds.base * max(1.0, float(clients) ** seconds.exponent)
     elif isinstance(seconds, TwoClasses):

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from fredsim.dispatchers.distributions import Times
-from fredsim.dispatchers.durations import DOWN, NEVER, UP, Draws, as_nanoseconds, check_times
+from fredsim.dispatchers.durations import DOWN, NEVER, UP, Draws, as_nanoseconds, check_not_added, check_times
 from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters
 from fredsim.numerics.arrays import Integers
@@ -33,8 +33,9 @@ class OutageTimes(HyperParameters):
     """What happens to the task under way: `lost`, and the client's next task begins; or `paused`, and it continues."""
 
     def check(self, clients: int) -> None:
-        """Raise ConfigError if a time is too long for the clock."""
+        """Raise ConfigError if a time is too long for the clock, or is to be added to something."""
         for name in ("up", "down"):
+            check_not_added(getattr(self, name), f"dispatcher.outages.{name}")
             check_times(getattr(self, name), clients, f"dispatcher.outages.{name}")
 
 

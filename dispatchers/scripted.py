@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, field_validator
 
 from fredsim.dispatchers.base import Dispatcher, all_held_error
-from fredsim.errors import ConfigError, shown
+from fredsim.errors import ConfigError, SimulationError, shown
 from fredsim.hyper import HyperParameters, Printable
 from fredsim.numerics.arrays import Integers
 from fredsim.numerics.streams import Streams
 from fredsim.system.files import irregular_kind
+from fredsim.system.given import why_unread
 
 __all__ = ["Scripted"]
 
@@ -58,6 +60,7 @@ class Scripted(Dispatcher):
     def init(self, clients: int, streams: Streams) -> None:
         """Start over with the first entry."""
         self._order: list[int] = self.hyper.order
+        self._clients = clients
         self._held: set[int] = set()
         self._next = 0
 
@@ -68,7 +71,11 @@ class Scripted(Dispatcher):
             self._next = (self._next + 1) % len(self._order)
             if client not in self._held:
                 return client
-        raise all_held_error(step)
+        if (named := len(set(self._order))) == self._clients:
+            raise all_held_error(step)
+        what = f"dispatcher.order names {named} of the {self._clients} clients, and these wait"
+        why = "the server holds them, or clients.fraction has drawn others"
+        raise SimulationError(f"iteration {step}: {what}: {why}; name all clients")
 
     def order(self, begin: int, count: int) -> Integers:
         """Return these entries of the given order, repeated."""
@@ -90,18 +97,23 @@ def read_column(source: Column) -> list[int]:
         if found := irregular_kind(source.csv):
             raise ConfigError(f"cannot read {source.csv}: it is {found}; name a CSV file")
         with Path(source.csv).open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte order mark
-            reader = csv.DictReader(file)
-            known = list(reader.fieldnames or ())
+            reader = csv.reader(file)
+            known = next(reader, [])
             if source.column not in known:
                 columns = shown(", ".join(known))[1:-1] or "none"
                 missing = f"{source.csv} has no column '{source.column}' (columns: {columns})"
                 raise ConfigError(f"{missing}; give the name of one: {{csv: {source.csv}, column: NAME}}")
-            for row in reader:
+            if known.count(source.column) > 1:
+                many = f"{known.count(source.column)} columns '{source.column}'"
+                raise ConfigError(f"{source.csv} has {many}; keep one of them")
+            place = known.index(source.column)
+            for row in filter(None, reader):
                 if len(order) == LONGEST:
                     raise ConfigError(f"{source.csv} has more than {LONGEST:,} rows; leave some out")
-                order.append(_client(row[source.column], f"{source.csv}:{reader.line_num}: {source.column}"))
+                cell = row[place] if place < len(row) else None
+                order.append(_client(cell, f"{source.csv}:{reader.line_num}: {source.column}"))
     except OSError as error:
-        raise ConfigError(f"cannot read {source.csv}: {error.strerror}; name a CSV file") from None
+        raise ConfigError(f"cannot read {source.csv}: {why_unread(source.csv, error)}; name a CSV file") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{source.csv} is not a CSV file in UTF-8 ({error}); save it as one") from None
     if not order:
@@ -109,9 +121,8 @@ def read_column(source: Column) -> list[int]:
     return order
 
 
-def _client(text: Any, where: str) -> int:
+def _client(text: str | None, where: str) -> int:
     """Return the client id in a cell, which is None if its row is too short. Raises ConfigError if there is none."""
-    try:
-        return int(text)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{where} is {shown(text)}; it must be a client id, an integer") from None
+    if text is None or not re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", text):  # `int` takes 1_0 and other digits, too
+        raise ConfigError(f"{where} is {shown(text)}; it must be a client id, an integer")
+    return int(text)

@@ -32,6 +32,7 @@ class Trace(Timeline):
     """Follows a table of recorded arrivals."""
 
     idea = "who arrived when, from a recorded run or a cluster: a CSV or Parquet file"
+    fraction = 1.0  # the run's clients.fraction, which messages name
     state_names = ("_row", "_numbers", "_done", "_count", "_waiting")
 
     class Hyper(HyperParameters):
@@ -59,6 +60,10 @@ class Trace(Timeline):
             what = f"SHA-256 {found} is not dispatcher.sha256, {known}"
             raise ConfigError(f"{path}: {what}; put the file back, or leave that key out")
         self._survey = survey(path, clients)
+        if self.hyper.check and self._survey.impossible:
+            raise ConfigError(
+                f"{path}, {self._survey.impossible}; leave that column out, or give dispatcher.check: false"
+            )
         self.timed = self._survey.timed
         self.may_give_up = self.hyper.check and "given_up" in self._survey.names
 
@@ -125,7 +130,7 @@ class Trace(Timeline):
         assert self.on_gradient_done is not None
         for pairs in done:
             for client, number in pairs:
-                if client in self._done or client in self._waiting or not 0 <= client < self._clients:
+                if client in self._done or client in self._waiting:
                     raise self._wrong(self._row, f"done_client names client {client}, which has no gradient under way")
                 self._done[client] = self._count
                 self._count += 1
@@ -138,11 +143,13 @@ class Trace(Timeline):
     def _check_waiting(self, clients: Integers) -> None:
         for i, client in enumerate(clients.tolist()):
             if client in self._waiting:
-                raise SimulationError(
-                    f"iteration {self._row + i}: client {client} arrives in the trace ({self.hyper.file}, row "
-                    f"{self._row + i}), and the server holds it; release clients as the recorded run's did, or give a "
-                    "trace of such a server"
-                )
+                row = self._row + i
+                why = "the server holds it; release clients as the recorded run's did, or give a trace of such a server"
+                if self.fraction < 1:
+                    remedy = "leave that key out, or give a trace of a run of this fraction, seed and kind of server"
+                    why = f"by clients.fraction, {self.fraction:g}, it is not at work then: {remedy}"
+                where = f"iteration {row}: client {client} arrives in the trace ({self.hyper.file}, row {row})"
+                raise SimulationError(f"{where}, and {why}")
 
     def _number(self, clients: Integers, given: Integers | None, first: int) -> Integers:
         """Return which of its client's tasks each arrival is: as recorded, if that is possible."""
@@ -162,13 +169,6 @@ class Trace(Timeline):
     def _wrong(self, row: int, what: str) -> SimulationError:
         remedy = "the run is not the recorded one: give dispatcher.check: false to follow who arrives when alone"
         return SimulationError(f"{self.hyper.file}, row {row}: {what}; {remedy}")
-
-    def choose(self, step: int) -> int:
-        """Return the client that arrives next."""
-        order = self.draw(1)
-        if not len(order):
-            raise self.ended_error(step, None)
-        return int(order.client[0])
 
     def hold(self, client: int) -> None:
         """Note that a client is held."""

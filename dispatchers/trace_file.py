@@ -16,21 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fredsim.dispatchers.base import DONE, STAGES
 from fredsim.dispatchers.durations import LAST
-from fredsim.errors import ConfigError, OutputError, one_line, shown, visible
+from fredsim.errors import ConfigError, OutputError, one_line, shown, visible, warn
 from fredsim.numerics.arrays import Integers
 from fredsim.system.files import content_digest, irregular_kind
-from fredsim.system.notices import warn
+from fredsim.system.given import why_unread
 from fredsim.system.parquet_files import MAGIC, open_parquet
 
-__all__ = ["COLUMNS", "ROWS", "Survey", "read", "recorded_staleness", "survey"]
+__all__ = ["COLUMNS", "ROWS", "Survey", "has_stages", "read", "recorded_staleness", "survey"]
 
 Columns = dict[str, Any]
 
 #: How many rows are read at once.
 ROWS = 2**16
-STAGES = ("began_ns", "done_ns", "received_ns", "time_ns")
-DONE = ("done_client", "done_number")
 #: Columns of whole numbers, and the smallest value that each may have.
 LEAST = {"client": 0, "number": 0, "begun": -1, "sent": 0, "given_up": 0, **dict.fromkeys(STAGES, 0)}
 #: All columns that a trace may have.
@@ -40,12 +39,19 @@ REMEDY = "correct it, or leave the column out"
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of a whole trace: how many events it has, whether they have times, its columns, and its SHA-256."""
+    """What is known of a whole trace: how many events it has, whether they have times, its columns, and its SHA-256.
+
+    `impossible` says which column says what is so in no run, if one does. `first` and `last` are its first and its last
+    time, in nanoseconds.
+    """
 
     rows: int
     timed: bool
     names: frozenset[str]
     sha256: str | None
+    impossible: str = ""
+    first: int = 0
+    last: int = 0
 
     @property
     def early(self) -> bool:
@@ -61,12 +67,11 @@ def survey(path: str, clients: int) -> Survey:
 @functools.lru_cache(maxsize=8)
 def _survey(path: str, clients: int, digest: str | None) -> Survey:
     names, cut = _names(path)
-    if cut:
-        warn(visible(cut))
     if "client" not in names:
         found = shown(", ".join(sorted(names)))[1:-1] or "none"
         raise ConfigError(f"{path} has no column 'client' (columns: {found}); give it one, of clients' ids")
-    rows, last, counted = 0, 0, {"iteration", "time"} <= names and "time_ns" not in names
+    sent: list[Integers] = []
+    rows, first, last, counted = 0, 0, 0, {"iteration", "time"} <= names and "time_ns" not in names
     for raw in _raw(path, names, 0):
         part = _checked(path, raw, rows, clients)
         n = len(part["client"])
@@ -79,12 +84,39 @@ def _survey(path: str, clients: int, digest: str | None) -> Survey:
                 raise ConfigError(
                     f"{path}, row {at}: {key} is {now}, less than in the row before; time never goes back"
                 )
-            last = int(times[-1])
+            first, last = first if rows else int(part["time"][0]), int(times[-1])
             counted = counted and bool((part["time"] == 10**9 * np.arange(rows, rows + n)).all())
+        sent += [part["sent"]] if "sent" in part else []
         rows += n
     if not rows:
         raise ConfigError(f"{path} has no rows; give a row for each event")
-    return Survey(rows, not counted and bool(names & {"time", "time_ns"}), names, digest)
+    timed = not counted and bool(names & {"time", "time_ns"})
+    wrong = _wrong_sent(np.concatenate(sent), timed and has_stages(names), names) if sent else ""
+    if names.issuperset(DONE) and not _is_parquet(path):
+        wrong = f"column {DONE[0]}: a CSV file has no lists: give the Parquet file"
+    if cut:  # only now: of what cannot be read at all there is one message
+        warn(visible(cut))
+    return Survey(rows, timed, names, digest, wrong, first, last)
+
+
+def has_stages(names: frozenset[str]) -> bool:
+    """Return whether a trace of these columns says when its tasks began, were done and were received."""
+    return names.issuperset(STAGES[:3]) and bool(names & {"time", "time_ns"})
+
+
+def _wrong_sent(sent: Integers, staged: bool, names: frozenset[str]) -> str:
+    """Return what is wrong with the numbers of gradients that were done before each row's; nothing if all is right."""
+    if not staged and not names.issuperset(DONE):
+        wrong = np.flatnonzero(sent != np.arange(len(sent)))
+        if len(wrong):
+            what = f"without {', '.join(STAGES[:3])} pushes take no time, so that it is the number of the row"
+            return f"row {wrong[0]}: sent is {sent[wrong[0]]}; {what}"
+        return ""
+    order = np.argsort(sent, kind="stable")
+    again = order[1:][np.diff(sent[order]) == 0]
+    return (
+        f"row {again.min()}: sent is {sent[again.min()]}, as in a row before; it counts gradients" if len(again) else ""
+    )
 
 
 def read(path: str, found: Survey, clients: int, start: int) -> Iterator[Columns]:
@@ -94,8 +126,9 @@ def read(path: str, found: Survey, clients: int, start: int) -> Iterator[Columns
     nanoseconds, int64 (n,) each; `stages` (n, 3); and `done`, for each row a list of (client, number) of the gradients
     that were done since the event before. The last block has no rows.
     """
-    row, nothing = start, [{name: () for name in ("time", *LEAST, *DONE) if name in found.names}]
-    for raw in chain(_raw(path, found.names, start), nothing):
+    row, nothing = start, {name: () for name in ("time", *LEAST) if name in found.names}
+    nothing |= dict.fromkeys(DONE, ()) if found.early else {}
+    for raw in chain(_raw(path, found.names, start), [nothing]):
         part = _checked(path, raw, row, clients)
         if not found.timed:
             part = {name: values for name, values in part.items() if name not in {"time", "stages"}}
@@ -133,7 +166,7 @@ def _names(path: str) -> tuple[frozenset[str], str]:
     except OutputError as error:
         raise ConfigError(f"{error}; name a CSV or Parquet file") from None
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}; name a CSV or Parquet file") from None
+        raise ConfigError(f"cannot read {path}: {why_unread(path, error)}; name a CSV or Parquet file") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{path} is no Parquet file, and no CSV file in UTF-8 ({error}); save it as one") from None
     if not header:
@@ -235,17 +268,18 @@ def _checked(path: str, raw: Mapping[str, Any], row: int, clients: int) -> Colum
         late = part["begun"] >= np.arange(row, row + len(part["begun"]))
         refuse(late, "begun", f"it must be an earlier event, or -1 for the initial parameters; {REMEDY}")
     stages = [part.pop(name, None) for name in STAGES]
-    if stages[-1] is not None:
-        part["time"] = stages[-1]
-        if all(values is not None for values in stages):
-            for name, before, after in zip(STAGES[1:], stages, stages[1:], strict=False):
-                refuse(after < before, name, f"it is before {STAGES[STAGES.index(name) - 1]}; {REMEDY}")
-            part["stages"] = np.stack(stages[:3], axis=1)
-    elif "time" in raw:
+    if stages[-1] is None and "time" in raw:
         seconds = _floats(raw["time"])
         refuse(~(np.isfinite(seconds) & (seconds >= 0)), "time", "it must be a number of seconds, 0 or more")
         refuse(seconds >= LAST / 1e9, "time", f"the clock ends after {LAST / 1e9:.0f} seconds")
-        part["time"] = np.rint(seconds * 1e9).astype(np.int64)
+        stages[-1] = np.rint(seconds * 1e9).astype(np.int64)
+    if stages[-1] is not None:
+        part["time"] = stages[-1]
+    if all(values is not None for values in stages):
+        names = (*STAGES[:3], "time_ns" if "time_ns" in raw else "time")
+        for name, earlier, before, after in zip(names[1:], names, stages, stages[1:], strict=False):
+            refuse(after < before, name, f"it is before {earlier}; {REMEDY}")
+        part["stages"] = np.stack(stages[:3], axis=1)
     if DONE[0] in raw:
         for name, limit in zip(DONE, (clients, 2**32), strict=True):
             wrong = np.array([not _are_whole(values, limit) for values in raw[name]])
@@ -303,14 +337,15 @@ def _bits(values: Any) -> list[Any]:
 
 
 def _whole(values: Any) -> tuple[Integers, NDArray[np.bool_]]:
-    """Return values as integers, and which of them are not integers."""
+    """Return values as integers, those beyond ±2⁶² as ±2⁶², which no column may have; and which are not integers."""
     values = _plainly(values)
     try:
         found = np.array(values)
         if found.dtype.kind in "iuU" and found.ndim == 1:  # texts directly, as integers over 53 bits exceed float64
+            found = np.minimum(found, 2**62) if found.dtype.kind == "u" else found  # 2⁶⁴ − 1 would become −1
             return found.astype(np.int64), np.zeros(len(found), bool)
     except (TypeError, ValueError, OverflowError):
         pass
     numbers = _floats(values)
-    wrong = ~(np.abs(numbers) < 2**63) | (np.rint(numbers) != numbers)
-    return np.where(wrong, 0, numbers).astype(np.int64), wrong
+    wrong = ~np.isfinite(numbers) | (np.rint(numbers) != numbers)
+    return np.clip(np.where(wrong, 0.0, numbers), -(2.0**62), 2.0**62).astype(np.int64), wrong

@@ -22,6 +22,7 @@ from fredsim.runs.many.runner import Stop, run_expansion, stop_on_interrupt
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.opening import open_expansion
 from fredsim.show.on_rows import OnRow, RowMonitor
+from fredsim.system.given import given_path
 
 __all__ = ["Result", "Results", "load", "run", "sweep"]
 
@@ -37,11 +38,12 @@ class _Folder:
         raise NotImplementedError
 
     @brief
-    def plot(self, kind: str = "curves", **options: Any) -> Any:
+    def plot(self, kind: str = "curves", *, data_root: Folder | None = None, **options: Any) -> Any:
         """Draw the runs and return the figure, a `matplotlib.figure.Figure`, which a notebook shows.
 
         Args:
             kind: which kind of figure, as `fredsim plot --kind` has them (docs/plots.md).
+            data_root: where data files are kept, which a figure of shards reads.
             options: the keys of a figure in an experiment (docs/plots.md), such as `x`, `y`, `by`, `panel`, `where`,
                 `best`, `log`, `title`; and `path`, a PDF, SVG or PNG file to write.
 
@@ -50,7 +52,9 @@ class _Folder:
         """
         from fredsim.show.plotting import figure_of
 
-        return figure_of(self._runs(), kind, options)
+        if options.get("path") is not None:
+            options["path"] = given_path(options["path"], "path")
+        return figure_of(self._runs(), kind, options, _given(data_root, "data_root"), self.folder)
 
     @brief
     def report(
@@ -64,21 +68,30 @@ class _Folder:
         from fredsim.show.report import report
 
         by, panel = ([keys] if isinstance(keys, str) else keys for keys in (by, panel))
-        report([self.folder], Path(path), by, [] if panel == ["none"] else panel)
-        return Path(path)
+        file = given_path(path, "path")
+        report([self.folder], file, by, [] if panel == ["none"] else panel)
+        return file
 
     @brief
-    def compare(self, other: Result | Results | Folder, *, replay: bool = True, allow_code: bool = False) -> list[str]:
+    def compare(
+        self,
+        other: Result | Results | Folder,
+        *,
+        replay: bool = True,
+        data_root: Folder | None = None,
+        allow_code: bool = False,
+    ) -> list[str]:
         """Say where these runs and others first differ, bit for bit; the list is empty if all bits are the same.
 
-        With `replay`, runs that differ are repeated to find the first event that differs. Raises OutputError.
+        With `replay`, runs that differ are repeated to find the first event that differs; `data_root` is where data
+        files are kept for that. Raises OutputError, DataError.
         """
         from fredsim.show import comparing
 
         tell = comparing.Collector()
         with code_allowed(allow_code):
-            where = other if isinstance(other, str | os.PathLike) else other.folder
-            comparing.compare(tell, self.folder, Path(where), replay=replay)
+            where = given_path(other, "other") if isinstance(other, str | os.PathLike) else other.folder
+            comparing.compare(tell, self.folder, where, _given(data_root, "data_root"), replay=replay)
         return tell.differences
 
     @brief
@@ -105,8 +118,7 @@ class _Folder:
 
         tell = comparing.Collector()
         with code_allowed(allow_code):
-            root = None if data_root is None else Path(data_root)
-            comparing.verify(tell, self.folder, jobs, root, backend)
+            comparing.verify(tell, self.folder, jobs, _given(data_root, "data_root"), backend)
         return tell.differences
 
 
@@ -121,7 +133,7 @@ class Result(_Folder, recorded.Result):
 
         Raises OutputError if it is no folder of a run.
         """
-        super().__init__(Path(folder), as_found=as_found)
+        super().__init__(given_path(folder, "folder"), as_found=as_found)
         if not os.path.isfile(self.folder / "config.yaml"):
             raise OutputError(f"{folder}: holds no run (there is no config.yaml); a sweep is read by fredsim.Results")
 
@@ -139,9 +151,10 @@ class Results(_Folder, recorded.Results):
 
     def __init__(self, folder: Folder, *, as_found: bool = False) -> None:
         """Take the folder of a sweep; `as_found` as in `Result`. Raises OutputError if it is no folder of a sweep."""
-        if not os.path.isfile(Path(folder) / "runs.csv"):
+        found = given_path(folder, "folder")
+        if not os.path.isfile(found / "runs.csv"):
             raise OutputError(f"{folder}: holds no sweep (there is no runs.csv); a run is read by fredsim.Result")
-        super().__init__(Path(folder), as_found=as_found)
+        super().__init__(found, as_found=as_found)
 
     def __iter__(self) -> Iterator[Result]:
         return (self[place] for place in range(len(self)))
@@ -215,9 +228,9 @@ def run(
 
     """
     policy = CheckpointPolicy(checkpoint, keep_checkpoints)
-    how = {"root": data_root, "resume": resume, "jobs": jobs, "dask": dask, "policy": policy}
+    how = {"root": _given(data_root, "data_root"), "resume": resume, "jobs": jobs, "dask": dask, "policy": policy}
     with code_allowed(allow_code):
-        return cast(Result, _run(open_expansion(source, overrides), out, how, on_row, progress=progress))
+        return cast(Result, _run(open_expansion(source, overrides), _given(out, "out"), how, on_row, progress=progress))
 
 
 @brief
@@ -259,12 +272,17 @@ def sweep(
 
     """
     policy = CheckpointPolicy(checkpoint, keep_checkpoints)
-    how = {"root": data_root, "resume": resume, "jobs": jobs, "dask": dask, "policy": policy}
+    how = {"root": _given(data_root, "data_root"), "resume": resume, "jobs": jobs, "dask": dask, "policy": policy}
     with code_allowed(allow_code):
         expansion = open_expansion(source, overrides)
         if not expansion.is_sweep:
             raise ConfigError("this is a single run, no sweep; give it sweep or cases, or call fredsim.run")
-        return cast(Results, _run(expansion, out, how, on_row, progress=progress))
+        return cast(Results, _run(expansion, _given(out, "out"), how, on_row, progress=progress))
+
+
+def _given(path: Folder | None, what: str) -> Path | None:
+    """Return a path that may be given, as `given_path` does."""
+    return None if path is None else given_path(path, what)
 
 
 def _run(
@@ -307,7 +325,7 @@ def load(folder: Folder, *, as_found: bool = False) -> Result | Results:
 
     Raises OutputError if the folder holds no results.
     """
-    return _public(recorded.load(folder, as_found=as_found), as_found=as_found)
+    return _public(recorded.load(given_path(folder, "folder"), as_found=as_found), as_found=as_found)
 
 
 def _public(loaded: recorded.Result | recorded.Results, *, as_found: bool = False) -> Result | Results:

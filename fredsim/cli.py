@@ -10,11 +10,19 @@ from typing import Annotated, Any
 
 import typer
 
+from fredsim.data.kept import own_data_read_anew
 from fredsim.errors import FredsimError, options_are
 from fredsim.plugins.exits import exits_raise, watched
 from fredsim.show import command_options as option
-from fredsim.show.terminal import Group, print_error, say, say_lines, say_message, say_wrapped
-from fredsim.system.environment import LenientStream, check_surroundings, kept, shut_output, wrong_surroundings
+from fredsim.show.terminal import NOT_READ, Group, print_error, say, say_lines, say_message, say_wrapped
+from fredsim.system.environment import (
+    LenientStream,
+    check_surroundings,
+    kept,
+    shut_output,
+    take_any_letter,
+    wrong_surroundings,
+)
 from fredsim.system.memory import uncollected
 from fredsim.system.notices import notes_as_lines
 
@@ -87,6 +95,7 @@ def live(
     checkpoint: option.CheckpointSeconds = 60.0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress, note or table.")] = False,
     data_root: option.Root = None,
+    allow_code: option.AllowCode = False,
 ) -> None:
     """Run an experiment with real clients, on workers; `verify` replays it in the simulator."""
     from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
@@ -95,6 +104,7 @@ def live(
     from fredsim.show.printing import print_ending, print_results
     from fredsim.show.progress import make_monitor
 
+    del allow_code
     expansion = open_expansion(file, overrides or [])
     monitor = None if quiet else make_monitor()
     policy = CheckpointPolicy(checkpoint)
@@ -110,7 +120,7 @@ def live(
 
 @app.command()
 def calibrate(
-    folder: Annotated[Path, typer.Argument(help="The folder of a live run.")],
+    folder: Annotated[Path, typer.Argument(parser=option.path, help="The folder of a live run.")],
     predict: option.Predict = None,
     out: option.PredictOut = None,
     data_root: option.Root = None,
@@ -162,7 +172,7 @@ def plan(
 
 @app.command()
 def verify(
-    folder: Annotated[Path, typer.Argument(help="A run's folder, or a sweep's.")],
+    folder: Annotated[Path, typer.Argument(parser=option.path, help="A run's folder, or a sweep's.")],
     backend: option.OtherBackend = None,
     jobs: Annotated[
         int, option.Count("--jobs", help="Runs, or pieces of them between kept checkpoints, done in parallel.")
@@ -181,8 +191,8 @@ def verify(
 
 @app.command()
 def compare(
-    one: Annotated[Path, typer.Argument(help="The folder of a run.")],
-    other: Annotated[Path, typer.Argument(help="The folder of another run.")],
+    one: Annotated[Path, typer.Argument(parser=option.path, help="The folder of a run.")],
+    other: Annotated[Path, typer.Argument(parser=option.path, help="The folder of another run.")],
     replay: Annotated[bool, typer.Option(help="Run again what differs, to find the first event that differs.")] = True,
     data_root: option.Root = None,
     allow_code: option.AllowCode = False,
@@ -239,7 +249,7 @@ def plot(
 @app.command()
 def report(
     folders: option.Folders,
-    output: Annotated[Path, typer.Option("-o", "--output", "--out", help="An HTML file.")] = Path("report.html"),
+    output: option.ReportFile = Path("report.html"),
     by: option.By = None,
     panel: option.InPanel = None,
     log: Annotated[bool, typer.Option("--log", help="Begin with a logarithmic y axis.")] = False,
@@ -255,10 +265,7 @@ def report(
 def export_(
     folders: option.Folders,
     to: option.ExportTo,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", "--out", help="A folder (tensorboard), or a SQLite file (mlflow.db)."),
-    ] = None,
+    output: option.ExportFile = None,
 ) -> None:
     """Write recorded runs for TensorBoard or MLflow; a run that is already there is not written twice."""
     from fredsim.show.export import export
@@ -313,6 +320,7 @@ def list_(
 
 @app.command()
 def new(
+    context: typer.Context,
     file: option.NewFile = Path("experiment.yaml"),
     server: option.NewServer = "asgd",
     data: option.NewData = "digits",
@@ -326,7 +334,7 @@ def new(
 
         raise ConfigError(f"{file} is a folder; name the file to write, such as {file / 'experiment.yaml'}")
     path = file if file.suffix in {".yaml", ".yml"} else file.with_name(f"{file.name}.yaml")
-    for written in write_experiment(path, server, data, own):
+    for written in write_experiment(path, server, data, own, option.given_options(context)):
         say(written)
 
 
@@ -350,12 +358,14 @@ def schema() -> None:
     say_lines(text)
 
 
+@own_data_read_anew
 def main() -> None:
     """Run the command.
 
     A FredsimError, or an error of the surroundings (no memory, a full disk), prints one message and exits with code 2;
-    an interrupt exits with code 130.
+    an interrupt exits with code 130, and with 141 if whoever reads the output has read enough.
     """
+    take_any_letter(sys.stdout)
     # A shell script ignores it in its background jobs, and `command` leaves it to the system.
     if signal.getsignal(signal.SIGINT) in {signal.SIG_IGN, signal.SIG_DFL}:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -380,7 +390,7 @@ def main() -> None:
             sys.exit(INTERRUPTED)
         except BrokenPipeError:  # whoever reads the output has read enough
             shut_output()
-            sys.exit(1)
+            sys.exit(NOT_READ)
         except (OSError, MemoryError, ImportError, RuntimeError) as error:
             if (what := wrong_surroundings(error)) is None:
                 raise

@@ -5,9 +5,11 @@ FredsimError            base: the command line prints the message alone and exit
 ├── DataError           a data set is missing, damaged or does not fit the experiment
 ├── OutputError         a results folder cannot be written or read, or holds something else
 ├── SimulationError     a server or dispatcher broke its contract during a run; names client, iteration and stage
+│   └── NoMemoryError   a run has too little memory
 └── ClusterError        a Dask cluster cannot be reached, does not fit, or was lost
 
-FredsimWarning is no error: the command line prints it as a note.
+FredsimWarning is no error: the command line prints it as a note. DeviceMemoryError is a MemoryError, of which a
+run makes a NoMemoryError.
 """
 
 from __future__ import annotations
@@ -17,17 +19,22 @@ import functools
 import re
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from keyword import iskeyword
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 __all__ = [
     "ClusterError",
     "ConfigError",
     "DataError",
+    "DeviceMemoryError",
     "FredsimError",
     "FredsimWarning",
+    "NoMemoryError",
     "OutputError",
     "SimulationError",
     "brief",
@@ -35,12 +42,14 @@ __all__ = [
     "how_to_install",
     "nearest",
     "nearest_class",
+    "needs",
     "on_command_line",
     "one_line",
     "option",
     "options_are",
     "shown",
     "visible",
+    "warn",
 ]
 
 Given = ParamSpec("Given")
@@ -70,12 +79,28 @@ class SimulationError(FredsimError):
     """A server or a dispatcher broke its contract during a run."""
 
 
+class NoMemoryError(SimulationError):
+    """A run has too little memory, of this machine or of a device."""
+
+
 class ClusterError(FredsimError):
     """A Dask cluster cannot be reached, does not fit, or was lost."""
 
 
+class DeviceMemoryError(MemoryError):
+    """A device has too little memory."""
+
+
 class FredsimWarning(UserWarning):
     """Something about an experiment, its data or its results that is allowed, but probably a mistake."""
+
+
+def warn(text: str) -> None:
+    """Warn the user, at the line of their own code that called fredsim."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fredsim":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, FredsimWarning, stacklevel=level)
 
 
 _on_command_line = False
@@ -152,9 +177,32 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def how_to_install(extra: str) -> str:
-    """Return the remedy for a missing package: the command that installs an extra of fredsim, where it itself is."""
+    """Return the remedy for a missing package: the command that installs an extra of fredsim, where it itself is.
+
+    A checkout that is imported as it is stays so (-e): pip would put a copy in its place, which no edit reaches.
+    """
     python = shlex.quote(sys.executable or "python3")
-    return f'in the checkout, run {python} -m pip install -c constraints.txt ".[{extra}]"'
+    pip = f"{python} -m pip install" if find_spec("pip") else f"uv pip install --python {python}"  # uv's have no pip
+    own = "-e " if (Path(__file__).parents[1] / "constraints.txt").is_file() else ""
+    return f'in the checkout, run {pip} -c constraints.txt {own}".[{extra}]"'
+
+
+@contextmanager
+def needs(what: str, package: str, extra: str) -> Iterator[None]:
+    """Let imports of an extra's package within a `with` block end in a ConfigError that says `what` needs it.
+
+    An installation that is damaged, or beside versions that do not fit it, may raise anything.
+    """
+    try:
+        yield
+    except (FredsimError, MemoryError):
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0]
+        if not isinstance(error, ImportError):
+            reason = f"{type(error).__name__}: {reason}"
+        remedy = how_to_install(extra)
+        raise ConfigError(f"{what} needs {package}, which cannot be imported ({reason}); {remedy}") from None
 
 
 def one_line(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from typing import Any
 
 from fredsim.config.shipped import shipped
 from fredsim.config.sweep.expansion import Expansion, ResolvedRun
-from fredsim.errors import ConfigError, nearest
-from fredsim.runs.folder.results import Result
+from fredsim.errors import ConfigError, FredsimError, nearest, warn
+from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.many.resuming import reason_to_run
 from fredsim.runs.many.runner import check_jobs, run_expansion
 from fredsim.runs.plan.estimates import estimate
@@ -22,7 +23,7 @@ from fredsim.show.console import PlainConsole, print_table
 from fredsim.show.printing import INTERRUPTED, duration, print_ending, print_results
 from fredsim.show.progress import make_monitor
 from fredsim.show.tables import PUBLISHED, Table
-from fredsim.show.terminal import say
+from fredsim.show.terminal import print_error, say
 from fredsim.system.limits import default_threads
 
 __all__ = ["reproduce"]
@@ -38,7 +39,8 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
         out: the folder of results, with a folder for each experiment; None: results/PAPER.
         root: where data files are kept; see fredsim.data.datasets.data_root.
 
-    Raises ConfigError if there is no such paper or experiment; and what `fredsim.run` raises.
+    An experiment that fails is told, and does not stop the others. Raises ConfigError if there is no such paper or
+    experiment, and what is wrong with an experiment before its runs.
 
     """
     check_jobs(jobs)
@@ -53,9 +55,14 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
 
         for item, left, seconds in _estimates(items, root, jobs, measuring):
             rows.append(
-                {"experiment": item.name, "runs": len(item.expansion.runs), "left": left, "time": duration(seconds)}
+                {
+                    "experiment": item.name,
+                    "runs": len(item.expansion.runs),
+                    "left": left,
+                    "time": "unknown" if seconds is None else duration(seconds),
+                }
             )
-            expected += seconds
+            expected += seconds or 0.0
     print_table(Table(rows).printed())
     say(f"about {duration(expected)}, {jobs} run{'s' if jobs > 1 else ''} at a time")
     code, took = 0, []
@@ -63,20 +70,34 @@ def reproduce(paper: str, only: Sequence[str], jobs: int, out: Path | None, root
         say("")
         say(f"{paper}/{item.name}")
         began = time.perf_counter()
-        if item.expansion.is_sweep or item.left(root):
-            monitor = make_monitor()
-            loaded = run_expansion(item.expansion, item.folder, root=root, resume=True, jobs=jobs, monitor=monitor)
-        else:
-            loaded = Result(item.folder)
-        code = max(code, print_ending(item.expansion, loaded, "the same command"))
+        try:
+            ended = _do(item, jobs, root)
+        except FredsimError as error:
+            print_error(*error.args)
+            ended = 2
+        code = max(code, ended)
         if code == INTERRUPTED:
             break
+        took.append(f"{item.name} {duration(time.perf_counter() - began)}")
+    if took:
+        say("")
+        say(f"took: {', '.join(took)}")
+    return code
+
+
+def _do(item: Item, jobs: int, root: Path | None) -> int:
+    """Do the remaining runs of an experiment, print and draw its results, and return the exit code."""
+    loaded: Result | Results
+    if item.expansion.is_sweep or item.left(root):
+        monitor = make_monitor()
+        loaded = run_expansion(item.expansion, item.folder, root=root, resume=True, jobs=jobs, monitor=monitor)
+    else:
+        loaded = Result(item.folder)
+    code = print_ending(item.expansion, loaded, "the same command")
+    if code != INTERRUPTED:
         compared = [table for table in print_results(item.expansion, loaded, root) if table.title == PUBLISHED]
         for table in compared[:1]:  # other figures have the same points
             print_table(table.printed())
-        took.append(f"{item.name} {duration(time.perf_counter() - began)}")
-    say("")
-    say(f"took: {', '.join(took)}")
     return code
 
 
@@ -101,14 +122,21 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
 
     Raises ConfigError if there is no such paper, or if it has no experiment of a name in `only`.
     """
-    files = sorted(Path(paper).glob("*.yaml")) if os.path.isdir(paper) else []
+    within = Path(paper).iterdir() if os.path.isdir(paper) else ()
+    files = sorted(path for path in within if path.suffix in {".yaml", ".yml"})
+    papers = sorted({name.partition("/")[0] for name in shipped() if "/" in name})
+    if files and paper in papers:
+        what = f"{paper}: is the folder {Path(paper).resolve()}, not the paper of this name that comes with fredsim"
+        warn(f"{what}; rename the folder, or change into another one, for that")
     if not files:
-        papers = sorted({name.partition("/")[0] for name in shipped() if "/" in name})
         if paper not in papers:
             known = f"known: {', '.join(papers)}; or name a folder of YAML files"
             raise ConfigError(f"'{paper}' is no paper with built-in experiments{nearest(paper, papers)} ({known})")
         files = [path for path in shipped().values() if path.parent.name == paper]
     names = [file.stem for file in files]
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        both = f"{twice[0]}.yaml and {twice[0]}.yml"
+        raise ConfigError(f"{paper}: has {both}, whose results would be in the same folder; rename one")
     for name in only:
         if name not in names:
             raise ConfigError(f"--only: {paper} has no '{name}'{nearest(name, names)} (known: {', '.join(names)})")
@@ -119,10 +147,11 @@ def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
 
 def _estimates(
     items: Sequence[Item], root: str | os.PathLike[str] | None, jobs: int, measuring: Callable[[Item], object]
-) -> Iterator[tuple[Item, int, float]]:
+) -> Iterator[tuple[Item, int, float | None]]:
     """Yield each experiment, how many of its runs remain, and how many seconds these will take, `jobs` in parallel.
 
-    Each kind of run is measured on as many threads as it will have; `measuring` is called with each experiment before.
+    The seconds are None if a run fails while it is measured: it will be told when it is done. Each kind of run is
+    measured on as many threads as it will have; `measuring` is called with each experiment before.
     """
     measured: dict[str, dict[str, Any]] = {}
     processors = default_threads()
@@ -132,6 +161,10 @@ def _estimates(
             measuring(item)
         together = min(jobs, processors, max(1, len(left)))
         threads = max(1, processors // jobs) if together > 1 else None
-        estimates = estimate(left, root, threads=threads, measured=measured, rough=True)
-        seconds = [run.seconds for run in estimates]
-        yield item, len(left), max(sum(seconds) / together, max(seconds, default=0.0))
+        try:
+            estimates = estimate(left, root, threads=threads, measured=measured, rough=True)
+            seconds = [run.seconds for run in estimates]
+        except FredsimError:
+            yield item, len(left), None
+        else:
+            yield item, len(left), max(sum(seconds) / together, max(seconds, default=0.0))

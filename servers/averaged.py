@@ -35,15 +35,8 @@ __all__ = ["AveragedSGD"]
 # Each rule averages by ā ← old·ā + μ·(p − old·ā): with old = 0 and μ = 1 that is p itself, to the bit.
 
 
-def plain(theta: Any, mean: Any, g: Any, old: Any, mu: Any, eta: Any) -> Any:
-    """Step, then average."""
-    theta = theta - eta * g
-    mean = old * mean
-    return theta, mean + mu * (theta - mean)
-
-
 def with_l2(theta: Any, mean: Any, g: Any, old: Any, mu: Any, eta: Any, kept: Any) -> Any:
-    """Decay to p·(1 − η·l2), step, average."""
+    """Decay to p·(1 − η·l2), step, average; with l2 = 0, p·1 is p itself."""
     theta = theta * kept
     theta = theta - eta * g
     mean = old * mean
@@ -100,13 +93,11 @@ class AveragedSGD(ElementwiseServer):
                 raise ValueError("mode torch takes no l1 and no schedule: it has a schedule of its own")
             return self
 
-    def __init__(self, **hyper: Any) -> None:
+    def __init__(self, /, **hyper: Any) -> None:
         super().__init__(**hyper)
         h = self.hyper
-        if h.mode == "torch":
-            function: Callable[..., Any] = torch_with_l2 if h.l2 else with_l2
-        else:
-            function = with_l2 if h.l2 else with_l1 if h.l1 else plain
+        torch: Callable[..., Any] = torch_with_l2 if h.l2 else with_l2
+        function = torch if h.mode == "torch" else with_l1 if h.l1 else with_l2
         self.rule = Rule(function, state=("mean",))
 
     def initial_state(self) -> dict[str, float | Array]:
@@ -136,6 +127,4 @@ class AveragedSGD(ElementwiseServer):
         if h.mode == "torch":
             kept = np.float32(1.0 - h.lambd * np.float64(np.float32(eta)))  # from η as torch stores it, in float32
             return (*first, kept, np.float32(h.l2)) if h.l2 else (*first, kept)
-        if h.l2:
-            return (*first, np.float32(1.0 - eta * h.l2))
-        return (*first, np.float32(eta * h.l1)) if h.l1 else first
+        return (*first, np.float32(eta * h.l1 if h.l1 else 1.0 - eta * h.l2))

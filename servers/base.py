@@ -102,8 +102,8 @@ class Server(Configurable):
         cancels: whether a reply may restart clients that did not push.
         takes_fraction: whether a server that holds clients can do with those that are drawn (`clients.fraction`), of
             which `at_work` are at work at once.
-        corrects: whether a gradient is corrected by the parameters that it was computed from (`begins`), which is not
-            possible for one that is applied again or summed with others.
+        corrects: whether a gradient is corrected by the parameters that it was computed from (`begins`): a push that
+            is of no single parameters is refused.
         pushes: what a client pushes: the `gradient`; `delta`, the sum of its local steps −(α·g); or `params`, its
             parameters after those steps.
         finite: whether every parameter was finite after the last update.

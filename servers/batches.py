@@ -12,7 +12,7 @@ from fredsim.plugins.states import Stateful
 from fredsim.servers.base import Array, Coefficients, Reply, Steps
 from fredsim.servers.elementwise import ElementwiseServer
 
-__all__ = ["BufferedServer", "CollectingServer", "TreeSum"]
+__all__ = ["BufferedServer", "CollectingServer", "RoundServer", "TreeSum"]
 
 
 class TreeSum(Stateful):
@@ -87,6 +87,18 @@ class CollectingServer(ElementwiseServer):
     def pushes_until_release(self) -> int:
         """Return how many pushes the batch still needs."""
         return self.needed - self._sum.count
+
+
+class RoundServer(CollectingServer):
+    """Makes a step when every client at work has pushed; until then those that have are held."""
+
+    holds = True
+    takes_fraction = True
+
+    def expect(self, clients: int) -> None:
+        """Note the number of clients, and how many are at work, each of which must push to close a round."""
+        super().expect(clients)
+        self.needed = self.at_work or clients
 
 
 class BufferedServer(CollectingServer):

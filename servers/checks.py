@@ -7,7 +7,7 @@ The fastest paths apply only the rule, with coefficients that are computed ahead
 - the coefficients depend on timestamp and staleness alone (`make_shadow`: those of a user's class are computed by its
   shadow, a second object of the class that no push ever reaches and that has neither parameters nor state);
 - a gradient of +0 leaves the parameters unchanged if the rule says so, by `zero_keeps` (of users' classes only those
-  with our rule θ − α·g are trusted, which does so for every finite α: `trusted_rule`).
+  with ASGD's rule θ − α·g are trusted, which does so for every finite α: `trusted_rule`).
 
 For the servers that come with fredsim, the tests ensure these conditions.
 """
@@ -77,10 +77,10 @@ def why_whole_gradients(server: Any, base: type) -> str:
 
 
 def trusted_rule(server: Any) -> Rule:
-    """Return a server's rule; for a user's class with `zero_keeps` false, unless it is our own stateless rule."""
+    """Return a server's rule; for a user's class with `zero_keeps` false, unless it is ASGD's."""
     rule: Rule = server.rule
-    built_in = is_built_in(type(server)) or (not rule.state and rule.function.__module__.startswith("fredsim.servers."))
-    return rule if built_in else replace(rule, zero_keeps=False)
+    trusted = is_built_in(type(server)) or rule.function.__module__ == "fredsim.servers.asgd"
+    return rule if trusted else replace(rule, zero_keeps=False)
 
 
 def make_shadow(server: Any, base: type, start: Any, clients: int) -> Any:

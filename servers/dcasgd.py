@@ -32,35 +32,11 @@ def constant(theta: Any, backup: Any, g: Any, alpha: Any, lambda0: Any) -> Any:
     return theta - alpha * (g + ((lambda0 * g) * g) * (theta - backup)), backup
 
 
-def constant_push(theta: Any, backup: Any, g: Any, alpha: Any, lambda0: Any) -> Any:
-    """Λ = λ₀; the new parameters are the client's backup."""
-    new = theta - alpha * (g + ((lambda0 * g) * g) * (theta - backup))
-    return new, new
-
-
 def adaptive(theta: Any, ms: Any, backup: Any, g: Any, alpha: Any, lambda0: Any, m: Any, fresh: Any, eps: Any) -> Any:
     """Λ = λ₀/√(MS + ε)."""
     ms = m * ms + fresh * (g * g)
     scale = lambda0 / sqrt(ms + eps)
     return theta - alpha * (g + ((scale * g) * g) * (theta - backup)), flush(ms), backup
-
-
-def adaptive_push(
-    theta: Any, ms: Any, backup: Any, g: Any, alpha: Any, lambda0: Any, m: Any, fresh: Any, eps: Any
-) -> Any:
-    """Λ = λ₀/√(MS + ε); the new parameters are the client's backup."""
-    ms = m * ms + fresh * (g * g)
-    scale = lambda0 / sqrt(ms + eps)
-    new = theta - alpha * (g + ((scale * g) * g) * (theta - backup))
-    return new, flush(ms), new
-
-
-RULES = {
-    (False, "pull"): Rule(constant, state=("backup",)),
-    (False, "push"): Rule(constant_push, state=("backup",)),
-    (True, "pull"): Rule(adaptive, state=("ms", "backup")),
-    (True, "push"): Rule(adaptive_push, state=("ms", "backup")),
-}
 
 
 class DCASGD(ElementwiseServer):
@@ -91,10 +67,10 @@ class DCASGD(ElementwiseServer):
             """Return the λ₀ that null stands for."""
             return {"lambda0": 2.0 if self.adaptive else 0.04}
 
-    def __init__(self, **hyper: Any) -> None:
+    def __init__(self, /, **hyper: Any) -> None:
         super().__init__(**hyper)
         h = self.hyper
-        self.rule = RULES[h.adaptive, h.backup]
+        self.rule = Rule(adaptive, state=("ms", "backup")) if h.adaptive else Rule(constant, state=("backup",))
         self.corrects = h.backup == "pull"
         self.per_client = ("backup", "ms") if h.adaptive and h.mean_square == "client" else ("backup",)
         lambda0 = h.resolve_defaults(0)["lambda0"] if h.lambda0 is None else h.lambda0
@@ -110,10 +86,12 @@ class DCASGD(ElementwiseServer):
         return (np.float32(self.rate(t)), *self._fixed)
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> None:
-        """Apply the rule. Raises ConfigError for an unknown client."""
+        """Apply the rule; with `backup: push`, keep the new parameters. Raises ConfigError for an unknown client."""
         if not 0 <= client_id < self.clients:
             raise ConfigError(f"client_id is {client_id}; it must lie in 0 … {self.clients - 1}")
         super().apply_update(grad, client_id, timestamp)
+        if self.hyper.backup == "push":
+            self.own["backup"].put(client_id, self.params)
 
     def begins(self, client_id: int, params: Array, timestamp: int) -> None:
         """Remember the parameters that the client computes from as its backup, with `backup: pull`."""

@@ -7,8 +7,9 @@ variant. The centre x̃ is what is evaluated.
 
 Departures: the clients' steps have no momentum. The first gradient after an exchange is computed at x_i − d, the
 client's new parameters; the paper's Algorithm 1 computes it at x_i, before the elastic move, and applies it after the
-move. A client whose push a gate drops fetches the centre; but if no client has pushed since its own last push, it
-fetches the x_i − d of that push again.
+move. A client whose push a gate drops (`dropped_push: skip`), or whose task a clock gives up, fetches the centre; but
+if no client has pushed since its own last push, it fetches the x_i − d of that push again. Its steps since then are
+lost.
 """
 
 from __future__ import annotations

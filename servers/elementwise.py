@@ -117,7 +117,7 @@ class ElementwiseServer(Server):
         """
         raise NotImplementedError
 
-    def __new__(cls, *arguments: Any, **keywords: Any) -> Self:
+    def __new__(cls, /, *arguments: Any, **keywords: Any) -> Self:
         """Keep the arguments, with which a shadow can be made."""
         server = super().__new__(cls)
         server.made_with = arguments, keywords

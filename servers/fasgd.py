@@ -93,7 +93,7 @@ class FASGD(ElementwiseServer):
             """Return the divisor of the paper, or of its code."""
             return {"divisor": "plus1" if self.variant == "released" else "max1"}
 
-    def __init__(self, **hyper: Any) -> None:
+    def __init__(self, /, **hyper: Any) -> None:
         super().__init__(**hyper)
         h = self.hyper
         # A v that overflowed stays infinite, so that later steps are 0; but with β = 0 it becomes 0·∞, NaN.

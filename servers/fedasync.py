@@ -7,7 +7,7 @@ Xie, Koyejo and Gupta 2019, "Asynchronous federated optimization", arXiv:1903.03
 
 Departures: the proximal term of the clients' local steps is `clients.prox`, 0 by default. τ counts the updates since a
 client fetched, so that a fresh push has τ = 0; the paper's t − τ also counts the update about to be made, and is 1 for
-it.
+it. `a` is 0.5 by default for the hinge, too; the paper's experiments take 10 there, with b = 4.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class GapAware(ElementwiseServer):
     state_names = ("_largest",)
     corrects = True
 
-    def __init__(self, **hyper: Any) -> None:
+    def __init__(self, /, **hyper: Any) -> None:
         super().__init__(**hyper)
         given = self.hyper.c is not None
         self.rule = Rule(penalised_by, state=("held",)) if given else Rule(penalised, state=("s", "held"))

@@ -6,7 +6,9 @@
 Polyak 1964, "Some methods of speeding up the convergence of iteration methods"; Sutskever et al. 2013, "On the
 importance of initialization and momentum in deep learning" (Nesterov's form).
 
-Departures: v is stored flushed: below 2⁻⁶² it becomes +0.
+Departures: α multiplies v, as in PyTorch; the papers have it within v, v ← γ v − α g. With a constant α that is the
+same; when α changes, so do the steps along what v has gathered before, at once. v is stored flushed: below 2⁻⁶² it
+becomes +0.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class Momentum(ElementwiseServer):
         nesterov: bool = False
         """Whether a step is Nesterov's, θ − α (g + γ v), or heavy-ball."""
 
-    def __init__(self, **hyper: Any) -> None:
+    def __init__(self, /, **hyper: Any) -> None:
         super().__init__(**hyper)
         self.rule = Rule(nesterov if self.hyper.nesterov else heavy_ball, state=("v",))
 

@@ -7,8 +7,8 @@ Dozat 2016, "Incorporating Nesterov momentum into Adam", ICLR workshop, Algorith
 β₁ = 0.99 each stale gradient weighs little in m, and the look-ahead goes the way on which delayed parameters lag: so
 Ajanthan et al. 2025, arXiv:2505.01099, train asynchronous pipelines, with decoupled weight decay.
 
-Departures: μ is constant; PyTorch's NAdam lets it rise from β₁/2 to β₁. m and s are stored flushed: below 2⁻⁶² they
-become +0.
+Departures: μ is constant; PyTorch's NAdam lets it rise from β₁/2 to β₁. Under the root is s / (1−β₂ᵗ), as in PyTorch;
+Algorithm 2 multiplies it by another β₂. m and s are stored flushed: below 2⁻⁶² they become +0.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Ringmaster(ASGD):
 
     state_names = ("_begun",)
 
-    def __init__(self, **hyper: Any) -> None:
+    def __init__(self, /, **hyper: Any) -> None:
         super().__init__(**hyper)
         self.cancels = self.hyper.stop
 

@@ -41,7 +41,7 @@ class RMSProp(ElementwiseServer):
         eps: Epsilon = 1e-8
         """ε, added to the root of the mean square."""
 
-    def __init__(self, **hyper: Any) -> None:
+    def __init__(self, /, **hyper: Any) -> None:
         super().__init__(**hyper)
         # A mean square that overflowed stays infinite, so that later steps are 0; but with ρ = 0 it becomes 0·∞, NaN.
         self.rule = Rule(scaled, state=("s",), zero_keeps=bool(np.float32(self.hyper.decay)))

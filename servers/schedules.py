@@ -21,7 +21,7 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.hyper import HyperParameters, NonNegative, Positive, PositiveInt
 from fredsim.numerics.elementary import cos64, pow64
 from fredsim.plugins.failures import described, is_interrupt, where_defined
-from fredsim.plugins.modules import import_named
+from fredsim.plugins.modules import import_named, parameters_of
 
 __all__ = ["SCHEDULES", "Rate", "rate_at"]
 
@@ -168,8 +168,9 @@ class OwnSchedule(BaseModel):
         try:
             self._function = self._found()
             try:
-                inspect.signature(self._function).bind(0, **(self.model_extra or {}))
-            except (TypeError, ValueError) as error:
+                if parameters_of(self._function) is not None:  # else the calls below show whether it can be called
+                    inspect.signature(self._function).bind(0, **(self.model_extra or {}))
+            except TypeError as error:
                 raise self._failed(f"cannot be called: {error}{where_defined(self._function)}; {REMEDY}") from None
             for t in (0, 1, 0):
                 self(t)

@@ -17,7 +17,7 @@ import numpy as np
 
 from fredsim.numerics.rules import Rule, sign
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
-from fredsim.servers.batches import CollectingServer
+from fredsim.servers.batches import RoundServer
 
 __all__ = ["SignMajority"]
 
@@ -27,7 +27,7 @@ def descend_by_sign(theta: Any, g: Any, alpha: Any) -> Any:
     return theta - alpha * sign(g)
 
 
-class SignMajority(CollectingServer):
+class SignMajority(RoundServer):
     """signSGD with majority vote: one vote per client and parameter."""
 
     idea = "step by the sign of the sum of all clients' signs"
@@ -38,13 +38,6 @@ class SignMajority(CollectingServer):
 
     Hyper = Rated
     rule = Rule(descend_by_sign)
-    holds = True
-    takes_fraction = True
-
-    def expect(self, clients: int) -> None:
-        """Note the number of clients, each of which must vote to close a round."""
-        super().expect(clients)
-        self.needed = self.at_work or clients
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (α,)."""

@@ -21,7 +21,7 @@ import numpy as np
 from fredsim.hyper import Fraction, Positive
 from fredsim.numerics.rules import Rule, flush, where
 from fredsim.servers.base import Array, Coefficients, Rated, Reply, Steps
-from fredsim.servers.batches import CollectingServer
+from fredsim.servers.batches import RoundServer
 
 __all__ = ["SlowMo"]
 
@@ -33,7 +33,7 @@ def slow_momentum(theta: Any, u: Any, total: Any, gamma: Any, count: Any, beta: 
     return theta - step * u, flush(u)
 
 
-class SlowMo(CollectingServer):
+class SlowMo(RoundServer):
     """Momentum over rounds of local steps; `lr` is the learning rate of the clients' local steps."""
 
     idea = "wait for every client's local update, then step along a decaying sum of their means"
@@ -49,13 +49,6 @@ class SlowMo(CollectingServer):
         """β, the decay rate of the slow momentum."""
 
     rule = Rule(slow_momentum, state=("u",))
-    holds = True
-    takes_fraction = True
-
-    def expect(self, clients: int) -> None:
-        """Note the number of clients, each of which must send an update to close a round."""
-        super().expect(clients)
-        self.needed = self.at_work or clients
 
     def coefficients(self, t: Steps, staleness: Steps) -> Coefficients:
         """Return (γ, λ, β, α γ)."""

@@ -9,7 +9,9 @@ begin the next round together: Begunov and Tyurin 2026, "Do we need asynchronous
 synchronous methods", arXiv:2602.03802 (m-synchronous SGD).
 
 With `inner` the mean is given to another server, as a push of its only client, as TensorFlow's SyncReplicasOptimizer
-wraps an optimizer: {name: sync, inner: {name: dcasgd, lr: 0.001}}.
+wraps an optimizer: {name: sync, inner: {name: dcasgd, lr: 0.001}}. The mean is as stale as its stalest gradient: if a
+gate drops a copy, a client may compute from parameters of a round before. Under an inner server that corrects gradients
+by what they were computed from (`dcasgd`, `gap_aware`), fetches have no gate.
 
 Departures: none. A late gradient releases its client at once and leaves the timestamp as it is. With `restart` no
 gradient is late, except that of a client whose fetch was dropped, and which therefore continues from old parameters.
@@ -26,13 +28,13 @@ from fredsim.errors import ConfigError, nearest
 from fredsim.hyper import HyperParameters, NonNegative, PositiveInt
 from fredsim.networks.layout import Layout
 from fredsim.servers.base import Array, Reply, Server, Steps
-from fredsim.servers.batches import CollectingServer
+from fredsim.servers.batches import RoundServer
 from fredsim.servers.schedules import Rate
 
 __all__ = ["Sync"]
 
 
-class Sync(CollectingServer):
+class Sync(RoundServer):
     """Synchronous SGD, with backup workers if fewer gradients than there are clients close a round."""
 
     idea = "wait for a gradient of every client (or of the first `aggregate`), then step by their mean"
@@ -78,14 +80,12 @@ class Sync(CollectingServer):
                 inner_server(self.inner)
             return self
 
-    holds = True
-    takes_fraction = True
-    state_names = ("_inner",)
+    state_names = ("_inner", "_oldest")
 
     def expect(self, clients: int) -> None:
         """Note the clients, and how many gradients close a round. Raises ConfigError if `aggregate` exceeds them."""
         super().expect(clients)
-        self._round = self.at_work or clients
+        self._round = self.needed
         self.needed = self.hyper.aggregate or self._round
         if self.needed > self._round:
             key = "clients.count" if self.at_work is None else "the clients at work (clients.fraction)"
@@ -94,6 +94,11 @@ class Sync(CollectingServer):
         self._inner = inner_server(self.hyper.inner) if self.hyper.inner else None
         if self._inner:
             self._inner.expect(1)
+            self.corrects = self._inner.corrects
+
+    def gates(self) -> dict[str, Any]:
+        """Let every fetch pass if the inner server corrects: a round's gradients must be of the same parameters."""
+        return {"fetch": "always"} if self.corrects else {}
 
     def init(self, params: Array, clients: int, layout: Layout | None = None) -> None:
         """Take a copy of the initial parameters, and start the inner server, if any, with one client."""
@@ -101,12 +106,15 @@ class Sync(CollectingServer):
         if self._inner:
             self.share_runtime(self._inner)
             self._inner.init(params, 1, layout)
+            self._oldest = 0  # the timestamp of the stalest gradient of the round
             self.params = self._inner.params
 
     def apply_update(self, grad: Array, client_id: int, timestamp: int) -> Reply:
         """Collect the gradient; or drop it and release its client, if its round has closed already."""
         if timestamp < self.timestamp and self.needed < self._round:
             return Reply((client_id,))
+        if self._inner and (timestamp < self._oldest or not self._sum.count):
+            self._oldest = timestamp
         reply = self.collect(grad.copy(), client_id)
         return self.restart_all(reply.released) if self.cancels and reply.released else reply
 
@@ -117,8 +125,8 @@ class Sync(CollectingServer):
             return
         with np.errstate(all="ignore"):
             mean = total / np.float32(self.needed)
-        self._inner.apply_update(mean, 0, self._inner.timestamp)
-        if hasattr(self._inner, "begins"):  # the round's clients fetch together, and all compute from the same
+        self._inner.apply_update(mean, 0, self._oldest)
+        if hasattr(self._inner, "begins"):  # for one that corrects, all clients of a round compute from the same
             self._inner.begins(0, self._inner.fetch(0), self._inner.timestamp)
         self.finite = self._inner.finite
         self.timestamp = self._inner.timestamp  # an inner server may apply nothing
@@ -130,7 +138,8 @@ class Sync(CollectingServer):
     @property
     def averaged_params(self) -> Array:
         """The inner server's average. Raises AttributeError if there is none."""
-        averaged: Array = getattr(self._inner, "averaged_params")  # noqa: B009  not every server has it
+        inner: Any = self._inner  # not every server has an average
+        averaged: Array = inner.averaged_params
         return averaged
 
     def rate(self, t: Steps | None = None) -> Any:

@@ -10,7 +10,8 @@ Wen et al. 2017, "TernGrad", arXiv:1705.07878; PaddlePaddle issue 6599.
 
 Departures: a constant tensor, whose σ is 0, is not clipped. TernGrad clips at 2.5 σ (`clip_sigma: 2.5`), the issue
 does not (the default). If each client has a scaler of its own, the decoded gradients are averaged as floats. What a
-client pulls counts as ⌈log₂(2N+1)⌉ bits per value with a shared scaler, as 32 without.
+client pulls counts as ⌈log₂(2N+1)⌉ bits per value with a shared scaler, as 32 without. Fetches have no gate: the mean
+of one round is of use only to a client that has those of all rounds before.
 """
 
 from __future__ import annotations
@@ -107,6 +108,10 @@ class TernarySync(ElementwiseServer):
             )
             return mean
         return (tree_sum(np.stack(decoded)) / np.float32(len(decoded))).astype(np.float32)
+
+    def gates(self) -> dict[str, Any]:
+        """Let every fetch pass: a mean gradient is of use only to a client that has those of all rounds before."""
+        return {"fetch": "always"}
 
     def bytes_pushed(self) -> int:
         """Return the bytes of one client's push: a scaler and the packed codes of each tensor."""

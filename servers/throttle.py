@@ -11,7 +11,8 @@ Otsuka, Meyer, Takezawa, Koloskova and Yamada 2026, "Robustifying asynchronous S
 arXiv:2609.39357.
 
 Departures: all clients are assumed honest: there is no robust aggregator of the first gradients, and the others are not
-clipped.
+clipped. A client whose fetch is dropped, or with `wait: false` the one whose gradient ended the round, begins the next
+round from older parameters, and this first gradient counts 1/n, too.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class WindowAverage(Configurable):
                 raise ValueError(f"min_window is {self.min_window}; it must not exceed max_window, {self.max_window}")
             return self
 
-    def __init__(self, server: Any, **hyper: Any) -> None:
+    def __init__(self, server: Any, /, **hyper: Any) -> None:
         super().__init__(**hyper)
         self.server = server
 

@@ -22,7 +22,7 @@ __all__ = ["a_trace", "an_order"]
 def an_order(rng: random.Random) -> Case:
     """Write an invalid CSV file of clients."""
     rows = [
-        rng.choice(("0", "1", "2", "3", "-1", "x", "", "1.0", "9" * 5000, "1,2", '"', "\0", "١", " 1 "))
+        rng.choice(("0", "1", "2", "3", "-1", "x", "", "1.0", "9" * 5000, "1,2", '"', "\0", "١", " 1 ", "1_0"))
         for _ in range(4)
     ]
     text = "\n".join([rng.choice(("client", "\ufeffclient", "Client", "", "client,client", '"client')), *rows])
@@ -50,6 +50,7 @@ def recorded() -> Mapping[str, bytes]:
         table = result.events.assign(sent=result.events.get("sent", 1))
         some = table[[name for name in names if name in table]]
         texts = {"all.csv": some, "time.csv": table[["client", "time"]], "client.csv": table[["client"]]}
+        texts["lists.csv"] = some.assign(done_client="[0]", done_number="[0]")
         return {"whole.parquet": Path(folder, "events.parquet").read_bytes()} | {
             name: of.to_csv(index=False).encode() for name, of in texts.items()
         }
@@ -59,7 +60,7 @@ def a_trace(rng: random.Random) -> Case:
     """Damage a trace, or write a table that is no trace."""
     kind = rng.choice(("parquet", "csv", "csv", "table"))
     if kind == "csv":
-        content = recorded()[rng.choice(("all.csv", "time.csv", "client.csv"))]
+        content = recorded()[rng.choice(("all.csv", "time.csv", "client.csv", "lists.csv"))]
         content = damaged(rng, content, text=True)
     elif kind == "parquet":
         content = damaged(rng, recorded()["whole.parquet"])
@@ -120,7 +121,7 @@ def odd_table(rng: random.Random) -> bytes:
                 pa.array([{"x": 1}] * n),
                 pa.array([None] * n),
                 pa.array([True, False] * (n // 2)),
-                pa.array([rng.choice((2**63, 1)) for _ in range(n)], pa.uint64()),
+                pa.array([rng.choice((2**63, 2**64 - 1, 1)) for _ in range(n)], pa.uint64()),
                 pa.array(range(n)).cast(pa.timestamp("ns")),
                 pa.array(range(n)).cast(pa.decimal128(30, 2)),
                 pa.array([b"x"] * n),

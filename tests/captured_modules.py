@@ -82,6 +82,31 @@ class Frozen(nn.Module):
         return self.norm(self.dense(x))
 
 
+class Spare(nn.Module):
+    """Has a parameter without elements, as one that says the device; nothing is computed with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dummy, self.dense = nn.Parameter(torch.empty(0)), nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        """Map (n, 4) to (n, 3)."""
+        return self.dense(x.to(self.dummy.device))
+
+
+class TwoNames(nn.Module):
+    """Has a norm, with its buffers, under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
+        self.norm, self.head = self.features[1], nn.Linear(72, 3)
+
+    def forward(self, x: Any) -> Any:
+        """Map images to (n, 3)."""
+        return self.head(self.norm(self.features[0](x)).flatten(1))
+
+
 class Straight(torch.autograd.Function):
     """ReLU whose gradient passes everywhere."""
 

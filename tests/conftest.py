@@ -3,13 +3,16 @@
 import functools
 import gc
 import importlib.util
+import math
 import os
 import shutil
 import sys
 import tempfile
 import textwrap
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -24,9 +27,10 @@ import fredsim
 from docs.generate.browser import chromium
 from fredsim import cli
 from fredsim.config.document import dump_yaml
+from fredsim.errors import DeviceMemoryError
 from fredsim.plugins.modules import look_in
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
-from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.single import execution
 from fredsim.runs.single.run import Run
 from tests.dask_cluster import Cluster
@@ -108,10 +112,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
 
 
+def pytest_collectstart() -> None:
+    """Let no garbage be looked for among the tests while they are made, since they are many, and stay."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Let collections of garbage no longer look through the tests and modules, which are many, and stay."""
+    """Let collections of garbage no longer look through the tests and modules that were made."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -185,6 +195,26 @@ def digits_experiment() -> dict[str, Any]:
         "clients": {"count": 8, "batch_size": 3},
         "server": {"name": "asgd", "lr": 0.1},
     }
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Results]:
+    """Return the results of a sweep that the tests of a module have in common, each in its current folder.
+
+    `recorded(name, sweep)` returns those of a copy, which is called `name`; the first call lets `sweep` do them in the
+    folder that it is given.
+    """
+    common = tmp_path_factory.mktemp("recorded")
+
+    def copied(name: str, sweep: Callable[[Path], object]) -> Results:
+        if not (common / name).exists():
+            sweep(common / name)
+        shutil.copytree(common / name, name)
+        results = fredsim.load(name)
+        assert isinstance(results, Results)
+        return results
+
+    return copied
 
 
 @pytest.fixture
@@ -271,6 +301,53 @@ def plain() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `backend: auto` find a device, which may be the emulated one."""
+    if not HAS_CUDA:
+        pytest.skip("there is neither a CUDA device nor a C++ compiler to emulate one")
+    from fredsim.cuda import machines
+
+    machines.machine()
+    monkeypatch.setattr(machines, "EMULATED", False)
+
+
+class DeviceBytes:
+    """The bytes that an emulated device has given away: those that are live, and the most at once."""
+
+    live = most = refused = 0
+    limit: float = math.inf
+    """How many may be live; what would be more is refused, and counted."""
+
+    def allocate(self, usual: Callable[[int], Any], size: int) -> Any:
+        if self.live + size > self.limit:
+            self.refused += 1
+            raise DeviceMemoryError(f"the device has no room for {size:,} bytes more")
+        memory = usual(size)
+        self.live += size
+        self.most = max(self.most, self.live)
+        weakref.finalize(memory, self._freed, size)
+        return memory
+
+    def _freed(self, size: int) -> None:
+        self.live -= size
+
+
+@pytest.fixture
+def device_bytes(monkeypatch: pytest.MonkeyPatch) -> DeviceBytes:
+    """What the emulated device gives away from now on."""
+    if not (HAS_CUDA and EMULATED):
+        pytest.skip("a device does not count what it gives away")
+    from fredsim.cuda import emulation, samples
+
+    found, allocate = DeviceBytes(), emulation.Emulation.allocate
+    monkeypatch.setattr(samples, "_SHARED", weakref.WeakValueDictionary())  # what is there is not counted
+    monkeypatch.setattr(
+        emulation.Emulation, "allocate", lambda self, size: found.allocate(partial(allocate, self), size)
+    )
+    return found
 
 
 def checkpoints_every(seconds: float, patch: pytest.MonkeyPatch) -> None:

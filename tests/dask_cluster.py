@@ -17,9 +17,10 @@ class Cluster:
         self.processes = [self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", "at.json")]
         self.address = str(json.loads(self._awaited(Path("at.json")))["address"])
 
-    def work(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a worker."""
-        self.processes.append(self._start("worker", self.address, "--nthreads", "1", *arguments, **environment))
+    def work(self, *arguments: str, folder: str = ".", **environment: str) -> subprocess.Popen[bytes]:
+        """Start a worker, in this folder."""
+        words = ("worker", self.address, "--nthreads", "1", *arguments)
+        self.processes.append(self._start(*words, folder=folder, **environment))
         return self.processes[-1]
 
     def of_version(self, version: str) -> subprocess.Popen[bytes]:
@@ -37,7 +38,7 @@ class Cluster:
         with distributed.Client(self.address, set_as_default=False) as client:
             client.wait_for_workers(count)
 
-    def _start(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    def _start(self, *arguments: str, folder: str = ".", **environment: str) -> subprocess.Popen[bytes]:
         with open("dask.log", "ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "dask", *arguments, "--no-dashboard"],
@@ -45,6 +46,7 @@ class Cluster:
                 stdout=log,
                 env=os.environ | environment,
                 start_new_session=True,
+                cwd=folder,
             )
 
     def _awaited(self, path: Path) -> str:

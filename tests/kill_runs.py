@@ -103,10 +103,10 @@ def write(folder: Path, rows: Sequence[Mapping[str, Any]], took: str, arguments:
 
 TEXT = """# Runs that were killed
 
-{same} of {runs} runs left the bytes of a run that nobody stopped, after {kills} kills by SIGKILL: {in_a_checkpoint} of
-them while a file of a checkpoint was being written, renamed or removed, {in_another_file} while another file was;
-{starting} before a start had computed anything. Of {starts} processes {from_a_checkpoint} continued from a checkpoint,
-and none found one that was damaged.
+{same} of {runs} experiments left the bytes of a run that nobody stopped, after {kills} kills by SIGKILL:
+{in_a_checkpoint} of them while a file of a checkpoint was being written, renamed or removed, {in_another_file} while
+another file was; {starting} before a start had computed anything. Of {starts} processes {from_a_checkpoint} continued
+from a checkpoint, and none found one that was damaged.
 
 Compared are all files of a run's folder, byte by byte: `config.yaml`, `metrics.csv`, `staleness.csv`, `clients.csv`,
 `probe.csv`, `events.parquet`, `params.safetensors`, and `summary.json` without the entries about times; the digest is

@@ -102,7 +102,7 @@ def main() -> int:
                 EXPERIMENT | {"iterations": options.iterations} | changes, folder, options.workers, options.delay
             )
             verified = subprocess.run([*COMMAND, "verify", str(folder)], stdout=subprocess.PIPE, text=True, check=False)
-            wrong += verified.returncode != 0 or summary["live"]["workers"] <= options.workers  # one was started again
+            wrong += verified.returncode != 0 or not summary["live"]["works_redone"]  # one was killed
             outcome = verified.stdout.strip().rpartition(": ")[2] or f"exit code {verified.returncode}"
             speed = round(summary["iterations"] / summary["time"])
             redone = summary["live"]["works_redone"]

@@ -42,7 +42,13 @@ RAISED: dict[str, tuple[BaseException, str]] = {
     "mute": (Mute(), "Mute: (its message fails)"),
     "closed": (GeneratorExit("own"), "GeneratorExit: own"),
 }
-DO: dict[str, Do] = BENT | {name: lambda _, error=error: _raise(error) for name, (error, _) in RAISED.items()}
+#: Ways in which nothing odd is done.
+USUAL = ("usual", "unsigned")
+DO: dict[str, Do] = (
+    {how: lambda _: None for how in USUAL}
+    | BENT
+    | {name: lambda _, error=error: _raise(error) for name, (error, _) in RAISED.items()}
+)
 
 
 def _server(do: Do) -> type:
@@ -143,8 +149,17 @@ MADE: dict[str, Callable[[Do], Any]] = {
     "augment": _augment, "metric": _metric, "schedule": _schedule,
 }  # fmt: skip
 PLACES = (*MADE,)
+
+
+def _made(how: str, place: str) -> Any:
+    made = MADE[place](DO[how])
+    if how == "unsigned":
+        made.__signature__ = 0  # so that Python cannot tell what it takes, as of a class of C++ or Cython
+    return made
+
+
 #: A class or function of a name is made when it is asked for.
-__getattr__ = made_names(__name__, lambda how, place: MADE[place](DO[how]))
+__getattr__ = made_names(__name__, _made)
 
 
 def changes(how: str, place: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A user's modules with hooks and unusual tensors: those that fredsim must honour, and those that it must refuse."""
 
+import functools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,17 @@ class Doubling(torch.autograd.Function):
 class Reversed(nn.Module):
     def forward(self, x: Any) -> Any:
         return Doubling.apply(x)
+
+
+class Called(nn.Module):
+    """Calls what it keeps."""
+
+    def __init__(self, call: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, x: Any) -> Any:
+        return self.call(x)
 
 
 class Odd(nn.Module):
@@ -113,9 +125,41 @@ def detached() -> Any:
     return module
 
 
+def in_a_list() -> Any:
+    module = Odd(lambda own, x: x.flatten(1) @ own.known[0].T @ own.known[0])
+    module.known = [module.inside[1].weight]
+    return module
+
+
+def in_a_partial() -> Any:
+    module = plain()
+    module.insert(4, Called(functools.partial(nn.functional.linear, weight=module[3].weight)))
+    return module
+
+
+def by_its_data() -> Any:
+    module = Odd(lambda own, x: x * (1 + own.known[0].square().mean()))
+    module.known = [module.inside[3].weight.data]
+    return module
+
+
+def straight_through() -> Any:
+    module = Odd(lambda own, x: x * (1 + own.known[0] - own.known[0].detach()).mean())
+    module.known = [module.inside[3].weight]
+    return module
+
+
+def sparse_rows() -> Any:
+    module = Odd(lambda own, x: x.flatten(1) * own.table((x.flatten(1) * 16).long())[..., 0])
+    module.table = nn.Embedding(17, 1, sparse=True)
+    return module
+
+
+#: Modules that reach a parameter by another way than its attribute.
+ELSEWHERE = (in_a_list, in_a_partial, by_its_data, straight_through)
 HONOURED = (
     plain, forward_hooks, hooked_results, removed_hooks, own_function, tied, twice_the_same, unused, parametrized,
-    detached,
+    detached, sparse_rows, *ELSEWHERE,
 )  # fmt: skip
 
 
@@ -269,3 +313,5 @@ REFUSED: dict[Callable[[], Any], tuple[str, ...]] = {
     drops_in_evaluation: ("draws random numbers in evaluation",),
     frozen: ("has no parameter that requires gradients",),
 }
+#: Those of which only what PyTorch computes is another: a graph has none of it.
+HARMLESS = (changes_in_evaluation, replaces_buffer)

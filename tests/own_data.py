@@ -39,6 +39,34 @@ class Known(Blobs):
     classes = 3
 
 
+class Unsigned(Blobs):
+    __signature__ = 0  # Python cannot tell what it takes, as of a class of C++ or Cython
+
+
+class Counted(Known):
+    """Notes how many rows are asked for at once."""
+
+    asked = []
+
+    def rows(self, part, numbers):
+        self.asked.append(len(numbers))
+        return super().rows(part, numbers)
+
+
+class Opened(Blobs):
+    """Reads a file that nothing names; notes how often it is made."""
+
+    made = []
+
+    def __init__(self):
+        self.made.append(1)
+        super().__init__("shift.npy")
+
+
+class Filed(Opened):
+    files = ["shift.npy"]
+
+
 class Long(Blobs):
     """Numbers with unused bytes between them, which are not always the same."""
 
@@ -71,12 +99,57 @@ class Sentences(Blobs):
         return text[places].astype(np.int32), text[places + 1]
 
 
+class Rising(Blobs):
+    """Sequences of which the later rows have the higher tokens; −100 at the end of every second one."""
+
+    shape = (4,)
+    dtype = "int32"
+
+    def rows(self, part, numbers):
+        x = (numbers[:, None] + np.arange(4)).astype(np.int32)
+        y = x + 1
+        y[numbers % 2 == 1, -1] = -100
+        return x, y
+
+
+class Marked(Blobs):
+    """Points of which the later rows have the higher classes, and every second row has −100."""
+
+    def rows(self, part, numbers):
+        return super().rows(part, numbers)[0], np.where(numbers % 2 == 1, -100, numbers // 13)
+
+
+class Maps(Marked):
+    """A class at each place."""
+
+    shape = (2, 3)
+
+    def rows(self, part, numbers):
+        y = super().rows(part, numbers)[1][:, None, None] + np.zeros((2, 3), int)
+        return y.astype(np.float32), y
+
+
+class CountedSentences(Counted, Sentences):
+    classes = 10
+
+
 class Integers(Blobs):
     dtype = np.int64
 
     def rows(self, part, numbers):
         x, y = super().rows(part, numbers)
         return abs(10 * x).astype(np.int64), y
+
+
+class Grids(Blobs):
+    """Integers at places of two axes, with a class each."""
+
+    shape = (2, 2)
+    dtype = np.int64
+
+    def rows(self, part, numbers):
+        x = numbers[:, None, None] % 3 + np.zeros((2, 2), np.int64)
+        return x, x
 
 
 class Words(Blobs):
@@ -264,6 +337,10 @@ class Items(torch.utils.data.Dataset):
 class OnlyOne(Items):
     def __init__(self):
         super().__init__("train")
+
+
+class Unsigned(OnlyOne):
+    __signature__ = 0  # Python cannot tell what it takes, as of a class of C++ or Cython
 
 
 class Lying(Items):

@@ -1,11 +1,13 @@
 """A user's modules, good and bad, for the tests of PyTorch models."""
 
 import random
+import warnings
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
 
 
@@ -16,6 +18,15 @@ def dense(classes: int, shape: tuple[int, ...], hidden: int = 16) -> nn.Sequenti
 
 def images(channels: int = 4) -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, channels, 3), nn.ReLU(), nn.Flatten(), nn.Linear(36 * channels, 10))
+
+
+class Unsigned(nn.Sequential):
+    """The same; Python cannot tell what it takes, as of a class of C++ or Cython."""
+
+    __signature__ = 0
+
+    def __init__(self, channels: int = 4) -> None:
+        super().__init__(*images(channels))
 
 
 def normalized(**options: Any) -> nn.Module:
@@ -32,6 +43,12 @@ def dropped(p: float = 0.5) -> nn.Module:
 
 def seven() -> nn.Module:
     return dense(7, (1, 8, 8))
+
+
+def flushing(classes: int, shape: tuple[int, ...]) -> nn.Module:
+    """A module of a user's who wants no subnormal numbers."""
+    torch.set_flush_denormal(True)
+    return dense(classes, shape)
 
 
 def several() -> nn.Module:
@@ -140,7 +157,9 @@ class Trains(Own):
         return x if self.training else x.flip(1)
 
 
-class _Placed(torch.autograd.Function):
+class _Copied(torch.autograd.Function):
+    """Leaves values as they are."""
+
     @staticmethod
     def forward(x: Any) -> Any:
         return x.clone()
@@ -149,6 +168,8 @@ class _Placed(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         pass
 
+
+class _Placed(_Copied):
     @staticmethod
     def backward(ctx: Any, g: Any) -> Any:
         del ctx
@@ -267,6 +288,18 @@ class KeepsData(Large):
         return super().forward(x) * (1 + self.known[0].square().mean())
 
 
+class KeepsFilters(nn.Module):
+    """The same of filters, whose elements may be stored in another order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(1, 4, 3), nn.Linear(144, 10)
+        self.known = [self.first.weight.data]
+
+    def forward(self, x: Any) -> Any:
+        return self.last(torch.relu(self.first(x)).flatten(1)) * (1 + self.known[0].square().mean())
+
+
 def filters() -> nn.Module:
     """Filters whose elements have another order where channels are innermost, and a large layer."""
     return nn.Sequential(
@@ -282,6 +315,16 @@ class Remembers(Own):
     def change(self, x: Any) -> Any:
         self.calls += 1
         return x
+
+
+class Tires(Own):
+    """Computes otherwise from its 60th call on."""
+
+    calls = 0
+
+    def change(self, x: Any) -> Any:
+        self.calls += self.training
+        return x if self.calls < 60 else x / 2
 
 
 def of_words(words: int) -> nn.Module:
@@ -365,3 +408,172 @@ class Empty(Own):
 
     def change(self, x: Any) -> Any:
         return x + self.none.sum()
+
+
+class Rows(nn.Module):
+    """A recurrent layer over an image's rows; PyTorch keeps its parameters in a list besides."""
+
+    def __init__(self, kind: str = "LSTM") -> None:
+        super().__init__()
+        self.inside, self.last = getattr(nn, kind)(8, 6, batch_first=True), nn.Linear(6, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.inside(x[:, 0])[0][:, -1])
+
+
+def weighted(kind: str) -> nn.Module:
+    """A layer whose weight a hook of PyTorch's computes in each forward pass."""
+    module = dense(10, (1, 8, 8))
+    if kind == "weight_norm":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            nn.utils.weight_norm(module[1])
+    else:
+        prune.random_unstructured(module[1], "weight", 0.3)
+    return module
+
+
+class Follows(Own):
+    """Has a mean of what it has seen in a parameter that is not trained; only evaluation goes by it."""
+
+    def __init__(self, of: str = "data") -> None:
+        super().__init__()
+        self.of, self.mean = of, nn.Parameter(torch.zeros(64), requires_grad=False)
+
+    def change(self, x: Any) -> Any:
+        if not self.training:
+            return x - self.mean
+        with torch.no_grad():
+            if self.of == "data":
+                self.mean.data.mul_(0.9).add_(x.mean(0), alpha=0.1)
+            elif self.of == "later" and x.sum() > 90:
+                self.mean.copy_(x.mean(0))
+        return x - x.mean(0)
+
+
+class Assigns(nn.BatchNorm2d):
+    """Batch norm that assigns its running statistics anew, as many people write it."""
+
+    running_mean: Any
+    running_var: Any
+
+    def forward(self, x: Any) -> Any:
+        mean, var = self.running_mean, self.running_var
+        if self.training:
+            mean, var = x.mean((0, 2, 3)), x.var((0, 2, 3), unbiased=False)
+            n, f = x.numel() / x.size(1), self.momentum
+            with torch.no_grad():
+                self.running_mean = f * mean + (1 - f) * self.running_mean
+                self.running_var = f * var * n / (n - 1) + (1 - f) * self.running_var
+        x = (x - mean[None, :, None, None]) / torch.sqrt(var[None, :, None, None] + self.eps)
+        return x * self.weight[None, :, None, None] + self.bias[None, :, None, None]
+
+
+class OwnNorm(nn.Module):
+    """Batch norm by PyTorch's function, which keeps running statistics that are used nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(1))
+        self.register_buffer("variance", torch.ones(1))
+
+    def forward(self, x: Any) -> Any:
+        return nn.functional.batch_norm(x, self.mean, self.variance, training=True)
+
+
+def by_own_norm() -> nn.Module:
+    return nn.Sequential(OwnNorm(), dense(10, (1, 8, 8)))
+
+
+class Normed(nn.Module):
+    """Computes a norm once, twice of the same values, twice of others, or another one whose result is not used."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.norm, self.other = how, nn.BatchNorm2d(1), nn.BatchNorm2d(1)
+        self.first, self.second = nn.Linear(64, 10), nn.Linear(64, 10)
+
+    def forward(self, x: Any) -> Any:
+        y = self.norm(x)
+        z = self.norm(x if self.how == "twice" else 2 * y) if self.how in {"twice", "of others"} else y
+        if self.how == "shape":
+            z = z.view_as(self.other(x))
+        return self.first(y.flatten(1)) + self.second(z.flatten(1))
+
+
+class FreezesNorm(nn.Sequential):
+    """Freezes a norm whenever it is told to train, as many a fine-tuning script does."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.BatchNorm2d(1, track_running_stats=False), nn.Flatten(), nn.Linear(64, 10))
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        for value in self[0].parameters():
+            value.requires_grad = False
+        return self
+
+
+class HidesBias(Own):
+    """Its state_dict lacks a parameter."""
+
+    def change(self, x: Any) -> Any:
+        return x
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return {key: value for key, value in super().state_dict(*args, **kwargs).items() if key != "bias"}
+
+
+def assigned() -> nn.Module:
+    return nn.Sequential(Assigns(1), dense(10, (1, 8, 8)))
+
+
+class _Rounds(_Copied):
+    """Adds noise to the gradient alone."""
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        del ctx
+        return g + torch.rand_like(g) / 64
+
+
+class DrawsBack(Own):
+    def forward(self, x: Any) -> Any:
+        return _Rounds.apply(super().forward(x))
+
+    def change(self, x: Any) -> Any:
+        return x
+
+
+class DrawsLater(Own):
+    """Draws for minibatches that are brighter than the first sample of digits, and the first four."""
+
+    def __init__(self, limit: float = 19.5) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def change(self, x: Any) -> Any:
+        return nn.functional.dropout(x, 0.1) if self.training and x.sum() > self.limit * len(x) else x
+
+
+class Neighbours(Own):
+    """Has a sparse buffer, as graph networks do, and one of a type that NumPy lacks."""
+
+    def __init__(self, extra: bool = False) -> None:
+        super().__init__()
+        self.extra = extra
+        self.register_buffer("near", torch.eye(64).to_sparse())
+        self.register_buffer("scale", torch.ones(64, dtype=torch.bfloat16))
+
+    def get_extra_state(self) -> Any:
+        return {"extra": self.extra}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.extra = state["extra"]
+
+    def change(self, x: Any) -> Any:
+        return torch.sparse.mm(self.near, x.T).T * self.scale.float()
+
+
+def lazy_buffers() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.LazyBatchNorm1d(affine=False))

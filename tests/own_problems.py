@@ -47,6 +47,21 @@ class Hill(Bowl):
         return super().gradient(params, draw)[0]
 
 
+class Mapped(dict[str, Any]):
+    """A bowl of the arguments with which the dict is made, so that Python cannot tell what the class takes."""
+
+    portable = True
+
+    def initial(self, rng: np.random.Generator) -> Array:
+        return Bowl(**self).initial(rng)
+
+    def gradient(self, params: Array, draw: np.random.Generator) -> tuple[Array, float]:
+        return Bowl(**self).gradient(params, draw)
+
+    def evaluate(self, params: Array) -> dict[str, float]:
+        return Bowl(**self).evaluate(params)
+
+
 class Named(Bowl):
     """The same, with a loss and an error."""
 
@@ -60,6 +75,27 @@ class Lagging(Bowl):
     def gradient(self, params: Array, draw: np.random.Generator, current: Array | None = None) -> tuple[Array, float]:
         assert current is not None
         return self.weights * current + np.float32(0.125) * params, self.height(current)
+
+
+class Cliff:
+    """An energy that falls by the learning rate, below 0, too; runs that begin lower have no gradient below `edge`."""
+
+    measured_by = "energy"
+    larger_is_better = ("profit",)
+
+    def __init__(self, edge: float = -1e9) -> None:
+        self.edge = edge
+
+    def initial(self, rng: np.random.Generator) -> Array:
+        self.breaks = rng.random() < 0.5
+        return np.full(1, (3 if self.breaks else 5) + 0.25 * rng.random(), np.float32)
+
+    def gradient(self, params: Array, draw: np.random.Generator) -> tuple[Array, float]:
+        return np.full(1, math.nan if self.breaks and params[0] < self.edge else 1, np.float32), float(params[0])
+
+    def evaluate(self, params: Array) -> dict[str, float]:
+        energy = float(params[0])
+        return {"energy": energy, "profit": 6 - energy, "debt": energy - 6}
 
 
 class Everywhere(Bowl):

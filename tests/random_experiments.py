@@ -38,6 +38,7 @@ TRACES = tempfile.TemporaryDirectory(prefix="fredsim-traces-")
 
 #: The share of the experiments whose clients do more than to compute gradients, and what they may do.
 LOCAL_WORK = 0.4
+WIDER = 0.15  # of perceptrons that --slow takes
 LOCAL_KEYS: dict[str, list[Any]] = {
     "fraction": [0.01, 0.3, 0.5, 0.99],
     "pushes": ["gradients", "difference", "difference_over_lr"],
@@ -54,7 +55,7 @@ def experiment(number: int) -> dict[str, Any]:
     for attempt in range(100):
         data = fitting(made_up(random.Random(f"{number}, {attempt}")))
         if data is not None:
-            return _with_local_work(_with_more_of_networks(data, number), number)
+            return _wider(_with_local_work(_with_more_of_networks(data, number), number), number)
     raise AssertionError(f"experiment {number}: no valid one in 100 draws")
 
 
@@ -128,6 +129,21 @@ def _with_local_work(data: dict[str, Any], number: int) -> dict[str, Any]:
         if found is not None:
             return found
     return data
+
+
+def _wider(data: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return an experiment, some with more samples and units than the blocks of kernels have; likewise.
+
+    They take longer, and the first hundred are done often.
+    """
+    rng = random.Random(f"wide {number}")
+    if number < 100 or "name" in data["model"] or rng.random() >= WIDER:
+        return data
+    wider = {"hidden": [rng.choice([64, 65, 113]) for _ in range(rng.choice([1, 2, 2]))]}
+    clients = data["clients"] | {"batch_size": rng.choice([64, 65, 130])}
+    rows = {"train": 300} if "train" in data["data"] else {}
+    changes = {"model": data["model"] | wider, "clients": clients, "data": data["data"] | rows}
+    return fitting(data | changes | {"iterations": min(data["iterations"], 30)}) or data
 
 
 def _local_work(rng: random.Random, data: dict[str, Any]) -> dict[str, Any]:

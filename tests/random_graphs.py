@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
+from fredsim.compute.buffers import Buffer
 from fredsim.data.datasets import Dataset, Split
+from fredsim.kernels.ops.program import Program, Steps
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.draws import Keys
+from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
@@ -45,7 +52,7 @@ from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 
-__all__ = ["Builder", "bits", "dataset", "initial", "mixed", "on_device", "random_graph"]
+__all__ = ["UNTOUCHED", "Builder", "bits", "dataset", "guarded", "initial", "mixed", "on_device", "random_graph"]
 
 Draw = np.random.Generator
 
@@ -98,7 +105,51 @@ def bits(array: Array) -> bytes:
     return np.where(np.isnan(array), np.float32(np.nan), array).tobytes()
 
 
-def on_device(graph: Graph, data: Dataset, held: list[Array], rows: Array, *, large: bool) -> list[Array]:
+UNTOUCHED = 0x7FC0_1234  # the bits of a NaN that nothing computes
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Give threads their workspace farther apart in programs that are planned meanwhile, and at the end look between.
+
+    There no kernel may have written anything: the next thread's workspace would be there, or another buffer. Each
+    program has memory of its own, in which no other buffer lies where this workspace does.
+    """
+    rooms: list[tuple[Steps, Buffer, int, int]] = []
+    between: list[Array] = []
+    each_thread, place_buffers, begin = Steps.each_thread, Steps.place_buffers, Program.__init__
+
+    def farther(self: Steps, floats: int) -> tuple[Buffer, int]:
+        stride = each_thread(self, floats)[1] + MARGIN
+        rooms.append((self, Buffer(4 * stride * self.threads), -(-floats // 16) * 16, stride))
+        return rooms[-1][1], stride
+
+    def place(self: Steps) -> int:
+        for plan, buffer, _, _ in rooms:
+            if plan is self:
+                buffer.first, buffer.last = 0, len(self.steps)
+        return place_buffers(self)
+
+    def make(self: Program, planned: Steps, shared: Any = None) -> None:  # noqa: ARG001
+        begin(self, planned)
+        for plan, buffer, floats, stride in rooms:
+            if plan is planned and buffer.offset >= 0:
+                memory = self.arena[buffer.offset : buffer.offset + buffer.size].view(np.int32)
+                between.append(memory.reshape(-1, stride)[:, floats:])
+                between[-1][...] = UNTOUCHED
+
+    with (
+        patch.object(Steps, "each_thread", farther),
+        patch.object(Steps, "place_buffers", place),
+        patch.object(Program, "__init__", make),
+    ):
+        yield
+    assert all((part == UNTOUCHED).all() for part in between)
+
+
+def on_device(
+    graph: Graph, data: Dataset, held: list[Array], rows: Array, keys: Keys | None = None, *, large: bool
+) -> list[Array]:
     """Return gradients and losses of minibatches on a device, and the outcomes of the first parameters on `validation`.
 
     With `large`, tiles are large and samples are summed in groups of several, where there is a choice.
@@ -111,7 +162,7 @@ def on_device(graph: Graph, data: Dataset, held: list[Array], rows: Array, *, la
         patch.object(steps, "MOST_SUMS", 0 if large else 10**9),
     ):
         engine = CudaGraphEngine(graph, data, rows.shape[1])
-        grads, losses = engine.gradients(held, rows)
+        grads, losses = engine.gradients(held, rows, keys)
         return [np.asarray(grads), losses, *engine.outcomes(held[0], "validation")]
 
 
@@ -137,9 +188,22 @@ def random_graph(rng: Draw) -> Graph:
                 made.add(Linear(hidden, bool(rng.integers(2)), layout))  # type: ignore[arg-type]
                 again(made, rng)
         made.add(Linear(int(rng.integers(2, 12)), bool(rng.integers(2)), layout))  # type: ignore[arg-type]
-        if rng.random() < 0.7:
-            return made.graph(CrossEntropy())
-        return made.graph(MeanSquaredError(), made.shapes[-1])
+        loss = rng.random() < 0.7
+        graph = made.graph(CrossEntropy()) if loss else made.graph(MeanSquaredError(), made.shapes[-1])
+        return reordered(graph, rng) if rng.random() < 0.3 else graph
+
+
+def reordered(graph: Graph, rng: Draw) -> Graph:
+    """Return the graph with its nodes in another order in which each takes values before its own; the last stays."""
+    numbers, nodes, left = {0: 0}, list[Node](), list(range(1, len(graph.nodes)))
+    while left:
+        ready = [number for number in left if numbers.keys() >= set(graph.nodes[number - 1].inputs)]
+        number = ready[rng.integers(len(ready))]
+        left.remove(number)
+        nodes.append(graph.nodes[number - 1])
+        numbers[number] = len(nodes)
+    nodes = [replace(node, inputs=tuple(numbers[i] for i in node.inputs)) for node in [*nodes, graph.nodes[-1]]]
+    return replace(graph, nodes=tuple(nodes))
 
 
 def again(made: Builder, rng: Draw) -> None:
@@ -261,12 +325,8 @@ def views(made: Builder, rng: Draw) -> None:
         made.add(Slice(axis, begin, int(rng.integers(begin + 1, shape[axis] + 1))))
     elif kind == 3:
         made.add(Reshape((shape[1], shape[0], shape[2])))
-    elif kind == 4 and max(shape[1:]) < 12:  # pixels are repeated
-        down, across = map(int, rng.integers(1, 4, 2))
-        pixels = made.add(Reshape((shape[0], shape[1], 1, shape[2], 1)))
-        ones = made.add(Constant.of(np.ones((1, 1, down, 1, across), np.float32)))
-        made.add(Mul(), pixels, ones)
-        made.add(Reshape((shape[0], shape[1] * down, shape[2] * across)))
+    elif kind == 4 and max(shape[1:]) < 12:
+        resized(made, rng)
     else:
         fitting = [
             i for i, other in enumerate(made.shapes)
@@ -278,6 +338,57 @@ def views(made: Builder, rng: Draw) -> None:
         before = len(made.shapes) - 2
         chosen = [before, *map(int, rng.choice(fitting, int(rng.integers(1, 3)))), edge]
         made.add(Cat(axis), *map(int, rng.permutation(chosen)))
+
+
+def resized(made: Builder, rng: Draw) -> None:
+    """Repeat an image's pixels; other nodes may take the image meanwhile."""
+    image, shape = made.last, made.shapes[-1]
+    down, across = map(int, rng.integers(1, 4, 2))
+    pixels = made.add(Reshape((shape[0], shape[1], 1, shape[2], 1)))
+    ones = made.add(Constant.of(np.ones((1, 1, down, 1, across), np.float32)))
+    others = [made.add(Conv2d(shape[0], (1, 1)), image) for _ in range(int(rng.choice([0, 0, 1, 2])))]
+    made.add(Mul(), pixels, ones)
+    large = made.add(Reshape((shape[0], shape[1] * down, shape[2] * across)))
+    for other in others:
+        large = made.add(Add(), large, made.add(AdaptiveAvgPool2d((1, 1)), other))
+
+
+def thin(made: Builder, rng: Draw) -> None:
+    """Make an image of one channel, and of one column or row; two convolutions take it, and one with its mean."""
+    size = int(rng.integers(1, 9))
+    made.add(AdaptiveAvgPool2d((size, 1) if rng.random() < 0.7 else (1, size)))
+    image = made.add(Conv2d(1, (3, 3), padding=(1, 1)))
+    mean = made.add(AdaptiveAvgPool2d((1, 1)), image)
+    both = (image, mean) if rng.random() < 0.5 else (mean, image)
+    product = made.add(Mul() if rng.random() < 0.5 else Add(), *both)
+    made.add(Add(), product, made.add(Conv2d(1, (3, 3), padding=(1, 1)), image))
+
+
+def drop(made: Builder, rng: Draw) -> None:
+    """Add dropout."""
+    made.add(Dropout(float(rng.choice([0.1, 0.5]))))
+
+
+def attend(made: Builder, rng: Draw) -> None:
+    """Add attention between pixels, beside a dense layer with dropout."""
+    rows, columns = (min(size, 4) for size in made.shapes[-1][1:])
+    made.add(AdaptiveAvgPool2d((rows, columns)))
+    heads, width, places = int(rng.integers(1, 4)), int(rng.integers(1, 8)), rows * columns
+    made.add(Reshape((made.shapes[-1][0], places)))
+    pixels = made.add(Permute((1, 0)))
+    each, parts = heads * width, list[int]()
+    whole = made.add(Linear(3 * each))
+    for begin in map(int, rng.permutation([0, each, 2 * each])):
+        made.add(Reshape((places, heads, width)), made.add(Slice(1, begin, begin + each), whole))
+        parts.append(made.add(Permute((1, 0, 2))))
+    made.add(Attention(bool(rng.integers(2)), dropout=float(rng.choice([0.0, 0.2]))), *parts)
+    beside = made.add(Dropout(0.3), made.add(Linear(each), pixels)) if rng.random() < 0.7 else 0
+    made.add(Permute((1, 0, 2)), parts[-1] + 1)
+    y = made.add(Reshape((places, each)))
+    if beside:
+        made.add(Add(), y, beside)
+    made.add(Permute((1, 0)))
+    made.add(Reshape((each, rows, columns)))
 
 
 def pairs(made: Builder, rng: Draw) -> None:
@@ -302,7 +413,7 @@ ACTIVATIONS: list[Operator] = [
 ]  # fmt: skip
 LAYERS: list[Callable[[Builder, Draw], Any]] = [
     conv, conv, conv, conv, norm, norm, pool, pool, add, block, activation, activation, gate, views, positions,
-    pairs,
+    pairs, resized, thin, drop, attend,
 ]  # fmt: skip
 
 

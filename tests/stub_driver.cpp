@@ -18,10 +18,11 @@ API cuDriverGetVersion(int* version) { return *version = 13000, 0; }
 API cuDeviceGet(int* device, int number) { return *device = number, 0; }
 API cuDeviceGetName(char* name, int size, int) { return snprintf(name, size, "Stub"), 0; }
 API cuDeviceGetAttribute(int* value, int kind, int) {
-  *value = kind == CAPABILITY_MAJOR ? 9 : kind == CAPABILITY_MINOR ? 0 : -1;
+  const int major = getenv("STUB_CAPABILITY") ? atoi(getenv("STUB_CAPABILITY")) : 9;
+  *value = kind == CAPABILITY_MAJOR ? major : kind == CAPABILITY_MINOR ? 0 : -1;
   return 0;
 }
-API cuDevicePrimaryCtxRetain(void** context, int) { return *context = (void*)1, 0; }
+API cuDevicePrimaryCtxRetain(void** context, int) { return *context = (void*)1, getenv("STUB_BUSY") ? 46 : 0; }
 API cuCtxSetCurrent(void*) { return 0; }
 API cuDeviceGetDefaultMemPool(void** pool, int) { return *pool = (void*)2, 0; }
 API cuMemPoolSetAttribute(void*, int, void* value) { return *(Address*)value == ~0ull ? 0 : 1; }

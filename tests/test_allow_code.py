@@ -8,12 +8,17 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import fredsim
+from fredsim.config.document import read_document
+from fredsim.config.experiment import config_digest
+from fredsim.config.registry import find_class
 from fredsim.errors import ConfigError
+from fredsim.plugins.modules import import_named, look_as_recorded, look_in
 from fredsim.plugins.own_runs import folders_of, note_own_run
 from tests.forked import Forked
 
@@ -123,6 +128,8 @@ NAMED: dict[str, dict[str, Any]] = {
 }
 #: With these, what was recorded is verified, in one more process for the run; with the others it is run again.
 VERIFIED = {"server", "metric", "module and loss", "sweep"}
+#: With these it is tried that code is run unasked once it was noted, and not before; with the others, what is noted.
+TRIED = {"server", "metric", "sweep", "problem"}
 
 
 class Place:
@@ -150,6 +157,12 @@ class Place:
         """Call the command in a process, in one of the folders; return its exit code and all that it says."""
         return self._forked(folder, *words, FREDSIM_STATE=str(self.states[folder]))
 
+    def noted(self, folder: Path, results: str) -> bool:
+        """Return whether it is noted that the user of this folder has run what these results are of."""
+        sweep, notes = folder / results / "sweep.yaml", self.states[folder] / "own_runs.jsonl"
+        file = sweep if sweep.exists() else sweep.with_name("config.yaml")
+        return notes.exists() and config_digest(read_document(file).data) in notes.read_text(encoding="utf-8")
+
     def was_run(self) -> bool:
         """Return whether the code has been run since the last call."""
         found = self.marker.exists()
@@ -167,15 +180,18 @@ def forked() -> Iterator[Forked]:
 
 @pytest.mark.parametrize("named", NAMED)
 def test_code_of_others_is_not_run(
-    named: str, tmp_path: Path, digits_experiment: dict[str, Any], forked: Forked
+    named: str, tmp_path: Path, digits_experiment: dict[str, Any], forked: Forked, request: pytest.FixtureRequest
 ) -> None:
     if named == "module and loss":
         pytest.importorskip("torch", reason="needs PyTorch")
     place = Place(forked, tmp_path, digits_experiment, named)
     words = ("verify", "{}") if named in VERIFIED else ("run", "{}", "--out", "again")
     mine, theirs = ([word.format(folder) for word in words] for folder in ("results/a", "got/a"))
-    assert place(place.mine, *mine)[0] == 0  # who has run it is not asked
-    assert place.was_run()
+    tried = named in TRIED or request.config.getoption("--slow")
+    assert place.noted(place.mine, "results/a")
+    if tried:  # who has run it is not asked
+        assert place(place.mine, *mine)[0] == 0
+        assert place.was_run()
     code, said = place(place.theirs, "verify", "got/a")
     assert (code, said[:7]) == (2, "error: ")
     digest = hashlib.sha256((place.theirs / "their_code.py").read_bytes()).hexdigest()
@@ -184,8 +200,10 @@ def test_code_of_others_is_not_run(
     assert not place.was_run()
     assert place(place.theirs, *theirs, "--allow-code")[0] == 0
     assert place.was_run()
-    assert place(place.theirs, *theirs)[0] == 2  # what was allowed once is asked for again
-    assert not place.was_run()
+    assert not place.noted(place.theirs, "got/a")
+    if tried:  # what was allowed once is asked for again
+        assert place(place.theirs, *theirs)[0] == 2
+        assert not place.was_run()
 
 
 def test_no_command_runs_it(tmp_path: Path, digits_experiment: dict[str, Any], forked: Forked) -> None:
@@ -208,22 +226,30 @@ def test_no_command_runs_it(tmp_path: Path, digits_experiment: dict[str, Any], f
 
 @pytest.mark.parametrize(("named", "file"), [("server", "config.yaml"), ("sweep", "sweep.yaml")])
 def test_naming_its_file_is_naming_the_folder(
-    named: str, file: str, tmp_path: Path, digits_experiment: dict[str, Any], forked: Forked
+    named: str,
+    file: str,
+    tmp_path: Path,
+    digits_experiment: dict[str, Any],
+    forked: Forked,
+    request: pytest.FixtureRequest,
 ) -> None:
+    """Every name with `run`, and the first with every command; all with all behind --slow."""
     place = Place(forked, tmp_path, digits_experiment, named)
     got = place.theirs / "got/a"
     (place.theirs / "link.yaml").symlink_to(got / file)
     (got / "both.yaml").symlink_to(file)
     place.states[got] = place.states[place.theirs]
     names = ((place.theirs, f"got/a/{file}"), (got, file), (got, f"../a/{file}"), (place.theirs, "link.yaml"))
+    commands = ["show", "plan", "cite", "run"]
     for folder, name in (*names, (got, "both.yaml")):
-        for command in ("show", "plan", "cite", "run"):
+        for command in commands:
             code, said = place(folder, command, name)
             assert (code, said.count("--allow-code")) == (2, 1), (command, name)
             assert str(place.theirs) in said
             assert not place.was_run(), (command, name)
         assert place(folder, "show", name, "--allow-code")[0] == 0
         assert place.was_run()
+        commands = commands if request.config.getoption("--slow") else ["run"]
     assert place(place.mine, "show", f"results/a/{file}")[0] == 0  # who has run it is not asked
     assert place.was_run()
     shutil.copy(place.mine / "a.json", place.mine / file)  # an experiment of this name, without results beside it
@@ -371,6 +397,20 @@ def test_from_python(
     sys.modules.pop("their_code", None)
 
 
+def test_code_of_an_installed_package_is_code_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FREDSIM_STATE", str(tmp_path / "state"))
+    loaded: list[bool] = []
+    point = SimpleNamespace(name="theirs", module="their_package", load=lambda: loaded.append(True))
+    monkeypatch.setattr("fredsim.config.registry.entry_points", lambda group: [point])
+    look_as_recorded(tmp_path, "0" * 64)
+    try:
+        with pytest.raises(ConfigError, match="names code, theirs of an installed package: "):
+            find_class("server", "theirs")
+    finally:
+        look_in()
+    assert loaded == []
+
+
 def test_the_file_of_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FREDSIM_STATE", str(tmp_path / "state"))
     assert folders_of("a" * 64) is None
@@ -381,6 +421,9 @@ def test_the_file_of_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(path.read_text().splitlines()) == 2
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert (folders_of("a" * 64), folders_of("c" * 64)) == ([tmp_path], None)
+    for folder in (tmp_path / "moved", tmp_path):  # it is where it was last
+        note_own_run("a" * 64, [folder])
+        assert folders_of("a" * 64) == [folder]
     with path.open("a") as file:
         file.write('{"config": "' + "c" * 64)  # a kill may leave half a line
         file.write('\n[]\n"x"\n{"config": 3}\n')
@@ -388,3 +431,29 @@ def test_the_file_of_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("FREDSIM_STATE", str(path))  # no folder: nothing is noted, and nothing fails
     note_own_run("d" * 64, [tmp_path])
     assert folders_of("d" * 64) is None
+
+
+def test_what_python_would_find_in_a_received_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One's own code has moved, and sys.path has the current folder, as with `python -m fredsim` and in a notebook."""
+    monkeypatch.setenv("FREDSIM_STATE", str(tmp_path / "state"))
+    mine, got = tmp_path / "mine", tmp_path / "got"
+    for folder in (mine, got, tmp_path / "elsewhere"):
+        folder.mkdir()
+    for name in ("moved_code", "moved_package/__init__"):
+        (got / name).parent.mkdir(exist_ok=True)
+        (got / f"{name}.py").write_text("raise SystemExit('it was run')\n")
+    note_own_run("0" * 64, [mine])
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    try:
+        for here in (got, tmp_path / "elsewhere"):
+            monkeypatch.chdir(here)
+            sys.path[0] = str(got)
+            look_as_recorded(got, "0" * 64)
+            for name in ("moved_code:Class", "moved_package:Class"):
+                with pytest.raises(ConfigError, match=r"it is looked up from .*mine, and where Python looks; if"):
+                    import_named(name, "package.module:Class")
+        (mine / "moved_code.py").write_text("Class = 1\n")
+        assert import_named("moved_code:Class", "package.module:Class") == 1
+    finally:
+        look_in()
+        sys.modules.pop("moved_code", None)

@@ -11,47 +11,74 @@ from typing import Any
 
 import pytest
 
-from fredsim.runs.checkpoint.transfer import write_chunk
+from fredsim.config.resolution import resolve
+from fredsim.runs.checkpoint.transfer import check_chunk, write_chunk
 from fredsim.runs.many.cluster import Assignments, checked_files
 from fredsim.runs.processes.callbacks import as_text, call, from_text
 from fredsim.runs.processes.observer import Observer
+from fredsim.runs.single.execution import execute
 from fredsim.show.console import PlainConsole
 from fredsim.show.progress import ConsoleMonitor, LineMonitor, TableMonitor
 from fredsim.simulation.record.recorder import Row
 
 RUN = {"config.yaml": b"name: x", "summary.json": b"{}", "metrics.csv": b""}
+TINY = {
+    "data": {"name": "digits"}, "model": {"hidden": [2]}, "clients": {"count": 2, "batch_size": 2}, "iterations": 1,
+    "server": {"name": "asgd", "lr": 0.1}, "evaluation": {"every": 1},
+}  # fmt: skip
 BAD_NAMES = ["../../x", "/x", "x", "..", "", "metrics.csv/x", "checkpoint", "checkpoint/../x", "METRICS.CSV", 3, None]
 
 
 @pytest.mark.parametrize("name", [*BAD_NAMES, "checkpoint/000000000001.json"])
 def test_a_file_that_no_run_has_is_refused(name: Any) -> None:
-    assert checked_files(RUN) == RUN
     with pytest.raises(ValueError, match="which no run has"):
-        checked_files({**RUN, name: b""})
+        checked_files({**RUN, name: b""}, resolve(TINY))
+
+
+def test_the_files_of_a_run_are_taken_as_they_are(tmp_path: Path) -> None:
+    execute(resolve(TINY), tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert checked_files(files, resolve(TINY)) == files
+
+
+def test_files_of_other_data_or_of_another_version_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute(resolve(TINY), tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    data = json.loads(files["summary.json"])["data"]
+    assert checked_files(files, resolve(TINY), data) == files
+    with pytest.raises(ValueError, match="on other data than this machine has"):
+        checked_files(files, resolve(TINY), "0" * 64)
+    monkeypatch.setattr("fredsim.runs.many.cluster.fredsim_version", lambda: "0.0.9")
+    with pytest.raises(ValueError, match=r"the files of fredsim .*, this is 0\.0\.9"):
+        checked_files(files, resolve(TINY), data)
 
 
 @pytest.mark.parametrize("answer", [None, [], b"", {}, {"config.yaml": b""}, {**RUN, "metrics.csv": "text"}])
 def test_an_answer_that_is_no_run_is_refused(answer: Any) -> None:
     with pytest.raises(ValueError, match="it returned"):
-        checked_files(answer)
+        checked_files(answer, resolve(TINY))
 
 
 @pytest.mark.parametrize(
     "chunk",
     [
-        *((name, 0, b"x") for name in [*BAD_NAMES, "config.yaml", "summary.json", "checkpoint/1.json"]),
+        None, 3, (), ("metrics.csv", 0), ("metrics.csv", 0, b"x", 1), {"metrics.csv": 0}, "abc",
+        *((name, 0, b"x") for name in [*BAD_NAMES, "params.safetensors", "summary.json", "checkpoint/1.json"]),
         ("metrics.csv", -1, b"x"), ("metrics.csv", 0.5, b"x"), ("metrics.csv", True, b"x"), ("metrics.csv", 0, "x"),
     ],
 )  # fmt: skip
-def test_a_chunk_of_something_else_is_not_written(chunk: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "a" / "run"
-    folder.mkdir(parents=True)
+def test_a_chunk_of_something_else_is_refused(chunk: Any) -> None:
     with pytest.raises(ValueError, match="it is "):
-        write_chunk(folder, chunk, keep=False)
+        check_chunk(chunk)
+    for fits in (("metrics.csv", 0, b"x"), ("checkpoint/000000000012.safetensors", 3, b""), ("config.yaml", 0, b"x")):
+        assert check_chunk([*fits]) == fits
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"[]", b"{}", b'{"iteration": 12}', b"\xff", b"[" * 10**5])
+def test_a_checkpoint_that_is_none_is_not_written(content: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError):
+        write_chunk(tmp_path, ("checkpoint/000000000012.json", 0, content), keep=False)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    write_chunk(folder, ("metrics.csv", 0, b"x"), keep=False)
-    write_chunk(folder, ("checkpoint/000000000012.safetensors", 0, b"x"), keep=False)
-    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
 
 
 class Noting(Observer):

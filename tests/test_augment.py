@@ -134,9 +134,12 @@ def test_images_are_cropped_then_flipped() -> None:
     assert both.tolist() == [[[[3, 2, 1], [6, 5, 4]], [[-3, -2, -1], [-6, -5, -4]]]]
 
 
-def test_a_run_equals_a_plain_loop(simulate: Run) -> None:
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_run_equals_a_plain_loop(alone: bool, simulate: Run) -> None:
+    """`alone`: `clip_each_sample`, which here clips nothing, has samples computed one by one, each at place 0."""
     changes = augmented(flip=True, crop=2)
     changes["clients"] = {"count": 3, "batch_size": 4, "sampling": "shuffled"}
+    changes["clients"] |= {"clip_each_sample": 1e30} if alone else {}
     changes |= {"seed": 11, "dispatcher": {"name": "round_robin"}, "server": {"name": "asgd", "lr": 0.25}}
     result = simulate(changes)
     data = load_dataset("digits", 96, 40, data_root())
@@ -146,7 +149,12 @@ def test_a_run_equals_a_plain_loop(simulate: Run) -> None:
     for iteration in range(40):
         client, number = iteration % 3, iteration // 3
         rows = sampler.rows(*(np.array([n], np.int64) for n in (iteration, client, number)))[0]
-        x = by_hand(data.train.x[rows].reshape(4, 8, 8), 11, client, number, flip=True, crop=2)
+        images = data.train.x[rows].reshape(4, 8, 8)
+        if alone:
+            each = [by_hand(images[i : i + 1], 11, client, 4 * number + i, flip=True, crop=2) for i in range(4)]
+            x = np.concatenate(each)
+        else:
+            x = by_hand(images, 11, client, number, flip=True, crop=2)
         grad, _ = model.graph.gradient(held[client], x.reshape(4, 64), data.train.y[rows])
         theta = theta - np.float32(0.25) * grad
         held[client] = theta.copy()

@@ -27,6 +27,12 @@ KEYS = {
     COMPUTE.format("{name: two_class, share: 0.5, factor: 1e12}"): ("seconds is 1e+12 seconds", LATE),
     COMPUTE.format("{name: gamma, cv: 0.5, mean: 1e12}"): ("dispatcher.compute.seconds.mean is 1e+12 seconds", LATE),
     COMPUTE.format("{name: half_normal, sd: 1e12}"): ("dispatcher.compute.seconds.sd is 1e+12 seconds", LATE),
+    COMPUTE.format("{name: gamma, cv: 0.6, add: true}"): (
+        "dispatcher.compute.seconds.add is true; only noise",
+        "leave it",
+    ),
+    COMPUTE.format("{name: half_normal, add: true}"): ("dispatcher.compute.seconds.add is true; only noise",),
+    COMPUTE.format("{name: bernoulli, p: 1, factor: 2, add: true}"): ("dispatcher.compute.seconds.add is true;",),
     COMPUTE.format("x"): (
         "seconds: is 'x'; it must be seconds, a list of them, or {name: …} of power, two_class, gamma",
     ),
@@ -51,6 +57,10 @@ KEYS = {
     "outages: {up: 0, down: 1}": ("dispatcher.outages.up: is 0; it should be greater than 0",),
     "outages: {up: 1, down: 1e10}": ("dispatcher.outages.down is 1e+10 seconds", LATE),
     "outages: {up: {name: pareto, alpha: 2, mean: 1e12}, down: 1}": ("outages.up.mean is 1e+12 seconds", LATE),
+    "outages: {up: {name: exponential, mean: 5, add: true}, down: 1}": (
+        "dispatcher.outages.up.add is true; only noise",
+    ),
+    "outages: {up: 1, down: {name: exponential, add: true}}": ("dispatcher.outages.down.add is true; only noise",),
     "compute: {limit: 0}": ("dispatcher.compute.limit: is 0; it should be greater than 0",),
     "compute: {limit: [1, 2]}": ("dispatcher.compute.limit has 2 values", EIGHT),
     "compute: {limit: 1e10}": ("dispatcher.compute.limit is 1e+10 seconds", LATE),
@@ -63,6 +73,18 @@ KEYS = {
 @pytest.mark.parametrize("keys", KEYS)
 def test_keys(keys: str, small_yaml: Path, refused: Refused) -> None:
     refused("show", small_yaml, CLOCK.format(keys), says=KEYS[keys])
+
+
+@pytest.mark.parametrize("path", ["hand", "fused", "snapshots"])
+@pytest.mark.parametrize("words", [("iterations=5",), ("iterations=null", "seconds=1e7")], ids=["events", "the end"])
+def test_far_too_many_rows(words: tuple[str, ...], path: str, small_yaml: Path, refused: Refused) -> None:
+    """They would fill the disk, and the run could not be stopped."""
+    clock = "dispatcher={name: clock, compute: {seconds: 2e7}}"
+    says = (
+        "iteration 0: nothing happens for ",
+        " seconds, and evaluation.every is 0.5, so that more than 1,000,000 rows",
+    )
+    refused("run", small_yaml, clock, *words, "evaluation={every: 0.5, unit: seconds}", f"path={path}", says=says)
 
 
 def test_a_bandwidth_is_no_time(small_yaml: Path, command: Command) -> None:

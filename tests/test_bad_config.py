@@ -54,6 +54,14 @@ FILES = {
         BASE + "cases:\n  - {seed: 1}\nsweep:\n  seed: [2]\n",
         ("bad.yaml:8: 'seed' is swept, and 'seed' stands in cases; keep one of them",),
     ),
+    "a case whose keys say two things": (
+        BASE + "cases:\n  - {server: {name: sasgd, lr: 0.5}, server.lr: 0.1}\n",
+        ("bad.yaml:5: cases: one has 'server.lr' and 'server'; keep one of them",),
+    ),
+    "a case whose second key takes the place of the first": (
+        BASE + "cases:\n  - {server.lr: 0.1, server: {name: sasgd}}\n",
+        ("bad.yaml:5: cases: one has 'server' and 'server.lr'; keep one of them",),
+    ),
     "a key within one of the other's": (
         BASE + "cases:\n  - {clients.count: 1}\nsweep:\n  clients: [{count: 3, batch_size: 1}]\n",
         ("bad.yaml:8: 'clients' is swept, and 'clients.count' stands in cases",),
@@ -126,6 +134,8 @@ OVERRIDES = {
     "server={name: sync, inner: {name: asgd, lr: 0.1, self: 1}}": (
         "ASGD: self: unknown key (known: lr, weight_decay)",
     ),
+    "server={name: sync, inner: {name: asgd, lr: 0.1, cls: 1}}": ("ASGD: cls: unknown key (known: lr, weight_decay)",),
+    "server={name: sync, inner: {name: momentum, lr: 0.1, self: 1}}": ("Momentum: self: unknown key",),
     "data={name: 'mishchenko:'}": ("data.name: unknown data set 'mishchenko:'",),
     "average={name: 'mine:Average'}": ("average.name: unknown average 'mine:Average' (known: window)",),
     "server={name: rescaled, lr: 0.1, times: [1, 2]}": ("server.times has 2 values", "give one per client, 8"),
@@ -166,7 +176,13 @@ OVERRIDES = {
     "server..lr=3": ("must have the form KEY=VALUE",),
     "seed=[1": (":1:3: not valid YAML",),
     "sweep=3": ("sweep: must map each key to a list of values",),
-    "sweep.seed=[1]": ("to replace an axis write its key alone, such as seed=[0,1]",),
+    "sweep.seed=[1]": ("there is no axis seed to replace; give the sweep", "such as 'sweep={seed: [1]}'"),
+    f"sweep.x={[1] * 200}": ("there is no axis x to replace", "such as 'sweep={x: […]}'"),
+    "cases.seed=1": ("to replace an axis write its key alone, such as seed=[0,1]",),
+    f"data.sha256={'a' * 64}": ("data.sha256: is aaa", "digits is no file whose content it could be: leave it out"),
+    f"{'a.' * 50}b=1": ("its key has 51 parts; 50 are the most",),
+    f"{'a.' * 600}b=1": ("its key has 601 parts; 50 are the most",),
+    f"clients.{'a' * 201}=1": ("must be of 1 to 200 printable characters",),
     "cases=[1]": ("cases: must be a list of mappings",),
     "clints.count=3": ("'clints.count=3': clints: unknown key; did you mean 'clients'?",),
 }
@@ -174,7 +190,7 @@ OVERRIDES = {
 
 @pytest.mark.parametrize(("override", "says"), OVERRIDES.items(), ids=OVERRIDES)
 def test_an_override(override: str, says: tuple[str, ...], small_yaml: Path, refused: Refused) -> None:
-    refused("show", small_yaml, override, says=(f"override '{override}'", *says))
+    refused("show", small_yaml, override, says=(f"override '{override[:90]}", *says))
 
 
 def test_a_misspelt_key_is_not_missed_as_well(
@@ -224,6 +240,8 @@ def test_what_is_just_right(override: str, small_yaml: Path, command: Callable[.
         "server.lr=-1": ("server.lr: is -1",),
         "seed=[]": ("seed: is swept over an empty list",),
         "seed=[a, 1]": ("seed: is 'a'",),
+        "sweep.seed=[1]": ("to replace an axis write its key alone, such as seed=[0,1]",),
+        "sweep.server.lr=0.1": ("there is no axis server.lr to replace", "'sweep={server.lr: [0.1]}'"),
         "clients.count.x=1": ("clients.count is 8; it must be a mapping",),
     }.items(),
 )

@@ -50,6 +50,11 @@ class Jams(Clings):
         raise SystemExit("stuck")
 
 
+class Timed(Everyone):
+    def seconds(self, client, task):
+        return 1.0
+
+
 class Nobody(Everyone):
     def choose(self, step):
         raise IndexError("nobody")
@@ -81,6 +86,13 @@ def test_a_module(module: str, text: str | None, says: tuple[str, ...], small_ya
 def test_a_dispatcher_without_methods(faulty: Path, refused: Refused) -> None:
     says = ("class 'faulty:Chooses' has no method 'hold'", "a dispatcher needs init, choose, hold, release")
     refused("show", faulty, "dispatcher.name=faulty:Chooses", says=says)
+
+
+def test_a_dispatcher_that_seems_to_be_a_clock(faulty: Path, refused: Refused) -> None:
+    """Its order would silently be another one."""
+    says = "class 'faulty:Timed' has a method seconds, as a clock, and a method choose, as a dispatcher without time; "
+    for command in ("run", "plan", "show"):
+        refused(command, faulty, "dispatcher.name=faulty:Timed", says=(says,))
 
 
 @pytest.mark.parametrize(
@@ -116,6 +128,10 @@ def test_a_dispatcher_of_clients_that_are_held(name: str, says: str, faulty: Pat
         (b"who\n0\n", ("dispatcher.order: order.csv has no column 'client' (columns: who)",)),
         (b"client\n0\nx\n", ("order.csv:3: client is 'x'; it must be a client id, an integer",)),
         (b"n,client\n0,1\n1\n", ("order.csv:3: client is null; it must be a client id, an integer",)),
+        (b"client\n1_0\n", ("order.csv:2: client is '1_0'; it must be a client id, an integer",)),
+        ("client\n0\n\u0663\n".encode(), ("order.csv:3: client is '\u0663'; it must be a client id, an integer",)),
+        (b"client\n1.0\n", ("order.csv:2: client is '1.0'; it must be a client id, an integer",)),
+        (b"client,n,client\n0,1,2\n", ("order.csv has 2 columns 'client'; keep one of them",)),
         (b"client\n", ("order.csv: column 'client' is empty; name clients",)),
         (b"client\n\xff\xfe\n", ("order.csv is not a CSV file in UTF-8",)),
         (b"client\n0\n8\n", ("dispatcher.order names client 8; ids lie in 0 … 7",)),

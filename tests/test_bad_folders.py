@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import fredsim
-from fredsim.runs.folder.folders import locked
+from fredsim.errors import OutputError
+from fredsim.runs.folder.folders import claim, locked
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -127,6 +128,42 @@ def test_a_sweep_one_of_whose_runs_has_ended_gives_no_way(
     before = snapshot(Path("out"))
     refused(*words, "seed=1", says=("out holds another experiment (seed: nothing there, 1 here); ",))
     assert snapshot(Path("out")) == before
+
+
+#: The files of a run that was killed, and of a sweep of which every run failed: both give way.
+KILLED = {"config.yaml": b"name: other\n", "metrics.csv": b""}
+FAILED = {"sweep.yaml": b"name: other\n", "runs.csv": b"run,status\na,failed\n"}
+FAILED |= {f"a/{name}": content for name, content in KILLED.items()}
+DEAR = b"dear to somebody"
+
+
+@pytest.mark.parametrize(
+    ("files", "more"),
+    [
+        (KILLED, {"chapter/one.tex": DEAR}), (KILLED, {"checkpoint/000000000040.json": DEAR}),
+        (FAILED, {"a/notes.txt": DEAR}), (FAILED, {"a/chapter/one.tex": DEAR}), (FAILED, {}),
+        (FAILED, {"runs.csv": b"run,status\na,failed\nlost,finished\n"}), (FAILED, {"runs.csv": b"\xff\xfe"}),
+    ],
+)  # fmt: skip
+def test_what_is_beside_what_failed_stays(
+    files: dict[str, bytes], more: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the folders of the runs, too, which may be a link (where nothing is added); so do rows of runs that ended."""
+    monkeypatch.chdir(tmp_path)
+    name = next(iter(files))
+    for folder, found in {"gives way": files, "stays": files | more}.items():
+        for file, content in found.items():
+            Path(folder, file).parent.mkdir(parents=True, exist_ok=True)
+            Path(folder, file).write_bytes(content)
+    if not more:
+        Path("stays/a").rename("elsewhere")
+        Path("stays/a").symlink_to(Path("elsewhere").absolute())
+    claim(Path("gives way"), name, "name: mine\n")
+    assert snapshot(Path("gives way")) == {name: b"name: mine\n"}
+    before = snapshot(Path("stays")), snapshot(Path("elsewhere"))
+    with pytest.raises(OutputError, match=r"^stays holds another experiment"):
+        claim(Path("stays"), name, "name: mine\n")
+    assert (snapshot(Path("stays")), snapshot(Path("elsewhere"))) == before
 
 
 @pytest.mark.parametrize("out", ["taken", "taken/below"])

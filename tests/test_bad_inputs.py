@@ -205,6 +205,27 @@ def test_more_copies_than_memory(
         assert command("run", *words, "--out", "fits") == (0, "", "")
 
 
+def test_copies_are_those_of_the_clients_at_work(
+    small_yaml: Path, refused: Refused, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Idle clients hold no parameters; what the server keeps is of all clients that ever took part."""
+    real, small = os.sysconf, {"SC_PHYS_PAGES": 25_000, "SC_PAGE_SIZE": 4096}  # 102 MB
+    monkeypatch.setattr(os, "sysconf", lambda name: small.get(str(name)) or real(name))
+    words = [small_yaml, "clients.count=2000", "iterations=2000", "model.hidden=[300]", "--quiet"]
+    assert command("run", *words, "clients.fraction=0.01", "--out", "few") == (0, "", "")
+    size = 4 * (64 * 300 + 300 + 300 * 10 + 10)
+    for fraction, copies in ((0.9, 1801), (0.7, 1401)):
+        says = f"clients.count is 2000; the {copies:,} copies of the parameters that they may hold take"
+        takes = f"{copies * size / 1e6:.0f} MB, and this machine has 102 MB of memory; give `memory`"
+        refused("run", *words, f"clients.fraction={fraction}", says=(says, takes))
+    says = "the 21 copies of the parameters that they may hold and the 2,000 arrays that the server keeps for them take"
+    refused("run", *words, "clients.fraction=0.01", "server={name: ia2sgd, lr: 0.1}", says=(says,))
+    # Of so many minibatches at once, too.
+    words += ["window=2000", "clients.batch_size=16"]
+    assert command("run", *words, "clients.fraction=0.01", "--out", "windows") == (0, "", "")
+    refused("run", *words, says=("window is 2000; 2,000 minibatches at once take",))
+
+
 @pytest.mark.parametrize("name", [".", "..", "....", "-x", ".x", "+x", "a/b", "a b", "'a\n'", "''", "ä" * 101])
 def test_names_that_are_no_folders(name: str, small_yaml: Path, refused: Refused) -> None:
     small_yaml.write_text(f"name: {name}\n{BASE}", encoding="utf-8")
@@ -224,6 +245,21 @@ def test_long_names_of_runs(small_yaml: Path, command: Command) -> None:
     assert short.startswith("order=1-")
 
 
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (["data.name=npz:~/x.npz"], "~/x.npz: cannot be read (No such file or directory"),
+        (["data.name=text:~/x.txt", "model={name: gpt, width: 32, layers: 1}"], "~/x.txt: cannot be read (No such"),
+        (["clients.partition={name: lists, file: '~/x.npz'}"], "~/x.npz: cannot be read (No such file or directory"),
+        (["dispatcher={name: scripted, order: {csv: '~/x.csv', column: a}}"], "cannot read ~/x.csv: No such file or"),
+        (["dispatcher={name: trace, file: '~/x.csv'}"], "cannot read ~/x.csv: No such file or directory"),
+    ],
+)
+def test_no_home_folder_in_an_experiment(keys: list[str], says: str, small_yaml: Path, refused: Refused) -> None:
+    """Its digest has the path, which would be another for each user."""
+    refused("run", small_yaml, *keys, says=(says, "; ~ is no home folder in an experiment: write it out"))
+
+
 def test_options(small_yaml: Path, refused: Refused, command: Command) -> None:
     refused("run", small_yaml, "--data-root", small_yaml, says=(f"{small_yaml}: is no folder; name the data root's",))
     sweep = "sweep={seed: [1, 2]}"
@@ -231,10 +267,16 @@ def test_options(small_yaml: Path, refused: Refused, command: Command) -> None:
     refused("show", "x" * 300, says=("no such file",))
     refused("verify", "x" * 300, says=("is no folder",))
     refused("reproduce", "x" * 300, says=("is no paper",))
-    for option in ("--out", "--data-root"):
-        code, output, messages = command("run", small_yaml, option, "")
-        assert (code, output) == (2, "")
-        assert "it is empty; name a folder" in messages
+    refused("run", "", says=("the experiment's name is empty; name a folder or a file",))
+    for words in (
+        ("run", small_yaml, "--out", ""), ("run", small_yaml, "--data-root", ""), ("new", ""), ("ls", ""),
+        ("calibrate", "x", "--out", ""), ("calibrate", ""), ("calibrate", "x", "--predict", ""), ("verify", ""),
+        ("compare", "", "x"), ("compare", "x", ""), ("plot", ""), ("plot", "x", "-o", ""), ("report", "x", ""),
+        ("report", "x", "-o", ""), ("export", "x", "--to", "mlflow", "-o", ""), ("export", "", "--to", "mlflow"),
+    ):  # fmt: skip
+        code, output, messages = command(*words)
+        assert (code, output) == (2, ""), words
+        assert "it is empty; name a folder or a file" in " ".join(messages.replace("│", " ").split()), words
     assert list(small_yaml.parent.iterdir()) == [small_yaml]
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import fredsim
+from fredsim.errors import SimulationError
+from fredsim.plugins.guarded import Guarded
 
 Refused = Callable[..., None]
 
@@ -59,6 +61,13 @@ class Nothing(Plain):
 class Widens(Plain):
     def apply_update(self, grad, client_id, timestamp):
         self.params = self.params.astype(np.float64)
+
+
+class WidensAtFetches(Plain):
+    def fetch(self, client_id):
+        fetched = self.params.astype(np.float32)
+        self.params = fetched.astype(np.float64)
+        return fetched
 
 
 class Starts(Plain):
@@ -306,6 +315,7 @@ CLASSES = {
     "Short": ("Short, init, params: is float32 (1209,); it must be float32 (1210,)",),
     "Nothing": ("Nothing, init, params: is NoneType; it must be float32 (1210,): nothing has set it",),
     "Widens": ("Widens, client 7, iteration 0, params: is float64 (1210,); it must be float32 (1210,)",),
+    "WidensAtFetches": ("WidensAtFetches, client ", "params: is float64 (1210,); it must be float32 (1210,)"),
     "Starts": ("Starts, init: KeyError: 'start' (faulty.py:",),
     "Answers": ("Answers, client 7, iteration 0, apply_update: returned 5; it must return None or a Reply",),
     "Frees": ("Frees, client 7, iteration 0, reply: names client 99; ids lie in 0 … 7",),
@@ -323,12 +333,10 @@ CLASSES = {
     "Averages": ("Averages, init, averaged_params: is float32 (1209,); it must be float32 (1210,)",),
     "CannotAverage": ("CannotAverage, init, averaged_params: ZeroDivisionError: division by zero (faulty.py:",),
     "Nonsense": ("Nonsense, pushes: is 'nonsense'; it must be one of gradient, delta, params",),
-    "Backward": (
-        "Backward, client 7, iteration 0, the learning rate that rate returns: is -0.5; it must be a number, 0",
-    ),
-    "Vague": ("Vague, client 7, iteration 0, the learning rate that rate returns: is 'small'; it must be a number",),
-    "Lost": ("Lost, client 7, iteration 0, the learning rate that rate returns: is nan; it must be a number",),
-    "Raising": ("Raising, client 7, iteration 0, rate: SystemExit: 3 (faulty.py:",),
+    "Backward": ("Backward, iteration 0, the learning rate that rate returns: is -0.5; it must be a number, 0",),
+    "Vague": ("Vague, iteration 0, the learning rate that rate returns: is 'small'; it must be a number",),
+    "Lost": ("Lost, iteration 0, the learning rate that rate returns: is nan; it must be a number",),
+    "Raising": ("Raising, iteration 0, rate: SystemExit: 3 (faulty.py:",),
     "Jumps": ("Jumps, client ", "iteration 0, timestamp: is 2 after 0; it must be that, or one more"),
     "Twice": ("Twice, client 7, iteration 0, reply: names a client twice; it fetches once",),
     "RestartsItself": ("reply: restarts client 7, which waits; to let it continue, name it in released",),
@@ -402,3 +410,10 @@ def test_a_sweep_goes_on(faulty: Path, refused: Refused) -> None:
 )
 def test_its_hyper_parameters(server: str, says: tuple[str, ...], faulty: Path, refused: Refused) -> None:
     refused("show", faulty, f"server={server}", says=(f"override 'server={server}'", *says))
+
+
+def test_the_most_that_a_count_may_be() -> None:
+    guarded = Guarded(object())
+    guarded.check_count(2**40, "it")
+    with pytest.raises(SimulationError, match=r"^object, it: is 1099511627777; it must be an integer, 2⁴⁰ at most$"):
+        guarded.check_count(2**40 + 1, "it")

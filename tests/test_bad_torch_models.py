@@ -93,3 +93,36 @@ def test_a_path_is_refused(path: str, small_yaml: Path, refused: Refused) -> Non
 def test_a_device_that_there_is_not(small_yaml: Path, refused: Refused) -> None:
     model = "model={name: 'torch:own_modules:dense', device: cuda}"
     refused("run", small_yaml, model, "--out", "out", says=("model.device is cuda", "no CUDA device", "give cpu"))
+
+
+SERVER = """
+import torch
+
+class Flushes:
+    def init(self, params, clients):
+        self.params, self.timestamp = params.copy(), 0
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= grad / 10
+        self.timestamp += 1
+        if self.timestamp == 3:
+            torch.set_flush_denormal(True)
+"""
+
+
+@pytest.mark.parametrize("backend", ["numba", "numpy"])
+@pytest.mark.parametrize("who", ["model", "server"])
+def test_subnormal_numbers_that_are_flushed(who: str, backend: str, small_yaml: Path, refused: Refused) -> None:
+    """By a module that is imported, or by a server meanwhile: no run ends with bits that depend on it."""
+    if not torch.set_flush_denormal(False):
+        pytest.skip("the processor cannot flush subnormal numbers")
+    Path("mine.py").write_text(SERVER)
+    choice = "server={name: 'mine:Flushes'}" if who == "server" else "model={name: 'torch:own_modules:flushing'}"
+    try:
+        refused(
+            "run", small_yaml, choice, f"backend={backend}", "--quiet", "--out", "out",
+            says=("subnormal numbers", "torch.set_flush_denormal(False)"),
+        )  # fmt: skip
+    finally:
+        torch.set_flush_denormal(False)
+    assert '"status": "finished"' not in "".join(path.read_text() for path in Path("out").glob("summary.json"))

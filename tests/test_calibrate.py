@@ -1,5 +1,6 @@
 """A clock that is fitted to a record has the times that the record was made with, and predicts what comes of them."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from fredsim.config.resolution import resolve
+from fredsim.errors import OutputError
 from fredsim.runs.folder.results import Result
-from fredsim.runs.plan.calibrate import READ, calibrated, distance, measured, predicted
+from fredsim.runs.plan.calibrate import READ, _seconds, calibrated, distance, measured, predicted
 from fredsim.runs.single.execution import execute
 from tests.sealing import seal
 
@@ -57,6 +59,40 @@ def test_a_simulated_clock_is_found_again(kind: str, tmp_path: Path) -> None:
     was, now = measured(result), measured(predicted(result, found, tmp_path / "predicted"))
     for name in ("seconds", "arrivals a second", "updates a second", "mean staleness"):
         assert now[name] == pytest.approx(was[name], rel=0.03)
+
+
+def test_which_means_lie_apart() -> None:
+    """Those that differ by more than four standard errors of their difference; 1 ± d has the error d ÷ √29, of 30."""
+    spread = np.tile([-0.1, 0.1], 15)
+    clients = np.repeat([0, 1], 30)
+    limit = 4 * math.sqrt(2) * 0.1 / math.sqrt(29)
+    for difference, apart in ((0.99 * limit, False), (1.01 * limit, True)):
+        found = _seconds(np.concatenate([1 + spread, 1 + difference + spread]), clients, 2)
+        means = pytest.approx([1, 1 + difference] if apart else 1 + difference / 2, rel=1e-3)
+        assert found == means
+
+
+@pytest.mark.parametrize("server", [{"name": "asgd", "lr": 0.05}, {"name": "sync", "lr": 0.05}])
+def test_tasks_without_a_fetch_are_no_travel(server: dict[str, Any], tmp_path: Path) -> None:
+    """A gate drops fetches: the next task begins as soon as its client arrives, or is released."""
+    clock = CLOCKS["gamma"]
+    result = recorded(clock | {"fetch": {"every": 2}}, tmp_path / "run", server=server)
+    found = calibrated(result)
+    assert found["compute"]["seconds"] == pytest.approx(0.02, rel=0.05)
+    assert found["link"]["latency"] == pytest.approx(0.003, rel=1e-3)
+    result.summary["live"] = {"workers": 1}  # as if the time of a fetch were that for which tasks wait for workers
+    shared = calibrated(result)
+    assert shared["compute"]["seconds"] == pytest.approx(0.023, rel=0.05)
+
+
+def test_records_that_do_not_tell_how_long_fetches_take(tmp_path: Path, refused: Refused) -> None:
+    free = recorded({"wait": False}, tmp_path / "free", iterations=60)
+    says = (f"{free.folder}: dispatcher.wait is false, so clients fetch while they compute", "record a run that waits")
+    refused("calibrate", free.folder, says=says)
+    seldom = recorded(CLOCKS["gamma"] | {"fetch": {"every": 1000}}, tmp_path / "seldom", iterations=60)
+    seldom.summary["live"] = {"workers": 2}
+    with pytest.raises(OutputError, match="more clients than workers, and 6 tasks began with a fetch, fewer than 30"):
+        calibrated(seldom)
 
 
 def test_it_predicts_twice_the_clients(tmp_path: Path) -> None:

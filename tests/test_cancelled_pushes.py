@@ -6,7 +6,7 @@ to be delivered is what the receiver got.
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -366,8 +366,15 @@ def test_stopped_and_replayed(choice: dict[str, Any] | None, policy: str, tmp_pa
     assert files_of(again.folder) == files_of(whole.folder)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
+def half_of_the_pairs() -> Iterator[object]:
+    """Pairs of a choice and a policy, those of one colour of a chessboard; the others take --slow."""
+    for row, name in enumerate(CHOICES):
+        for column, policy in enumerate(POLICIES):
+            marks = [pytest.mark.slow] * ((row + column) % 2)
+            yield pytest.param(CHOICES[name], policy, marks=marks, id=f"{name}-{policy}")
+
+
+@pytest.mark.parametrize(("choice", "policy"), [*half_of_the_pairs()])
 def test_a_task_that_was_given_up_sends_nothing(
     choice: dict[str, Any] | None, policy: str, simulate: Simulate, plain: ModuleType
 ) -> None:

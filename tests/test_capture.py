@@ -101,7 +101,7 @@ def compare(module: Any, graph: Graph, x: Array) -> None:
     grads = torch.autograd.grad(
         (expected * torch.from_numpy(weights)).sum() / len(x), parameters, allow_unused=True, materialize_grads=True
     )
-    top = max(grad.abs().max().item() for grad in grads)
+    top = max(grad.abs().max().item() for grad in grads if grad.numel())
     for (name, found), grad in zip(
         graph.layout.split(graph.gradient(params, x, weights)[0]).items(), grads, strict=True
     ):
@@ -322,6 +322,8 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
     "recurrent": (lambda: given.Recurrent("LSTM"), PLACES),
     "recurrent both ways": (lambda: given.Recurrent("GRU", bidirectional=True, num_layers=2, dropout=0.3), PLACES),
     "recurrent without a bias": (lambda: given.Recurrent("RNN", bias=False, nonlinearity="relu"), PLACES),
+    "no elements": (given.Spare, ROWS),
+    "a norm of two names": (given.TwoNames, IMAGE),
     "recurrent, time first": (lambda: given.Recurrent("RNN", batch_first=False), PLACES),
     "cells": (given.Cells, PLACES),
 }  # fmt: skip
@@ -498,6 +500,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                "which changes a tensor in place of which another view is used later; do not change in place; give"),
     "evaluation": (lambda: Own(lambda own, x: own.dense(x) * 2 if own.training else own.dense(x)), ROWS,
                    "computes other things in evaluation than in training, dropout and running statistics apart; a"),
+    "one sample": (lambda: Own(lambda own, x: own.dense(x) if x.shape[0] > 1 else own.dense(x) * 2), ROWS,
+                   "computes one sample otherwise than several, by their number; give"),
+    "few samples": (lambda: Own(lambda own, x: own.dense(x) if len(x) < 5 else own.dense(x).tanh()), ROWS,
+                    "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
     "no gradient": (lambda: Own(given.without_gradient), ROWS,
                     "which computes a part of it without gradients (torch.no_grad); give"),
     "detached": (lambda: Own(lambda own, x: own.dense(x).detach() + own.dense(x)), ROWS,
@@ -508,6 +514,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
     "double": (lambda: nn.Linear(4, 2).double(), ROWS, "has a parameter 'weight' of torch.float64; parameters must be"),
     "an error": (lambda: Own(lambda own, x: 1 / 0), ROWS,
                  "failed on samples of shape (n, 4): ZeroDivisionError: division by zero"),
+    "a sum of no elements": (own_modules.Empty, (64,), "uses sum in its forward, which reshape: 0 elements, (0, 4)"),
+    "a product of no elements": (
+        lambda: Own(lambda own, x: torch.cat([own.dense(x), x @ own.dense.weight[:, :0]], 1)), ROWS, "; give numerics: "
+    ),
     "other channels": (lambda: images(nn.Conv2d(3, 2, 3), outputs=48), IMAGE,
                        "failed on samples of shape (n, 2, 8, 6): RuntimeError: Given groups=1, weight of size [2, 3,"),
 }  # fmt: skip

@@ -2,8 +2,14 @@
 
 import errno
 import hashlib
+import json
 import os
 import random
+import re
+import shutil
+import stat
+import tracemalloc
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +21,12 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from fredsim.runs.checkpoint.checkpoints import Checkpoint, Checkpoints
-from fredsim.runs.checkpoint.format import check_types
+from fredsim.runs.checkpoint.format import Spent, check_types
+from fredsim.runs.checkpoint.tensors import map_arrays
 from fredsim.runs.checkpoint.transfer import CheckpointSender, Chunk, read_resume_files, write_chunk
 from fredsim.runs.folder.growing_files import FilePrefix
+from fredsim.runs.single.run import Run
+from tests.test_going_on import DATA, stopped
 
 DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">i4", ">f8", "c8"]
 FILES = {"metrics.csv": FilePrefix(3, hashlib.sha256(b"abc").hexdigest())}
@@ -110,6 +119,44 @@ def test_an_array_of_another_form_is_told() -> None:
         check_types({"server.x": params}, {"server.x": 3}, params)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "server.x", "compressor.x", "outbox.x", "holdings.version.3", "work.kept.0", "control.mean",
+        "control.version.3", "control.own.2", "control.under_way.1",
+    ],
+)  # fmt: skip
+def test_an_array_that_is_new_is_as_long_as_the_parameters(name: str) -> None:
+    """Kernels rely on that: behind its end they would be in other memory."""
+    params = np.zeros(3, np.float32)
+    check_types({name: params, f"{name}.losses": np.zeros(2), f"{name}.of": np.zeros(2)}, {}, params)
+    for wrong in (params[:2], np.zeros(3), np.zeros((3, 1), np.float32)):
+        with pytest.raises(ValueError, match=rf"^{re.escape(name)} is .*, not float32\[3\]$"):
+            check_types({name: wrong}, {}, params)
+
+
+@pytest.mark.parametrize("name", ["server.x", "recorder.by_client.pushes"])
+def test_an_array_that_kernels_write_keeps_its_shape(name: str) -> None:
+    short, whole = np.zeros(2, np.int64), np.zeros(3, np.int64)
+    with pytest.raises(ValueError, match=rf"^{re.escape(name)} is int64\[2\], not int64\[3\]$"):
+        check_types({name: short}, {name: whole}, np.zeros(3, np.float32))
+
+
+def test_seconds_that_a_run_may_have_spent() -> None:
+    """A difference of two clocks may be a little less than 0."""
+    for seconds in (-1e-6, 9e11):
+        Spent(seconds=seconds)
+    for seconds in (-2e-6, 1e12):
+        with pytest.raises(ValueError, match="seconds"):
+            Spent(seconds=seconds)
+
+
+def test_checkpoints_to_be_kept_that_there_are_none_of(small_yaml: Path, refused: Callable[..., None]) -> None:
+    says = "error: checkpoints are to be kept, and checkpoint is 0: there are none; leave one of the two out"
+    refused("run", small_yaml, "--checkpoint", 0, "--keep-checkpoints", "--out", "out", says=(says,))
+    assert not Path("out").exists()
+
+
 def test_a_checkpoint_that_is_damaged_in_any_byte_is_told_and_the_one_before_used(tmp_path: Path) -> None:
     state = {"x": np.arange(5.0), "big": np.arange(3, dtype=">i8"), "text": "é", "n": 3}
     Checkpoints(tmp_path).write(at(1, {"n": 1}))
@@ -154,6 +201,23 @@ def test_a_full_disk_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.M
     assert {path: path.read_bytes() for path in (tmp_path / "checkpoint").iterdir()} == before
 
 
+def test_each_file_is_on_the_disk_and_then_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a machine that loses power has no JSON without the arrays that it is of."""
+    flushed: list[tuple[bool, int]] = []
+    fsync = os.fsync
+
+    def noting(handle: int) -> None:
+        found = os.fstat(handle)
+        flushed.append((stat.S_ISDIR(found.st_mode), found.st_size))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.write(at(1, {"x": np.zeros(9)}))
+    assert [of_folder for of_folder, _ in flushed] == [False, True, False, True]
+    assert [size for _, size in flushed[::2]] == [path.stat().st_size for path in checkpoints.paths(1)]
+
+
 def test_what_the_other_side_has_is_not_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a loss while it is sent would leave less there than the checkpoints say."""
     monkeypatch.setattr("fredsim.runs.checkpoint.transfer.CHUNK_BYTES", 4)
@@ -161,16 +225,18 @@ def test_what_the_other_side_has_is_not_sent_again(tmp_path: Path, monkeypatch: 
     for folder, content in ((home, b"0123456789"), (worker, b"0123456789abcdef")):
         folder.mkdir()
         (folder / "metrics.csv").write_bytes(content)
-    Checkpoints(worker).write(replace(at(7, {"a": 1}), files={"metrics.csv": FilePrefix(16, "")}))
+        (folder / "config.yaml").write_bytes(b"a: 1")
+    digest = hashlib.sha256(b"0123456789abcdef").hexdigest()
+    Checkpoints(worker).write(replace(at(7, {"a": 1}), files={"metrics.csv": FilePrefix(16, digest)}))
     sent: list[Chunk] = []
     CheckpointSender(worker, sent.append, {"metrics.csv": b"0123456789"})(7)
-    assert sent[:2] == [("metrics.csv", 10, b"abcd"), ("metrics.csv", 14, b"ef")]
-    for chunk in sent:
+    assert sent[:3] == [("config.yaml", 0, b"a: 1"), ("metrics.csv", 10, b"abcd"), ("metrics.csv", 14, b"ef")]
+    for chunk in sent[1:]:
         write_chunk(home, chunk, keep=False)
     assert (home / "metrics.csv").read_bytes() == b"0123456789abcdef"
     sent.clear()
     CheckpointSender(worker, sent.append, {"metrics.csv": b"01X"})(7)  # the run began anew
-    assert sent[0] == ("metrics.csv", 0, b"0123")
+    assert sent[1] == ("metrics.csv", 0, b"0123")
 
 
 def test_a_file_without_a_row_is_sent_too(tmp_path: Path) -> None:
@@ -186,8 +252,94 @@ def test_a_file_without_a_row_is_sent_too(tmp_path: Path) -> None:
     send = CheckpointSender(worker, sent.append, {})
     for _ in range(2):
         send(7)
-    for chunk in sent:
+    assert [name for name, _, _ in sent].count("config.yaml") == 1
+    for chunk in sent[1:]:
         write_chunk(home, chunk, keep=False)
     assert set(read_resume_files(home)) == {
         "probe.csv", "config.yaml", *(f"checkpoint/000000000007.{suffix}" for suffix in ("json", "safetensors")),
     }  # fmt: skip
+
+
+def test_arrays_are_read_when_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also more of them than there is memory, which a run with `memory` may have."""
+    state: dict[str, Any] = {
+        "a": np.arange(2**22, dtype=np.float64),
+        "b": np.ones(3, np.uint8),
+        "c": np.arange(5, dtype=">f8"),
+    }
+    Checkpoints(tmp_path).write(at(5, state))
+    monkeypatch.setattr("fredsim.system.files.machine_memory", lambda: 2**20)
+    tracemalloc.start()
+    try:
+        checkpoint, faults = found(tmp_path)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (faults, most < 2**21) == ([], True)  # of 32 MiB
+    path = Checkpoints(tmp_path).paths(5)[0]
+    before, arrays = path.read_bytes(), checkpoint.state
+    for name, value in state.items():
+        assert arrays[name].flags.aligned
+        arrays[name][:] = 7
+        assert value.tolist() != arrays[name].tolist()
+    assert path.read_bytes() == before
+    shutil.rmtree(tmp_path)  # as when later checkpoints are written
+    assert arrays["a"].sum() == 7 * 2**22
+
+
+def test_a_run_keeps_no_second_copy_of_what_it_continued_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Checkpoint | None] = []
+    run = Run._run
+
+    def noting(self: Run, checkpoint: Checkpoint | None) -> Any:
+        given.append(checkpoint)
+        return run(self, checkpoint)
+
+    monkeypatch.setattr(Run, "_run", noting)
+    stopped(DATA, tmp_path, 10)
+    stopped(DATA, tmp_path, 10**9)
+    assert given[0] is None
+    assert given[1] is not None
+    assert (given[1].iteration > 0, given[1].state) == (True, {})
+
+
+WHOLE: dict[str, Any] = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+FORGED: dict[str, Any] = {
+    "no mapping": [], "a text": "x", "no entry": {"a": 5}, "nothing": {},
+    "no places": {"a": {"dtype": "F32", "shape": [2]}},
+    "another type": {"a": WHOLE["a"] | {"dtype": "BF16"}}, "a list as type": {"a": WHOLE["a"] | {"dtype": ["F32"]}},
+    "too many": {"a": WHOLE["a"] | {"shape": [3]}}, "negative": {"a": WHOLE["a"] | {"shape": [-2]}},
+    "negative twice": {"a": WHOLE["a"] | {"shape": [-2, -1]}}, "no number": {"a": WHOLE["a"] | {"shape": ["2"]}},
+    "true": {"a": WHOLE["a"] | {"shape": [True, 2]}}, "a float": {"a": WHOLE["a"] | {"shape": [2.0]}},
+    "a number": {"a": WHOLE["a"] | {"shape": 2}}, "many axes": {"a": WHOLE["a"] | {"shape": [1] * 99 + [2]}},
+    "huge": {"a": WHOLE["a"] | {"shape": [0, 2**70], "data_offsets": [0, 0]}},
+    "behind the end": {"a": WHOLE["a"] | {"data_offsets": [4, 12]}},
+    "a gap": {"a": WHOLE["a"] | {"data_offsets": [8, 16]}},
+    "one place": {"a": WHOLE["a"] | {"data_offsets": [0]}}, "texts": {"a": WHOLE["a"] | {"data_offsets": ["0", "8"]}},
+    "the same twice": {"a": WHOLE["a"], "b": WHOLE["a"]},
+    "half": {"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", [*FORGED, "nested", "longer than the file", "short", "empty", "not UTF-8"])
+def test_forged_headers(what: str, tmp_path: Path) -> None:
+    """Their digests are right."""
+    text = json.dumps(FORGED.get(what, WHOLE)).encode()
+    content = len(text).to_bytes(8, "little") + text + bytes(8)
+    if what == "nested":
+        text = b"[" * 100_000
+        content = len(text).to_bytes(8, "little") + text
+    elif what == "longer than the file":
+        content = (2**63).to_bytes(8, "little") + text
+    elif what == "not UTF-8":
+        content = (2).to_bytes(8, "little") + b"\xff\xfe" + bytes(8)
+    content = {"short": content[:5], "empty": b""}.get(what, content)
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"."):
+        map_arrays(path, hashlib.sha256(content).hexdigest(), {})
+    good = json.dumps({"__metadata__": {"x": "y"}} | WHOLE).encode()
+    path.write_bytes(len(good).to_bytes(8, "little") + good + bytes(8))
+    found = map_arrays(path, hashlib.sha256(path.read_bytes()).hexdigest(), {})
+    assert [*found] == ["a"]
+    assert found["a"].tolist() == [0.0, 0.0]

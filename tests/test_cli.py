@@ -126,6 +126,20 @@ def test_a_run_that_diverges(server: str, small_yaml: Path, command: Command) ->
     assert command("verify", "far")[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("server", "fraction", "means"),
+    [("{name: sync, lr: 0.1}", 0.25, "aggregate: 5"), ("{name: sync, lr: 0.1}", 1.0, "aggregate: 20"),
+     ("{name: delayed_nesterov, lr: 0.1}", 0.25, "every: 20")],
+)  # fmt: skip
+def test_show_says_what_null_stands_for_with_a_share_of_the_clients(
+    server: str, fraction: float, means: str, small_yaml: Path, command: Command
+) -> None:
+    """A round takes a gradient of every client at work; N of delayed Nesterov is the number of all."""
+    share = (f"server={server}", "clients.count=20", f"clients.fraction={fraction}")
+    output = command("show", small_yaml, *share)[1]
+    assert means in next(line for line in output.splitlines() if line.startswith("server:")).partition("#")[2]
+
+
 def test_show(done: Path, sweep_yaml: Path, command: Command) -> None:
     code, output, messages = command("show", "small.yaml", "evaluation.every=20")
     assert (code, messages) == (0, "")

@@ -1,6 +1,7 @@
 """What clients do besides SGD: each key against a formula written out here; what does not fit is refused by name."""
 
 import math
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -28,6 +29,7 @@ from fredsim.runs.single.prepared import prepare
 from fredsim.runs.single.run import Run
 from fredsim.runs.verify.verify import verify
 from fredsim.simulation.paths.backends import make_engine
+from fredsim.simulation.plugins.local_work import mean_of_samples
 from tests.test_random_experiments import asked_often
 
 Simulate = Callable[..., Result]
@@ -272,6 +274,35 @@ def test_a_task_that_is_given_up_leaves_the_state_as_it_was(simulate: Simulate) 
     assert 0 < result.summary["pushes"] < 20
 
 
+def test_each_client_steps_by_the_rate_of_its_fetch(simulate: Simulate, plain: ModuleType) -> None:
+    """Also those that first arrive when the schedule is elsewhere, after a client whose first tasks were given up."""
+    pytest.importorskip("pyarrow")
+    limit = {"seconds": [1.0, 30.0, 30.0, 30.0], "noise": {"name": "exponential"}, "limit": [0.7, 1e3, 1e3, 1e3]}
+    optimizer = {
+        "name": "momentum", "keep_state": True, "lr": {"name": "step", "base": 0.05, "every": 2, "factor": 0.5}
+    }  # fmt: skip
+    run = ASGD | clients(local_steps=2, optimizer=optimizer) | {"iterations": 80, "events": True}
+    result = simulate(run | {"dispatcher": {"name": "clock", "compute": limit}})
+    events = result.events
+    assert events["given_up"][0]
+    assert all(events["timestamp"][events["client"] == client].iloc[0] >= 5 for client in (1, 2, 3))
+    world = plain.World(clients=4, batch_size=3, sampling="iid")
+    theta, stamp, digests = world.start.copy(), 0, []
+    held, stamps, kept, numbers = [theta] * 4, [0] * 4, [np.zeros(1210, F)] * 4, [0] * 4
+    for client, given_up in zip(events["client"], events["given_up"], strict=True):
+        if not given_up:
+            x, alpha = held[client], F(0.05 * 0.5 ** (stamps[client] // 2))
+            for k in range(2):
+                kept[client] = F(0.9) * kept[client] + world.gradient(x, 0, client, numbers[client] * 2 + k)
+                x = x - alpha * kept[client]
+                kept[client] = np.where(np.abs(kept[client]) < 2.0**-62, F(0), kept[client])
+            theta, stamp = theta - (held[client] - x), stamp + 1
+        numbers[client] += 1
+        held[client], stamps[client] = theta, stamp
+        digests.append(world.digest(theta))
+    same(result, digests)
+
+
 CANCELLED: dict[str, Any] = {
     "iterations": 100,
     "server": {"name": "ringmaster", "lr": 0.05, "threshold": 3, "stop": True},
@@ -340,7 +371,7 @@ SYNC: dict[str, Any] = {"server": {"name": "sync", "lr": 0.1}}
      "model.buffers is last, which is of whole minibatches"),
     (clients(fraction=0.5) | {"dispatcher": {"wait": False}}, "clients never wait to be drawn"),
     (clients(fraction=0.5) | {"server": {"name": "malenia", "lr": 0.1}}, "the server restarts clients"),
-    (clients(fraction=0.5) | {"server": {"name": "soft_sync", "lr": 0.1, "n": 1}}, "waits for clients by name"),
+    (clients(fraction=0.5) | {"server": {"name": "soft_sync", "lr": 0.1, "n": 1}}, "does not say that it can do with"),
     (clients(fraction=0.5) | {"server": {"name": "easgd", "lr": 0.1}}, "which one that is not drawn loses"),
     (clients(fraction=0.5) | {"server": {"name": "sync", "lr": 0.1, "aggregate": 3}}, "the clients at work (clients"),
 ])  # fmt: skip
@@ -515,3 +546,15 @@ def test_what_an_own_optimizer_does_wrong(
         simulate(ASGD | own(tmp_path, monkeypatch, step, begin))
     assert message in str(caught.value), str(caught.value)
     assert str(caught.value).startswith("Local, client ")
+
+
+def test_a_mean_of_samples_takes_little_memory_beside_them() -> None:
+    each = np.random.default_rng(0).normal(size=(37, 300_000)).astype(np.float32)
+    tracemalloc.start()
+    try:
+        mean = mean_of_samples(each)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert mean.tobytes() == (tree_sum(each) / np.float32(37)).tobytes()
+    assert most < mean.nbytes + 4 * 2**20 < each.nbytes / 4

@@ -31,10 +31,10 @@ NOT_TRIED: dict[str, dict[str, str]] = {
         "distributed:": "a file of Dask's; tests/test_live_cluster.py takes it",
         "kubectl ": CLUSTER,
     },
-    "docs/devices.md": {"pip install": INSTALLS, "backend=cuda": DEVICE},
+    "docs/devices.md": {"backend=cuda": DEVICE},
     "docs/editors.md": {"--install-completion": "writes into the home folder"},
     "docs/installing.md": {".venv": INSTALLS, "install": INSTALLS},
-    "docs/live.md": {"pip install": INSTALLS, "dask ": CLUSTER, "--dask": CLUSTER},
+    "docs/live.md": {"dask ": CLUSTER, "--dask": CLUSTER},
     "docs/own_data.md": {"torchvision:": "takes the network"},
     "docs/verify.md": {
         "git clone": "takes the network",
@@ -47,10 +47,19 @@ NOT_TRIED: dict[str, dict[str, str]] = {
 
 #: Words that make a command shorter, which then prints nothing on its page.
 SHORTER: dict[str, dict[str, str]] = {
+    "docs/data.md": {"fredsim run": "iterations=20 --quiet"},
     "docs/fast.md": {"fredsim run": "--quiet", "quickstart --jobs": "iterations=20"},
     "docs/gallery.md": {"fredsim run race.yaml": "seconds=16 --quiet"},
     "docs/live.md": {"fredsim live": "iterations=200"},
     "docs/own_data.md": {"data.name=npz:sums.npz": "iterations=20 backend=numpy --quiet"},
+    "docs/pipelines.md": {
+        "fredsim run": "--quiet",
+        "run pipeline.yaml stages.delay=pipemare": "iterations=220",  # 100 of them synchronous
+        'run pipeline.yaml "stages.delay=': "iterations=40",
+        'run pipeline.yaml "server=': "iterations=40",
+        "run pipeline.yaml clients.count=4": "iterations=40",
+        "run current.yaml": "iterations=40",
+    },
     "docs/training_script.md": {"clients.count=16": "iterations=20 --quiet"},
     "docs/verify.md": {"iterations=200000": "iterations=30000 --checkpoint 0.2"},
     "docs/models.md": {

@@ -111,6 +111,20 @@ def test_names(offered: Offered) -> None:
     assert offered("export", "folder", "--to", "") == ["tensorboard", "mlflow"]
 
 
+def test_files_as_their_paths_were_begun(offered: Offered) -> None:
+    for folder in ("sub", ".hidden"):
+        Path(folder).mkdir()
+    for name in ("example.yml", "sub/one.yaml", "sub/two.yml", "sub/other.txt"):
+        Path(name).touch()
+    assert offered("run", "./ex") == ["./example.yml"]
+    assert offered("run", "./") == ["./example.yml", "./small.yaml", "./sub/"]
+    assert offered("run", "sub/") == ["sub/one.yaml", "sub/two.yml"]
+    assert offered("run", ".//sub/../sub/t") == [".//sub/../sub/two.yml"]
+    here = Path.cwd().as_posix()
+    assert offered("run", f"{here}/sm") == [f"{here}/small.yaml"]
+    assert [*filter(None, offered("run", "nothing/"))] == []
+
+
 def test_keys_and_values(offered: Offered) -> None:
     words = ("run", "small.yaml")
     assert offered(*words, "server.name", "=") == offered(*words, "server.name", "=", "") == [*SERVERS]

@@ -1,7 +1,9 @@
 """Whole runs on a CUDA device, or emulated where there is none: the same bits as on the CPU."""
 
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ Refused = Callable[..., None]
 OwnServer = Callable[..., str]
 
 SHARDS = {"name": "shards", "per_client": 1}
+#: To evaluate many rows on an emulated device takes longer than the training.
+FEW_ROWS = {"name": "digits", "validation": 40}
 FILES = ("metrics.csv", "staleness.csv", "params.safetensors")
 
 
@@ -38,7 +42,7 @@ def same(one: Result, other: Result) -> None:
 def test_digits(changes: dict[str, Any], simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fredsim.cuda.queue.AT_ONCE", 3)  # so that some windows are launched after others
     server = {"name": "fasgd", "lr": 0.005}
-    base = {"iterations": 200, "clients": {"count": 8, "batch_size": 8}, "server": server, **changes}
+    base = {"iterations": 200, "data": FEW_ROWS, "clients": {"count": 8, "batch_size": 8}, "server": server, **changes}
     base["evaluation"] = {"every": 7, "per_client": True}
     numpy, numba, cuda = (simulate({**base, "backend": name}) for name in ("numpy", "numba", "cuda"))
     assert cuda.summary["path"] == "queued"
@@ -55,7 +59,7 @@ def test_rules_of_large_networks(
 ) -> None:
     """Of networks of any size here: their widths are multiples of four, or not, and a tile may be larger than they."""
     monkeypatch.setattr("fredsim.cuda.queue.WIDE", 1)
-    base = {"iterations": 30, "clients": {"count": 5, "batch_size": mu}, "model": {"hidden": hidden}}
+    base = {"iterations": 30, "data": FEW_ROWS, "clients": {"count": 5, "batch_size": mu}, "model": {"hidden": hidden}}
     base["server"] = {"name": server, "lr": 0.01}
     same(simulate(base), simulate({**base, "backend": "cuda"}))
 
@@ -141,7 +145,7 @@ EXCHANGES: dict[str, dict[str, Any]] = {
 @needs_cuda
 @pytest.mark.parametrize("name", EXCHANGES)
 def test_what_clients_and_servers_exchange(name: str, simulate: Simulate) -> None:
-    base = {"iterations": 200, "clients": {"count": 4, "batch_size": 2}, **EXCHANGES[name]}
+    base = {"iterations": 80, "clients": {"count": 4, "batch_size": 2}, **EXCHANGES[name]}
     one, other = simulate(base), simulate({**base, "backend": "cuda"})
     same(one, other)
     assert one.summary["digest"] == other.summary["digest"]
@@ -216,19 +220,41 @@ def test_what_a_device_cannot_do(small_yaml: Path, refused: Refused) -> None:
     assert not Path("results").exists()
 
 
-def forget_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the modules of the backend be imported anew."""
-    for name in [name for name in sys.modules if name.startswith(("fredsim.cuda", "cuda.bindings"))]:
-        monkeypatch.delitem(sys.modules, name)
+@pytest.fixture
+def forget_modules() -> Iterator[Callable[[], None]]:
+    """Let the modules of the backend be imported anew; after the test there are those again that were before it.
+
+    Other tests change what they have imported, also what no other test has used before.
+    """
+    packages = ("fredsim.cuda", "cuda.bindings")
+
+    def there() -> dict[str, Any]:
+        return {name: module for name, module in sys.modules.items() if name.startswith(packages)}
+
+    def forget() -> None:
+        for name in there():
+            del sys.modules[name]
+
+    before = there()
+    yield forget
+    forget()
+    sys.modules.update(before)
+    for name in before.keys() & {*packages}:  # where modules are looked up by their names, they are attributes
+        package, _, last = name.partition(".")
+        setattr(sys.modules[package], last, before[name])
 
 
 def test_without_what_it_needs(
-    small_yaml: Path, refused: Refused, command: Command, monkeypatch: pytest.MonkeyPatch
+    small_yaml: Path,
+    refused: Refused,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    forget_modules: Callable[[], None],
 ) -> None:
-    forget_modules(monkeypatch)
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    forget_modules()
+    sys.modules["cuda.bindings"] = None  # type: ignore[assignment]
     monkeypatch.setenv("FREDSIM_EMULATE", "0")
-    says = ("backend is cuda; it needs NVIDIA's cuda-bindings and NVRTC", 'pip install -c constraints.txt ".[cuda]"')
+    says = ("backend is cuda; it needs NVIDIA's cuda-bindings and NVRTC", 'pip install -c constraints.txt -e ".[cuda]"')
     refused("run", small_yaml, "backend=cuda", says=says)
     assert not Path("results").exists()
     code, out, _ = command("run", small_yaml, "backend=auto", "iterations=5")
@@ -237,9 +263,9 @@ def test_without_what_it_needs(
 
 
 def test_without_a_compiler_nothing_is_emulated(
-    small_yaml: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch
+    small_yaml: Path, refused: Refused, monkeypatch: pytest.MonkeyPatch, forget_modules: Callable[[], None]
 ) -> None:
-    forget_modules(monkeypatch)
+    forget_modules()
     monkeypatch.setenv("FREDSIM_EMULATE", "1")
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setenv("PATH", "")
@@ -251,21 +277,41 @@ def test_without_a_compiler_nothing_is_emulated(
 
 @needs_cuda
 def test_what_is_damaged_in_the_cache_is_compiled_again(
-    small_yaml: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_yaml: Path,
+    command: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    forget_modules: Callable[[], None],
 ) -> None:
-    """Each compiled unit has a checksum beside it."""
-    forget_modules(monkeypatch)
-    monkeypatch.setattr("fredsim.jit.cache.cache_folder", lambda: tmp_path / "cache")
+    """Each compiled unit has a checksum beside it; one that is whole is not compiled again."""
+    forget_modules()
+    from fredsim.cuda.cache import Kept
+
+    used, file = list[Path](), Kept.file
+
+    def noted(self: Kept, *given: Any) -> Path:
+        used.append(file(self, *given))
+        return used[-1]
+
+    monkeypatch.setattr(Kept, "file", noted)
     given = ("run", small_yaml, "backend=cuda", "iterations=1", "--quiet", "--out")
     assert command(*given, "one")[0] == 0
-    kept = {path: path.read_bytes() for path in (tmp_path / "cache").rglob("device-*/*")}
-    assert len(kept) > 6
-    for path in kept:
-        path.unlink()  # what this process has loaded stays as it is
-        path.write_bytes(b"damaged")
-    forget_modules(monkeypatch)
+    assert len(used) > 3
+    folder = tmp_path / "cache" / used[0].parent.name
+    folder.mkdir(parents=True, mode=0o700)
+    units = [(path.name, f"{path.name}.sha256") for path in used]
+    for name in chain(*units):
+        shutil.copy(used[0].with_name(name), folder)
+    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for name in (units[0][0], units[1][1], *units[2]):
+        (folder / name).write_bytes(b"damaged")
+    before = {name: (folder / name).stat().st_mtime_ns for name in kept}
+    monkeypatch.setattr("fredsim.jit.cache.cache_folder", lambda: tmp_path / "cache")
+    forget_modules()
     assert command(*given, "other")[0] == 0
-    assert {path: path.read_bytes() for path in kept} == kept
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
+    written = {name for name, time in before.items() if (folder / name).stat().st_mtime_ns != time}
+    assert written == {*chain(*units[:3])}
 
 
 def test_places_for_what_clients_hold() -> None:

@@ -64,16 +64,52 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not HAS_CUDA, reason="the stub is compiled for Linux, by a C++ compiler")
-@pytest.mark.parametrize("mu", [3, 40])
-def test_a_run(mu: int, tmp_path: Path, digits_experiment: dict[str, Any]) -> None:
+needs_stub = pytest.mark.skipif(
+    sys.platform != "linux" or not HAS_CUDA, reason="the stub is compiled for Linux, by a C++ compiler"
+)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """The variables of a process whose driver is the stub."""
     from fredsim.cuda.emulation import compiler
 
     words = [str(compiler()), "-shared", "-fPIC", str(STUB), "-o", str(tmp_path / "libcuda.so.1"), "-ldl"]
     subprocess.run(words, check=True)
-    experiment = digits_experiment | {"clients": {"count": 8, "batch_size": mu}}
     paths = str(tmp_path), os.environ.get("LD_LIBRARY_PATH", "")
-    environment = os.environ | {"FREDSIM_EMULATE": "0", "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
+    return {**os.environ, "FREDSIM_EMULATE": "0", "LD_LIBRARY_PATH": os.pathsep.join(filter(None, paths))}
+
+
+@needs_stub
+@pytest.mark.parametrize(("trouble", "says"), [
+    ({"STUB_BUSY": "1"}, "Stub cannot be used (the CUDA driver fails: CUDA_ERROR_DEVICE_UNAVAILABLE)"),
+    ({"STUB_CAPABILITY": "3"}, "compiles nothing for compute capability 3.0"),
+])  # fmt: skip
+def test_a_device_that_cannot_be_used(trouble: dict[str, str], says: str, environment: dict[str, str]) -> None:
+    """`auto` leaves it alone, and `cuda` says why."""
+    program = """
+from fredsim.cuda.machines import machine
+from fredsim.errors import ConfigError
+from fredsim.simulation.paths.backends import resolve_backend
+print(resolve_backend("auto"))
+try:
+    machine()
+except ConfigError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment | trouble, capture_output=True, text=True, check=False)
+    backend, _, error = done.stdout.partition("\n")
+    assert backend == "numba", done.stderr
+    assert error.startswith("backend is cuda, and Stub cannot be used (")
+    assert says in error
+    assert error.endswith("): leave backend out\n")
+
+
+@needs_stub
+@pytest.mark.parametrize("mu", [3, 40])
+def test_a_run(mu: int, tmp_path: Path, environment: dict[str, str], digits_experiment: dict[str, Any]) -> None:
+    experiment = digits_experiment | {"clients": {"count": 8, "batch_size": mu}}
     command = [sys.executable, "-c", PROGRAM, json.dumps(experiment), str(tmp_path), str(mu)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

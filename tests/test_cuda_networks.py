@@ -1,10 +1,11 @@
 """Networks on a device, or emulated: every kernel, windows and blocks of any size, whole runs, what is refused."""
 
 import ctypes
+import gc
 import re
-import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -38,12 +39,13 @@ from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 from fredsim.runs.folder.results import Result
-from tests.conftest import HAS_CUDA
+from tests.conftest import HAS_CUDA, DeviceBytes
 from tests.random_graphs import Builder, initial
 
 if not HAS_CUDA:
     pytest.skip("there is neither a CUDA device nor a C++ compiler to emulate one", allow_module_level=True)
 
+from fredsim.cuda.backend import can_compute
 from fredsim.cuda.kernels import FAMILIES, unit_of
 from fredsim.cuda.launches import Launches
 from fredsim.cuda.machines import EMULATED, machine
@@ -133,33 +135,18 @@ def data(graph: Graph, count: int = ROWS) -> Dataset:
     return Dataset(split, split, split, 5)
 
 
-@pytest.fixture(scope="module")
-def launched() -> set[str]:
-    """The names of the kernels that were launched by the tests of `test_every_kernel`."""
-    return set()
+#: What computes with all kernels: networks, and sizes of minibatches.
+NETWORKS = [(images, 9), (images, 2), (matrices, 5), (wide, 130), (wide, 70), (tokens, 9)]
 
 
 @pytest.mark.parametrize("large", [True, False])
-@pytest.mark.parametrize(
-    ("make", "mu"), [(images, 9), (images, 2), (matrices, 5), (wide, 130), (wide, 70), (tokens, 9)],
-    ids=lambda one: getattr(one, "__name__", one),
-)  # fmt: skip
-def test_every_kernel(make: Callable[[], Graph], mu: int, large: bool, launched: set[str]) -> None:
+@pytest.mark.parametrize(("make", "mu"), NETWORKS, ids=lambda one: getattr(one, "__name__", one))
+def test_every_kernel(make: Callable[[], Graph], mu: int, large: bool) -> None:
     """In small and in large tiles, with draws and without, as defined."""
-    graph, add = make(), Launches.add
+    graph = make()
     dataset, rng = data(graph), np.random.default_rng(mu)
     held, rows = [initial(graph, rng) for _ in range(2)], rng.integers(0, ROWS, (2, mu))
-
-    def noted(self: Launches, kernel: Any, grid: Any, *where: Any, **fields: Any) -> None:
-        launched.add(kernel.name)
-        add(self, kernel, grid, *where, **fields)
-
-    few, most = (0, 0) if large else (10**9, 10**9)
-    with (
-        patch.object(program, "FEW_BLOCKS", few),
-        patch.object(steps, "MOST_SUMS", most),
-        patch.object(Launches, "add", noted),
-    ):
+    with tiles(large=large):
         engine = CudaGraphEngine(graph, dataset, mu)
         for keys in (None, Keys(7, np.array([3, 0]), np.array([5, 2**31 + 1]))):
             grads, losses = engine.gradients(held, rows, keys)
@@ -178,7 +165,32 @@ def test_every_kernel(make: Callable[[], Graph], mu: int, large: bool, launched:
             assert same(found, wanted)
 
 
-def test_every_kernel_was_launched(launched: set[str]) -> None:
+@contextmanager
+def tiles(*, large: bool) -> Iterator[None]:
+    """Let launches have the largest tiles that there are, or the smallest."""
+    few, most = (0, 0) if large else (10**9, 10**9)
+    with patch.object(program, "FEW_BLOCKS", few), patch.object(steps, "MOST_SUMS", most):
+        yield
+
+
+def test_that_every_kernel_is_launched_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the test above, whichever process has which part of it."""
+    launched, add = set[str](), Launches.add
+
+    def noted(self: Launches, kernel: Any, grid: Any, *where: Any, **fields: Any) -> None:
+        launched.add(kernel.name)
+        add(self, kernel, grid, *where, **fields)
+
+    monkeypatch.setattr(Launches, "add", noted)
+    keys = Keys(7, np.array([3]), np.array([5]))
+    for make, mu in NETWORKS:
+        graph, rng = make(), np.random.default_rng(mu)
+        held, rows = [initial(graph, rng)], rng.integers(0, ROWS, (1, mu))
+        for large in (True, False):
+            with tiles(large=large):
+                engine = CudaGraphEngine(graph, data(graph), mu)
+                engine.gradients(held, rows, keys)
+                engine.outcomes(held[0], "test")
     families = [family for family in FAMILIES if family.startswith("networks/")]
     assert launched >= {name for family in families for name in unit_of(family).kernels}
 
@@ -280,45 +292,113 @@ def test_whole_runs(name: str, simulate: Simulate, monkeypatch: pytest.MonkeyPat
     assert other.summary["digest"] == one.summary["digest"]
 
 
+def test_as_many_bands_as_there_is_room_for() -> None:
+    """Of a sample's positions: 1,023 sums, of which the tree has room for no more, as in the definition."""
+    made = Builder(8184, 2)
+    made.add(Linear(1))
+    dense = made.graph(MeanSquaredError(), (8184, 1))
+    made = Builder(1, 8184, 2)
+    made.add(Conv2d(1, (1, 1)))
+    rng = np.random.default_rng(0)
+    for graph in (dense, made.graph(MeanSquaredError(), (1, 8184, 2))):
+        dataset, rows = data(graph, 3), np.array([[1]])
+        params = initial(graph, rng)
+        one, _ = GraphEngine(graph, dataset).gradients([params], rows)
+        other, _ = CudaGraphEngine(graph, dataset, 1).gradients([params], rows)
+        assert same(other, one)
+
+
 @dataclass(frozen=True)
 class Unknown(Relu):
     """An operator that no backend has kernels for."""
 
 
-def test_what_is_refused() -> None:
-    def refusal(graph: Graph, dataset: Dataset) -> str:
-        with pytest.raises(ConfigError) as refused:
-            CudaGraphEngine(graph, dataset, 2)
-        return str(refused.value)
+@dataclass(frozen=True)
+class OwnLoss(Loss):
+    """A loss that no backend has kernels for."""
 
-    made = Builder(2, 6)
-    made.add(Linear(5))
-    made.add(Unknown())
-    made.add(Linear(3))
-    graph = made.graph(MeanSquaredError(), (2, 3))
-    assert refusal(graph, data(graph)) == (
-        "backend is cuda, which has no kernels for the operator Unknown: give backend numba"
-    )
+    def check(self, output: tuple[int, ...], target: tuple[int, ...]) -> None:
+        pass
 
-    @dataclass(frozen=True)
-    class Own(Loss):
-        def check(self, output: tuple[int, ...], target: tuple[int, ...]) -> None:
-            pass
+    def losses(self, output: Array, target: Array) -> Any:
+        raise NotImplementedError
 
-        def losses(self, output: Array, target: Array) -> Any:
-            raise NotImplementedError
 
-    known = [node for node in graph.nodes if not isinstance(node.operator, Unknown)]
-    other = replace(graph, loss=Own(), nodes=(known[0], replace(known[1], inputs=(1,))))
-    assert "no kernels for your own loss, a function of NumPy arrays" in refusal(other, data(graph))
+def network(sample: tuple[int, ...], *operators: Operator, loss: Loss = MeanSquaredError()) -> Graph:  # noqa: B008
+    """Return a network of operators one after the other, whose targets are like its outputs."""
+    made = Builder(*sample)
+    for operator in operators:
+        made.add(operator)
+    return made.graph(loss, made.shapes[-1])
+
+
+def beside_places() -> Graph:
+    """Return a network that joins samples and the numbers of their places."""
     made = Builder(4)
-    made.add(Embedding(5, 3))
-    graph = made.graph(MeanSquaredError(), (4, 3))
-    floats = Split(np.zeros((9, 4), np.float32), np.zeros((9, 4, 3), np.float32))
-    assert "Embedding on floats" in refusal(graph, Dataset(floats, floats, floats, 2))
-    whole = Split(np.full((9, 4), 5), floats.y)
+    made.add(Cat(0), 0, made.add(Positions(4), 0))
+    made.add(Linear(1))
+    return made.graph(MeanSquaredError(), (1,))
+
+
+#: What has no kernels: the network, the size of minibatches, and what is said.
+REFUSED: dict[str, tuple[Graph, int, str]] = {
+    "an operator": (network((2, 6), Linear(5), Unknown(), Linear(3)), 2, "the operator Unknown: give backend numba"),
+    "a loss": (network((2, 6), Linear(5), loss=OwnLoss()), 2, "your own loss, a function of NumPy arrays: give"),
+    "positions": (network((8185, 2), Linear(1)), 2, "the operator Linear with more than 8184 positions: give"),
+    "rows": (network((1, 8186, 1), Conv2d(1, (2, 1))), 2, "the operator Conv2d with more than 8184 rows: give"),
+    "channels": (network((2049, 1, 1), GroupNorm(1)), 2, "the operator GroupNorm with more than 2048 channels: give"),
+    "bands": (network((1, 8193, 1), GroupNorm(1)), 2, "the operator GroupNorm with more than 8192 positions: give"),
+    "floats": (network((4,), Embedding(5, 3)), 2, "the operator Embedding on floats: give backend numba"),
+    "both": (beside_places(), 2, "the operator Cat on whole numbers and floats: give backend numba"),
+    "samples of a norm": (network((1, 2, 2), BatchNorm()), 2049, "BatchNorm of more than 2048 samples: give"),
+    "numbers": (network((2**16,), Relu()), 2**15, "32768 samples have 2,147,483,648 numbers at one place of the"),
+    "samples": (network((1, 2, 2), GroupNorm(1)), 65_536, "takes no minibatches of 65,536 samples here: give"),
+}
+
+
+def floats(graph: Graph) -> Dataset:
+    """Return samples and targets that are floats."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal((3, *shape)).astype(np.float32) for shape in (graph.sample, graph.target))
+    split = Split(x, y)
+    return Dataset(split, split, split, 2)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
+    """So that `backend: auto` leaves it to numba."""
+    graph, mu, says = REFUSED[name]
+    with pytest.raises(ConfigError, match=f"^backend is cuda, .*{re.escape(says)}"):
+        CudaGraphEngine(graph, floats(graph), mu)
+    assert not can_compute(graph, floats(graph), mu)
+
+
+def test_what_is_just_not_refused() -> None:
+    for sample, operators, mu in (
+        ((8184, 2), [Linear(1)], 2), ((1, 8185, 1), [Conv2d(1, (2, 1))], 2), ((1, 2, 2), [BatchNorm()], 2048),
+        ((1, 2, 2), [GroupNorm(1)], 65_535), ((2**15,), [Relu()], 2**16 - 2**7),
+    ):  # fmt: skip
+        graph = network(sample, *operators)
+        assert can_compute(graph, floats(graph), mu)
+
+
+def test_whole_numbers_that_are_no_rows() -> None:
+    graph = network((4,), Embedding(5, 3))
+    whole = Split(np.full((9, 4), 5), np.zeros((9, 4, 3), np.float32))
     with pytest.raises(SimulationError, match="5 … 5 are no rows of 0 … 4"):
         CudaGraphEngine(graph, Dataset(whole, whole, whole, 2), 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "norm", "count"), [((2048, 1, 2), GroupNorm(1), 2), ((1, 8192, 1), GroupNorm(1), 1)], ids=str
+)  # fmt: skip
+def test_the_largest_norms(shape: tuple[int, ...], norm: Operator, count: int) -> None:
+    graph = network(shape, norm)
+    held, rows = [initial(graph, np.random.default_rng(0))], np.arange(count)[None]
+    found = CudaGraphEngine(graph, floats(graph), count).gradients(held, rows)
+    expected = GraphEngine(graph, floats(graph)).gradients(held, rows)
+    assert same(found[1], expected[1])
+    assert same(found[0], expected[0])
 
 
 @pytest.mark.parametrize(
@@ -372,12 +452,9 @@ def test_a_recorded_run_is_verified_on_the_device(command: Callable[..., Any], s
     assert command("verify", "out", "--backend", "numba")[:2] == (0, "out: same bits\n")
 
 
-@pytest.mark.skipif(not EMULATED, reason="a device does not say how much memory a run takes")
 def test_plan_says_the_memory_of_the_device(
-    command: Callable[..., Any], simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Callable[..., Any], simulate: Simulate, tmp_path: Path, device_bytes: DeviceBytes
 ) -> None:
-    from fredsim.cuda import emulation, samples
-
     changes: dict[str, Any] = {
         "iterations": 12, "data": {"name": "digits"}, "model": {"name": "vgg", "widths": [16]}, "backend": "cuda",
         "clients": {"count": 4, "batch_size": 8}, "server": {"name": "asgd", "lr": 0.01},
@@ -387,16 +464,8 @@ def test_plan_says_the_memory_of_the_device(
     found = re.search(r" versions +([\d.]+) MB ", said)
     assert code == 0
     assert found is not None
-    sizes, most, allocate = [0], [0], emulation.Emulation.allocate
-
-    def counted(self: Any, size: int) -> Any:
-        memory = allocate(self, size)
-        sizes[0] += size
-        most[0] = max(most[0], sizes[0])
-        weakref.finalize(memory, lambda: sizes.__setitem__(0, sizes[0] - size))
-        return memory
-
-    monkeypatch.setattr(emulation.Emulation, "allocate", counted)
-    monkeypatch.setattr(samples, "_SHARED", weakref.WeakValueDictionary())  # those that plan had on the device
+    gc.collect()
+    assert device_bytes.live == 0
+    device_bytes.most = 0
     simulate(changes)
-    assert float(found[1]) * 1e6 == pytest.approx(most[0], rel=0.15)
+    assert float(found[1]) * 1e6 == pytest.approx(device_bytes.most, rel=0.15)

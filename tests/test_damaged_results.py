@@ -1,18 +1,25 @@
 """Results that are damaged, or were edited: a message that names file, line and value; never a number of theirs."""
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 import fredsim
+from fredsim.config.resolution import resolve
 from fredsim.errors import OutputError
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import file_digests, summary_text
+from fredsim.runs.many.resuming import reason_to_run
+from fredsim.runs.verify.differences import difference
+from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -123,6 +130,52 @@ def test_damage_of_other_tables(file: str, changes: tuple[str, ...], small_yaml:
         Path("done", file).write_text(text + change, encoding="utf-8")
         with pytest.raises(OutputError, match=rf"done/{file}: is damaged \(line \d+"):
             getattr(Result(Path("done")), Path(file).stem)
+
+
+def test_compare_tells_that_either_run_was_changed(done: Path) -> None:
+    """In what it does not compare."""
+    shutil.copytree(done, "other")
+    summary = json.loads(Path("other/summary.json").read_bytes())
+    Path("other/summary.json").write_text(json.dumps(summary | {"seconds": 1.5}), encoding="utf-8")
+    one, other = Result(done, as_found=True), Result(Path("other"), as_found=True)
+    assert difference(one, other) == difference(other, one) == "other/summary.json is not as the run wrote it"
+
+
+def test_what_has_a_finished_run_done_again(small_yaml: Path) -> None:
+    """A file that is asked for only now; and one that no run wrote, whose digest was made again."""
+    fredsim.run(small_yaml, ["probe={every: 10}", "evaluation.per_client=true"], out="done")
+    folder, experiment = Path("done"), resolve(Result(Path("done")).config)
+    assert reason_to_run(folder, experiment) is None
+    later = resolve(Result(folder).config | {"events": True})
+    assert later.digest == experiment.digest
+    assert reason_to_run(folder, later) == "done/events.parquet is gone"
+    for name in ("metrics.csv", "staleness.csv", "params.safetensors", "probe.csv", "clients.csv"):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(b"x")
+        seal(folder)
+        assert f"done/{name}: " in (reason_to_run(folder, experiment) or ""), name
+        (folder / name).write_bytes(whole)
+
+
+def test_a_file_that_cannot_be_read(done: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for want of permission, or on a bad sector: the run is done again, which says why."""
+    opened, path = os.open, done / "params.safetensors"
+
+    def refuse(name: Any, flags: int, *more: Any, **named: Any) -> int:
+        if os.fspath(name) == os.fspath(path) and not flags & os.O_CREAT:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(name))
+        return opened(name, flags, *more, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        says = f"{path} cannot be read (Input/output error)"
+        assert Result(done).changed_files == [says]
+        with pytest.raises(OutputError, match=rf"{path}: cannot be read \(Input/output error\); run the experiment"):
+            Result(done).check_files()
+        assert reason_to_run(done, resolve(Result(done).config)) == says
+        code, _, messages = command("plot", done, "-o", "x.png")
+        assert (code, messages.count("\n"), f"{path}: cannot be read" in messages) == (2, 1, True)
+    assert Result(done).changed_files == []
 
 
 def test_parameters_are_compared_by_their_bits(done: Path, command: Command) -> None:

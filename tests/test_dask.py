@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 import fredsim
+from fredsim.config.sweep.expansion import expand, open_source
 from fredsim.errors import ConfigError
+from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy, Checkpoints
+from fredsim.runs.folder.results import Result
+from fredsim.runs.many.cluster import Assignments
+from fredsim.runs.many.tasks import Task
+from fredsim.runs.processes.observer import Monitor
+from fredsim.runs.single.execution import execute
+from fredsim.runs.single.prepared import Wanted
 from tests.dask_cluster import Cluster
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install .[cluster]")
@@ -106,6 +114,40 @@ def test_what_a_lost_worker_did_is_not_done_again(small_yaml: Path, cluster: Clu
     assert left[0] == left[1]
 
 
+def test_runs_go_on_from_their_own_files(small_yaml: Path, cluster: Cluster) -> None:
+    """Those of three runs, the third of which begins where the second has ended, while the first still runs.
+
+    Their files have the same names, and what the scheduler knows by one name would be the first that came.
+    """
+    cluster.work()
+    cluster.work()
+    cluster.wait_for_workers(2)
+    source = ["sweep={iterations: [300000, 800, 8000]}", "evaluation.every=400", "threads=1"]
+    runs, policy = expand(open_source(small_yaml), source).runs, CheckpointPolicy(60.0)
+    tasks = [
+        Task(n, run.label, run.experiment, Path("out", run.label), None, Wanted(), policy) for n, run in enumerate(runs)
+    ]
+    for task, iterations in zip(tasks, (400, 400, 4_000), strict=True):
+        execute(task.experiment, task.folder, stop_at=iterations, policy=policy)
+        assert Checkpoints(task.folder).iterations[-1] == iterations
+    ended: dict[int, Exception | None] = {}
+    limit = time.monotonic() + 300
+    with distributed.Client(cluster.address, set_as_default=False) as client:
+        client.amm.stop()  # which every 2 s would hide this, as it removes what two workers have
+        assignments = Assignments(client, tasks, Monitor(), lambda task, failure: ended.update({task.number: failure}))
+        while assignments.busy:
+            assert time.monotonic() < limit
+            assignments.update(sorted(client.nthreads()))
+            time.sleep(0.01)
+        while client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.extensions["queues"].queues)):
+            assert time.monotonic() < limit
+    assert ended == {0: None, 1: None, 2: None}
+    for task in tasks[1:]:  # the first is long
+        execute(task.experiment, Path("whole", task.label))
+        one, other = Result(task.folder).summary, Result(Path("whole", task.label)).summary
+        assert (one["digest"], one["files"]) == (other["digest"], other["files"])
+
+
 def test_an_interrupt_keeps_what_has_finished(small_yaml: Path, cluster: Cluster, command: Command) -> None:
     cluster.work()
     cluster.work()
@@ -159,6 +201,51 @@ def test_a_worker_imports_the_present_file(
     before = rows(Path("out"))[0]["digest"]
     assert command(*words) == (0, "", "")
     assert rows(Path("out"))[0]["digest"] != before
+
+
+BOWL = """
+import numpy as np
+from pathlib import Path
+
+
+class Bowl:
+    def __init__(self, weights, beside=False):
+        self.files = [Path(__file__).with_name("beside.txt")] * beside
+        self.weights = np.loadtxt(weights, dtype=np.float32)
+
+    def initial(self, rng):
+        return self.weights
+
+    def gradient(self, params, draw):
+        return params
+
+    def evaluate(self, params):
+        return {"height": float(np.abs(params).max())}
+"""
+
+
+def test_a_worker_of_other_files(small_yaml: Path, cluster: Cluster, command: Command) -> None:
+    """What model and data are made from is hashed, not sent; only folders may differ, as those of modules do."""
+    there = small_yaml.parent / "there"
+    there.mkdir()
+    for folder, weights in ((small_yaml.parent, "1 2"), (there, "1 3")):
+        (folder / "weights.txt").write_text(weights, encoding="utf-8")
+        (folder / "beside.txt").write_text("the same", encoding="utf-8")
+    bowl = "iterations: 4\nserver: {name: asgd, lr: 0.1}\nclients: {count: 2}\nsweep: {seed: [0, 1]}\n"
+    small_yaml.write_text(bowl, encoding="utf-8")
+    Path("there/bowls.py").write_text(BOWL, encoding="utf-8")
+    Path("bowls.py").write_text(BOWL, encoding="utf-8")
+    cluster.work(folder="there")
+    problem = "problem={name: 'bowls:Bowl', weights: weights.txt, beside: true}"
+    words = ("run", small_yaml, problem, "--dask", cluster.address, "--quiet")
+    code, _, messages = command(*words, "--out", "out")
+    assert code == 2, messages
+    says = "reads other files than the one that started the sweep: weights.txt; put the same ones there"
+    assert [says in row["error"] for row in rows(Path("out"))] == [True, True]
+    Path("there/weights.txt").write_text("1 2", encoding="utf-8")
+    assert command(*words, "--out", "again") == (0, "", "")
+    assert command("run", small_yaml, problem, "--quiet", "--out", "here") == (0, "", "")
+    assert [row["digest"] for row in rows(Path("again"))] == [row["digest"] for row in rows(Path("here"))]
 
 
 def test_a_worker_of_another_version(small_yaml: Path, cluster: Cluster, command: Command, refused: Refused) -> None:

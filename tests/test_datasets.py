@@ -1,6 +1,7 @@
 """The data sets as a run sees them: shapes, values, splits."""
 
 import gzip
+import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,25 @@ def test_npz_that_has_changed_is_read_again(tmp_path: Path) -> None:
     assert load_dataset(f"npz:{path}", None, None, tmp_path).classes == 4
     write_npz(path, y_train=np.full(12, 6), x_test=np.zeros((0, 6)), y_test=np.zeros(0, np.int64))
     assert load_dataset(f"npz:{path}", None, None, tmp_path).classes == 7
+
+
+@pytest.mark.parametrize("kind", ["npz", "text"])
+def test_data_that_is_not_what_its_digest_says(kind: str, tmp_path: Path) -> None:
+    path, block = tmp_path / f"own.{kind}", 8 * (kind == "text")
+
+    def written(rows: int) -> str:
+        if kind == "npz":
+            write_npz(path, x_test=np.zeros((rows, 3, 2), np.uint8), y_test=np.zeros(rows, np.int64))
+        else:
+            path.write_text("ab" * (900 + rows), encoding="utf-8")
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    before = written(1)
+    assert len(load_dataset(f"{kind}:{path}", None, None, tmp_path, before, block).train)
+    now = written(2)
+    says = f"^{path}: SHA-256 {now} is not data.sha256, {before}; put the file back, or change the key$"
+    with pytest.raises(DataError, match=says):
+        load_dataset(f"{kind}:{path}", None, None, tmp_path, before, block)
 
 
 DAMAGES: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {

@@ -1,6 +1,7 @@
 """A run that diverges is run again to the event before: from the last state kept, where that is sure, else anew."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,38 @@ def test_what_is_left_is_that_of_the_event_before(path: str) -> None:
     assert finished.startswith(f"finished {events} ")
     assert shorter == files
     assert left_behind(data, {"iterations": int(events) + 1})[:2] == (files, ended)
+
+
+@pytest.mark.parametrize(
+    ("model", "rate"),
+    [
+        ({"name": "vgg", "widths": [2], "buffers": "averaged"}, GROWING),
+        ({"name": "vgg", "widths": [2], "buffers": "last"}, 1e30),
+        ({"name": "torch:own_modules:normalized", "numerics": "portable", "buffers": "averaged"}, GROWING),
+        ({"name": "torch:own_modules:normalized", "numerics": "native", "buffers": "averaged"}, GROWING),
+        ({"name": "torch:own_modules:Tires", "numerics": "native"}, GROWING),
+    ],
+    ids=["vgg", "at once", "portable", "native", "attributes"],
+)
+def test_what_a_model_keeps_is_that_of_the_event_before(
+    model: dict[str, Any], rate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Running statistics, and attributes of a user's module, begin anew the second time, as the simulation does."""
+    if model["name"].startswith("torch:"):
+        pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    data = {"data": DIGITS, "clients": {"count": 4, "batch_size": 4}, "model": model, "threads": 1}
+    data |= {"iterations": 200, "server": {"name": "asgd", "lr": rate}, "evaluation": {"every": 3}}
+    files, ended, _ = left_behind(data, {})
+    status, events, _ = ended.split()
+    assert status == "diverged"
+    shorter, finished, _ = left_behind(data, {"iterations": int(events) or 1})
+    if int(events):
+        assert finished.startswith(f"finished {events} ")
+        assert shorter == files
+    else:  # there is nothing shorter, but the row before the first event
+        rows = [found["metrics.csv"].splitlines()[:2] for found in (files, shorter)]
+        assert rows[0] == rows[1]
 
 
 @pytest.mark.parametrize("kind", ["Sharing", "Bounded", "Counting"])

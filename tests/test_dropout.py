@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from fredsim.compute.graph_engine import GraphEngine
+from fredsim.config.resolution import resolve
 from fredsim.kernels.ops.engine import NumbaGraphEngine
 from fredsim.networks.graph import Graph
+from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.draws import Draws, Keys
@@ -20,8 +22,11 @@ from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.operator import Array
 from fredsim.numerics.ops.pointwise import Relu
-from fredsim.numerics.ops.views import Reshape
+from fredsim.numerics.ops.views import Permute, Reshape, Slice
+from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
+from fredsim.runs.single.prepared import prepare
+from fredsim.simulation.paths.backends import make_engine
 from tests.conftest import checkpoints_every
 from tests.random_graphs import Builder, dataset, initial
 from tests.vectors.contract import philox
@@ -61,7 +66,24 @@ def images() -> Graph:
     return to.graph(CrossEntropy())
 
 
+def beside(before: bool) -> Graph:
+    """Attention of two heads whose result is sorted by places after another node has drawn, or before its parts are."""
+    to = Builder(7, 4)
+    whole = to.add(Linear(30))
+    early = to.add(Dropout(0.5), to.add(Linear(10), 0))
+    three = [to.add(Reshape((7, 2, 5)), to.add(Slice(1, begin, begin + 10), whole)) for begin in (20, 0, 10)]
+    y = to.add(Attention(dropout=0.2), *(to.add(Permute((1, 0, 2)), part) for part in three))
+    late = early if before else to.add(Dropout(0.4), to.add(Linear(10), 0))
+    places = to.add(Reshape((7, 10)), to.add(Permute((1, 0, 2)), y))
+    to.add(Dropout(0.3), to.add(Add(), places, late))
+    to.add(Reshape((-1,)))
+    to.add(Linear(4, layout="out_in"))
+    return to.graph(CrossEntropy())
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
+    "before attention": lambda: beside(True),
+    "between attention and its last view": lambda: beside(False),
     "dense": lambda: rows(Dropout(0.3), Linear(31, layout="out_in"), Dropout(0.9)),
     "attention": lambda: rows(Linear(5, layout="out_in"), Dropout(0.1), Attention(dropout=0.4)),
     "causal": lambda: rows(Linear(5, layout="out_in"), Attention(causal=True, dropout=0.4), Attention(dropout=0.01)),
@@ -81,6 +103,23 @@ def test_what_a_draw_depends_on() -> None:
             word = philox((block, 4, 3, 2), (11, 13))[element % 4]
             assert found[sample].reshape(-1)[element] == (word >> 8) / 2**24
     assert found[:2].tobytes() == Draws(11, 3, 4).uniform(2, (2, 2, 5)).tobytes()  # of samples alone
+
+
+def test_samples_that_are_computed_alone_draw_as_the_first_of_gradients_of_their_own(simulate: Simulate) -> None:
+    """Sample i of µ in gradient n of a client as the only one of gradient n·µ + i."""
+    clients = {"count": 1, "batch_size": 3, "sampling": "sequential", "clip_each_sample": 1e30}
+    result = simulate(GPT | {"iterations": 2, "clients": clients, "server": {"name": "asgd", "lr": 0.5}})
+    prepared = prepare(resolve(result.config), None)
+    seed, engine = prepared.experiment.seed, make_engine("numpy", prepared.model, prepared.dataset, 1, 1)
+    theta = prepared.model.initial(Streams(seed))
+    for n in range(2):
+        each = []
+        for row in range(3 * n, 3 * n + 3):
+            keys = Keys(seed, np.array([0]), np.array([row]))  # for this is n·µ + i, too
+            each.append(engine.gradients([theta], np.array([[row]]), keys)[0][0].copy())
+        theta = theta - np.float32(0.5) * np.mean(each, axis=0, dtype=np.float64).astype(np.float32)
+    for name, part in prepared.model.layout.slices.items():
+        np.testing.assert_allclose(result.params[name].reshape(-1), theta[part], rtol=0, atol=1e-6)
 
 
 def test_operators_that_draw_are_counted() -> None:

@@ -13,6 +13,7 @@ from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
 from fredsim.show.plots.groups import group
 
+Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 
 C = "dispatcher.fetch.bandwidth_aware.c"
@@ -51,6 +52,25 @@ def test_a_swept_value(swept: list[Result], drawn: list[Figure]) -> None:
     assert rows[2]["of potential fetches"] == median(r.summary["fetches"] / 50 for r in four)
     (bytes_of_one,) = {row["bytes"] for row in rows[:1]}
     assert bytes_of_one == always[0].summary["bytes_pushed"] + always[0].summary["bytes_fetched"]
+
+
+def test_rates_have_all_their_digits(small_yaml: Path, command: Command, drawn: list[Figure]) -> None:
+    """In the tables, where two rates must not look alike, and in that of what was chosen, where some have none."""
+    rates = [0.00125, 0.0012500001, 2e-5, 0.1 + 0.2]
+    words = [f"sweep={{server.lr: {rates}}}", "iterations=10", "figures=[{name: rates, kind: ends, x: server.lr}]"]
+    runs = list(fredsim.sweep(small_yaml, words, out="rates"))
+    (table,) = plot(runs, Path("x.png"), "ends", Options(x="server.lr")).tables
+    cells = [line.split(" | ")[1] for line in table.markdown().splitlines()[2:]]
+    assert cells == ["2e-05", "0.00125", "0.0012500001", "0.3"]
+    assert [float(line.split(",")[1]) for line in table.csv().splitlines()[1:]] == sorted(rates)
+    assert "2 \\times 10^{-5}" in table.latex()
+    assert len(drawn) == 1
+    cases = "cases=[{server.name: soft_sync, server.n: 4}, {server.name: sasgd}]"
+    chosen = "select={best: validation_error, over: server.lr, per: [server.name, server.n]}"
+    both = "sweep={server.lr: [0.00125, 2.0e-5]}"
+    output = command("run", small_yaml, cases, both, chosen, "iterations=10", "--out", "chosen")[1]
+    best = output.partition("best server.lr")[2].partition("results:")[0].splitlines()[2:]
+    assert [line.split()[:3] for line in best] == [["soft_sync", "4", "0.00125"], ["sasgd", "–", "0.00125"]]
 
 
 @pytest.mark.parametrize("x", ["bytes", "fetches", "pushes", "iterations", "updates"])

@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,35 @@ def test_a_name_with_quotes_is_found_again(name: str, command: Command) -> None:
         assert (code, output.splitlines()[0]) == (0, f"{became}: {name}")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow and SQLAlchemy among themselves
+def test_odd_names_end_no_export_to_mlflow(runs: dict[str, Result]) -> None:
+    """Of files and arguments that users name: MLflow takes some letters, 250 of them, and plain paths."""
+    needs_mlflow()
+    from mlflow.tracking import MlflowClient
+
+    from fredsim.show.export.recorded import read_run
+    from fredsim.show.export.to_mlflow import write
+
+    names = ["weights (1).pt", "weights [1].pt", "weights _1_.pt", "a//b", "a/../b", "x/", "λ.pt", "p" * 300, "p" * 301]
+    one = read_run("alone", runs["alone"])
+    odd = {f"model_files.{name}": f"digest {number}" for number, name in enumerate(names)}
+    one = replace(one, facts={**one.facts, **odd}, params={**one.params, "../k+1": 7, "plain": 8})
+    assert [*write([one], Path("odd.db"))] == [("alone", "new")]
+    client = MlflowClient(tracking_uri=f"sqlite:///{Path('odd.db').resolve()}")
+    (experiment,) = (found for found in client.search_experiments() if found.name == one.experiment)
+    (found,) = client.search_runs([experiment.experiment_id])
+    tags = found.data.tags
+    texts = [text for text in tags.values() if "digest " in text]
+    assert len(texts) == len(names)
+    for name, text in odd.items():
+        key = f"fredsim.{name}"
+        as_it_is = name.endswith(("weights _1_.pt", "λ.pt"))
+        assert (tags[key] == text) if as_it_is else (f"{key}: {text}" in texts)
+    assert tags["fredsim.model_files.weights _1_.pt_2"] == "fredsim.model_files.weights (1).pt: digest 0"
+    assert (found.data.params["plain"], found.data.params["_.._k_1"]) == ("8", "../k+1: 7")
+    assert [*write([one], Path("odd.db"))] == [("alone", "unchanged")]
+
+
 @pytest.mark.usefixtures("runs")
 def test_what_is_refused(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     refused("export", "alone", "--to", "tensorbord", says=["--to: is 'tensorbord'; did you mean 'tensorboard'?"])
@@ -168,10 +198,53 @@ def test_what_is_refused(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, target, None)  # all of it: what is imported half would stay behind
         refused(
-            "export", "alone", "--to", target, says=[f"needs {target}", f'pip install -c constraints.txt ".[{target}]"']
+            "export",
+            "alone",
+            "--to",
+            target,
+            says=[f"needs {target}", f'-m pip install -c constraints.txt -e ".[{target}]"'],
         )
     assert not Path("tensorboard").exists()
     assert not Path("mlflow.db").exists()
+
+
+class Damaged:
+    """Finds a package that raises what a damaged installation does, or one beside versions that do not fit it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def find_spec(self, name: str, *more: object) -> None:
+        if name == self.name:
+            raise TypeError("Descriptors cannot be created directly.\nIf this call came from a _pb2.py file, …")
+
+
+@pytest.mark.parametrize(
+    ("package", "words", "extra"),
+    [
+        ("plotly", ("report", "alone"), "report"),
+        ("tensorboard", ("export", "alone", "--to", "tensorboard"), "tensorboard"),
+        ("mlflow", ("export", "alone", "--to", "mlflow"), "mlflow"),
+        ("pyarrow.parquet", ("run", "small.yaml", "events=true"), "events"),
+        ("distributed", ("run", "small.yaml", "sweep={seed: [0, 1]}", "--dask", "tcp://127.0.0.1:1"), "cluster"),
+        ("distributed", ("live", "small.yaml", "sweep=null", "--workers", 1), "cluster"),
+        ("torch", ("run", "small.yaml", "model={name: 'torch:fredsim.zoo:lenet'}"), "torch"),
+        ("torchvision", ("run", "small.yaml", "data.name=torchvision:FashionMNIST"), "torch"),
+    ],
+)
+@pytest.mark.usefixtures("runs")
+def test_a_damaged_library(
+    package: str, words: tuple[object, ...], extra: str, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an export, and of all else that needs one: its error of any type is told in one line."""
+    if package == "distributed" and find_spec("dask") is None:
+        pytest.skip("dask is not installed, whose absence is told first")
+    half = (f"{package}.", "fredsim.show.export.to_")
+    for name in [name for name in sys.modules if name == package or name.startswith(half)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Damaged(package), *sys.meta_path])
+    what = "cannot be imported (TypeError: Descriptors cannot be created directly.); in the checkout, run "
+    refused(*words, says=(what, f'".[{extra}]"'))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow and SQLAlchemy among themselves

@@ -146,6 +146,25 @@ def test_the_fewest_bytes_near_the_lowest() -> None:
     assert cheapest([{"a": [Cost(1, math.nan)]}], {}, "bytes", amount) == ""
 
 
+def test_an_answer_of_one_of_several_panels_says_so() -> None:
+    names, known, none = {"a": "A", "b": "B"}, {"a": 0.1, "b": 0.2}, {"a": math.inf, "b": math.nan}
+    ahead = "A (0.1); next: B (0.2)"
+    assert leaders([known], names) == f"Ahead: {ahead}"
+    assert leaders([known, none], names) == f"Ahead in 1 of 2 panels: {ahead}"
+    assert leaders([known, {"a": 0.5}, none], names, panels="columns") == f"Ahead in 1 of 3 columns: {ahead}"
+    assert leaders([known, known, none], names) == "Ahead: A in 2 of 3 panels"
+    assert leaders([none, none], names) == ""
+    assert leaders([known], names, start="Fewest bytes") == f"Fewest bytes: {ahead}"
+    assert leaders([known, none], names, start="Fewest bytes") == f"Fewest bytes in 1 of 2 panels: {ahead}"
+    costs, lost = {"a": [Cost(5, 0.1)], "b": [Cost(6, 0.1)]}, {"a": [Cost(1, math.inf)]}
+    start = "Fewest bytes within 10 % of the lowest"
+    found = [cheapest(panels, {}, "bytes", "{:g} B".format) for panels in ([costs, lost], [costs, lost, costs])]
+    assert found == [
+        f"{start} in 1 of 2 panels: a (5 B, 0.1); next: b (6 B, 0.1)",
+        f"{start}: a in 2 of 3 panels",
+    ]
+
+
 @pytest.fixture
 def made(small_yaml: Path) -> list[Result]:
     """Runs of three servers; the tests set their errors and bytes."""
@@ -171,6 +190,21 @@ def test_a_figure_against_bytes(made: Sequence[Result], drawn: list[Figure]) -> 
     assert " ".join(drawn[1].get_suptitle().split()) == title
     answer = "Fewest bytes within 10 % of the lowest: SASGD (15 kB, 0.105); lowest: ASGD (45 kB, 0.1)"
     assert drawn[1].texts[-1].get_text() == answer
+
+
+def test_what_diverged_is_not_near_the_lowest(made: Sequence[Result]) -> None:
+    """However early it comes down; and where all diverged, nothing is."""
+    options = Options(x="bytes")
+    for run, end, size in zip(made, (0.1, 0.1, 0.3), (9000, 1000, 1000), strict=True):
+        run.metrics["validation_error"] = [0.9, 0.5, 0.4, 0.3, end, end]
+        run.metrics["bytes_pushed"] = np.arange(ROWS) * size
+        run.metrics["bytes_fetched"] = 0
+    made[1].summary["status"] = "diverged"
+    answer = "Fewest bytes to 0.11, 10 % above the lowest: ASGD (36 kB)"
+    assert plot(made, Path("x.png"), options=options).answer == answer
+    for run in made:
+        run.summary["status"] = "diverged"
+    assert plot(made, Path("x.png"), options=options).answer == ""
 
 
 def test_lines_upon_one_another_are_dashed(made: Sequence[Result], drawn: list[Figure]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import fredsim
-from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.results import Result, Results
 from fredsim.show.plots import Options, plot
-from fredsim.show.plots.groups import Panel
+from fredsim.show.plots.groups import Panel, group, labels
 from fredsim.show.plots.kinds.staleness import different
 from tests.reports import data_in
 
@@ -36,9 +37,10 @@ def runs_of(source: Path, *overrides: str) -> list[Result]:
 
 
 @pytest.fixture
-def seeds(small_yaml: Path) -> list[Result]:
+def seeds(recorded: Callable[..., Results], small_yaml: Path) -> list[Result]:
     """Three runs that differ in their seed alone, with rows at 0, 10, …, 50."""
-    return runs_of(small_yaml, "sweep={seed: [0, 1, 2]}")
+    words = ["evaluation.every=10", "sweep={seed: [0, 1, 2]}"]
+    return list(recorded("seeds", lambda folder: fredsim.sweep(small_yaml, words, out=folder)))
 
 
 def ends(run: Result, **values: float) -> None:
@@ -97,7 +99,7 @@ def test_bands_of_all_runs_and_of_the_middle_half(small_yaml: Path, drawn: list[
 def test_how_a_run_is_computed_makes_no_line(small_yaml: Path) -> None:
     results = runs_of(small_yaml, "sweep={threads: [1, 2], window: [1, 8]}")
     (row,) = plot(results, Path("x.png")).tables[0].rows
-    assert (row["line"], row["runs"]) == ("ASGD", 4)
+    assert (row["line"], row["runs"]) == ("ASGD", 1)  # four times
 
 
 def test_bands_of_a_probe_are_quartiles(small_yaml: Path, drawn: list[Figure]) -> None:
@@ -268,6 +270,54 @@ def test_a_probe_of_a_run_that_diverged_at_once(small_yaml: Path, drawn: list[Fi
     for log in (False, True):
         plot([run], Path("x.svg"), "probe", Options(log=log))
     assert len(drawn) == 2
+
+
+class Configured:
+    """What grouping asks of a run that has not ended."""
+
+    has_ended = False
+
+    def __init__(self, server: Mapping[str, Any], optimizer: Mapping[str, Any], **others: Any) -> None:
+        self.config = {"server": server, "clients": {"count": 2, "optimizer": optimizer}, **others}
+
+
+def named(*runs: Configured, by: list[str] | None = None) -> list[str]:
+    """Return the names of the lines of these runs, of which no two are the same."""
+    panels = group(cast("list[Result]", runs), by, [])
+    assert by or [line.label for line in panels[0].lines] == labels(cast("list[Result]", runs))
+    return [line.label for line in panels[0].lines]
+
+
+def test_keys_of_the_same_last_part_are_told_apart() -> None:
+    pairs = [(own, other) for own in (0.5, 0.9) for other in (0.5, 0.9)]
+    runs = [Configured({"name": "x:Own", "momentum": own}, {"momentum": other}) for own, other in pairs]
+    texts = [f"server momentum {own}, optimizer momentum {other}" for own, other in pairs]
+    assert named(*runs) == [f"x:Own, {text}" for text in texts]
+    assert named(*runs, by=["server.momentum", "clients.optimizer.momentum"]) == texts
+    panels = group(cast("list[Result]", runs), [], ["server.momentum", "clients.optimizer.momentum"])
+    assert [panel.title for panel in panels] == texts
+    assert panels[1].parts == ("server momentum 0.5", "optimizer momentum 0.9")
+    assert named(*runs[:2]) == ["x:Own, momentum 0.5", "x:Own, momentum 0.9"]
+
+
+def test_no_value_makes_a_line_of_its_own() -> None:
+    """Also where the others have the value of another key of the same last part."""
+    runs = [
+        Configured({"name": "x:Own", "inner": {"name": "sgd", "lr": own}}, {"name": "sgd", "lr": other})
+        for own in (0.1, 0.01)
+        for other in (None, 0.1)
+    ]
+    assert named(*runs) == [
+        "x:Own, inner lr 0.1", "x:Own, inner lr 0.1, optimizer lr 0.1",
+        "x:Own, inner lr 0.01", "x:Own, inner lr 0.01, optimizer lr 0.1",
+    ]  # fmt: skip
+    names = ("sgd", "adam")
+    runs = [Configured({"name": "x:Own", "inner": {"name": own}}, {"name": other}) for own in names for other in names]
+    found = [f"x:Own, inner {own}, optimizer {other}" for own in names for other in names]
+    assert [text.lower() for text in named(*runs)] == [text.lower() for text in found]
+    gates = [{"dispatcher": {"push": {gate: {"c": 0.5}}}} for gate in ("x:One", "x:Other")]
+    runs = [Configured({"name": "x:Own"}, {}, **gate) for gate in gates]
+    assert named(*runs) == ["x:Own, x:One push c 0.5", "x:Own, x:Other push c 0.5"]
 
 
 def test_panels_are_named_by_what_differs() -> None:

@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 
 import fredsim
 from fredsim import cli
+from fredsim.runs.folder.label_counts import label_counts
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
+from fredsim.show.plots.kinds import shards
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -83,7 +85,15 @@ def test_an_override_of_the_figures_of_a_sweep(small_yaml: Path, command: Comman
     assert Path("out/a.png").is_file()
     wrong = {
         "{name: a, kind: ends, x: server.nam}": "figures.0.x: no run has a key 'server.nam'; did you mean",
-        "{name: a, kind: probe}": "figures.0.kind: is 'probe', and no run has one; give the experiment `probe: {every",
+        "{name: a, kind: probe}": "figures.0.kind: is 'probe', and not every run has one; give the experiment `probe:",
+        "{name: a, kind: tensors}": "figures.0.kind: is 'tensors', and no run measures single tensors; give the exper",
+        "{name: a, best: true}": "figures.0.best: is true, and the experiment chooses no runs; give it `select`",
+        "{name: a, y: gradient_norm}": "figures.0.y: is 'gradient_norm', which not every run measures; give",
+        "{name: a, where: {server.name: sagd}}": "figures.0.where: is {server.name: 'sagd'}, which no run has",
+        "{name: a, y: gap}": "figures.0.y: is 'gap', which only linear models have; leave it out, or give",
+        "{name: a, kind: ends, y: gap}": "figures.0.y: is 'gap', which only linear models have; leave it out, or",
+        "{name: a, kind: timeline, clients: 0-8}": "figures.0.clients: names client 8, which not every run has; give",
+        "{name: a, kind: waits, clients: '9'}": "figures.0.clients: names client 9, which not every run has; give some",
         "{name: a, kind: copies, log: true}": "figures.0.log: is given; it goes with figures of the other kinds",
         r"{name: a, title: 'a $\frac{$'}": r"figures.0.title: is 'a $\frac{$', whose formula cannot be read (",
     }
@@ -91,6 +101,61 @@ def test_an_override_of_the_figures_of_a_sweep(small_yaml: Path, command: Comman
         override = f"figures=[{figure}]"
         refused("run", small_yaml, SERVERS, override, "--out", "new", says=(f"override '{override}': {says}",))
     assert not Path("new").exists()
+
+
+def test_figures_that_these_runs_cannot_have(small_yaml: Path, refused: Refused) -> None:
+    """It is said before the first of them."""
+    Path("own.py").write_text("def right(output, y):\n    return float((output.argmax(1) == y).mean())\n", "utf-8")
+    clock = "dispatcher={name: clock, compute: {noise: none}}"
+    own, other = "evaluation.metrics=['own:right']", "cases=[{evaluation.metrics: [top5]}, {seed: 5}]"
+    many = "sweep={seed: [0, 1, 2, 3, 4, 5, 6, 7, 8]}"
+    for words, figure, says in (
+        ([own], "kind: matrix, y: right", "y: is 'right', of which less need not be better; give the matrix `reach`"),
+        ([other], "y: top5", "y: is 'top5', which not every run measures; give it to all in `evaluation.metrics`, or"),
+        (
+            [many, clock, "events=true"],
+            "kind: timeline",
+            "kind: is 'timeline', which has a panel for each run, and",
+        ),
+        (
+            ["sweep={clients.count: [70, 90]}", clock, "events=true"],
+            "kind: timeline, clients: 0-64",
+            "clients: names 65 clients, and a timeline has lanes for 64",
+        ),
+    ):
+        override = f"figures=[{{name: a, {figure}}}]"
+        refused("run", small_yaml, *words, override, "--out", "new", says=(f"figures.0.{says}",))
+    assert not Path("new").exists()
+
+
+def test_a_figure_of_runs_that_all_failed(small_yaml: Path, own_server: Callable[..., str]) -> None:
+    Path("failing.py").write_text(own_server("raise ValueError('no')\n"), encoding="utf-8")
+    results = fredsim.sweep(small_yaml, ["sweep={seed: [0, 1]}", "server={name: 'failing:Plain', lr: 0.1}"])
+    assert (len(results), len(results.failures)) == (0, 2)
+    for kind in ("curves", "matrix", "timeline"):
+        with pytest.raises(fredsim.OutputError, match="there is nothing to draw: no run has ended, or all failed"):
+            results.plot(kind)
+
+
+def test_where_the_data_are(small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A figure of shards reads them, whoever draws it, from where they were for the run."""
+    roots = []
+    held = label_counts
+
+    def counted(run: Result, root: Path | None) -> Any:
+        roots.append(root)
+        return held(run, root)
+
+    monkeypatch.setattr(shards, "label_counts", counted)
+    there = Path("elsewhere")
+    figures = "figures=[{name: held, kind: shards}]"
+    assert command("run", small_yaml, "iterations=2", figures, "--out", "out", "--data-root", there)[0] == 0
+    Path("out/held.png").unlink()
+    assert command("plot", "out", "--data-root", there)[0] == 0
+    assert Path("out/held.png").is_file()
+    assert command("plot", "out", "--kind", "shards", "-o", "x.png", "--data-root", there)[0] == 0
+    fredsim.Result("out").plot("shards", data_root=there)
+    assert roots == [there] * 4
 
 
 def test_a_figure_that_breaks_costs_neither_the_run_nor_the_others(

@@ -1,5 +1,6 @@
 """`compare` runs two runs that differ again, and names the first event at which they do, and what differs first."""
 
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fredsim.config.registry import KNOWN
 from fredsim.config.resolution import resolve
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy, Checkpoints
 from fredsim.runs.folder.results import Result
 from fredsim.runs.single.execution import execute
-from fredsim.runs.verify.first_event import first_event
+from fredsim.runs.single.opening import make_server
+from fredsim.runs.verify.first_event import first_event, replay
+from tests.random_experiments import fitting, hyper_parameters
 
 Command = Callable[..., tuple[int, str, str]]
 OwnServer = Callable[..., str]
@@ -32,6 +36,8 @@ FIRST = {
     "fewer samples": ({"data": {"name": "digits", "train": 90}},
                       "iteration 45: client 1's minibatch differs in 2 of 2 numbers, first at 0: 90 and 0"),
     "local steps": ({"clients": DATA["clients"] | {"local_steps": 2}}, "iteration 0: client 0's minibatch differs$"),
+    "another loss": ({"loss": {"name": "cross_entropy", "label_smoothing": 0.1}},
+                     r"iteration 0: client 0's gradient differs in \d+ of 460 numbers"),
     "a compressor": ({"compress": {"name": "top_k", "k": 9}}, r"iteration 0: client 0's push differs in \d+ of 460"),
     "a gate": ({"dispatcher": {"name": "round_robin", "push": {"every": 5}, "dropped_push": "skip"}},
                "iteration 0: client 0's push is dropped in one of them"),
@@ -52,6 +58,83 @@ def run(data: dict[str, Any], folder: Path, policy: CheckpointPolicy = Checkpoin
 def test_what_differs_first(change: dict[str, Any], says: str, tmp_path: Path) -> None:
     one, other = run(DATA, tmp_path / "one"), run(DATA | change, tmp_path / "other")
     assert re.search(says, first_event(one, other))
+
+
+def test_after_a_task_that_was_given_up(tmp_path: Path) -> None:
+    """Nothing is computed of it if clients keep something; the first that is applied differs."""
+    clients = {"count": 4, "batch_size": 2, "sampling": "iid", "optimizer": {"name": "momentum", "keep_state": True}}
+    clock = {"name": "clock", "compute": {"noise": {"name": "exponential"}, "limit": 0.05}}
+    data = DATA | {"clients": clients, "dispatcher": clock, "events": True}
+    one = run(data, tmp_path / "one")
+    other = run(data | {"server": {"name": "asgd", "lr": 0.06}}, tmp_path / "other")
+    given_up = one.events["given_up"].to_numpy()
+    at = int(np.flatnonzero(~given_up)[0])
+    assert at > 0
+    assert f"iteration {at}: client {one.events['client'][at]}'s gradient differs" in first_event(one, other)
+
+
+def happened(result: Result) -> list[tuple[int, int, bytes]]:
+    """Return which client arrived at each event, when, and with which samples."""
+    with replay(result) as events:
+        return [(event.client, event.order[2], event.minibatch.tobytes()) for event in events]
+
+
+NOISY = {"name": "clock", "compute": {"seconds": 1.0, "noise": {"name": "exponential"}}}
+
+
+@pytest.mark.parametrize("dispatcher", [{"name": "uniform"}, NOISY], ids=lambda one: one["name"])
+def test_a_server_changes_no_order_and_no_samples(dispatcher: dict[str, Any], tmp_path: Path) -> None:
+    """Nor the initial parameters, if no client waits for it, and each computes one gradient a task (promises.md)."""
+    found: dict[str, Any] = {}
+    for name, kind in KNOWN["server"].items():
+        hyper: dict[str, Any] = hyper_parameters(random.Random(name), kind.Hyper)
+        data = DATA | {"dispatcher": dispatcher, "iterations": 24, "server": hyper | {"name": name}}
+        data["server"] |= {"lr": 0.001} if "lr" in hyper else {}
+        if fitting(data) is None:
+            continue
+        server, protocol = make_server(resolve(data))
+        contract = server.contract
+        if contract.holds or contract.cancels or protocol.work.steps != 1:
+            continue
+        result = run(data, tmp_path / name)
+        if result.summary["iterations"] == 24:
+            found[name] = happened(result), result.metrics["validation_loss"].iloc[0]
+    assert len(found) > 15
+    assert {name for name, one in found.items() if one != found["asgd"]} == set()
+    waiting = run(
+        DATA | {"dispatcher": dispatcher, "iterations": 24, "server": {"name": "sync", "lr": 0.05}},
+        tmp_path / "waiting",
+    )
+    assert happened(waiting) != found["asgd"][0]
+
+
+OWN_LOSS = """
+import numpy as np
+
+
+def squared(z, y):
+    e = z - np.eye(z.shape[1], dtype=np.float32)[y]
+    return (e * e).sum(axis=1) / np.float32(2), e
+"""
+#: What `backend: auto` leaves to numba.
+LEFT: dict[str, dict[str, Any]] = {
+    "two parameter vectors": {"stages": {"cuts": ["W2"], "delay": "pipemare"},
+                              "clients": {"count": 1, "batch_size": 2}},
+    "an own loss": {"loss": "own_loss:squared"},
+    "running statistics": {"model": {"name": "vgg", "widths": [2], "buffers": "averaged"}},
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("name", LEFT)
+def test_on_a_machine_with_a_device(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are run again by what can compute them, as they were."""
+    (tmp_path / "own_loss.py").write_text(OWN_LOSS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    data = DATA | {"backend": "auto"} | LEFT[name]
+    one, other = run(data, tmp_path / "one"), run(data | {"server": {"name": "asgd", "lr": 0.06}}, tmp_path / "other")
+    assert {result.summary["backend"] for result in (one, other)} == {"numba"}
+    assert re.search(r"iteration 0: client 0's update differs in ", first_event(one, other))
 
 
 OWN_GRADIENT = """\

@@ -13,6 +13,7 @@ from fredsim.runs.plan import estimates as module
 from fredsim.runs.plan.estimates import Estimate, estimate
 from fredsim.runs.processes.isolation import do_apart
 from fredsim.runs.single import execution
+from fredsim.simulation.clients.holdings import Holdings
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -79,6 +80,8 @@ def test_memory_grows_with_what_clients_hold(small_yaml: Path) -> None:
     assert of(small_yaml, "server={name: sync, lr: 0.1, aggregate: 4}")[0].most_held == 9
     (cached,) = of(small_yaml, *snapshots, "dispatcher.push={every: 2}")
     assert cached.memory - few.memory == 8 * 4 * P
+    (each,) = of(small_yaml, *snapshots, "clients.clip_each_sample=1")
+    assert each.memory - few.memory == 3 * 4 * P
     (stateful,) = of(small_yaml, *snapshots, "server={name: fasgd, lr: 0.1}")
     assert stateful.memory - few.memory == 3 * 4 * P
     for server, arrays in (("ia2sgd", 2 + 8), ("malenia", 8), ("ringleader", 4 + 2 * 8), ("throttle, q: 2.0", 0)):
@@ -88,6 +91,39 @@ def test_memory_grows_with_what_clients_hold(small_yaml: Path) -> None:
     assert limited.memory < 3 * 2**20
     (limited,) = of(small_yaml, *snapshots, "clients.count=1008", "memory=2MB")
     assert limited.memory < 3 * 2**20 < many.memory
+
+
+@pytest.mark.parametrize(("overrides", "held"), [
+    (("server={name: asgd, lr: 0.1}",), 5), (("server={name: fedbuff, lr: 0.1, buffer: 3}",), 5),
+    (("server={name: sync, lr: 0.1}",), 2), (("server={name: sync, lr: 0.1}", "clients.local_steps=2"), 2),
+    (("server={name: sync, lr: 0.1, aggregate: 4}",), 2), (("server={name: slowmo, lr: 0.1}",), 2),
+    (("server={name: sync, lr: 0.1, aggregate: 2}",), 5),
+], ids=str)  # fmt: skip
+def test_what_a_share_of_the_clients_holds(
+    overrides: tuple[str, ...], held: int, small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four of eight are at work, which in synchronous rounds hold one version, and the next one."""
+    words = (*overrides, "clients.fraction=0.5", "iterations=200")
+    live: set[int] = set()
+    most, store, drop = [0], Holdings._store, Holdings._drop
+
+    def stored(self: Any, *arguments: Any, **more: Any) -> Any:
+        version = store(self, *arguments, **more)
+        live.add(id(version))
+        most[0] = max(most[0], len(live))
+        return version
+
+    def dropped(self: Any, version: Any) -> None:
+        drop(self, version)
+        if version.holders == 0:
+            live.discard(id(version))
+
+    (run,) = of(small_yaml, *words)
+    monkeypatch.setattr(Holdings, "_store", stored)
+    monkeypatch.setattr(Holdings, "_drop", dropped)
+    assert ended(command, small_yaml, *words).summary["path"] == "snapshots"
+    assert run.most_held == held >= most[0]
+    assert most[0] >= held - 1  # rounds with late clients: no more than these happened to hold
 
 
 def test_a_server_of_ones_own_is_started_by_the_run_alone(small_yaml: Path) -> None:
@@ -180,6 +216,7 @@ EXPONENTIAL = "dispatcher={name: clock, compute: {seconds: {name: gamma, cv: 0.6
 LINK = "link: {latency: 0.1, up: 1e4}, server: {seconds: 0.05}"
 NETWORK = f"dispatcher={{name: clock, compute: {{noise: {{name: gamma, cv: 0.5}}}}, {LINK}}}"
 STEPS = f"{EXPONENTIAL} & clients.local_steps=3"
+VARIATES = f"{NETWORK} & clients.sampling=iid & clients.control_variates=true"  # they travel with each copy
 NEVER = "dispatcher={name: clock, compute: {noise: {name: bernoulli, p: 0.1, factor: .inf}}}"
 DOWN = "dispatcher={name: clock, outages: {up: {name: exponential, mean: 5}, down: {name: exponential, mean: 2}}}"
 BY_SECONDS = ("iterations=null", "seconds=20", "evaluation={every: 0.75, unit: seconds}")
@@ -191,8 +228,16 @@ IN_SECONDS = ("iterations=null", "seconds=20", "evaluation={every: 1, unit: iter
 )
 @pytest.mark.parametrize(
     ("server", "clock"),
-    [("asgd", EXPONENTIAL), ("asgd", STEPS), ("asgd", NETWORK), ("asgd", DOWN), ("sync", NETWORK), ("sync", DOWN)],
-    ids=["exponential", "local-steps", "network", "outages", "sync-network", "sync-outages"],
+    [
+        ("asgd", EXPONENTIAL),
+        ("asgd", STEPS),
+        ("asgd", NETWORK),
+        ("asgd", DOWN),
+        ("asgd", VARIATES),
+        ("sync", NETWORK),
+        ("sync", DOWN),
+    ],
+    ids=["exponential", "local-steps", "network", "outages", "control-variates", "sync-network", "sync-outages"],
 )
 def test_a_short_run_by_the_clock(
     server: str, clock: str, length: tuple[str, ...], small_yaml: Path, command: Command
@@ -299,13 +344,13 @@ def test_a_beginning_is_as_long_as_it_had_to_be_for_another_server(
 ) -> None:
     """So that each further server of a network needs one process alone."""
     lengths: list[int] = []
-    run_beginning = module._run_beginning
+    beginning = module._beginning
 
-    def noted(task: Any, *rest: Any, **how: Any) -> None:
-        lengths.append(task.how["most_iterations"])
-        run_beginning(task, *rest, **how)
+    def noted(prepared: Any, root: Any, how: dict[str, Any], *rest: Any, **more: Any) -> Any:
+        lengths.append(how["most_iterations"])
+        return beginning(prepared, root, how, *rest, **more)
 
-    monkeypatch.setattr(module, "_run_beginning", noted)
+    monkeypatch.setattr(module, "_beginning", noted)
     monkeypatch.setattr(module, "ENOUGH_SECONDS", 1e9)
     servers = "sweep={server: [{name: asgd, lr: 0.1}, {name: sasgd, lr: 0.1}, {name: momentum, lr: 0.1}]}"
     code, _, _ = command("plan", small_yaml, "iterations=300", servers)
@@ -328,6 +373,25 @@ def test_time_alone_is_measured_without_another_process(monkeypatch: pytest.Monk
     (found,) = estimate([run], None)
     assert found.iterations == 16
     assert started
+
+
+@pytest.mark.parametrize(
+    ("server", "each"), [("sync, lr: 0.1", 40), ("soft_sync, lr: 0.1, n: 2", 20), ("asgd, lr: 0.1", 1)]
+)
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+def test_lengths_in_updates_of_servers_that_collect(
+    server: str, each: int, seconds: float, small_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update of 40 clients, or of half of them, where a beginning may end anywhere between two updates."""
+    monkeypatch.setattr("fredsim.runs.plan.estimates.ENOUGH_SECONDS", seconds)
+    monkeypatch.setattr("fredsim.runs.plan.estimates.FIRST_LENGTH", 17)
+    words = "clients.count=40", f"server={{name: {server}}}", "dispatcher.name=round_robin"
+    (found,) = of(small_yaml, *words, "iterations=null", "updates=100", "evaluation={every: 7, unit: updates}")
+    assert (found.iterations, found.rows) == (100 * each, 1 + -(-100 // 7))
+    size = 4 * (64 * 16 + 16 + 16 * 10 + 10)
+    assert found.pushed == 100 * each * size
+    (found,) = of(small_yaml, *words, "iterations=4000", "evaluation={every: 7, unit: updates}")
+    assert found.rows == 1 + -(-4000 // each // 7)
 
 
 @pytest.mark.parametrize(("overrides", "alike"), [

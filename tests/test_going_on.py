@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def test_another_way_begins_anew(change: str, tmp_path: Path, monkeypatch: pytes
 #: For each key that changes no bit: what it is before a run is stopped, and when the run continues.
 MAY_CHANGE: dict[str, tuple[Any, Any]] = {
     "name": ("before", "after"), "backend": ("numba", "numpy"), "threads": (1, 2), "window": (3, 1),
-    "path": ("snapshots", "fused"), "memory": (None, "20MB"), "probe": ({"every": 2}, {"every": 7}),
+    "path": ("snapshots", "fused"), "memory": (None, 1), "probe": ({"every": 2}, {"every": 7}),
     "events": (True, False), "published": (None, {"source": "here", "series": [{"where": {}, "points": [[10, 0.5]]}]}),
     "figures": (None, [{"name": "loss", "y": "train_loss"}]),
 }  # fmt: skip
@@ -189,6 +190,27 @@ def test_a_second_failure_is_told_if_a_checkpoint_was_written_between(
     execute(resolve(DATA), tmp_path, observer=notes)
     assert next(calls) > 5
     assert len(notes.notes) == 2
+
+
+def test_slow_checkpoints_take_a_fiftieth_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes 1 s, and the next one begins 50 s after its end."""
+    now, began = [0.0], list[float]()
+
+    class Ticking(Observer):
+        def advance(self, *_: object) -> None:
+            now[0] += 1.0
+
+    def slow(self: Checkpoints, checkpoint: Checkpoint) -> None:
+        del self, checkpoint
+        began.append(now[0])
+        now[0] += 1.0
+
+    monkeypatch.setattr("fredsim.runs.single.run.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(Checkpoints, "write", slow)
+    data = DATA | {"iterations": 160, "window": 1, "evaluation": {"every": 1}, "events": False}
+    execute(resolve(data), tmp_path, observer=Ticking(), policy=CheckpointPolicy(1e-9))
+    assert len(began) > 2
+    assert {after - before for before, after in itertools.pairwise(began)} == {51.0}
 
 
 KILLED = """

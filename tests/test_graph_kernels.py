@@ -6,6 +6,8 @@ import hashlib
 import os
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ import numpy as np
 import pytest
 
 from fredsim.compute.graph_engine import GraphEngine
+from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.kernel import Kernel
 from fredsim.jit.processor import WIDE
-from fredsim.kernels.ops import few_samples, registry
+from fredsim.kernels.ops import few_samples, linear, registry
 from fredsim.kernels.ops.engine import NumbaGraphEngine
 from fredsim.kernels.ops.images import conv2d
 from fredsim.kernels.ops.images.correlate import LANES, Tile, padded, spans, tile_of
@@ -23,50 +26,65 @@ from fredsim.kernels.ops.images.repeated import RepeatedPixels
 from fredsim.kernels.ops.images.rewritten import with_images
 from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.networks.graph import Graph
+from fredsim.networks.running import Found, Running, RunningNorm
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.conv2d import Conv2d
+from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, GroupNorm, LayerNorm
-from fredsim.numerics.ops.operator import Array
+from fredsim.numerics.ops.operator import Array, Operator
 from fredsim.numerics.ops.pointwise import Relu, Tanh
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, MaxPool2d
 from fredsim.numerics.ops.products import Softmax
 from fredsim.numerics.ops.sources import Constant
 from fredsim.numerics.ops.views import Cat, Permute, Reshape
 from tests.conftest import HAS_CUDA
-from tests.random_graphs import Builder, bits, dataset, initial, mixed, on_device, random_graph
+from tests.random_graphs import Builder, bits, dataset, guarded, initial, mixed, on_device, random_graph
 
 ROOT = Path(__file__).parent.parent
 QUICK, MANY = 60, 3000  # random graphs; the second number with --slow
 
 
+class Minibatches:
+    """Some minibatches of a graph, and the gradients, losses and answers of its operators' definitions."""
+
+    def __init__(self, graph: Graph, mu: int, seed: int, *, odd: bool = False, batches: int = 2) -> None:
+        rng = np.random.default_rng(seed)
+        self.graph, self.mu, self.large = graph, mu, seed % 3 != 0
+        self.data = dataset(graph, rng, odd=odd)
+        self.held = [initial(graph, rng, odd=odd) for _ in range(batches)]
+        self.rows = rng.integers(0, len(self.data.train), (batches, mu))
+        self.keys = Keys(seed, *rng.integers(0, 9, (2, batches)))
+        self.defined = GraphEngine(graph, self.data)
+        self.grads, self.losses = self.defined.gradients(self.held, self.rows, self.keys)
+
+    def compare_kernels(self, threads: int) -> None:
+        with guarded(), closing(NumbaGraphEngine(self.graph, self.data, self.mu, threads)) as engine:
+            for _ in range(2):  # the second time, buffers have what the first left in them
+                found, losses = engine.gradients(self.held, self.rows, self.keys)
+                assert bits(losses) == bits(self.losses)
+                assert bits(found) == bits(self.grads)
+            each, wrong = self.defined.outcomes(self.held[0], "test")
+            found_each, found_wrong = engine.outcomes(self.held[0], "test")
+            assert bits(found_each) == bits(each)
+            assert np.array_equal(found_wrong, wrong, equal_nan=True)
+
+    def compare_device(self) -> None:
+        if HAS_CUDA:
+            found = on_device(self.graph, self.data, self.held, self.rows, self.keys, large=self.large)
+            defined = self.grads, self.losses, self.defined.outcomes(self.held[0], "validation")[0]
+            assert [bits(one) for one in found[:3]] == [bits(one) for one in defined]
+
+
 def compare(graph: Graph, mu: int, threads: int, seed: int, *, odd: bool = False, batches: int = 2) -> Array:
     """Compare gradients, losses and answers with the definitions'; return the gradients."""
-    rng = np.random.default_rng(seed)
-    data = dataset(graph, rng, odd=odd)
-    held = [initial(graph, rng, odd=odd) for _ in range(batches)]
-    rows = rng.integers(0, len(data.train), (batches, mu))
-    expected, engine = GraphEngine(graph, data), NumbaGraphEngine(graph, data, mu, threads)
-    try:
-        grads, losses = expected.gradients(held, rows)
-        for _ in range(2):  # the second time, buffers have what the first left in them
-            found, found_losses = engine.gradients(held, rows)
-            assert bits(found_losses) == bits(losses)
-            assert bits(found) == bits(grads)
-        each, wrong = expected.outcomes(held[0], "test")
-        found_each, found_wrong = engine.outcomes(held[0], "test")
-        assert bits(found_each) == bits(each)
-        assert np.array_equal(found_wrong, wrong, equal_nan=True)
-    finally:
-        engine.close()
-    if HAS_CUDA:
-        device = on_device(graph, data, held, rows, large=seed % 3 != 0)
-        defined = grads, losses, expected.outcomes(held[0], "validation")[0]
-        assert [bits(one) for one in device[:3]] == [bits(one) for one in defined]
-    return grads
+    minibatches = Minibatches(graph, mu, seed, odd=odd, batches=batches)
+    minibatches.compare_kernels(threads)
+    minibatches.compare_device()
+    return minibatches.grads
 
 
 def compare_random(seed: int) -> None:
@@ -114,14 +132,12 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int, int], Conv2d, int]] = {
 }
 
 
-@pytest.mark.parametrize("panels", [False, True])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions(name: str, panels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convolutions(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second convolution takes the first one's output, so that the error of an input is wanted.
 
     Which processors have gradients of weights from panels is not looked at.
     """
-    monkeypatch.setattr(conv2d, "PANELS", panels)
     shape, operator, mu = CONVOLUTIONS[name]
     made = Builder(*shape)
     made.add(Conv2d(shape[0], (1, 1)))
@@ -132,7 +148,11 @@ def test_convolutions(name: str, panels: bool, monkeypatch: pytest.MonkeyPatch) 
     graph = made.graph(CrossEntropy())
     tile = tile_of(mu, spans(1, 1, 0, 1, shape[2], shape[2]), operator.outputs, 10**9)
     assert tile.samples * tile.pixels * tile.vectors > 1
-    compare(graph, mu, 2, 1, batches=1)
+    minibatches = Minibatches(graph, mu, 1, batches=1)
+    minibatches.compare_device()
+    for panels in (False, True):
+        monkeypatch.setattr(conv2d, "PANELS", panels)
+        minibatches.compare_kernels(2)
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "mu"), [(70, 130, 1), (300, 40, 4), (40, 300, 13), (129, 65, 40)])
@@ -142,8 +162,10 @@ def test_dense_layers(inputs: int, outputs: int, mu: int, layout: str) -> None:
     made.add(Linear(outputs, True, layout))  # type: ignore[arg-type]
     made.add(Relu())
     made.add(Linear(5, False, layout))  # type: ignore[arg-type]
+    minibatches = Minibatches(made.graph(CrossEntropy()), mu, mu, batches=3)
+    minibatches.compare_device()
     for threads in (1, 3):
-        compare(made.graph(CrossEntropy()), mu, threads, mu, batches=3)
+        minibatches.compare_kernels(threads)
 
 
 @pytest.mark.parametrize("layout", ["in_out", "out_in"])
@@ -170,6 +192,23 @@ def test_dense_layers_of_few_samples(mu: int, layout: str, monkeypatch: pytest.M
     assert ("by_rows" in steps) == (mu <= 16)
 
 
+@pytest.mark.parametrize("vectors", [1, 2, 3, 4])
+def test_nothing_is_read_behind_a_bias_that_is_not_there(vectors: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of weights are read by several vectors at once, of which the last block may have some too many."""
+    monkeypatch.setattr(few_samples, "MOST_SAMPLES", 0)
+    monkeypatch.setattr(linear, "tile_of", lambda *_, **__: Tile(1, 1, vectors, across=False))
+    fields: list[dict[str, Any]] = []
+    monkeypatch.setattr(Steps, "step", lambda self, kernel, **given: fields.append(given))
+    for outputs in range(1, 200, 8):
+        made = Builder(3)
+        made.add(Linear(outputs, bias=False, layout="in_out"))
+        graph = made.graph(MeanSquaredError(), (outputs,))
+        NumbaGraphEngine(graph, dataset(graph, np.random.default_rng(0)), 2, 1).close()
+        (bias, blocks), *_ = [(given["bias"], given["blocks"]) for given in fields if "blocks" in given]
+        assert len(bias) >= LANES * vectors * blocks, outputs
+        fields.clear()
+
+
 def test_what_no_kernel_computes_is_computed_by_its_definition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where two nodes have one tensor."""
     for operator in (Softmax, LayerNorm, Mul):
@@ -191,6 +230,41 @@ def test_what_no_kernel_computes_is_computed_by_its_definition(monkeypatch: pyte
     tied = Graph(graph.sample, graph.target, tuple(nodes), graph.loss, graph.layout)
     grads = compare(tied, 5, 2, 0)
     assert not tied.layout.split(grads[0])["2.weight"].any()
+
+
+def test_a_convolution_of_very_many_rows() -> None:
+    """More than 2^17 bands, whose sums wait for each other in a tree of 17 levels."""
+    made = Builder(1, 2**20 + 9, 1)
+    made.add(Conv2d(1, (1, 1), bias=False))
+    graph, rng = made.graph(MeanSquaredError(), (1, 2**20 + 9, 1)), np.random.default_rng(0)
+    x, y = (rng.standard_normal((2, *shape)).astype(np.float32) for shape in (graph.sample, graph.target))
+    data, params = Dataset(Split(x, y), Split(x[:0], y[:0]), Split(x[:0], y[:0]), 2), initial(graph, rng)
+    rows = np.zeros((1, 1), np.int64)
+    (expected,), losses = GraphEngine(graph, data).gradients([params], rows)
+    with guarded(), closing(NumbaGraphEngine(graph, data, 1, 1)) as engine:
+        found, found_losses = engine.gradients([params], rows)
+        assert bits(found[0]) == bits(expected)
+        assert bits(found_losses) == bits(losses)
+
+
+def test_one_norm_at_two_nodes() -> None:
+    """Each finds its own mean and variance; the second is computed together with a sum and a ReLU."""
+    made, norm = Builder(3, 4, 5), BatchNorm()
+    image = made.add(Conv2d(4, (3, 3)), made.add(norm))
+    made.add(Relu(), made.add(Add(), made.add(norm, made.add(Conv2d(4, (1, 1)), image)), image))
+    made.add(Reshape((-1,)))
+    made.add(Linear(4))
+    graph, rng = made.graph(CrossEntropy()), np.random.default_rng(0)
+    graph = replace(graph, running=Running((RunningNorm("m0", "v0"), RunningNorm("m1", "v1"))))
+    data, params, rows = dataset(graph, rng), initial(graph, rng), np.arange(6)[None]
+    seen: list[Found] = []
+    graph.gradient(params, data.train.x[:6], data.train.y[:6], seen=seen)
+    assert [len(found.mean) for found in seen] == [3, 4]
+    engine = NumbaGraphEngine(graph, data, 6, 2)
+    engine.gradients([params], rows)
+    found = engine._plan.seen or []
+    engine.close()
+    assert [bits(np.stack(one[:2])) for one in found] == [bits(np.stack(one[:2])) for one in seen]
 
 
 def test_errors_that_meet_are_added_in_the_nodes_order() -> None:
@@ -221,6 +295,38 @@ def test_errors_of_one_value_are_added_in_the_order_of_a_nodes_inputs() -> None:
     made.add(Cat(0), *ends)
     made.add(Linear(4))
     compare(made.graph(CrossEntropy()), 6, 2, 3)
+
+
+@pytest.mark.parametrize("repeated", [True, False], ids=["repeated pixels", "channels last"])
+def test_a_value_whose_error_others_add_to_meanwhile(repeated: bool) -> None:
+    """Two convolutions take the image between the first and the last of the nodes that one is written for."""
+    made = Builder(3, 4, 6)
+    image = made.add(Conv2d(5, (3, 3), padding=(1, 1)))
+    ones = made.add(Constant.of(np.ones((1, 1, 2, 1, 3), np.float32)))
+    first = made.add(Reshape((5, 4, 1, 6, 1) if repeated else (5, 24)), image)
+    others = [made.add(Conv2d(4, (3, 3)), image) for _ in range(2)]
+    if repeated:
+        last = made.add(Reshape((5, 8, 18)), made.add(Mul(), first, ones))
+    else:
+        last = made.add(Linear(7), made.add(Permute((1, 0)), first))
+    made.add(Cat(0), *(made.add(Reshape((-1,)), i) for i in (last, *others)))
+    made.add(Linear(4))
+    graph = made.graph(CrossEntropy())
+    assert with_images(graph).nodes != graph.nodes
+    compare(graph, 5, 2, 0)
+
+
+@pytest.mark.parametrize(("operator", "swapped"), [(Add(), False), (Mul(), True)], ids=["add", "multiply"])
+def test_an_operand_of_one_channel_and_column_with_a_halo(operator: Operator, swapped: bool) -> None:
+    """Another node, a convolution, wants columns of +0 beside it, so that its elements are no neighbours."""
+    made = Builder(1, 8, 1)
+    image = made.add(Conv2d(1, (3, 3), padding=(1, 1)))
+    mean = made.add(AdaptiveAvgPool2d((1, 1)), image)
+    both = made.add(operator, *((mean, image) if swapped else (image, mean)))
+    made.add(Add(), made.add(Conv2d(1, (3, 3), padding=(1, 1)), image), both)
+    made.add(Reshape((-1,)))
+    made.add(Linear(4))
+    compare(made.graph(CrossEntropy()), 5, 2, 0)
 
 
 def test_what_the_plan_writes_with_images_has_the_bits_of_the_graph() -> None:

@@ -12,14 +12,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import fredsim
 from fredsim.data import datasets, idx
 from fredsim.data.datasets import load_dataset
 from fredsim.data.idx import IdxFile
 from fredsim.errors import DataError
+from fredsim.runs.verify.first_event import first_event
 
 Refused = Callable[..., None]
 Files = dict[str, bytes]
@@ -201,3 +204,22 @@ def test_no_network_and_no_data(
     refused("run", small_yaml, *FORM, "--data-root", folder.parent, says=says)
     assert list(folder.iterdir()) == []
     assert not small_yaml.with_name("results").exists()
+
+
+def test_a_comparison_finds_the_data_of_both_runs(
+    files: Files, small_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever they lie: the first event that differs comes of a repetition."""
+    roots = []
+
+    def found_there(*given: Any, root: Path, **more: Any) -> str:
+        roots.append(root)
+        return first_event(*given, root=root, **more)
+
+    monkeypatch.setattr("fredsim.show.comparing.first_event", found_there)
+    write(small_yaml.parent / "data" / "mnist", files)
+    keys = [key for key in FORM if "=" in key]
+    runs = [fredsim.run(small_yaml, [*keys, f"seed={n}"], f"run{n}", data_root="data") for n in (0, 1)]
+    (found,) = runs[0].compare(runs[1], data_root="data")
+    assert found.endswith("config.yaml: seed is 0 and 1; the parameters differ before the first event")
+    assert roots == [Path("data")]

@@ -1,5 +1,6 @@
 """The compiled kernels give the oracle's bits, whatever the shapes, the batch and the threads."""
 
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -9,16 +10,20 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fredsim.compute.graph_engine import GraphEngine, NumpyBackendOperations
+from fredsim.compute.storage import Limits
 from fredsim.data.datasets import Dataset, Split
 from fredsim.jit.cache import make_module
 from fredsim.jit.team import MIN_WORK, Team
 from fredsim.kernels.arrays.operations import ONE_THREAD_FLOATS, NumbaOperations
 from fredsim.kernels.arrays.reductions import BLOCK, mean64
+from fredsim.kernels.mlp import pending
 from fredsim.kernels.mlp.engine import NumbaEngine
 from fredsim.kernels.mlp.sparse_rows import is_coded, pack_split
 from fredsim.networks.mlp import Mlp
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.oracle import mean64 as expected_mean
+from fredsim.servers.asgd import ASGD
+from tests.random_graphs import UNTOUCHED
 
 
 def dataset(inputs: int, classes: int, seed: int = 0, rows: int = 60) -> Dataset:
@@ -112,8 +117,10 @@ def test_every_pattern_of_blocks_in_which_an_input_is_not_zero(mu: int, hidden: 
             kernels.close()
 
 
-def test_windows_of_any_length_one_after_another() -> None:
+@pytest.mark.parametrize("room", [2**22, 4000, 1], ids=["all together", "some together", "one by one"])
+def test_windows_of_any_length_one_after_another(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine keeps its work space: what a longer window left there must not show."""
+    monkeypatch.setattr(pending, "WORKSPACE_BYTES", room)
     model, data = Mlp((9, 20, 4)), dataset(9, 4)
     oracle, kernels = GraphEngine(model.graph, data), NumbaEngine(model, data, 5, 2)
     try:
@@ -124,6 +131,76 @@ def test_windows_of_any_length_one_after_another() -> None:
                 np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
     finally:
         kernels.close()
+
+
+def test_workspace_does_not_grow_with_the_window() -> None:
+    """Large minibatches of a small network: a window has as many as have gradients of four megabytes together."""
+    model, data = Mlp((400, 4)), dataset(400, 4)
+    kernels = NumbaEngine(model, data, 512, 1)
+    try:
+        kernels.gradients(held(model.layout.size, 100, 1.0), np.zeros((100, 512), np.int64))
+        arrays = [array for array in kernels._arguments._values.values() if isinstance(array, np.ndarray)]
+    finally:
+        kernels.close()
+    each = 4 * 512 * 401  # the inputs of one minibatch
+    assert each < sum(array.nbytes for array in arrays) < 8 * each
+
+
+def test_a_window_that_is_asked_for_takes_no_more_memory_than_there_may_be() -> None:
+    """On the path `hand`, where each thread lays out the inputs of a window's minibatches."""
+    model, data = Mlp((784, 10)), dataset(784, 4)
+    kernels = NumbaEngine(model, data, 4096, 2)
+    try:
+        executor = kernels.hand_executor(ASGD.rule, np.zeros(model.layout.size, np.float32), [], 1, Limits(window=64))
+        assert executor._arguments._values["factors"].nbytes < 2**26
+    finally:
+        kernels.close()
+
+
+def far_apart(scratch: Any) -> NDArray[np.int32]:
+    """Let the workspace of threads, SCRATCH, lie MARGIN floats farther apart; return what lies between, UNTOUCHED."""
+    own = scratch.stride
+    memory = aligned(len(scratch._values["memory"]), own + MARGIN)
+    memory.view(np.int32)[...] = UNTOUCHED
+    scratch.set(memory=memory, stride=own + MARGIN)
+    return memory.view(np.int32)[:, own:]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("hidden", "mu"), [((64, 64), 130), ((16, 90), 65)])
+def test_no_thread_writes_behind_its_workspace(hidden: tuple[int, ...], mu: int, threads: int) -> None:
+    """On the path `hand`, on `fused`, and for whole gradients: rows of the widest layer fill it. Bits are right."""
+    model, data = Mlp((20, *hidden, 10)), dataset(20, 10)
+    (params,), rows = held(model.layout.size, 1, 0.5), np.random.default_rng(2).integers(0, 50, (1, mu))
+    (grad,), losses = GraphEngine(model.graph, data).gradients([params], rows)
+    expected, alpha = (params - np.float32(0.1) * grad).view(np.int32), np.full((1, 1), 0.1, np.float32)
+    kernels = NumbaEngine(model, data, mu, threads)
+    try:
+        hand = kernels.hand_executor(ASGD.rule, params, [], 1, Limits())
+        between = [far_apart(hand._arguments._values["scratch"])]
+        none, first = np.full(1, -1), np.zeros(1, np.int64)
+        hand.advance(none, first, none, rows.astype(np.int32), alpha)
+        found = hand.advance(first, none, none, rows.astype(np.int32), alpha)
+        assert found[1] == 1
+        np.testing.assert_array_equal(found[0].view(np.int32), losses.view(np.int32))
+        theta = aligned(model.layout.size + MARGIN)[: model.layout.size]
+        hand.copy_to(theta, [])
+        np.testing.assert_array_equal(theta.view(np.int32), expected)
+
+        theta[...] = params
+        fused = kernels.fused_executor(ASGD.rule, [theta], "", 1)
+        between.append(far_apart(fused._pass_arguments._values["scratch"]))
+        fused.run_passes([0], [theta], rows)
+        fused.prepare([0], alpha, np.full((1, 2), np.inf), [None])
+        fused.apply(0, 1)
+        np.testing.assert_array_equal(theta.view(np.int32), expected)
+
+        kernels._allocate(1)
+        between.append(far_apart(kernels._arguments._values["scratch"]))
+        np.testing.assert_array_equal(kernels.gradients([params], rows)[0][0].view(np.int32), grad.view(np.int32))
+    finally:
+        kernels.close()
+    assert all((part == UNTOUCHED).all() for part in between)
 
 
 LENGTHS = sorted({*range(1, 70), 1023, 1024, 1025, 2047, 2048, 2049, 3072, 4095, 4096, 4097, 5000, 159_010})

@@ -95,6 +95,18 @@ class Failing(Rounds):
         raise ValueError("no")
 
 
+class Numbered(Rounds):
+    at_work = None
+
+    def __init__(self, lr, dtype=""):
+        super().__init__(lr)
+        self.dtype = dtype
+
+    def apply_update(self, grad, client_id, timestamp):
+        released = super().apply_update(grad, client_id, timestamp).released
+        return Reply(np.array(released, self.dtype) if self.dtype else released)
+
+
 class Fraction(Plain):
     def init(self, params, clients):
         super().init(params, clients)
@@ -127,6 +139,24 @@ def test_a_timestamp_is_an_integer(outcome: Callable[..., Any]) -> None:
 def test_a_server_with_slots_is_given_what_it_uses(outcome: Callable[..., Any]) -> None:
     way = {"clients": {"count": 6, "batch_size": 2, "fraction": 0.5}}
     assert outcome("SlotsRounds", **way) == outcome("Rounds", **way)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize("way", [
+    {"clients": {"count": 4, "batch_size": 1}, "iterations": 40, "dispatcher": {
+        "name": "clock", "compute": {"seconds": 1.5e8}}},  # time in nanoseconds times clients exceeds an int64
+    {"clients": {"count": 130, "batch_size": 1}, "iterations": 270},
+], ids=["a long time", "many clients"])  # fmt: skip
+def test_ids_are_numbers_of_any_type(
+    way: dict[str, Any], dtype: str, small_yaml: Path, simulate: Callable[..., Result]
+) -> None:
+    del small_yaml  # its folder is the current one
+    Path("legal.py").write_text(MODULE, encoding="utf-8")
+    server = {"name": "legal:Numbered", "lr": 0.1}
+    plain, found = (simulate({"server": server | more, "events": True, **way}) for more in ({}, {"dtype": dtype}))
+    assert found.events.equals(plain.events)
+    assert found.summary["iterations"] == way["iterations"]
+    assert found.summary["digest"] == plain.summary["digest"]
 
 
 NOT_GIVEN = r"fredsim cannot set it \(AttributeError: .*\)"

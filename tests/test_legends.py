@@ -82,14 +82,29 @@ def test_names_of_pipelines() -> None:
         {"delay": {"forward": [1, 0], "backward": 0}},
     ]
     runs: Any = [
-        SimpleNamespace(config={"server": {"name": "asgd"}, "stages": {"cuts": ["W2"]} | one}) for one in delays
+        SimpleNamespace(has_ended=False, config={"server": {"name": "asgd"}, "stages": {"cuts": ["W2"]} | one})
+        for one in delays
     ]
     (panel,) = group(runs, ["stages.delay", "stages.correction"], [])
     assert [line.label for line in panel.lines] == [
         "delay forward 0", "delay pipedream", "delay pipemare, correction 0.135", "delay forward",
     ]  # fmt: skip
     gates: list[dict[str, Any] | str] = ["always", {"bandwidth_aware": {"c": 1.0, "per": "model"}}, {"budget": 9}]
-    gated = [SimpleNamespace(config={"dispatcher": {"name": "uniform", "fetch": gate}}) for gate in gates]
+    gated = [
+        SimpleNamespace(has_ended=False, config={"dispatcher": {"name": "uniform", "fetch": gate}}) for gate in gates
+    ]
     (panel,) = group(gated, ["dispatcher.fetch.bandwidth_aware.per"], [])  # type: ignore[arg-type]
     assert [line.label for line in panel.lines] == ["fetch always", "fetch per model", "fetch budget"]
     assert [one.title for one in group(runs, [], ["stages.correction"])] == ["no correction", "correction 0.135"]
+
+
+def test_what_has_other_bits_is_another_run() -> None:
+    """Of one configuration: two live runs are two, the same run on two backends is one, one under way is its own."""
+
+    def run(digest: str, *, has_ended: bool = True, **keys: Any) -> Any:
+        config = {"server": {"name": "asgd"}, "seed": 0} | keys
+        return SimpleNamespace(has_ended=has_ended, config=config, summary={"digest": digest})
+
+    runs = [run("a", backend="numba"), run("b"), run("a", backend="numpy"), run("a", has_ended=False), run("a", seed=1)]
+    (panel,) = group(runs, ["server.name"], [])
+    assert panel.runs == [runs[0], runs[1], runs[3], runs[4]]

@@ -2,24 +2,28 @@
 
 import random
 import re
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.resolution import resolve
-from fredsim.errors import ClusterError, SimulationError
-from fredsim.plugins.modules import look_in
+from fredsim.errors import ClusterError, OutputError, SimulationError, options_are
+from fredsim.plugins.modules import import_named, look_in
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.folders import claim
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.live import execute_live, worker_of
 from fredsim.runs.live.live_csv import fingerprint
 from fredsim.runs.live.wire import pack, unpack
-from fredsim.runs.live.worker import LiveWorker
+from fredsim.runs.live.worker import Basis, LiveWorker
+from fredsim.runs.live.workers import checked_answer
 from fredsim.runs.single.execution import execute
 from fredsim.simulation.paths.live_pushes import ClientTask, TaskResult
 from fredsim.simulation.paths.loop import StopRequested
@@ -65,6 +69,16 @@ WAYS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+OWN_LOSS = """
+import numpy as np
+
+
+def squared(z, y):
+    e = z - np.eye(z.shape[1], dtype=np.float32)[y]
+    return (e * e).sum(axis=1) / np.float32(2), e
+"""
+
+
 class FakeWorkers:
     """Does the tasks in this process, in a random order."""
 
@@ -80,7 +94,11 @@ class FakeWorkers:
         """
         experiment = resolve(data)
         self._worker = LiveWorker(*worker_of(experiment), 1, 0.0)
-        assert self._worker.ready()[0] is None
+        basis = self._worker.ready()
+        assert isinstance(basis, Basis)
+        self._compresses = worker_of(experiment)[2]
+        self.workers, self.redone = 2, 0
+        self._size, self._samples = basis.size, experiment.clients.batch_size * worker_of(experiment)[1].steps
         self._tasks: dict[int, ClientTask] = {}
         self._rng, self._left, self._flips, self._seen = random.Random(seed), fails, flips, seen
 
@@ -92,12 +110,14 @@ class FakeWorkers:
             return None
         self._left -= 1
         if self._left < 0:
+            self.redone += 1
             raise self.ends
         task = self._tasks.pop(self._rng.choice(sorted(self._tasks)))
         answer = self._worker.compute(task.client, task.number, task.task_id, task.params, task.rate)
         assert not isinstance(answer, SimulationError)
-        push, losses, finite, size, before, began, done = answer
-        push = unpack(push) if push.dtype == np.uint8 else push
+        push, losses, finite, size, before, began, done = checked_answer(
+            answer, self._size, self._samples, compresses=self._compresses
+        )
         self._flips -= 1
         if self._flips == -1:
             push.view(np.uint32)[np.argmax(np.abs(push)) if self._seen else np.argmin(np.abs(push))] ^= 2**22
@@ -121,6 +141,30 @@ def test_the_simulator_replays_it(change: dict[str, Any], tmp_path: Path, comman
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
     assert result.summary["path"] == "live"
     assert result.summary["iterations"] == 120
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("flips", [-1, 41])
+def test_on_a_machine_with_a_device(
+    flips: int, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss that only numba computes is left to it: by the run, by the workers, and by what looks at each event."""
+    (tmp_path / "own_loss_here.py").write_text(OWN_LOSS, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    data = DATA | {"backend": "auto", "loss": "own_loss_here:squared"}
+    result = lived(data, tmp_path / "run", FakeWorkers(data, flips=flips))
+    assert result.summary["backend"] == "numba"
+    code, output, _ = command("verify", result.folder)
+    assert code == (flips >= 0)
+    assert ("same bits" if flips < 0 else "iteration 41, client") in output
+
+
+@pytest.mark.usefixtures("device")
+def test_workers_compute_small_networks_on_the_processor() -> None:
+    """Since each gradient is waited for."""
+    worker = LiveWorker(*worker_of(resolve(DATA | {"backend": "auto"})), 1, 0.0)
+    assert isinstance(worker.ready(), Basis)
+    assert worker._engine.device_name is None
 
 
 def test_a_whole_run_was_not_interrupted(tmp_path: Path, command: Command) -> None:
@@ -196,9 +240,13 @@ def test_each_cell_of_its_record(tmp_path: Path, command: Command) -> None:
 def test_a_lost_scheduler_leaves_a_checkpoint_to_go_on_from(way: str, tmp_path: Path, command: Command) -> None:
     data, policy = DATA | WAYS[way], CheckpointPolicy(60.0)
     for seed in range(2):
+        pool = FakeWorkers(data, seed, fails=45)
+        pool.workers = 3 - seed
         with pytest.raises(ClusterError, match="scheduler was lost"):
-            lived(data, tmp_path / "run", FakeWorkers(data, seed, fails=45), policy)
-    result = lived(data, tmp_path / "run", FakeWorkers(data, 2), policy)
+            lived(data, tmp_path / "run", pool, policy)
+    pool = FakeWorkers(data, 2)
+    result = lived(data, tmp_path / "run", pool, policy)
+    assert (pool.workers, pool.redone) == (3, 2)  # of all three processes
     assert result.summary["iterations"] == 120
     assert list(result.events["iteration"]) == list(range(120))
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
@@ -325,6 +373,39 @@ def test_a_live_run_that_was_killed_gives_way(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+LIVE = "holds the record of a live run, which cannot be made again; choose another folder by --out, or remove it"
+
+
+@pytest.mark.parametrize("status", ["lost", "interrupted", "finished"])
+def test_no_command_deletes_a_record(
+    status: str, tmp_path: Path, command: Command, refused: Callable[..., None]
+) -> None:
+    """Neither one that simulates the experiment into its folder, alone or in a sweep, nor a second live run."""
+    folder, policy = tmp_path / "seeds" / f"seed=0-{resolve(DATA).digest[:8]}", CheckpointPolicy(60.0)
+    pool = FakeWorkers(DATA, fails=10**9 if status == "finished" else 45)
+    pool.ends = pool.ends if status == "lost" else StopRequested()
+    with suppress(ClusterError):
+        execute_live(resolve(DATA), folder, pool, stop=lambda: pool._left < 0, policy=policy, facts=worker_facts)
+    before = contents(folder)
+    if status != "finished":  # which --resume leaves as it is
+        refused("run", folder, "--resume", says=(LIVE,))
+        (folder.parent / "sweep.yaml").touch()
+        code, _, messages = command("run", folder, "--resume", "sweep={seed: [0, 1]}", "--out", folder.parent)
+        assert (code, LIVE in messages) == (2, True)
+    refused("run", folder, "--out", folder, says=(LIVE,))
+    with options_are(on_command_line=True), pytest.raises(OutputError, match=re.escape(LIVE)):
+        lived(DATA | ({} if status == "finished" else {"backend": "numpy"}), folder, FakeWorkers(DATA), policy)
+    assert contents(folder) == before
+    if status != "finished":
+        again = f"to continue one: fredsim live {folder} --out {folder}\n"
+        assert command("ls", folder)[1].endswith(again)
+        assert lived(DATA, folder, FakeWorkers(DATA, 1), policy).summary["status"] == "finished"
+
+
 def test_a_server_may_write_into_a_gradient(
     tmp_path: Path, command: Command, own_server: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,3 +415,87 @@ def test_a_server_may_write_into_a_gradient(
     data = DATA | {"server": {"name": "own_writes:Plain", "lr": 0.05}}
     result = lived(data, tmp_path / "run", FakeWorkers(data))
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
+
+
+@pytest.mark.parametrize("form", [(4,), (5,), (7,), (2, 3), (0,), (), (6, 1)])
+def test_an_answer_of_another_shape_is_refused(form: tuple[int, ...]) -> None:
+    """Kernels read as many elements as there are parameters, whatever is there."""
+    push, losses, numbers = np.ones(6, np.float32), np.zeros(2, np.float32), (True, 0, 0, 1, 2)
+    for sent in (push, pack(push, [slice(0, 2), slice(2, 6)])):
+        found = checked_answer((sent, losses, *numbers), 6, 2, compresses=False)
+        assert (found[0].tobytes(), found[1:]) == (push.tobytes(), (losses, *numbers))
+    other = np.ones(form, np.float32)
+    for wrong in (other, np.ones(form), pack(other, [slice(None)]) if other.ndim == 1 and other.size else other):
+        with pytest.raises(ValueError, match=r"sent a push (of float|that cannot be decoded)"):
+            checked_answer((wrong, losses, *numbers), 6, 2, compresses=False)
+        with pytest.raises(ValueError, match="sent losses of"):
+            checked_answer((push, wrong, *numbers), 6, 2, compresses=False)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None, 3, "text", (), (1, 2), [np.ones(6, np.float32)] * 7,
+        *((sent, np.zeros(2, np.float32), True, 0, 0, 1, 2)
+          for sent in (None, b"", [1.0] * 6, np.zeros(0, np.uint8), np.ones(30, np.uint8), np.zeros((2, 3), np.uint8),
+                       np.full(60, 255, np.uint8), np.ones(6, np.int32), np.ones(6, object))),
+        *((np.ones(6, np.float32), np.zeros(2, np.float32), *numbers)
+          for numbers in ((1, 0, 0, 1, 2), (True, -1, 0, 1, 2), (True, 0, "x", 1, 2), (True, 0, 0, None, 2),
+                          (True, 0, 0, 1.5, 2), (None, 0, 0, 1, 2))),
+    ],
+)  # fmt: skip
+def test_an_answer_of_something_else_is_refused(answer: Any) -> None:
+    with pytest.raises(ValueError, match="sent "):
+        checked_answer(answer, 6, 2, compresses=False)
+
+
+@pytest.mark.parametrize("compresses", [False, True])
+def test_numbers_that_no_worker_of_fredsim_sends_are_refused(compresses: bool) -> None:
+    """Bytes count only where something is compressed, and what is recorded has 64 bits."""
+    push, losses, (fewest, most) = np.ones(6, np.float32), np.zeros(2, np.float32), ((0, 0), (1, 2**40))[compresses]
+    for numbers in ((fewest, 0, 1, 2), (most, 2**64 - 1, -(2**61), 2**61)):
+        assert checked_answer((push, losses, True, *numbers), 6, 2, compresses=compresses)[3:] == numbers
+    for numbers in (
+        (fewest - 1, 0, 1, 2), (most + 1, 0, 1, 2), (2**70, 0, 1, 2), (fewest, -1, 1, 2), (fewest, 2**64, 1, 2),
+        (fewest, 0, -(10**30), 2), (fewest, 0, 1, 10**30), (fewest, 0, 2**62, 2), (fewest, 0, 1, -(2**62)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"sent .* (bytes|bits)"):
+            checked_answer((push, losses, True, *numbers), 6, 2, compresses=compresses)
+
+
+def test_an_error_of_any_type_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raised, it would look like a worker that is lost."""
+    for error in (ImportError("no such thing"), OSError(24, "Too many open files"), MemoryError("no room")):
+        monkeypatch.setattr("fredsim.runs.live.worker.make_engine", Mock(side_effect=error))
+        found = LiveWorker(*worker_of(resolve(DATA)), 1, 0.0).ready()
+        assert str(found) == f"{type(error).__name__}: {error}"
+
+
+def test_what_is_computed_from_is_told_apart() -> None:
+    ours = Basis("d" * 64, {"my_loss": "a"}, {"w.pt": "b"}, 460)
+    assert ours.difference(Basis("d" * 64, {"my_loss": "a"}, {"w.pt": "b"}, 460)) == ""
+    for theirs, says in (
+        (Basis("e" * 64, ours.code, ours.files, 460), "it has other data than this machine"),
+        (Basis(None, ours.code, ours.files, 460), "it has other data than this machine"),
+        (Basis(ours.data, {"my_loss": "b"}, ours.files, 460), "it has another version of my_loss"),
+        (Basis(ours.data, {}, ours.files, 460), "it has another version of my_loss"),
+        (Basis(ours.data, {**ours.code, "more": "c"}, ours.files, 460), "it has another version of more"),
+        (Basis(ours.data, ours.code, {"w.pt": "c"}, 460), "it has another file w.pt"),
+        (Basis(ours.data, ours.code, {}, 460), "it has another file w.pt"),
+        (Basis(ours.data, ours.code, ours.files, 459), "its model has 459 parameters, here it has 460"),
+    ):
+        assert ours.difference(theirs).startswith(says)
+
+
+def test_data_is_looked_up_in_the_folder_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And modules where this machine looks them up: the folder of the experiment's file."""
+    (tmp_path / "apart").mkdir()
+    (tmp_path / "apart" / "live_apart.py").write_text("def share(z, y):\n    return z, z\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    prepares = Mock(side_effect=lambda *_: import_named("live_apart:share", "module:function"))
+    monkeypatch.setattr("fredsim.runs.live.worker.prepare", prepares)
+    arguments = (*worker_of(resolve(DATA)), 1, 0.0)
+    assert "cannot import 'live_apart'" in str(LiveWorker(*arguments).ready())
+    assert "cannot import" not in str(LiveWorker(*arguments, [tmp_path / "apart"], tmp_path).ready())
+    assert [call.args[1] for call in prepares.call_args_list] == [None, tmp_path]

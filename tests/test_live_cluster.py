@@ -49,7 +49,8 @@ def test_a_worker_is_killed_and_another_comes(small_yaml: Path, cluster: Cluster
     with Path("live/live.csv").open(newline="", encoding="utf-8") as file:
         workers = [row["worker"] for row in csv.DictReader(file)]
     assert len(workers) == 1500
-    assert len(set(workers)) == result.summary["live"]["workers"] == 3
+    assert len(set(workers)) == 3
+    assert result.summary["live"]["workers"] in {2, 3}  # at once; one may be missed only after another has come
     events = result.events
     stages = events[["began_ns", "done_ns", "received_ns", "time_ns"]].to_numpy()
     assert (np.diff(stages, axis=1) >= 0).all()
@@ -73,6 +74,37 @@ def test_a_server_that_workers_do_not_have(
     assert code == 0, messages
     assert re.search(r"the worker \S+ has fredsim 0\.0\.9, this is .*; it gets no task", messages)
     assert command("verify", "live")[:2] == (0, "live: same bits\n")
+
+
+LOSS = """
+import numpy as np
+
+def squared(z, y):
+    e = z - np.eye(10, dtype=np.float32)[y]
+    return (e * e).sum(axis=1), {factor} * e
+"""
+
+
+def test_a_worker_that_has_imported_an_earlier_file(
+    small_yaml: Path, cluster: Cluster, command: Command, refused: Refused
+) -> None:
+    """It computes by what it has imported: it is named, and the run does not begin."""
+    Path("apart").mkdir()
+    path, module = small_yaml.rename("apart/small.yaml"), Path("apart/live_loss.py")
+    module.write_text(LOSS.format(factor=2), encoding="utf-8")
+    cluster.work("--no-nanny")
+    words = ("live", path, "loss='live_loss:squared'", "iterations=20", "--dask", cluster.address, "--out")
+    code, _, messages = command(*words, "first")
+    assert code == 0, messages
+    assert command("verify", "first")[:2] == (0, "first: same bits\n")
+    module.write_text(LOSS.format(factor=4), encoding="utf-8")
+    del sys.modules["live_loss"]
+    refused(*words, "second", says=("the worker tcp://", "has another version of live_loss", "restart it"))
+    assert not Path("second").exists()
+    cluster.processes[-1].kill()
+    cluster.work("--no-nanny")
+    assert command(*words, "second")[0] == 0
+    assert command("verify", "second")[:2] == (0, "second: same bits\n")
 
 
 def test_processes_of_its_own(small_yaml: Path, command: Command) -> None:

@@ -57,6 +57,22 @@ def classes(output, y):
     assert y.dtype == torch.int64
     return nn.functional.cross_entropy(output, y, reduction="none")
 
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, output, y):
+        return self.scale * squared(output, y)
+
+scaled = Scaled()
+
+def by_scaled(output, y):
+    return scaled(output, y)
+
+def summed_up(output, y):
+    return torch.zeros(len(y), requires_grad=True) + squared(output, y)
+
 def mean(output, y):
     return squared(output, y).mean()
 
@@ -550,6 +566,8 @@ def test_outputs_of_one_number(simulate: Simulate) -> None:
 
 BAD_OWN = {
     "mine:mean": "returned torch.float32 () for 3 samples; it must return each sample's loss",
+    "mine:scaled": "loss: mine:scaled has parameters of its own, which nobody trains; put them into the module",
+    "mine:by_scaled": "loss: mine:by_scaled has parameters of its own, which nobody trains",
     "mine:fails": "failed on outputs (3, 1) and targets (3,), tensors of PyTorch: RuntimeError: on purpose (mine.py:",
     "mine:exits": "failed on outputs (3, 1) and targets (3,), tensors of PyTorch: SystemExit: 0 (mine.py:",
     "mine:unrelated": "has no gradient by the outputs",
@@ -565,8 +583,9 @@ BAD_OWN = {
 }
 
 
-def test_a_loss_that_overwrites_its_targets(simulate: Simulate) -> None:
-    found, expected = (simulate(changed("numbers", f"mine:{name}", model=NET)) for name in ("overwriting", "squared"))
+@pytest.mark.parametrize("name", ["overwriting", "summed_up"])
+def test_a_loss_that_overwrites_its_targets_or_begins_with_a_tensor_of_its_own(name: str, simulate: Simulate) -> None:
+    found, expected = (simulate(changed("numbers", f"mine:{loss}", model=NET)) for loss in (name, "squared"))
     assert found.summary["digest"] == expected.summary["digest"]
     assert found.summary["validation_loss"] == expected.summary["validation_loss"]
 

@@ -123,7 +123,15 @@ def test_links_are_not_followed_and_no_code_is_run(
     Path("imported").unlink()
     Path("results/link").symlink_to("own")
     Path("results/round").symlink_to("..")
-    assert [*by_name()] == ["own"]
+    Path("results/nowhere").symlink_to("gone")
+    Path("results/file").symlink_to("own/sweep.yaml")
+    found = by_name()
+    states = {name: row["state"] for name, row in found.items()}
+    linked = dict.fromkeys(("link", "round"), "a link, not followed")
+    assert states == {"own": "2 runs: 2 finished", **linked}
+    first = next(name for name in found if name in linked)
+    assert command("ls")[1].splitlines()[-1] == f"to follow a link: fredsim ls results/{first}"
+    assert [row["state"] for row in overview(Path("results/link"))] == ["2 runs: 2 finished"]
     assert not Path("imported").exists()
 
 
@@ -137,6 +145,11 @@ def test_a_long_name_of_the_best_run_takes_no_other_column_away(small_yaml: Path
 
 def test_nothing_here(small_yaml: Path, command: Command, refused: Callable[..., None]) -> None:
     del small_yaml
-    refused("ls", says=("results: is no folder; name one that holds results",))
+    none = (0, "results: holds no results yet; `fredsim run quickstart` makes some\n", "")
+    assert command("ls") == none  # the first that somebody may try
+    refused("ls", "other", says=("other: is no folder; name one that holds results",))
     Path("results").mkdir()
-    assert command("ls") == (0, "results: holds no results yet; `fredsim run quickstart` makes some\n", "")
+    assert command("ls") == none
+    Path("results").rmdir()
+    Path("results").touch()
+    refused("ls", says=("results: is no folder; name one that holds results",))

@@ -13,7 +13,7 @@ import fredsim
 from docs.generate.algorithms import changes_for, example_for, known
 from docs.generate.copies import contents, pointed
 from docs.generate.formulas import display, tex
-from docs.generate.groups import GROUPS
+from docs.generate.groups import GROUPS, facts
 from docs.generate.keys import all_keys, meaning_of
 from docs.generate.links import COPIES, anchors, documents, links
 from docs.generate.pages import ROOT, generated_files
@@ -59,7 +59,7 @@ def test_every_key_has_a_meaning_and_an_example_that_is_valid() -> None:
 
 SMALL = {
     "name": "small", "iterations": 10, "data": {"name": "digits"}, "model": {"hidden": [16]},
-    "clients": {"count": 4, "batch_size": 2}, "server": {"name": "fasgd", "lr": 0.1},
+    "clients": {"count": 8, "batch_size": 2}, "server": {"name": "fasgd", "lr": 0.1},
     "dispatcher": {"name": "clock"}, "events": True,
 }  # fmt: skip
 
@@ -80,6 +80,9 @@ def test_every_example_of_a_key_is_an_experiment() -> None:
             del base["data"], base["model"]
         if key.startswith("select"):
             base["sweep"] = {"server.name": ["asgd", "sasgd"], "server.lr": [0.1, 0.2]}
+        if key.startswith("figures"):
+            base["sweep"] = {"server.name": ["asgd", "sync"], "server.lr": [0.1, 0.2]}
+            base["select"] = {"best": "validation_error", "over": "server.lr"}
         if key == "overrides" or "torch:" in place.example():
             continue
         try:
@@ -242,3 +245,11 @@ def test_pictures_are_those_that_pages_show() -> None:
     assert sorted([*made, *others]) == sorted(kept)
     assert shown == set(kept)
     assert sum(kept.values()) < 1_500_000
+
+
+def test_a_server_that_collects_keeps_the_sum_of_a_batch() -> None:
+    keeps = {name: facts(cls, example_for(name, cls.Hyper))["keeps"] for name, cls in SERVERS.items()}
+    collecting = {"sync", "soft_sync", "fedbuff", "fadas", "ca2fl", "rennala", "slowmo", "mindflayer", "sign_majority"}
+    assert {name for name, what in keeps.items() if what.endswith("the sum of a batch")} == collecting
+    assert (keeps["sync"], keeps["fadas"]) == ("the sum of a batch", "3 P + the sum of a batch")
+    assert (keeps["asgd"], keeps["ternary_sync"]) == ("nothing", "the gradients of a round")

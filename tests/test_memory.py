@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fredsim.compute.storage import Limits, Pool
-from fredsim.errors import SimulationError
+from fredsim.errors import DeviceMemoryError, NoMemoryError, SimulationError
 from fredsim.runs.folder.results import Result
 from fredsim.system.memory import memory_errors, release_free_memory
 
@@ -160,6 +160,9 @@ def test_too_little_memory_is_one_error() -> None:
         raise MemoryError("12 GB")
     with pytest.raises(SimulationError, match=rf"^out of memory \(nothing is left{less}end other"), memory_errors():
         raise MemoryError
+    says = rf"^out of memory on the device \(12 GB{less}choose backend numba, or end other"
+    with pytest.raises(NoMemoryError, match=says), memory_errors():
+        raise DeviceMemoryError("12 GB")
     torch = pytest.importorskip("torch")
     found = "CUDA out of memory. Tried to allocate 44.00 MiB. GPU 0 has 139.80 GiB of which 45.00 MiB is free"
     says = rf"^out of memory on the device \({re.escape(found)}{less}choose backend numba, or end other"

@@ -338,6 +338,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "another choice": (
         metrics("top5") | {"sweep": {"seed": [0, 1]}, "select": {"best": "top6", "over": "seed"}},
         "select.best: is 'top6'; did you mean 'top5'?"),
+    "a goal of a class that there is not": (
+        metrics("per_class") | {"until": {"error_class_10": 0.1}},
+        "until.error_class_10: is the error of a class that the data have not; did you mean 'error_class_1'?"),
+    "a goal of a class that does not count": (
+        metrics("per_class") | {"loss": {"name": "cross_entropy", "ignore_index": 3}, "until": {"error_class_3": 0.1}},
+        "(known: error_class_0, error_class_1, error_class_2, error_class_4,"),
     "what nobody published": (
         {"published": {"source": "a", "y": "top5", "series": [{"where": {"seed": 0}, "points": [[1, 2]]}]}},
         "published.y: is 'top5'"),
@@ -365,6 +371,26 @@ def test_what_is_refused(changes: dict[str, Any], says: str, simulate: Simulate)
         simulate(changes)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+TWO_SETS: list[dict[str, Any]] = [{"data": {"name": "digits"}}, {"data": {"name": "glyphs", "classes": 4}}]
+BY_CLASS = {"best": "error_class_7", "over": "seed", "per": "data.name"}
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    (metrics("top5") | {"cases": TWO_SETS}, "evaluation.metrics: top5: the data have 4 classes.*in the run data=gl"),
+    (metrics("per_class") | {"sweep": {"data.validation": [297, 5]}}, "no validation row has the class 3.*in the run"),
+    (metrics("per_class") | {"cases": TWO_SETS, "sweep": {"seed": [0, 1]}, "select": BY_CLASS},
+     "select.best: is 'error_class_7', the error of a class that the data have not.*in the run"),
+    (metrics("per_class") | {"sweep": {"seed": [0, 1]}, "select": {"best": "error_class_10", "over": "seed"}},
+     "select.best: is 'error_class_10', the error of a class that the data have not"),
+], ids=str)  # fmt: skip
+def test_a_sweep_of_which_one_run_cannot_be_measured_does_none(
+    changes: dict[str, Any], says: str, digits_experiment: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        fredsim.sweep(digits_experiment | changes, out=tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize(

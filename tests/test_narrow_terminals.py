@@ -52,7 +52,7 @@ def test_what_is_needed_least_goes_first() -> None:
 
 def test_styles_and_titles_stay() -> None:
     """The best run stays bold, and the title above."""
-    shown, left_out = fitted(Table(ROWS, title="best lr").printed(best=1), 60)
+    shown, left_out = fitted(Table(ROWS, title="best lr").printed(best={1}), 60)
     assert left_out
     assert shown.title == "best lr"
     assert [row.style for row in shown.rows] == [None, "bold"]

@@ -292,6 +292,15 @@ def test_a_graph_that_computes_something_else_is_not_used(simulate: Simulate, mo
         assert digest(found) == expected
 
 
+def test_memory_that_a_module_keeps_by_another_name(simulate: Simulate) -> None:
+    """Such a module is left to the processor."""
+    for name in ("KeepsData", "KeepsFilters"):
+        expected, found = (simulate(BASE | own(name) | {"backend": backend}) for backend in ("numba", "cuda"))
+        assert digest(found) == digest(expected)
+        assert found.summary["validation_loss"] == expected.summary["validation_loss"]
+        assert "CUDA graph" not in found.summary["vmap"]
+
+
 def test_such_runs_are_not_side_by_side(small_yaml: Path, command: Command) -> None:
     experiment = read_document(small_yaml).data | BASE | {"backend": "cuda", "cases": [{"seed": 1}, {"seed": 2}]}
     model = {"model": {"name": "torch:fredsim.zoo:vgg", "widths": [2], "numerics": "native"}}

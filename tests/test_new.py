@@ -1,6 +1,7 @@
 """`fredsim new`: what it writes runs, explains every key, and replaces nothing."""
 
 import re
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -103,29 +104,100 @@ def test_a_server_of_ones_own(command: Command, own_server: Callable[..., str]) 
     assert command("run", "mine.yaml", *SHORT, "--quiet") == (0, "", "")
 
 
+def test_a_server_whose_defaults_are_no_plain_data(command: Command, own_server: Callable[..., str]) -> None:
+    """They are left out, and so is what takes several lines: only a whole line can be a comment."""
+    taken = "self, lr=0.1, beta=np.float32(0.9), where=os, table={'a': [{'b': [1]}]}, note='a\\nb', steps=3"
+    Path("own_new.py").write_text(own_server().replace("self, lr", taken), encoding="utf-8")
+    assert command("new", "mine", "--server", "own_new:Plain")[0] == 0
+    text = Path("mine.yaml").read_text(encoding="utf-8")
+    assert "\n  #lr: 0.1\n" in text
+    assert "\n  #steps: 3\n" in text
+    assert "#beta" not in text
+    assert "#where" not in text
+    assert command("run", "mine.yaml", *SHORT, "--quiet") == (0, "", "")
+
+
+def test_a_server_of_which_nothing_is_known(command: Command, own_server: Callable[..., str]) -> None:
+    """Of a class of C++ or Cython Python cannot tell what it takes."""
+    Path("own_new.py").write_text(own_server() + "\n\n    __signature__ = 0\n", encoding="utf-8")
+    assert command("new", "mine", "--server", "own_new:Plain")[0] == 0
+    assert command("run", "mine.yaml", "server.lr=0.1", *SHORT, "--quiet") == (0, "", "")
+
+
 @pytest.mark.parametrize("kind", [*OWN])
 def test_something_of_ones_own_learns_as_it_is(kind: str, command: Command) -> None:
     if kind == "network":
         pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
-    assert command("new", "mine", "--own", kind) == (0, f"mine.yaml\nmy_{kind}.py\n", "")
-    assert f"my_{kind}:{OWN[kind].name}" in Path("mine.yaml").read_text(encoding="utf-8")
+    assert command("new", "mine", "--own", kind) == (0, f"mine.yaml\nmine_{kind}.py\n", "")
+    assert f"mine_{kind}:{OWN[kind].name}" in Path("mine.yaml").read_text(encoding="utf-8")
     code, _, messages = command("run", "mine.yaml", "iterations=200", "evaluation.every=100", "--out", "out")
     found = Result(Path("out"))
     assert (code, found.summary["status"]) == (0, "finished"), messages
-    assert f"my_{kind}" in found.summary["code"]
+    assert f"mine_{kind}" in found.summary["code"]
     first, last = (found.metrics[found.measure].iloc[row] for row in (0, -1))
     assert last < 0.7 * first
 
 
+def test_one_of_each(refused: Callable[..., None]) -> None:
+    for kind, option, value in (
+        ("server", "server", "sync"),
+        ("dataset", "data", "digits"),
+        ("problem", "data", "mnist"),
+    ):
+        says = f"--{option} is given, and --own {kind} writes what takes its place; leave one of them out"
+        refused("new", "mine", "--own", kind, f"--{option}", value, says=(says,))
+    assert not list(Path().iterdir())
+
+
 def test_a_module_that_is_there_is_not_replaced(refused: Callable[..., None]) -> None:
-    Path("my_loss.py").write_text("kept", encoding="utf-8")
-    refused("new", "mine", "--own", "loss", says=("my_loss.py: is there already, and is not overwritten",))
+    Path("mine_loss.py").write_text("kept", encoding="utf-8")
+    refused("new", "mine", "--own", "loss", says=("mine_loss.py: is there already, and is not overwritten",))
     refused("new", "mine", "--own", "losss", says=("--own is 'losss'; did you mean 'loss'? (known: server, loss,",))
     assert not Path("mine.yaml").exists()
     Path("mine.yaml").write_text("kept", encoding="utf-8")
     refused("new", "mine", "--own", "metric", says=("mine.yaml: is there already, and is not overwritten",))
-    assert not Path("my_metric.py").exists()
-    assert Path("my_loss.py").read_text(encoding="utf-8") == "kept"
+    assert not Path("mine_metric.py").exists()
+    assert Path("mine_loss.py").read_text(encoding="utf-8") == "kept"
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [("a", "a_server"), ("my-sgd", "my_sgd_server"), ("1", "_1_server"), ("x.1.yaml", "x_1_server")]
+)
+def test_one_of_ones_own_for_each_experiment(name: str, module: str, command: Command) -> None:
+    """So a second one in the same folder is another."""
+    assert command("new", "first", "--own", "server")[0] == 0
+    code, output, _ = command("new", name, "--own", "server")
+    path, written = output.split()
+    assert (code, written) == (0, f"{module}.py")
+    assert resolved(path).server.name == f"{module}:RootStaleness"
+
+
+@pytest.mark.parametrize("taken", ["a_server.py", "a_server/__init__.py", "b/a_server/__init__.py"])
+def test_a_module_that_would_not_be_imported_is_not_written(taken: str, refused: Callable[..., None]) -> None:
+    """In the current folder, or as a package, another is found before it."""
+    Path("b/a_server").mkdir(parents=True)
+    Path("a_server").mkdir()
+    Path(taken).touch()
+    says = ("b/a_server.py: another module would be imported in its place, ", taken, "choose another name for the exp")
+    refused("new", "b/a", "--own", "server", says=says)
+    assert not Path("b/a.yaml").exists()
+    assert not Path("b/a_server.py").exists()
+
+
+def test_of_two_modules_of_one_name_the_one_that_is_used_is_told(command: Command) -> None:
+    """Whoever edits the one beside the experiment is told that the one in the current folder is what runs."""
+    Path("b").mkdir()
+    for name in ("b/c", "c"):
+        assert command("new", name, "--own", "server")[0] == 0
+    run = ("run", "b/c.yaml", *SHORT, "--out", "out")
+    assert "the module c_server is" not in command(*run)[2]  # they are the same
+    with Path("b/c_server.py").open("a", encoding="utf-8") as file:
+        file.write("# edited\n")
+    del sys.modules["c_server"]
+    code, _, messages = command(*run)
+    here = Path.cwd()
+    said = f"the module c_server is {here / 'c_server.py'}, and not {here / 'b/c_server.py'}, which differs"
+    assert (code, messages.count(said)) == (0, 1)
 
 
 def test_nothing_is_replaced(refused: Callable[..., None]) -> None:

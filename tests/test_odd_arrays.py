@@ -15,7 +15,7 @@ import fredsim
 from fredsim.errors import FredsimError
 from fredsim.runs.folder.results import Result
 from tests.odd_arrays import case
-from tests.odd_functions import BENT, PLACES, RAISED, changes
+from tests.odd_functions import BENT, PLACES, RAISED, USUAL, changes
 
 WAYS: list[dict[str, Any]] = [
     {"backend": "numpy", "path": "snapshots"},
@@ -77,6 +77,14 @@ def test_whatever_code_raises_is_an_error(place: str, digits_experiment: dict[st
         found = outcome(odd(digits_experiment, how, place))
         assert found.startswith("refused"), (how, found)
         assert said in found, (how, found)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_it_takes_need_not_be_known(place: str, digits_experiment: dict[str, Any]) -> None:
+    """Of a class of C++ or Cython Python cannot tell it; the run has the bits that it has else."""
+    found = [outcome(odd(digits_experiment, how, place)) for how in USUAL]
+    assert found[0].startswith("finished")
+    assert found[0] == found[1]
 
 
 @pytest.mark.slow

@@ -8,12 +8,15 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +29,7 @@ from fredsim.runs.checkpoint.format import json_with_digest
 from fredsim.runs.folder.result import Result
 from fredsim.runs.folder.run_files import FILES, too_large
 from fredsim.system.csv_files import COUNT, FINITE, NUMBER, OPTIONAL
-from fredsim.system.files import open_regular, read_bytes, write_atomic
+from fredsim.system.files import open_growing, open_regular, read_bytes, write_atomic
 from fredsim.system.json_files import parse_json
 from tests.bad_results import results
 from tests.odd_folders import a_case, fault
@@ -98,6 +101,16 @@ def test_a_run_of_a_sweep_that_is_a_link(place: Path, refused: Refused) -> None:
     for words in (("plot", "out"), ("verify", "out"), ("run", "out", "--out", "out", "--resume")):
         refused(*words, says=says)
     assert {path.name: path.read_bytes() for path in Path("elsewhere").iterdir()} == before
+
+
+def test_a_run_of_a_sweep_whose_folder_is_gone(place: Path) -> None:
+    del place
+    run = min(path for path in recorded("sweep").iterdir() if path.is_dir())
+    shutil.rmtree(run)
+    results = fredsim.load("out")
+    says = f"out/runs.csv names the run {run.name} whose folder is gone; resume=True does it again"
+    with pytest.raises(OutputError, match=f"^{re.escape(says)}$"):
+        list(results)  # type: ignore[arg-type]
 
 
 def test_a_link_that_the_user_names(place: Path, small_yaml: Path, command: Command) -> None:
@@ -188,6 +201,23 @@ def test_a_pipe(name: str, place: Path, refused: Refused) -> None:
         refused(*words, says=(f"out/{name}", "it is a pipe"))
     with pytest.raises(OSError, match="it is a pipe"):
         open_regular(Path("out", name))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("kind", "says"), [("pipe", "it is a pipe"), ("link", "Too many levels of symbolic links")])
+def test_what_comes_there_after_the_look(kind: str, says: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not waited for, and not followed."""
+    del place
+    Path("canary").write_text(SECRET, encoding="utf-8")
+    if kind == "pipe":
+        os.mkfifo("x")
+    else:
+        Path("x").symlink_to("canary")
+    monkeypatch.setattr("fredsim.system.files.irregular_kind", lambda *_, **__: "")
+    ways: tuple[Callable[..., Any], ...] = (open_regular, partial(open_growing, anew=False))
+    for way in ways:
+        with pytest.raises(OSError, match=says):
+            way("x")
 
 
 @pytest.mark.parametrize("kind", ["BF16", "F8_E4M3", "F8_E5M2", "F4", "F128"])
@@ -328,10 +358,12 @@ def test_a_written_file(place: Path) -> None:
         Path("x").touch(mode=0o600)
         write_atomic(Path("x"), "1")
         write_atomic(Path("é" * 120), "2")  # a name of 240 bytes
+        write_atomic(Path(os.fsdecode(b"a\xff.txt")), "3")  # one that is no UTF-8
     finally:
         os.umask(before)
     assert stat.S_IMODE(Path("x").stat().st_mode) == 0o640
-    assert sorted(os.listdir()) == ["x", "é" * 120]
+    assert sorted(os.listdir(b".")) == [b"a\xff.txt", b"x", b"\xc3\xa9" * 120]
+    os.unlink(b"a\xff.txt")
     Path("folder").mkdir()
     with pytest.raises(OSError, match="it is a folder"):
         write_atomic(Path("folder"), "3")
@@ -342,12 +374,15 @@ def test_a_written_file(place: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow and SQLAlchemy among themselves
-def test_outputs_that_are_no_files(place: Path, refused: Refused) -> None:
+def test_outputs_that_are_no_files(place: Path, refused: Refused, command: Command) -> None:
     del place
     recorded("one")
     os.mkfifo("pipe.svg")
     says = ("pipe.svg: cannot be written (it is a pipe); choose another place for it",)
     refused("plot", "out", "-o", "pipe.svg", says=says)
+    if sys.platform == "linux":  # where names of files are bytes
+        assert command("plot", "out", "-o", os.fsdecode(b"a\xff.png"))[0] == 0
+        assert Path(os.fsdecode(b"a\xff.png")).read_bytes()[:4] == b"\x89PNG"
     for library in ("mlflow", "sqlalchemy", "alembic"):
         pytest.importorskip(library)
     refused(

@@ -55,6 +55,7 @@ MUCH: dict[str, tuple[dict[str, Any], str | int]] = {
     "cases": ({"order": LONG, "cases": [{"seed": n} for n in SEEDS]}, "10,000 runs, which have 5,000,030,000 values"),
     "a little too much": ({"order": LONG, "sweep": {"seed": SEEDS[:40]}}, "have 20,000,120 values in all; 20,000,000 "),
     "just enough": ({"order": LONG[:199_996], "sweep": {"seed": SEEDS[:100]}}, 100),  # 100 · (1 + 199,997 + 1)
+    "runs": ({"sweep": {"seed": [*SEEDS, 10_000]}}, "makes 10,001 runs (10001 of seed); take away values: 10,000 are"),
     "keys": ({"sweep": {f"k{n}": [0] for n in range(200_000)}}, "varies 200,000 keys; 1,000 are the most"),
     "not too many keys": ({"sweep": {f"k{n}": [0] for n in range(1000)}}, 1),
     "keys of cases": ({"cases": [{f"k{n}": 0} for n in range(1001)]}, "sweep: varies 1,001 keys"),

@@ -14,10 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.data import npy, npy_datasets, own
-from fredsim.data.datasets import Dataset, data_root, load_dataset
+import fredsim
+from fredsim.compute.metrics import PerClass
+from fredsim.config.document import dump_yaml
+from fredsim.config.partition import PARTITIONS, make_shards
+from fredsim.data import npy, npy_datasets, on_demand, own
+from fredsim.data.datasets import Dataset, data_root, load_dataset, read_dataset
 from fredsim.data.npy_datasets import load_folder
-from fredsim.data.own import load_own
+from fredsim.data.own import find_own, load_own
+from fredsim.data.targets import Targets, fitted
+from fredsim.data.torch_rows import TorchRows
 from fredsim.errors import DataError
 from fredsim.plugins.modules import look_in
 from fredsim.runs.folder.results import Result
@@ -46,7 +52,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in ("own_sets", "torch_sets"):
         sys.modules.pop(name, None)
-    own._load.cache_clear()
     npy_datasets._load.cache_clear()
 
 
@@ -139,6 +144,8 @@ def test_the_digest_of_a_folder_is_what_sha256sum_prints() -> None:
     lines = [
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(Path("digits").iterdir())
     ]
+    for name in ("mean.npy", "x_valid.npy", "notes.txt"):  # which are no part of it
+        Path("digits", name).write_text("1", encoding="utf-8")
     assert npy.digest_of_folder("digits") == hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -223,6 +230,45 @@ def test_damaged_folders_are_refused(what: str, says: str, refused: Refused) -> 
     refused("run", "own.yaml", "data.name=npy:digits", says=[says])
 
 
+@pytest.mark.parametrize(
+    ("axis", "value", "dtype"), [("y", 2**32 - 1, np.uint32), ("x", 2**32 + 5, np.int64), ("y", -(2**40), np.int64)]
+)
+def test_integers_that_no_token_can_be(
+    axis: str, value: int, dtype: Any, refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cast to the type of tokens, they would become such: −1, which does not count, and 5."""
+    os.makedirs("wide")
+    for part, count in (("train", 60), ("test", 6)):
+        values = (np.arange(count * 4).reshape(count, 4) % 7).astype(dtype)
+        for letter in "xy":
+            changed = values.copy()
+            if (letter, part) == (axis, "train"):
+                changed[5, 2] = value
+            np.save(f"wide/{letter}_{part}.npy", changed)
+    words = "run", "own.yaml", "data.name=npy:wide", "model={name: gpt, width: 4, layers: 1, heads: 1}"
+    known = f"from {min(0, value)} to {max(6, value)}"
+    refused(*words, says=[f"wide: {axis}_train holds {np.dtype(dtype)} {known}; it must hold integers from"])
+    for module in (npy, npy_datasets):
+        monkeypatch.setattr(module, "MOST_IN_MEMORY", 0)
+    refused(*words, says=[f"{axis}_train.npy: row 5 holds integers {known}; int32 does not hold them"])
+
+
+def test_two_classes_may_be_bool(monkeypatch: pytest.MonkeyPatch) -> None:
+    os.makedirs("flags")
+    x, y = np.linspace(0, 1, 36, dtype=np.float32).reshape(12, 3), np.arange(12) % 3 == 0
+    np.save("flags/x_train.npy", x)
+    np.save("flags/y_train.npy", y)
+    np.savez("flags.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    found = [load_dataset("npz:flags.npz", 10, 2, Path()), load_folder("npy:flags", 10, 2, Path())]
+    for module in (npy, npy_datasets):
+        monkeypatch.setattr(module, "MOST_IN_MEMORY", 0)
+    found.append(load_folder("npy:flags", 10, 2, Path()))
+    assert [data.train.on_demand for data in found] == [False, False, True]
+    for data in found:
+        assert (data.classes, data.train.unfit, data.train.y.dtype) == (2, "", np.int64)
+        assert data.train.targets.tolist() == [1, 0, 0] * 3 + [1]
+
+
 @pytest.mark.usefixtures("nothing_in_memory")
 @pytest.mark.parametrize("change", ["shorter", "other numbers"])
 def test_files_that_change_during_a_run(change: str) -> None:
@@ -234,6 +280,41 @@ def test_files_that_change_during_a_run(change: str) -> None:
     path.write_bytes(content[:-100] if change == "shorter" else content[:-4] + b"...!")
     with pytest.raises(DataError, match=r"digits/x_train.npy: has changed since the run began"):
         data.train.rows(np.array([4]))
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_a_file_of_a_class_that_changes_during_a_run() -> None:
+    np.save("shift.npy", np.float32(0.25))
+    data = load_own("python:own_sets:Blobs", {"file": "shift.npy"}, None, None)
+    assert data.train.x[:3].shape == (3, 5)
+    np.save("shift.npy", np.float32(0.5))
+    os.utime("shift.npy", ns=(1, 1))
+    with pytest.raises(DataError, match=r"^shift\.npy: has changed since the run began; leave it as it is"):
+        data.train.x[:3]
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_other_rows_on_demand_have_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So no checkpoint goes on with them, and no worker has them."""
+
+    def digest(train: int = 60) -> str:
+        own._load.cache_clear()
+        data = load_own("python:own_sets:Blobs", {}, train, 20)
+        assert data.train.on_demand
+        return data.digest
+
+    found, blobs = {"as it is": digest(), "fewer": digest(59)}, importlib.import_module("own_sets").Blobs
+    assert digest() == found["as it is"]
+    rows = blobs.rows
+    for name in "xy":
+
+        def other(self: Any, part: str, numbers: Any, name: str = name) -> Any:
+            x, y = rows(self, part, numbers)
+            return (x + np.float32(1), y) if name == "x" else (x, 2 - y)
+
+        monkeypatch.setattr(blobs, "rows", other)
+        found[name] = digest()
+    assert len({*found.values()}) == 4, found
 
 
 @pytest.mark.usefixtures("nothing_in_memory")
@@ -265,7 +346,9 @@ def test_a_folder_that_has_changed_since_the_run(simulate: Run, command: Command
     assert "put the files back, or change the key" in said
 
 
-@pytest.mark.parametrize("name", [f"python:own_sets:{name}" for name in ("Blobs", "Long", "Known", "WithValidation")])
+@pytest.mark.parametrize(
+    "name", [f"python:own_sets:{name}" for name in ("Blobs", "Long", "Known", "Unsigned", "WithValidation")]
+)
 def test_own_classes_have_the_bits_of_arrays(name: str, simulate: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("shift.npy", np.float32(0.25))
     data = load_own(name, {"file": "shift.npy", "spread": 0.75}, None, None)
@@ -295,6 +378,59 @@ def test_own_classes_have_the_bits_of_arrays(name: str, simulate: Run, monkeypat
         assert y.tolist() == arrays[f"y_{at[0]}"][at[1] :][: len(y)].tolist()
 
 
+def digest_of_points(shift: float) -> str:
+    """Return that of the class `Opened`, of whose training rows 60 are for training and 20 for validation."""
+    points = sys.modules["own_sets"].Blobs()
+    x, y = points.x + np.float32(shift), points.y
+    parts = (x[:60], y[:60], x[70:90], y[70:90], x[90:], y[90:])
+    return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+
+
+OPENED: dict[str, Any] = {
+    **changes("python:own_sets:Opened", train=60, validation=20), "name": "own", "backend": "numpy",
+    "server": {"name": "asgd", "lr": 0.1},
+}  # fmt: skip
+OPENED["clients"] |= {"partition": {"name": "shards", "per_client": 2}}
+
+
+@pytest.mark.filterwarnings("ignore::fredsim.FredsimWarning")
+def test_each_command_reads_data_of_own_code_anew(command: Command) -> None:
+    """The runs of one share it: nobody knows what a class reads between two commands of a notebook."""
+    made = find_own("python:own_sets:Opened").made
+    for shift in (0.25, 0.5):
+        np.save("shift.npy", np.float32(shift))
+        results = fredsim.sweep({**OPENED, "sweep": {"seed": [0, 1]}}, out=f"by_{shift}")
+        assert [result.summary["data"] for result in results] == [digest_of_points(shift)] * 2
+        assert made == [1]
+        made.clear()
+    Path("opened.yaml").write_text(dump_yaml(OPENED), encoding="utf-8")
+    doors: dict[str, Callable[[], object]] = {
+        "verify": results.verify,
+        "plot": lambda: results[0].plot("shards"),
+        "plan": lambda: command("plan", "opened.yaml"),
+        "run": lambda: fredsim.run(OPENED, out="one", progress=False),
+    }
+    for name, door in doors.items():
+        door()
+        assert made == [1], name
+        made.clear()
+    np.save("shift.npy", np.float32(0.75))
+    assert len(results.verify()) == 2
+    assert fredsim.run(OPENED, out="one").summary["data"] == digest_of_points(0.75)
+
+
+@pytest.mark.filterwarnings("ignore::fredsim.FredsimWarning")
+def test_a_finished_run_of_other_data_is_done_again() -> None:
+    """The class says in `files` what it reads."""
+    for shift in (0.25, 0.5):
+        np.save("shift.npy", np.float32(shift))
+        changed = {**OPENED, "data": {**OPENED["data"], "name": "python:own_sets:Filed"}}
+        result = fredsim.run(changed, out="filed", resume=True)
+        assert result.summary["data"] == digest_of_points(shift)
+        content = Path("shift.npy").read_bytes()
+        assert result.summary["model_files"] == {"shift.npy": hashlib.sha256(content).hexdigest()}
+
+
 def test_bytes_and_tokens_of_own_classes() -> None:
     data = load_own("python:own_sets:Bytes", {}, None, None)
     assert (data.shape, data.train.divisor, data.train.x.dtype) == ((1, 4, 4), 255, np.float32)
@@ -304,6 +440,32 @@ def test_bytes_and_tokens_of_own_classes() -> None:
     assert (data.sequences, data.classes, data.shape) == (True, 10, (6,))
     assert data.train.x[7].tolist() == text[7:13].tolist()
     assert data.train.y[7].tolist() == text[8:14].tolist()
+
+
+@pytest.mark.parametrize("declared", [None, 99])
+@pytest.mark.parametrize(("name", "classes"), [("Rising", 93), ("Marked", 7), ("Maps", 7)])
+def test_classes_do_not_depend_on_which_rows_are_used(
+    name: str, classes: int, declared: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor on whether they are in memory; with a target that does not count."""
+    targets, found = Targets(positions=True, ignored=-100), set[tuple[int, int | None]]()
+    monkeypatch.setattr(find_own(f"python:own_sets:{name}"), "classes", declared, raising=False)
+    for most in (2**28, 0):
+        own._load.cache_clear()
+        for module in (own, npy_datasets):
+            monkeypatch.setattr(module, "MOST_IN_MEMORY", most)
+        for train in (10, None):
+            data = load_own(f"python:own_sets:{name}", {}, train, 0, -100)
+            assert data.train.on_demand == (most == 0)
+            fit = fitted(data, targets, name)
+            found.add((fit.classes, fit.ignored))
+    assert found == {(declared or classes, -100)}
+    inside = load_own(f"python:own_sets:{name}", {}, 90, 0, -100)
+    arrays: dict[str, Any] = dict(zip(("x_train", "y_train"), inside.train.rows(slice(None)), strict=True))
+    arrays |= {f"{axis}_test": arrays[f"{axis}_train"][:3] for axis in "xy"}
+    np.savez("whole.npz", **arrays)
+    of_file = read_dataset("npz:whole.npz", 10, 0, Path(), ignored=-100)
+    assert fitted(of_file, targets, "npz:whole.npz").classes == classes
 
 
 @pytest.mark.usefixtures("nothing_in_memory")
@@ -345,6 +507,60 @@ def _more(data: Dataset, part: str) -> list[Any]:
     return [data.validation.rows(slice(None))] if part == "train" else []
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows the class `Counted` was asked for, each time; blocks are of four samples."""
+    monkeypatch.setattr(on_demand, "BLOCK_BYTES", 4 * (5 * 4 + 8))
+    load_own("python:own_sets:Counted", {}, 60, 30)
+    found: list[int] = sys.modules["own_sets"].Counted.asked
+    return found
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+@pytest.mark.parametrize(
+    "partition",
+    [
+        {"name": "dirichlet", "alpha": 1.0},
+        {"name": "dirichlet", "alpha": 1.0, "equal_sizes": True},
+        {"name": "pathological", "classes": 2},
+        {"name": "shards", "per_client": 2},
+    ],
+    ids=str,
+)
+def test_labels_on_demand_are_read_once(partition: dict[str, Any], asked: list[int]) -> None:
+    """For any number of classes, and a few samples at a time: the class reads these, too."""
+    data = load_own("python:own_sets:Counted", {}, 60, 30)
+    choice: Any = PARTITIONS[str(partition["name"])].model_validate(partition)
+    asked.clear()
+    found = make_shards(choice, data.train.y, 3, 5)
+    assert asked == [4] * 15
+    labels = sys.modules["own_sets"].Blobs().y[:60]
+    expected = make_shards(choice, labels, 3, 5)
+    assert found is not None
+    assert expected is not None
+    for one, other in zip(found.blocks(), expected.blocks(), strict=True):
+        assert [array.tolist() for array in one] == [array.tolist() for array in other]
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
+def test_targets_on_demand_are_read_in_blocks(asked: list[int]) -> None:
+    data = load_own("python:own_sets:Counted", {}, 60, 30)
+    asked.clear()
+    assert data.train.targets.tolist() == sys.modules["own_sets"].Blobs().y[:60].tolist()
+    assert asked == [4] * 15
+    sentences, metric = load_own("python:own_sets:CountedSentences", {}, 60, 30), PerClass()
+    known = metric.columns(sentences)
+    assert known == tuple(f"error_class_{label}" for label in (0, 1, 3, 4, 5, 9))
+    asked.clear()
+    output, y = np.zeros((2, 6, 10), np.float32), np.arange(200)[1:13].reshape(2, 6) ** 2 % 11
+    assert metric.block(output, y.astype(np.int32), sentences).shape == (1, 2, len(known))
+    assert not asked  # one pass over all rows was enough
+    ignoring = load_own("python:own_sets:CountedSentences", {}, 60, 30, -100)
+    asked.clear()
+    assert fitted(ignoring, Targets(ignored=-100), "own").classes == 10
+    assert not asked  # its class says how many there are
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -359,6 +575,7 @@ def _more(data: Dataset, part: str) -> list[Any]:
         ("TooManyClasses", "y of row 42 of train holds integers from 0 to"),
         ("Negative", "y of train rows holds int64 from -"),
         ("Integers", "model.name is mlp; samples are integers, which are tokens, with one target each: give them as"),
+        ("Grids", "model.name is mlp; samples are integers, which are tokens, with targets of the shape (2, 2): give"),
         ("Masked", "rows('train', …) gave x as a masked array; give .filled(0)"),
         ("Exiting", "rows('train', …) failed for the rows 0, 89 of 90 (SystemExit: 0) (own_sets.py:"),
         ("Sorted", "row 89 of train is another the second time"),
@@ -386,7 +603,7 @@ def test_keys_of_own_classes(refused: Refused) -> None:
     refused("run", "own.yaml", name, "data.spraed=1", says=["data.spraed: unknown key; did you mean 'spread'?"])
     refused("run", "own.yaml", name, "data.train=80", "data.validation=11", says=["overlap: the training part has 90"])
     refused("run", "own.yaml", name, "data.scale=all", says=["data.scale"])
-    refused("run", "own.yaml", name, f"data.sha256={'0' * 64}", says=["data.sha256"])
+    refused("run", "own.yaml", name, f"data.sha256={'a' * 64}", says=["that data names, None, is not data.sha256, aaa"])
     name = "data.name=python:own_sets:WithValidation"
     refused("run", "own.yaml", name, "data.validation=31", says=["data.validation is 31; there are 30 such rows"])
     refused("run", "own.yaml", "data={name: 'python:nothing'}", says=["must have the form python:package.module:Class"])
@@ -433,6 +650,25 @@ def test_pytorch_computes_from_rows_on_demand(simulate: Run) -> None:
     assert plain.summary["digest"] != inside.summary["digest"]
 
 
+class Picture:
+    """An image as PIL has it, with its channels last."""
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.arange(16 * 8 * 4, dtype=np.uint8).reshape(16, 8, 4)
+
+    def getbands(self) -> tuple[str, ...]:
+        return tuple("RGBA")
+
+
+def test_channels_of_pictures_alone_are_exchanged() -> None:
+    """An array may have an axis as short as that of the channels."""
+    plain = np.asarray(Picture())
+    array, picture = (TorchRows("own", lambda one=one: [(one, 0)] * 3, {}) for one in (plain, Picture()))
+    assert (array.shape, picture.shape) == ((16, 8, 4), (4, 16, 8))
+    assert np.array_equal(array.rows("train", np.array([2]))[0][0], plain)
+    assert np.array_equal(picture.rows("train", np.array([2]))[0][0], plain.transpose(2, 0, 1))
+
+
 TORCH_WRONG = [
     ("Lying", "rows('train', …) failed for the rows 0, 499 of 500 (IndexError"),
     ("Singles", "item 0 of train is a Tensor; it must be a pair"),
@@ -449,7 +685,8 @@ def test_data_sets_of_pytorch(simulate: Run, refused: Refused) -> None:
     found = simulate(changes("torch:torch_sets:Items", train=60, validation=20))
     assert (bits(found), found.summary["data"]) == (bits(expected), expected.summary["data"])
     one = simulate(changes("torch:torch_sets:OnlyOne", train=60, validation=20))
+    unsigned = simulate(changes("torch:torch_sets:Unsigned", train=60, validation=20))
     assert one.summary["test_error"] is None
-    assert one.summary["digest"] == expected.summary["digest"]
+    assert one.summary["digest"] == unsigned.summary["digest"] == expected.summary["digest"]
     for name, says in TORCH_WRONG:
         refused("run", "own.yaml", f"data.name=torch:torch_sets:{name}", says=[says])

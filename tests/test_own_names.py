@@ -1,11 +1,14 @@
 """A user's class may have any attribute: only the names that the manual gives mean something to fredsim.
 
-Every other name that fredsim's own classes use is tried, on an object that has it as an attribute of its class.
+Every other name that fredsim's own classes use is tried, on an object that has it as an attribute of its class;
+with `--slow` also each by itself.
 """
 
+import math
+import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +20,9 @@ import fredsim
 from fredsim.compressors import COMPRESSORS
 from fredsim.dispatchers import DISPATCHERS
 from fredsim.dispatchers.gates import GATES
+from fredsim.errors import ConfigError
 from fredsim.hyper import HyperParameters
+from fredsim.optimizers import OPTIMIZERS
 from fredsim.runs.folder.results import Result
 from fredsim.servers import SERVERS, ElementwiseServer, WindowAverage
 from fredsim.simulation.schedule.guarded_clock import OwnClock
@@ -71,31 +76,59 @@ OF_INSTANCES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_other_names_mean_nothing(
-    kind: str, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cls, bases, change = KINDS[kind]
+def names_that_mean_nothing(kind: str) -> list[str]:
+    """Return the names that fredsim's classes of this kind use and the manual does not give."""
+    cls, bases, _ = KINDS[kind]
     page = (ROOT / "docs" / f"own_{kind}.md").read_text(encoding="utf-8")
     names = {name for base in bases for name in dir(base)} | OF_INSTANCES
     known = {*vars(cls), "state_names", "take_state", "put_state"}  # the last three of any kind
     tried = [name for name in sorted(names - known) if f"`{name}" not in page and name[:2] != "__"]
     assert len(tried) > 8
+    return tried
+
+
+@pytest.fixture
+def outcome(digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Run with a class of this kind that has these attributes besides; return the digest, or what went wrong."""
     module = ModuleType("odd_names")
     monkeypatch.setitem(sys.modules, "odd_names", module)
 
-    def digest(attributes: dict[str, Any]) -> Any:
+    def run(kind: str, attributes: Mapping[str, Any]) -> str:
+        cls, _, change = KINDS[kind]
         setattr(module, "Odd", type("Odd", (cls,), {**attributes, "__module__": "odd_names"}))  # noqa: B010
+        small = {**digits_experiment, "iterations": 12, **change("odd_names:Odd")}
         with tempfile.TemporaryDirectory() as folder:
-            small = {**digits_experiment, "iterations": 12, **change("odd_names:Odd")}
-            result = fredsim.run(small, out=Path(folder) / "run")
+            try:
+                result = fredsim.run(small, out=Path(folder) / "run")
+            except Exception as error:  # of any kind
+                return repr(error)
             assert isinstance(result, Result)
-            return result.summary["digest"]
+            return str(result.summary["digest"])
 
-    expected = digest({})
-    for name in tried:
+    return run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_names_mean_nothing(kind: str, outcome: Callable[..., str]) -> None:
+    """Many at once: the rows and the columns of a square of names, so that no two are together twice."""
+    tried, expected = names_that_mean_nothing(kind), outcome(kind, {})
+    assert re.fullmatch("[0-9a-f]+", expected)
+    side = math.isqrt(len(tried) - 1) + 1
+    rows, columns = [tried[i : i + side] for i in range(0, len(tried), side)], [tried[i::side] for i in range(side)]
+    for names in (*rows, *columns):
         for value in (False, 7):
-            assert digest({name: value}) == expected, (name, value)
+            if (found := outcome(kind, dict.fromkeys(names, value))) != expected:
+                alone = {name: outcome(kind, {name: value}) for name in names}
+                pytest.fail(f"{value} means something: {found}; {[one for one in alone.items() if one[1] != expected]}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_other_name_means_nothing(kind: str, outcome: Callable[..., str]) -> None:
+    expected = outcome(kind, {})
+    for name in names_that_mean_nothing(kind):
+        for value in (False, 7):
+            assert outcome(kind, {name: value}) == expected, (name, value)
 
 
 def test_the_earlier_name_of_resolve_defaults() -> None:
@@ -110,3 +143,11 @@ def test_the_earlier_name_of_resolve_defaults() -> None:
     assert Hyper().resolve_defaults(3) == {"steps": 6}
     fasgd: Any = SERVERS["fasgd"]
     assert fasgd.Hyper(lr=0.1, variant="released").meant(3) == {"divisor": "plus1"}
+
+
+@pytest.mark.parametrize("known", [SERVERS, DISPATCHERS, GATES, COMPRESSORS, OPTIMIZERS], ids=lambda known: len(known))
+@pytest.mark.parametrize("key", ["self", "cls"])
+def test_a_key_that_has_the_name_of_an_argument_is_an_unknown_key(known: Any, key: str) -> None:
+    for cls in known.values():
+        with pytest.raises(ConfigError, match=f"{key}: unknown key"):
+            cls(**{key: 1})

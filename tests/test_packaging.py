@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -30,6 +31,32 @@ def packages() -> dict[str, Path]:
         above, _, last = name.rpartition(".")
         places.setdefault(name, places[above] / last if above else ROOT / last)
     return {name: places[name] for name in given["packages"]}
+
+
+def test_the_conda_recipe_has_the_same_version_and_requirements() -> None:
+    """Between two releases, too: installing.md tells to build it in a checkout."""
+    text = (ROOT / "recipe/meta.yaml").read_text(encoding="utf-8")
+    recipe = YAML(typ="safe").load(text.replace("{{ version }}", "").replace("{{ PYTHON }}", "").partition("%}\n")[2])
+    needed = [one.replace("matplotlib", "matplotlib-base") for one in PROJECT["project"]["dependencies"]]
+    wanted = {re.sub("(?=[<>=])", " ", one, count=1) for one in needed}
+    wanted.add(f"python {PROJECT['project']['requires-python']}")
+    assert {*recipe["requirements"]["run"]} == wanted
+    assert f'{{% set version = "{PROJECT["project"]["version"]}" %}}\n' in text
+    ((name, home),) = PROJECT["project"]["scripts"].items()
+    assert recipe["build"]["entry_points"] == [f"{name} = {home}"]
+
+
+def test_between_releases_the_version_is_that_of_none() -> None:
+    """Records, checkpoints and workers of a checkout tell themselves apart from those of what was released."""
+    log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    unreleased, (newest, date) = "## Unreleased\n" in log, re.findall(r"^## (\d\S*) \((\S+)\)$", log, re.M)[0]
+    version = PROJECT["project"]["version"]
+    assert (version == newest) is not unreleased
+    assert not unreleased or re.fullmatch(r"\d+\.\d+\.\d+\.dev0", version)
+    numbers = [tuple(map(int, one.split(".")[:3])) for one in (newest, version)]
+    assert numbers == sorted(numbers)
+    cited = YAML(typ="safe").load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (cited["version"], str(cited["date-released"])) == (newest, date)
 
 
 def files() -> Iterator[Path]:
@@ -91,7 +118,8 @@ def test_the_numpy_backend_needs_no_numba(tmp_path: Path) -> None:
 
 def test_no_kernel_uses_fast_math_or_numbas_own_threads() -> None:
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if re.search("fastmath|parallel|prange", text) else ():
             if isinstance(node, ast.keyword):
                 assert node.arg not in {"fastmath", "parallel"}, path
             name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -31,7 +31,9 @@ KINDS = ["curves", "ends", "staleness", "waits", "timeline", "matrix", "copies"]
 
 
 @pytest.fixture
-def sweep(small_yaml: Path, digits_experiment: dict[str, Any], command: Command) -> Path:
+def sweep(
+    recorded: Callable[..., object], small_yaml: Path, digits_experiment: dict[str, Any], command: Command
+) -> Path:
     """Recorded runs of eight strategies."""
     names = ["asgd", "sasgd", "fasgd", "dcasgd", "gap_aware", "delay_adaptive", "adam", "momentum"]
     changes = {
@@ -42,7 +44,11 @@ def sweep(small_yaml: Path, digits_experiment: dict[str, Any], command: Command)
         "sweep": {"server": [{"name": name, "lr": 0.01} for name in names]},
     }
     small_yaml.write_text(dump_yaml(digits_experiment | changes), encoding="utf-8")
-    assert command("run", small_yaml, "--quiet", "--out", "runs") == (0, "", "")
+
+    def run(folder: Path) -> None:
+        assert command("run", small_yaml, "--quiet", "--out", folder) == (0, "", "")
+
+    recorded("runs", run)
     return Path("runs")
 
 

@@ -255,6 +255,23 @@ def test_clients_without_data_are_counted() -> None:
     assert (words[words.index("client") + 1], words[words.index("clients") - 1]) == (str(empty[0]), str(len(empty)))
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"name": "dirichlet", "alpha": 0.4},
+        {"name": "dirichlet", "alpha": 0.4, "equal_sizes": True, "size": 9},
+        {"name": "pathological", "classes": 3},
+        {"name": "shards", "per_client": 2},
+    ],
+    ids=str,
+)
+def test_labels_may_be_any_integers(keys: dict[str, Any]) -> None:
+    """Such as −1 and 1 of a loss of one's own, or one that does not count: their order alone matters."""
+    expected = lists_of(shards_of(clients=7, **keys))
+    for labels in (LABELS - 100, 3 * LABELS - 1, 10**12 * (LABELS - 4), (LABELS - 5).astype(np.int32)):
+        assert lists_of(shards_of(clients=7, labels=labels, **keys)) == expected
+
+
 def test_labels_that_are_no_classes() -> None:
     keys: Any
     for keys in ({"name": "dirichlet", "alpha": 1.0}, {"name": "shards", "per_client": 1}):

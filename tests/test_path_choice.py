@@ -13,6 +13,7 @@ from fredsim.config.choices import PathName
 from fredsim.config.resolution import resolve
 from fredsim.runs.folder.results import Result
 from fredsim.runs.single import opening
+from fredsim.runs.single.prepared import prepare
 
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
@@ -52,6 +53,11 @@ class Counting(Plain):
     def apply_update(self, grad, client_id, timestamp):
         super().apply_update(grad, client_id, timestamp)
         self.timestamp += 1
+
+
+def squared(z, y):
+    e = z - np.eye(z.shape[1], dtype=np.float32)[y]
+    return (e * e).sum(axis=1) / np.float32(2), e
 """
 
 
@@ -94,31 +100,61 @@ def test_auto_takes_the_quickest(simulate: Simulate) -> None:
         assert simulate({"iterations": 5, **changes}).summary["path"] == path
 
 
+GATED: dict[str, Any] = {"dispatcher": {"name": "uniform", "push": {"every": 2}}}
+VGG: dict[str, Any] = {"model": {"name": "vgg", "widths": [2]}}
+
+
+@pytest.mark.usefixtures("own", "device")
 @pytest.mark.parametrize(
     ("changes", "size", "wanted"),
     [
         ({}, 700, "cuda"),
         ({"server": {"name": "fasgd", "lr": 0.01}, "dispatcher": {"name": "clock"}}, 700, "cuda"),
-        ({"dispatcher": {"name": "uniform", "push": {"every": 2}}}, 700, "numba"),
-        ({"dispatcher": {"name": "uniform", "push": {"every": 2}}}, 999_999, "numba"),
-        ({"dispatcher": {"name": "uniform", "push": {"every": 2}}}, 1_000_000, "cuda"),
+        (GATED, 700, "numba"),
+        (GATED, 999_999, "numba"),
+        (GATED, 1_000_000, "cuda"),
         ({"dispatcher": {"name": "uniform", "fetch": {"every": 2}}}, 700, "numba"),
         ({"server": {"name": "sync", "lr": 0.1}}, 700, "numba"),
         ({"compress": {"name": "ternary"}}, 700, "numba"),
         ({"probe": {"every": 5}}, 700, "numba"),
         ({"path": "queued"}, 700, "cuda"),
         ({"path": "hand"}, 2_000_000, "numba"),
+        ({"path": "snapshots"}, 700, "numba"),
+        ({"path": "snapshots"}, 2_000_000, "cuda"),
         ({"stages": {"cuts": ["W2"], "delay": "pipedream"}}, 2_000_000, "numba"),
+        ({"memory": "1GB"}, 2_000_000, "numba"),
         ({"backend": "cuda", "server": {"name": "sync", "lr": 0.1}}, 700, "cuda"),
         ({"backend": "numpy"}, 2_000_000, "numpy"),
+        # What the graph and the data rule out, of any size: here all else is as if it were queued.
+        (VGG, 700, "cuda"),
+        ({"loss": "own_choice:squared"}, 700, "numba"),
+        ({"loss": "own_choice:squared"}, 2_000_000, "numba"),
+        ({"model": VGG["model"] | {"buffers": "averaged"}}, 2_000_000, "numba"),
+        (VGG | {"clients": {"count": 2, "batch_size": 2_100}, "data": {"name": "glyphs", "train": 2_200}},
+         2_000_000, "numba"),
+        # What is computed on a device, but not queued there.
+        ({"model": {"hidden": [4], "trainable": ["W1"]}}, 700, "numba"),
+        ({"model": {"hidden": [4], "trainable": ["W1"]}}, 2_000_000, "cuda"),
+        (VGG | {"data": {"name": "digits", "augment": {"flip": True}}}, 700, "numba"),
+        (VGG | {"data": {"name": "digits", "augment": {"flip": True}}}, 2_000_000, "cuda"),
     ],
-)
+)  # fmt: skip
 def test_what_auto_takes_where_there_is_a_device(
-    changes: dict[str, Any], size: int, wanted: str, digits_experiment: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, Any], size: int, wanted: str, digits_experiment: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(opening, "resolve_backend", lambda backend: "cuda" if backend == "auto" else backend)
+    """`size`: as if the network had so many parameters."""
     experiment = resolve({**digits_experiment, "backend": "auto", **changes})
-    assert opening.chosen_backend(experiment, size) == wanted
+    prepared = prepare(experiment, None)
+    assert opening.chosen_backend(experiment, size, prepared.model.graph, prepared.dataset) == wanted
+
+
+@pytest.mark.usefixtures("own", "device")
+@pytest.mark.parametrize(
+    ("changes", "backend"),
+    [({}, "cuda"), ({"loss": "own_choice:squared"}, "numba"), ({"probe": {"every": 5}}, "numba")],
+)
+def test_a_run_says_what_auto_has_taken(changes: dict[str, Any], backend: str, simulate: Simulate) -> None:
+    assert simulate({"iterations": 5, "backend": "auto", **changes}).summary["backend"] == backend
 
 
 def test_no_more_than_ten_million_iterations_are_drawn_ahead(small_yaml: Path, command: Command) -> None:

@@ -165,8 +165,8 @@ ENDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", ENDS.values(), ids=ENDS)
-def test_the_checkpoint_at_the_end(changes: dict[str, Any], tmp_path: Path, command: Command) -> None:
-    """It is what the run has there, however it ends; forged, it is found."""
+def test_the_checkpoint_at_the_end(changes: dict[str, Any], tmp_path: Path) -> None:
+    """It is what the run has there, however it ends; forged, it is found, in the piece that ends there."""
     result = kept({**DATA, **changes}, tmp_path / "run")
     end = result.summary["iterations"]
     *_, plain = sorted((tmp_path / "run" / "checkpoint").glob("*.json"))
@@ -175,8 +175,17 @@ def test_the_checkpoint_at_the_end(changes: dict[str, Any], tmp_path: Path, comm
     assert set(found.values()) == {None}
     assert list(found)[-1] == end
     with_another_parameter(plain)
+    *before, last, _ = proved(Result(result.folder)).values()
+    assert set(before) <= {None}
+    assert f" and {end}: the state's server.own.params differs" in str(last)
+
+
+def test_a_forged_checkpoint_from_the_command_line(tmp_path: Path, command: Command) -> None:
+    kept(DATA | {"path": "hand"}, tmp_path / "run")
+    *_, plain = sorted((tmp_path / "run" / "checkpoint").glob("*.json"))
+    with_another_parameter(plain)
     code, output, _ = command("verify", tmp_path / "run", "--jobs", 2)
-    assert (code, f" and {end}: the state's server.own.params differs" in output) == (1, True), output
+    assert (code, " and 60: the state's server.own.params differs" in output) == (1, True), output
 
 
 @pytest.mark.parametrize("what", ["a parameter", "a number", "a row"])

@@ -97,6 +97,17 @@ def test_many_lines_are_named_where_they_end(made: list[Result], drawn: list[Fig
     assert all(box.x0 >= axes.get_window_extent().x1 for box in boxes)
 
 
+def test_names_stand_where_the_axis_ends(made: list[Result], drawn: list[Figure]) -> None:
+    """At the last row that is shown, in megabytes."""
+    end_with(made, [0.1, 0.1001, 0.1002, 0.1003, 0.3, 0.301, 0.302, 0.02])
+    for run in made:
+        run.metrics["bytes_pushed"] = np.arange(ROWS) * 10_000_000
+        run.metrics["bytes_fetched"] = 0
+    plot(made, Path("x.png"), options=Options(x="bytes", end=2.5e7))
+    names = [text for text in drawn[0].axes[0].texts if isinstance(text, Annotation)]
+    assert [text.xy[0] for text in names] == [20] * len(NAMES)
+
+
 def test_a_sweep_of_a_number(small_yaml: Path, drawn: list[Figure]) -> None:
     rates = [0.3, 0.1, 0.2]
     runs = list(fredsim.sweep(small_yaml, [f"sweep={{server.lr: {rates}}}", "evaluation.every=10"]))
@@ -151,6 +162,24 @@ def test_rounding_of_limits_leaves_a_logarithmic_axis_its_decades() -> None:
     axes.update_datalim([(1, 5.6e-17), (2, -2.2e-16)])
     assert logarithmic([axes]) == "Below 0.01 the axis is linear, to 0."
     assert [float(tick) for tick in axes.get_yticks()][:2] == [0, pytest.approx(0.01)]
+
+
+def test_values_below_zero_stand_at_the_foot_of_a_logarithmic_axis() -> None:
+    axes = Figure().add_subplot()
+    (line,) = axes.plot([1, 2, 3], [5.0, 0.01, -3.0])
+    axes.fill_between([1, 2, 3], [4.0, -1.0, -4.0], [6.0, 0.02, -2.0])
+    assert logarithmic([axes]) == "Below 0.01 the axis is linear, to 0, where values below 0 stand, too."
+    assert np.asarray(line.get_ydata()).tolist() == [5.0, 0.01, 0.0]
+    (path,) = axes.collections[0].get_paths()
+    assert np.asarray(path.vertices)[:, 1].min() == 0
+    low, high = axes.get_ylim()
+    assert -0.01 < low < 0
+    assert 6 < high < 10
+    assert axes.get_yticklabels()[0].get_text() == "≤ 0"
+    axes = Figure().add_subplot()
+    axes.plot([1, 2], [-1.0, -2.0])
+    assert logarithmic([axes]) == "No value is above 0 that a logarithmic axis could show."
+    assert (axes.get_yscale(), axes.get_ylim()[0] < -2 < -1 < axes.get_ylim()[1]) == ("linear", True)
 
 
 def test_lines_that_coincide_are_drawn_once(made: list[Result], drawn: list[Figure]) -> None:

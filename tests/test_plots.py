@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,13 @@ from matplotlib.figure import Figure
 
 import fredsim
 from fredsim.config.figures.options import KINDS
-from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.results import Result, Results
 from fredsim.show.plots import Options, labels, plot
 from fredsim.show.plots.groups import group
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
+Recorded = Callable[..., Results]
 
 PUBLISHED = """
 published:
@@ -36,13 +38,13 @@ def read(path: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture
-def swept(small_yaml: Path) -> list[Result]:
+def swept(recorded: Recorded, small_yaml: Path) -> list[Result]:
     """Two servers and two seeds, with published points, in the folder `swept`."""
     text = small_yaml.read_text(encoding="utf-8") + PUBLISHED
     servers = "[{name: asgd, lr: 0.1}, {name: fasgd, lr: 0.01}]"
     small_yaml.write_text(f"{text}evaluation: {{every: 10}}\nsweep: {{server: {servers}, seed: [0, 1]}}\n", "utf-8")
-    results = fredsim.sweep(small_yaml, ["probe={every: 5, per_tensor: true}"], out="swept")
-    return list(results)
+    words = ["probe={every: 5, per_tensor: true}"]
+    return list(recorded("swept", lambda folder: fredsim.sweep(small_yaml, words, out=folder)))
 
 
 @pytest.mark.parametrize(("kind", "x"), [("curves", "bytes"), ("curves", "iterations"), ("ends", "server.lr")])
@@ -86,11 +88,29 @@ def test_seeds_are_a_median_and_a_band(swept: list[Result], drawn: list[Figure])
 def test_a_run_that_diverged_has_no_last_value(kind: str, small_yaml: Path, drawn: list[Figure]) -> None:
     runs = list(fredsim.sweep(small_yaml, ["sweep={server.lr: [0.1, 1.0e+30]}"]))
     assert [run.summary["status"] for run in runs] == ["finished", "diverged"]
-    for some, final in ((runs, runs[0].summary["validation_error"]), (runs[1:], None)):
+    final = runs[0].summary["validation_error"]
+    for some, middle in ((runs, None), (runs[1:], None), (runs[:1], final), ([*runs, runs[0]], None)):
         (row,) = plot(some, Path("x.svg"), kind, Options(by=["server.name"])).tables[0].rows
-        assert (row["runs"], row["final validation_error"]) == (len(some), final)
-        assert row.get("diverged", 1) == 1
-    assert len(drawn) == 2
+        assert (row["runs"], row["final validation_error"]) == (len({run.folder for run in some}), middle)
+        assert kind == "copies" or row["diverged"] == (runs[1] in some)
+    assert len(drawn) == 4
+
+
+@pytest.mark.parametrize("kind", ["curves", "ends", "copies"])
+def test_a_median_of_three_where_some_diverged(kind: str, small_yaml: Path, drawn: list[Figure]) -> None:
+    """Those stand behind all others: of three, one is no middle value, and two are."""
+    cases = [{"seed": 0}, {"seed": 1}, {"seed": 2}, {"server.lr": 1e30}, {"server.lr": 1e30, "seed": 1}]
+    runs = list(fredsim.sweep(small_yaml, [f"cases={cases}", "evaluation.every=25"]))
+    assert [run.summary["status"] for run in runs] == ["finished"] * 3 + ["diverged"] * 2
+    finals = sorted(run.summary["validation_error"] for run in runs[:3])
+    assert len(set(finals)) == 3
+    by = ["server.name"]
+    options = Options(by=by, x="server.name") if kind == "ends" else Options(by=by)
+    pair = sorted(run.summary["validation_error"] for run in runs[:2])
+    for some, middle in ((runs[:3], finals[1]), ([*runs[:2], runs[3]], pair[1]), ([runs[0], *runs[3:]], None)):
+        (row,) = plot(some, Path("x.svg"), kind, options).tables[0].rows
+        assert (row["runs"], row["final validation_error"]) == (3, middle)
+    assert len(drawn) == 3
 
 
 def test_published_points_stand_beside_what_came_out(swept: list[Result], drawn: list[Figure]) -> None:
@@ -143,7 +163,7 @@ def test_a_run_that_diverged_ends_its_line(small_yaml: Path, drawn: list[Figure]
 
 
 def test_the_end_of_a_run_that_diverged_is_no_median(small_yaml: Path, drawn: list[Figure]) -> None:
-    """Between rows it alone has a value; once no other goes on, the line leads to it."""
+    """Between rows it alone has a value; from there on it counts as infinite, and half of the runs end the line."""
     results = list(fredsim.sweep(small_yaml, ["sweep={seed: [0, 1, 2]}", "evaluation.every=10"]))
     errors = [run.metrics.set_index("iteration")["validation_error"].to_dict() for run in results]
     for run, end in ((results[0], 23), (results[1], 41)):
@@ -158,12 +178,32 @@ def test_the_end_of_a_run_that_diverged_is_no_median(small_yaml: Path, drawn: li
         return dict(np.asarray(line.get_xydata()).tolist())
 
     expected = {at: float(np.median([errors[n][at] for n in range(3)])) for at in (0, 10, 20)}
-    expected |= {at: float(np.mean([errors[n][at] for n in (1, 2)])) for at in (30, 40)} | {50: errors[2][50]}
-    assert line_of(3) == pytest.approx(expected)
+    expected |= {at: max(errors[n][at] for n in (1, 2)) for at in (30, 40)} | {50: math.nan}
+    assert line_of(3) == pytest.approx(expected, nan_ok=True)
     crosses = [line for line in drawn[-1].axes[0].lines if line.get_marker() == "x"]
     ends = [np.asarray(line.get_xydata()).tolist() for line in crosses]
     assert ends == [[[23, 0.99]], [[41, 0.99]]]
-    assert [*line_of(2)] == [0, 10, 20, 30, 40, 41]
+    assert [at for at, value in line_of(2).items() if math.isfinite(value)] == [0, 10, 20]
+    assert "Medians count a run that diverged as infinite." in plot(results, Path("error.png")).caption
+
+
+def test_runs_with_rows_at_different_iterations(small_yaml: Path, drawn: list[Figure]) -> None:
+    """Such as those that end at an error, or whose rows are due every few updates: none is left out of a median."""
+    results = list(fredsim.sweep(small_yaml, ["sweep={seed: [0, 1, 2]}", "evaluation.every=1"]))
+    errors = [run.metrics["validation_error"].tolist() for run in results]
+    places = [[0, 7, 14, 21, 28, 33], [0, 10, 20, 30, 40, 50], [0, 9, 18, 27, 36, 45]]
+    for run, kept in zip(results, places, strict=True):
+        run.__dict__["metrics"] = run.metrics[run.metrics["iteration"].isin(kept)]
+    caption = plot(results, Path("error.png")).caption
+    assert "A run's value is that of its last row so far" in caption
+    (line,) = drawn[0].axes[0].lines
+    grid = sorted({at for kept in places for at in kept if at <= 33})
+    assert list(line.get_xdata()) == grid  # type: ignore[arg-type]
+    expected = [
+        np.median([own[max(at for at in kept if at <= x)] for own, kept in zip(errors, places, strict=True)])
+        for x in grid
+    ]
+    assert list(line.get_ydata()) == expected  # type: ignore[arg-type]
 
 
 def test_groups_and_labels(small_yaml: Path) -> None:
@@ -234,8 +274,15 @@ def test_probe(swept: list[Result]) -> None:
         assert row[f"rank by {proxy}"] == pytest.approx(np.corrcoef(ranks["b_staleness"], ranks[proxy])[0, 1])
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not KINDS[kind].events])
-@pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
+#: Kinds and suffixes of files: curves in each, any other kind in one, since dates and random names are the suffix's.
+FILES = [
+    pytest.param(kind, suffix, marks=() if kind == "curves" or number % 3 == place else pytest.mark.slow)
+    for number, kind in enumerate(kind for kind in KINDS if not KINDS[kind].events)
+    for place, suffix in enumerate(["pdf", "png", "svg"])
+]
+
+
+@pytest.mark.parametrize(("kind", "suffix"), FILES)
 @pytest.mark.usefixtures("swept")
 def test_files_repeat(kind: str, suffix: str, command: Command) -> None:
     for name in ("one", "two"):

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -18,12 +19,18 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
+from fredsim.data.datasets import data_root, load_dataset
+from fredsim.native.model import TorchModel
+from fredsim.native.portable import captured
 from fredsim.networks.saved import graph_of_text
+from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]
 
 MODULES = """
+import functools
+
 import torch
 from torch import nn
 
@@ -54,6 +61,37 @@ class Steps(nn.Module):
 def normed(channels=4):
     layers = nn.Conv2d(1, channels, 3), nn.BatchNorm2d(channels), nn.ReLU(), nn.Flatten()
     return nn.Sequential(*layers, nn.Linear(36 * channels, 10))
+
+
+def mask(length):
+    return torch.tril(torch.ones(length, length))
+
+
+cached = functools.cache(mask)
+
+
+class Masked(nn.Module):
+    def __init__(self, how, classes, odd=False):
+        super().__init__()
+        self.how, self.odd, self.tokens, self.head = how, odd, nn.Embedding(classes, 8), nn.Linear(8, classes)
+
+    def made(self, length):
+        if self.how == "cached":
+            return cached(length)
+        if self.how == "attribute":
+            if not hasattr(self, "known"):
+                self.known = mask(length)
+            return self.known
+        if self.how == "buffer":
+            if not hasattr(self, "seen"):
+                self.register_buffer("seen", mask(length), persistent=False)
+            return self.seen
+        return mask(length)
+
+    def forward(self, x):
+        h = self.tokens(x)
+        h = h * self.made(x.shape[1]).mean(1, keepdim=True)
+        return self.head(nn.functional.softshrink(h) if self.odd else h)
 
 
 def tokens(rows):
@@ -270,3 +308,47 @@ def test_tokens_need_their_rows(small_yaml: Path, command: Command) -> None:
     )
     assert code == 2
     assert "has a table of 4 rows; samples choose the rows " in messages
+
+
+TOKENS = "data={name: modular, p: 11, train: 96, validation: 25}", "backend=numpy", "threads=1"
+
+
+@pytest.mark.parametrize("how", ["cached", "attribute", "buffer"])
+def test_what_a_module_makes_once_is_real(how: str, small_yaml: Path, command: Command) -> None:
+    """Not what torch.export calls it with; nor does PyTorch meet that where fredsim cannot compute the module."""
+    model = "name: 'torch:their_nets:Masked', how: {}"
+    for name in (how, "always"):
+        assert run(command, small_yaml, name, model.format(name), *TOKENS)[0] == 0
+    assert summary(how)["numerics"] == "portable"
+    assert last_row(how) == last_row("always")
+    if how != "buffer":
+        assert run(command, small_yaml, "odd", f"{model.format(how)}, odd: true", *TOKENS)[0] == 0
+        assert summary("odd")["numerics"] == "native"
+
+
+CELL = """
+from torch import nn
+
+class Block(nn.Module):
+    def forward(self, x):
+        return nn.functional.{}(x)
+"""
+FACTORY = """
+def net(classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, WIDTH), Block(), nn.Linear(WIDTH, classes))
+"""
+
+
+def test_a_notebook_is_captured_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its factory is the same object when what that uses has changed."""
+    cells = ModuleType("cells")
+    monkeypatch.setitem(sys.modules, "cells", cells)
+    digits, found = load_dataset("digits", None, None, data_root()), []
+    for number, (code, width) in enumerate([("relu", 8), ("gelu", 8), ("gelu", 5)]):
+        exec(CELL.format(code) + FACTORY * (number == 0), vars(cells))
+        vars(cells)["WIDTH"] = width
+        model = TorchModel("torch:cells:net", {}, "cpu", digits.shape, digits.classes, 0)
+        network = captured(model, digits, CrossEntropy(), chosen=True)
+        kinds = [type(node.operator).__name__ for node in network.graph.nodes]
+        found.append(({"Relu", "Gelu"} & {*kinds}, network.layout.tensors[0][1]))
+    assert found == [({"Relu"}, (8, 64)), ({"Gelu"}, (8, 64)), ({"Gelu"}, (5, 64))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 
 from fredsim.compute.graph_engine import GraphEngine
 from fredsim.compute.statistics import Statistics, follow
+from fredsim.config.models import TorchChoice
 from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.errors import ConfigError
 from fredsim.kernels.ops.engine import NumbaGraphEngine
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.initial import DrawnNetwork
@@ -198,6 +201,37 @@ def test_a_graph_whose_statistics_do_not_fit_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=says):
             replace(graph, running=Running(norms))
+
+
+NAMES = ("norm.running_mean", "norm.running_var")
+CASES: dict[str, Any] = {
+    "once": [NAMES],
+    "of others": [NAMES, NAMES],
+    "shape": [NAMES],
+    "twice": "computes the batch norm of 'norm.running_mean' once more of the same values, and buffers is last; use",
+    "own": "keeps running statistics in '0.mean', which is no buffer of a norm of PyTorch's, and buffers is last; use",
+}
+
+
+@pytest.mark.parametrize("how", CASES)
+def test_which_statistics_of_a_module_follow(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    keys = {"name": "torch:own_modules:Normed", "how": how, "numerics": "portable", "buffers": "last"}
+    if how == "own":
+        keys = keys | {"name": "torch:own_modules:by_own_norm"}
+        del keys["how"]
+    choice = TorchChoice.model_validate(keys)
+    digits, expected = load_dataset("digits", None, None, data_root()), CASES[how]
+    if isinstance(expected, str):
+        with pytest.raises(ConfigError, match=re.escape(expected)):
+            choice.network(digits, 0)
+        return
+    graph = choice.network(digits, 0).graph
+    assert graph is not None
+    assert graph.running is not None
+    assert [norm[:2] for norm in graph.running.norms] == expected
+    assert graph_of_text(text_of_graph(graph).encode()) == graph
 
 
 def test_what_is_refused(small_yaml: Path, refused: Refused) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ import numpy as np
 import pytest
 
 import fredsim
-from fredsim.config.problem import _asked
+from fredsim.config.problem import ProblemChoice
 from fredsim.errors import ConfigError, SimulationError
-from fredsim.networks.own_problem import Draw
+from fredsim.networks.own_problem import Draw, OwnProblem, find_problem
+from fredsim.numerics.ops.draws import Draws
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.plots.groups import group
 from fredsim.show.report.run_table import run_table
 from tests.conftest import checkpoints_every
+from tests.forked import Forked
 from tests.test_live import FakeWorkers, lived
 
 Command = Callable[..., tuple[int, str, str]]
@@ -42,7 +45,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in ("own_problems", "wrong", "changing"):
         sys.modules.pop(name, None)
-    _asked.cache_clear()
 
 
 def run(out: str = "run", **changes: Any) -> Result:
@@ -118,6 +120,14 @@ def test_a_stopped_run_goes_on(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert Result(Path("stopped")).summary["status"] == "interrupted"
     found = run("stopped", problem=problem(name))
     assert (found.summary["digest"], found.metrics.to_csv()) == (whole.summary["digest"], whole.metrics.to_csv())
+
+
+def test_what_a_class_takes_need_not_be_known(refused: Refused) -> None:
+    """Of one of C++ or Cython, or a dict, Python cannot tell it."""
+    usual, found = (run(name, problem=problem(name, size=4)) for name in ("Bowl", "Mapped"))
+    assert found.summary["digest"] == usual.summary["digest"]
+    refused("run", "base.yaml", "problem={name: 'builtins:dict'}", says=("has no method initial",))
+    refused("run", "base.yaml", "problem={name: 'own_problems:Mapped', sise: 4}", says=("'sise'",))
 
 
 @pytest.mark.parametrize("name", ["Bowl", "Everywhere"])
@@ -237,6 +247,12 @@ def test_gradients_at_the_servers_parameters() -> None:
         held[client] = theta.copy()
     assert params_of(result).tobytes() == theta.tobytes()
     assert run("sync", problem=problem("Lagging"), server={"name": "sync", "lr": 0.05}).ending == "finished"
+    clipped = run("clipped", problem=problem("Lagging"), clients={"count": 5, "clip_each_sample": 1e30})
+    assert clipped.summary["digest"] == result.summary["digest"]
+    shorter = run("shorter", problem=problem("Lagging"), clients={"count": 5, "clip_each_sample": 0.5})
+    assert shorter.summary["digest"] == run("c", problem=problem("Lagging"), clients={"count": 5, "clip": 0.5}).summary[
+        "digest"
+    ]  # fmt: skip
     for change, why in (
         ({"clients": {"count": 2, "local_steps": 2}}, "clients take steps of their own"),
         ({"compress": {"name": "sign"}, "dispatcher": {"name": "clock", "compute": {"seconds": 1.0},
@@ -253,6 +269,65 @@ def test_shared_generators_are_those_of_each_gradient() -> None:
     other = run("other", problem=problem("Everywhere"), window=1)
     assert other.summary["digest"] == whole.summary["digest"]
     assert np.random.get_state()[1].tolist() == before  # type: ignore[index]  # noqa: NPY002
+
+
+def test_so_are_those_of_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a generator of the processor's in place of a device's."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    drawn = torch.Generator().manual_seed(3)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [drawn.get_state()])
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", lambda states: drawn.set_state(states[0]))
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", drawn.manual_seed)
+    lines = RIGHT.replace("return params", "return params + torch.rand(3, generator=GENERATOR).numpy()")
+    Path("changing.py").write_text(f"import torch\n{lines}")
+    find_problem("changing:P").gradient.__globals__["GENERATOR"] = drawn
+    before = drawn.get_state().tolist()
+    found, first, other = OwnProblem("changing:P", {}, 0), Draws(0, 1, 2), Draws(0, 1, 3)
+    found.try_out()
+    assert found.draws_shared
+    one, again, later = (found.gradient(np.zeros(3, np.float32), draws)[0].tolist() for draws in (first, first, other))
+    assert one == again != later
+    assert drawn.get_state().tolist() == before
+
+
+@pytest.mark.parametrize("more", [{}, {"clip_each_sample": 1.0}], ids=str)
+def test_what_is_drawn_at_some_times_alone_is_refused(more: dict[str, Any]) -> None:
+    """As by a class that explores now and then: nobody has seeded that."""
+    drawing = "(np.random.random() if draw.random() < 0.3 else 0)"
+    Path("changing.py").write_text(RIGHT.replace("return params", f"return params * np.float32(1 + {drawing})"))
+    with pytest.raises(SimulationError, match="at some times alone, so it is not seeded; use draw"):
+        run(problem={"name": "changing:P"}, evaluation={"every": 5}, clients={"count": 5, **more})
+
+
+def test_others_may_draw_from_shared_generators() -> None:
+    """Such as a user's server, between gradients."""
+    lines = (
+        RIGHT
+        + """
+class S:
+    def __init__(self, lr):
+        self.lr = lr
+    def init(self, params, clients):
+        self.params = params.copy()
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= np.float32(self.lr * np.random.random()) * grad
+"""
+    )
+    Path("changing.py").write_text(lines)
+    found = run(problem={"name": "changing:P"}, server={"name": "changing:S", "lr": 0.05}, evaluation={"every": 5})
+    assert found.summary["status"] == "finished"
+
+
+def test_a_class_that_is_defined_again_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook: what it says of itself is that of the class of now."""
+    module = types.ModuleType("changing")
+    monkeypatch.setitem(sys.modules, "changing", module)
+    for name in ("a", "b"):
+        larger = f"class P:\n    larger_is_better = ('{name}',)"
+        exec(RIGHT.replace('"x"', f'"{name}"').replace("class P:", larger), vars(module))
+        choice = ProblemChoice(name="changing:P")
+        assert (choice.columns(0), choice.larger_is_better(0)) == ((name,), (name,))
 
 
 def test_a_draw_knows_whose_it_is() -> None:
@@ -344,6 +419,9 @@ WRONG: list[tuple[str, str]] = [
     ("P.larger_is_better = 'x'", "its larger_is_better is 'x'; it must be a tuple of names"),
     ("P.portable = 1", "its portable is 1; it must be True or False"),
     ("P.files = 'a.txt'", "its files are 'a.txt'; they must be a list of paths"),
+    ("P.files = property(lambda self: 1 / 0)", "its files cannot be had (ZeroDivisionError: division by zero) (wrong"),
+    ("P.files = property(lambda self: sys.exit())", "its files cannot be had (SystemExit: ) (wrong.py:"),
+    ("import pathlib\nP.files = [pathlib.Path('none')]", "none: cannot be read; its class names it in files"),
 ]
 RIGHT = """
 import itertools
@@ -374,12 +452,13 @@ def test_what_a_class_must_not_do(lines: str, says: str, refused: Refused) -> No
     refused("run", "base.yaml", "problem={name: 'wrong:P'}", says=[says])
 
 
-def test_what_changes_later_is_found() -> None:
+@pytest.mark.parametrize("more", [{}, {"clip_each_sample": 1.0}], ids=str)
+def test_what_changes_later_is_found(more: dict[str, Any]) -> None:
     """An object whose gradient begins to depend on what it keeps is found when a gradient is computed twice."""
     Path("changing.py").write_text(RIGHT.replace("return params", "self.n = getattr(self, 'n', 0) + 1\n        "
                                                  "return params * np.float32(1 + (self.n > 25) * self.n)"))  # fmt: skip
     with pytest.raises(SimulationError, match="another gradient the second time; it must depend on params and draw"):
-        run(problem={"name": "changing:P"}, evaluation={"every": 5})
+        run(problem={"name": "changing:P"}, evaluation={"every": 5}, clients={"count": 5, **more})
 
 
 def test_a_class_may_keep_what_changes_nothing() -> None:
@@ -427,6 +506,11 @@ def test_divergence_is_no_error(command: Command) -> None:
         ("problem={name: 'own_problems:Bowl', size: small}", "own_problems:Bowl(size) failed: TypeError"),
         ("problem={name: 'own_problems:OfFiles'}", "problem.table: is required"),
         ("clients.batch_size=4", "clients.batch_size is 4; a problem draws its own samples"),
+        (
+            "clients.sampling=shuffled",
+            "clients.sampling is shuffled; a problem has no rows to take in turn: leave it out",
+        ),
+        ("clients.sampling=sequential", "clients.sampling is sequential; a problem has no rows to take in turn"),
         ("clients.partition={name: dirichlet, alpha: 1.0}", "clients.partition is dirichlet; a problem has no rows"),
         ("evaluation.test=true", "evaluation.test is true; a problem has no rows to test on"),
         ("evaluation.gradient_norm=true", "evaluation.gradient_norm is true; a problem has no rows"),
@@ -480,3 +564,38 @@ def test_other_commands(command: Command, refused: Refused) -> None:
 def test_panels_of_a_problem_have_no_minibatch_size() -> None:
     found = list(fredsim.sweep(BASE | {"problem": problem("Bowl"), "sweep": {"clients.count": [2, 5]}}, out="swept"))
     assert [panel.title for panel in group(found, ["server.name"], None)] == ["λ = 2", "λ = 5"]
+
+
+DRAWING = """
+    rng = np.random.default_rng(0)
+
+    def __init__(self, file=""):
+        self.by = P.rng.normal()
+
+    def gradient(self, params, draw):
+        return params * np.float32(self.by)
+"""
+
+
+def test_what_is_made_does_not_hang_on_how_it_is_called(tmp_path: Path) -> None:
+    """An object that draws from its class's generator trains the same one, whatever was said or looked at before."""
+    Path("drawing.py").write_text(RIGHT + DRAWING)
+    Path("some.txt").write_text("")
+    Path("p.yaml").write_text(json.dumps(BASE | {"problem": {"name": "drawing:P", "file": "some.txt"}}))
+    forked = Forked()
+
+    def call(*words: str) -> None:
+        code, said = forked(tmp_path, *words, FREDSIM_STATE=str(tmp_path / "state"))
+        assert code == 0, said
+
+    digests = set()
+    for name, words in {"plain": [], "quiet": ["--quiet"], "sweep": ["sweep={seed: [0]}"]}.items():
+        call("run", "p.yaml", *words, "--out", name)
+        digests.add(Result(next(iter(Path(name).glob("seed*")), Path(name))).summary["digest"])
+    Path("plain/summary.json").unlink()  # as of a run that was killed
+    call("run", "p.yaml", "--out", "plain", "--resume")
+    digests.add(Result(Path("plain")).summary["digest"])
+    assert len(digests) == 1
+    call("verify", "plain")
+    call("verify", "sweep")
+    forked.close()

@@ -3,7 +3,9 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,14 @@ import numpy as np
 import pytest
 
 from fredsim.numerics import CONTRACT
+from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import summary_text
-from fredsim.system.machine import git_commit
+from fredsim.runs.many.runner import run_expansion
+from fredsim.runs.processes.observer import Monitor, Observer
+from fredsim.runs.single.opening import open_expansion
+from fredsim.runs.single.provenance import changed_provenance
+from fredsim.system.machine import git_commit, processor_name
+from tests.test_going_on import DATA
 
 Command = Callable[..., tuple[int, str, str]]
 ARRAYS: dict[str, Any] = {
@@ -27,14 +35,12 @@ def git(*words: str) -> str:
 
 
 def test_data_processor_contract_and_commit(command: Command, small_yaml: Path) -> None:
-    git_commit.cache_clear()
     np.savez("own.npz", **ARRAYS)
     git("init", "-q")
     git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first")
     words = ("run", small_yaml, "data={name: 'npz:own.npz', train: 40, validation: 10}", "--quiet", "--out")
     assert command(*words, "one") == (0, "", "")
-    git_commit.cache_clear()
-    git("add", "own.npz")
+    git("add", "own.npz")  # as between two commands of a notebook, which is one process
     assert command(*words, "two") == (0, "", "")
     one, two = (json.loads(Path(name, "summary.json").read_text(encoding="utf-8")) for name in ("one", "two"))
     train, labels = ARRAYS["x_train"], ARRAYS["y_train"].astype(np.int64)
@@ -47,6 +53,30 @@ def test_data_processor_contract_and_commit(command: Command, small_yaml: Path) 
     for path in Path("one").iterdir():  # two equal runs are equal files but for one
         assert path.name == "summary.json" or path.read_bytes() == Path("two", path.name).read_bytes()
     git_commit.cache_clear()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nobody can remove a current folder there")
+def test_the_commit_is_of_where_and_when_the_run_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder is removed during the run, which has all else by its whole path."""
+    for name in ("here", "there"):
+        Path(tmp_path, name).mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    git("init", "-q")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "first")
+    commit = git("rev-parse", "HEAD")
+
+    class Removing(Monitor):
+        def observer(self) -> Observer:
+            made = Observer()
+            setattr(made, "advance", lambda *_: shutil.rmtree(tmp_path / "here", ignore_errors=True))  # noqa: B010
+            return made
+
+    expansion = open_expansion(DATA | {"backend": "numpy", "clients": {"count": 2, "batch_size": 2}})
+    result = run_expansion(expansion, tmp_path / "there", monitor=Removing())
+    assert isinstance(result, Result)
+    assert (result.summary["status"], result.summary["git"]) == ("finished", commit)
+    assert not (tmp_path / "here").exists()
+    monkeypatch.chdir(tmp_path)
 
 
 def test_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +99,15 @@ def test_verify_says_that_the_data_is_another(small_yaml: Path, command: Command
     code, output, messages = command("verify", "one")
     assert (code, "different: summary.json: data is 000000" in output) == (1, True)
     assert "warning: one: the data is another than the run had" in messages
+
+
+def test_what_gradients_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fredsim.runs.single.provenance.package_version", lambda name: f"{name} 2")
+    here: dict[str, Any] = {"processor": processor_name(), "device": None, "versions": {"numpy": "1"}}
+    assert changed_provenance(here) == changed_provenance(here | {"versions": {"torch": "torch 2"}}) == []
+    there = {"processor": "x", "device": "y", "versions": {"torch": "torch 1"}}
+    said = ["its gradients were computed on y", f"processor was x and is {processor_name()}"]
+    assert changed_provenance(here | there) == [*said, "PyTorch was torch 1 and is torch 2"]
 
 
 PROGRAMS = """
@@ -112,3 +151,26 @@ def test_a_repository_of_somebody_else_runs_nothing(tmp_path: Path, monkeypatch:
     git_commit.cache_clear()
     git("describe", "--always", "--dirty")  # these do run otherwise
     assert {path.name for path in marks.iterdir()} >= {"fsmonitor", "filter", "hook"}
+
+
+def test_a_repository_within_one_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git asks it in turn what has changed there; its filters are not those of the repository around it."""
+    marks, outer = tmp_path / "marks", tmp_path / "theirs"
+    inner = outer / "inner"
+    for path in (marks, inner):
+        path.mkdir(parents=True)
+    (inner / "a").write_text("one", encoding="utf-8")
+    for folder, name in ((inner, "a"), (outer, "inner")):
+        monkeypatch.chdir(folder)
+        git("init", "-q")
+        git("add", name)
+        git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "first")
+    (inner / ".gitattributes").write_text("* filter=theirs\n", encoding="utf-8")
+    with (inner / ".git/config").open("a", encoding="utf-8") as file:
+        file.write(PROGRAMS.format(marks=marks))
+    os.utime(inner / "a", (10**9, 10**9))
+    git_commit.cache_clear()
+    assert (git_commit(outer), [*marks.iterdir()]) == (git("rev-parse", "HEAD"), [])
+    git_commit.cache_clear()
+    git("status", "--porcelain", "-uno")  # which does run them
+    assert "filter" in {path.name for path in marks.iterdir()}

@@ -1,9 +1,11 @@
 """What `import fredsim` offers: results with methods, progress, a function called with each row, HTML for notebooks."""
 
 import csv
+import math
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ from matplotlib.figure import Figure
 
 import fredsim
 from docs.generate.links import ROOT
+from fredsim.config.document import dump_yaml
+from fredsim.data.datasets import data_root
+from fredsim.jit.cache import cache_folder
 
 SEEDS = {"sweep": {"seed": [0, 1]}}
 
@@ -105,7 +110,10 @@ def test_figures(experiment: dict[str, Any], tmp_path: Path) -> None:
     for line, result in zip(drawn, both, strict=True):
         assert np.array_equal(line.get_ydata(), result.metrics["validation_error"])
     assert len(both[0].plot("staleness").axes) == 1
+    one = both.plot(where={"seed": (both[0].config["seed"], 99)})
+    assert len([line for line in one.axes[0].lines if len(line.get_xdata()) > 2]) == 1
     for options, says in (
+        ({"reach": math.nan}, "reach"),
         ({"kind": "curvs"}, "kind=…: is 'curvs'; did you mean 'curves'"),
         ({"bye": "seed"}, "bye: unknown key; did you mean 'by'"),
         ({"by": "sead"}, "sead"),
@@ -232,3 +240,45 @@ def test_a_users_types_are_checked(tmp_path: Path) -> None:
     how = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--follow-imports=silent", *map(str, scripts)]
     done = subprocess.run(how, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_a_path_begins_in_the_home_folder(
+    experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a shell has it, where no shell replaces ~: in Python, and in variables of the environment."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    Path("home").mkdir()
+    one = fredsim.run(experiment, out="~/one")
+    Path("home/x.yaml").write_text(dump_yaml(experiment), encoding="utf-8")
+    other = fredsim.run("~/x.yaml", out=Path("~/other"), data_root="~/data")
+    assert [one.folder, other.folder] == [Path("home/one").absolute(), Path("home/other").absolute()]
+    assert fredsim.load("~/one").folder == fredsim.Result("~/one").folder == one.folder
+    assert one.compare("~/other") == []
+    fredsim.sweep(experiment | SEEDS, out="~/both").plot(path="~/a.svg")
+    assert len(fredsim.Results("~/both")) == 2
+    assert Path("home/a.svg").is_file()
+    assert not Path("~").exists()
+    assert data_root("~/data") == tmp_path / "home/data"
+    for variable, folder in (("FREDSIM_DATA", data_root), ("FREDSIM_CACHE", cache_folder)):
+        monkeypatch.setenv(variable, "~/mine")
+        assert folder() == tmp_path / "home/mine"
+
+
+def test_no_path_is_empty(experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Path takes it for the current folder, where nobody wants a run's files."""
+    monkeypatch.chdir(tmp_path)
+    one = fredsim.run(experiment, out="one")
+    calls: dict[str, Callable[[], object]] = {
+        "out": lambda: fredsim.run(experiment, out=""),
+        "data_root": lambda: fredsim.sweep(experiment | SEEDS, data_root=""),
+        "the experiment's name": lambda: fredsim.run(""),
+        "folder": lambda: fredsim.load(""),
+        "path": lambda: one.plot(path=""),
+        "other": lambda: one.compare(""),
+    }
+    for what, call in calls.items():
+        with pytest.raises(fredsim.ConfigError, match=f"^{what} is empty; name a folder or a file"):
+            call()
+    assert [path.name for path in Path().iterdir()] == ["one"]

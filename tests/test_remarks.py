@@ -7,6 +7,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from numpy.typing import NDArray
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.config.shipped import shipped
-from fredsim.runs.many.remarks import remark_before
+from fredsim.data.datasets import load_dataset
+from fredsim.data.remarks import about_samples
+from fredsim.runs.many.remarks import remark_before, runs_at_chance
 from fredsim.runs.single.opening import open_expansion
 
 Command = Callable[..., tuple[int, str, str]]
@@ -116,6 +119,27 @@ def test_rows_and_values_that_are_alike(notes: Callable[..., list[str]]) -> None
     one(notes(x_test=both["x_test"]), "3 of the 30 test rows are training rows, too")
 
 
+def test_how_many_rows_are_there_twice_by_chance(tmp_path: Path) -> None:
+    """Less than one of a hundred."""
+    x, y = np.random.default_rng(5).random((400, 3)), np.arange(200) % 2
+    for again, notes in ((1, 0), (2, 1)):
+        np.savez(tmp_path / f"{again}.npz", x_train=x[:200], y_train=y, x_test=x[200 - again : 400 - again], y_test=y)
+        data = load_dataset(f"npz:{tmp_path}/{again}.npz", 200, 0, tmp_path)
+        found = [text.partition(", so")[0] for text in about_samples("own", data, scaled=True)]
+        assert found == ["own: 2 of the 200 test rows are training rows, too"] * notes
+
+
+def test_what_error_is_that_of_chance(digits_experiment: dict[str, Any]) -> None:
+    """0.95 of that of always giving the most frequent label, and more."""
+    counts = np.bincount(load_dataset("digits", None, None, Path()).validation.y)
+    error = 1 - counts.max() / counts.sum()
+    results: list[Any] = [
+        SimpleNamespace(folder=Path("out"), ending="finished", summary={"validation_error": factor * error})
+        for factor in (0.9499, 0.9501, 1.0)
+    ]
+    assert runs_at_chance(open_expansion(digits_experiment), results, None) == results[1:]
+
+
 @pytest.mark.parametrize(
     ("shape", "doubtful"),
     [((3, 4, 1), False), ((3, 4), False), ((4, 3), True), ((3, 4, 3), True), ((4, 4, 3), True), ((2, 3, 2), True)],
@@ -203,6 +227,14 @@ def test_a_trace_with_other_columns(notes: Callable[..., list[str]], tmp_path: P
     assert notes(follow) == []
     table.assign(Tiem=1.0, host="a").to_csv("log.csv", index=False)
     one(notes(follow), "a trace has no column 'Tiem', 'host', which is not used; did you mean 'time'?")
+    table.assign(time=[*range(len(table))], began_ns=0, done_ns=0).to_csv("log.csv", index=False)
+    one(
+        notes(follow), "log.csv: began_ns, done_ns are not used: the times of tasks take began_ns, done_ns, received_ns"
+    )
+    table.assign(done_client="[0]").to_csv("log.csv", index=False)
+    one(notes(follow), "log.csv: done_client is not used: which gradients were done takes done_client and done_number")
+    table.assign(time=[1.7e9 + row for row in range(len(table))]).to_csv("log.csv", index=False)
+    one(notes(follow), f"first time is 1.7e+09 s, and all others follow within {len(table) - 1} s; subtract the first")
     table.assign(staleness=table["staleness"] + 1).to_csv("log.csv", index=False)
     had = table["staleness"].mean()
     one(notes(follow), f"its column staleness is {had + 1:.6g} on average, and in the run {had:.6g}")

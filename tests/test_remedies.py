@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from fredsim import errors
 
 Refused = Callable[..., None]
 
@@ -87,3 +90,15 @@ def test_a_folder_around_results(refused: Refused) -> None:
 def test_a_sweep_that_is_to_be_live(refused: Refused) -> None:
     Path("x.yaml").write_text(BASE + "sweep:\n  server: [{name: asgd, lr: 0.1}, {name: sasgd, lr: 0.1}]\n")
     refused("live", "x.yaml", says=("this is a sweep of 2 runs", "such as 'server={name: asgd, lr: 0.1}'"))
+
+
+def test_an_extra_is_installed_as_fredsim_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkout with -e, of which pip makes a copy otherwise; by uv where the environment has no pip, as uv's have."""
+    monkeypatch.setattr(sys, "executable", "/a b/python")
+    pip, uv = "'/a b/python' -m pip install", "uv pip install --python '/a b/python'"
+    say = "in the checkout, run {} -c constraints.txt {}".format
+    assert errors.how_to_install("report") == say(pip, '-e ".[report]"')
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "site-packages/fredsim/errors.py"))
+    assert errors.how_to_install("report") == say(pip, '".[report]"')
+    monkeypatch.setattr("fredsim.errors.find_spec", lambda name: None)
+    assert errors.how_to_install("cuda") == say(uv, '".[cuda]"')

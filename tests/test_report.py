@@ -132,6 +132,33 @@ def test_one_run_and_one_that_failed(
     refused("report", "hopeless", says=("hopeless: all its runs failed; hopeless/runs.csv says why",))
 
 
+def test_runs_that_did_not_end(small_yaml: Path, command: Command) -> None:
+    """A report says how many a sweep lacks; and marks one that was interrupted, which is not the best of a table."""
+
+    def stop(row: dict[str, Any]) -> None:
+        if "seed=2" in row["run"] and row["iteration"] == 20:
+            raise ValueError("enough")
+
+    words = ["backend=numpy", "evaluation.every=20"]
+    with pytest.raises(ValueError, match="enough"):
+        fredsim.sweep(small_yaml, [*words, "sweep={seed: [0, 1, 2, 3]}"], out="out", on_row=stop)
+    note = "note: out: runs of the sweep that did not end (2) are not shown; --resume does them\n"
+    for folders in (("out",), ("out", "out")):
+        code, _, messages = command("report", *folders, "-o", "report.html")
+        assert (code, messages.count(note), messages.count("not shown")) == (0, 1, 1)
+        page = Path("report.html").read_text(encoding="utf-8")
+        assert "<p>2 runs: 2 finished. Runs that did not end (2) are not shown.</p>" in page
+        assert "Runs that were interrupted" not in page
+        assert [title for title, _ in data_in(page)["texts"]].count("the sweep, with its overrides") == 1
+    fredsim.run(small_yaml, words, out="single")
+    (stopped,) = Path("out").glob("seed=2*")
+    assert command("report", "single", stopped, "-o", "report.html") == (0, "report.html\n", "")
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "<p>2 runs: 1 finished, 1 interrupted.</p>" in page
+    assert "Runs that were interrupted (1) count by what they had then." in page
+    assert data_in(page)["table"]["interrupted"] == [1]
+
+
 def test_the_opening_comment_stays_with_the_results(small_yaml: Path, command: Command) -> None:
     text = small_yaml.read_text(encoding="utf-8")
     words = ("run", small_yaml, "--quiet", "--out")
@@ -152,7 +179,7 @@ def test_what_is_refused(small_yaml: Path, command: Command, refused: Refused, m
     refused("report", "single", "--by", "server.rl", says=("'server.rl' is no key", "did you mean 'server.lr'?"))
     refused("report", "single", "-o", "single/config.yaml/report.html", says=("report.html: cannot be written",))
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    refused("report", "single", says=("needs plotly", 'pip install -c constraints.txt ".[report]"'))
+    refused("report", "single", says=("needs plotly", 'pip install -c constraints.txt -e ".[report]"'))
     assert not Path("report.html").exists()
 
 
@@ -172,6 +199,8 @@ def test_in_a_browser(sweep: Results, command: Command, browser: Any) -> None:
     def lines(figure: str) -> int:
         return int(page.locator(f"#{figure} .scatterlayer .trace").count())
 
+    passed = hovered(page, "copies-0", 0.5)  # of each run, once for those that have the same
+    assert 0 < len(passed) == len({*passed}) <= 3
     before = {figure: lines(figure) for figure in ("curves-0", "curves-1", "probe-0")}
     button = page.locator(".legend button", has_text="FASGD, α = 0.1")
     button.click()

@@ -4,6 +4,7 @@ import csv
 import math
 from collections.abc import Callable, Iterator
 from io import StringIO
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import fredsim
 from fredsim.runs.folder.results import Result, Results
+from fredsim.show.plots.groups import flat_config
 from fredsim.show.tables import Table
 from tests.reports import data_in, hovered, opened, rows_in, until
 
@@ -131,17 +133,23 @@ def test_filters_search_and_only_these(page: Any, runs: list[Result]) -> None:
     for text, wanted in (
         ("0.1", {0.1}), ("<0.1", {0.01}), (">=0.1", {0.1, 0.5}), ("0.05..0.2", {0.1}), ("!0.1", {0.01, 0.5}),
         ("0.01|0.5", {0.01, 0.5}), ("=0.5", {0.5}), ("", {*rates}), (">9", set()),
+        ('!"0.1"', {0.01, 0.5}), ('!"0.1"|"0.1"', {*rates}),
     ):  # fmt: skip
         box.fill(text)
         assert column(page, "server.lr") == [str(rate) for rate in rates if rate in wanted], text
         assert box.get_attribute("aria-invalid") == "false"
-    box.fill("<a")
-    assert box.get_attribute("aria-invalid") == "true"
-    assert len(column(page, "server.lr")) == len(runs)
+    for text in ("<a", "!", '"0.1', "0.1..", '"0.1"0.5'):
+        box.fill(text)
+        assert box.get_attribute("aria-invalid") == "true", text
+        assert len(column(page, "server.lr")) == len(runs)
     page.get_by_label("filter server.name").fill("sgd")
     assert column(page, "server.name") == names
-    page.get_by_label("filter server.name").fill('"ASGD"|fas')
-    assert column(page, "server.name") == [name for name in names if name in {"ASGD", "FASGD"}]
+    for text, kept in (
+        ('!"ASGD"', {"SASGD", "FASGD"}), (' ! "ASGD" ', {"SASGD", "FASGD"}), ('!"ASGD"|"ASGD"', {*names}),
+        ('"SASGD"|!sgd', {"SASGD"}), ('!fasgd', {"ASGD", "SASGD"}), ('"ASGD"|fas', {"ASGD", "FASGD"}),
+    ):  # fmt: skip
+        page.get_by_label("filter server.name").fill(text)
+        assert column(page, "server.name") == [name for name in names if name in kept], text
     box.fill("0.5")
     assert page.locator("#count").text_content() == "4 of 18 runs"
     assert len(trace_names(page)) == LINES
@@ -151,11 +159,61 @@ def test_filters_search_and_only_these(page: Any, runs: list[Result]) -> None:
     page.get_by_text("show all runs").click()
     settled(page)
     assert len(trace_names(page)) == LINES
+    for text, value, passes in (
+        ('"a|b"', "a|b", True), ('"a|b"', "b", False), ('!"a|b"', "a", True), ('a"b', 'a"b', True),
+        ('"a\\"|b"|c', 'a"|b', True), ('"a\\"|b"|c', "b", False), ('"a\\"|b"|c', "c", True), ("!", "a", None),
+        ('a"b', "ab", False),
+    ):  # fmt: skip
+        assert page.evaluate("([text, value]) => filterOf(text, false)?.(value) ?? null", [text, value]) is passes, text
     page.get_by_label("search").fill("1, fasgd")
     assert column(page, "seed") == ["1"] * 3
     assert {*column(page, "server.name")} == {"FASGD"}
     page.get_by_text("show all runs").click()
     assert len(column(page, "seed")) == len(runs)
+
+
+def test_what_the_table_shows_is_found(page: Any, runs: list[Result]) -> None:
+    """Also a number that it rounds, or writes with commas or a power of ten."""
+    shown = column(page, "validation error")
+    errors = [run.summary["validation_error"] for run in runs]
+    box = page.get_by_label("filter validation error")
+    rounded = [text for text, error in zip(shown, errors, strict=True) if float(text) != error]
+    assert rounded
+    for text in {*rounded[:3]}:
+        for filtered in (text, f"={text}", f'"{text}"'):
+            box.fill(filtered)
+            assert column(page, "validation error") == [text] * shown.count(text), filtered
+        box.fill(f"!{text}")
+        assert column(page, "validation error") == [one for one in shown if one != text]
+        box.fill("")
+        page.get_by_label("search").fill(text)
+        assert text in column(page, "validation error")
+        page.get_by_label("search").fill("")
+    for text, value, passes in (
+        ("1,000", 1000, True), ("1,000", 1000.4, True), (">1,000", 1000.4, True), ("1,00", 100, None),
+        ("1,234,567", 1234567, True), ("2 × 10⁻⁷", 2e-7, True), ("<10⁻⁶", 2e-7, True), ("10⁻", 0.1, None),
+        ("1.235 × 10⁻⁷", 1.23451e-7, True), ("0,5", 0.5, None),
+    ):  # fmt: skip
+        found = page.evaluate("([text, value]) => filterOf(text, true, short)?.(value) ?? null", [text, value])
+        assert found is passes, (text, value)
+
+
+def test_numbers_and_words_in_one_column(page: Any) -> None:
+    """What is offered or dragged over keeps exactly these values: 1 is no part of 10."""
+    found = page.evaluate("""() => {
+      const at = data.table.columns.push({ name: "sd", kind: "own", numeric: false }) - 1;
+      const values = [1, 10, "sqrt"];
+      data.table.rows.forEach((row, n) => row.push(values[n % 3]));
+      const dragged = valuesOf(at).map((_, n) => rangeText(at, scaleOf(at), n / 3, (n + 1) / 3));
+      const kept = (text) => values.filter(filterOfColumn(at, text));
+      const offered = findAll(`#values-${at} option`, makeHead(data.table.columns)).map((one) => one.value);
+      const all = [dragged.map(kept), offered.map(kept)];
+      data.table.columns.pop();
+      data.table.rows.forEach((row) => row.pop());
+      sortedValues.delete(at);
+      return all;
+    }""")
+    assert found == [[[1], [10], ["sqrt"]]] * 2
 
 
 def test_groups(page: Any, runs: list[Result]) -> None:
@@ -186,6 +244,24 @@ def test_the_csv_is_the_table(page: Any, swept: tuple[Results, Path]) -> None:
     wanted = list(csv.reader(StringIO(Table(sorted(rows, key=lambda row: row["validation loss"])).csv())))
     assert len(wanted) == 7
     assert [[_number(cell) for cell in row] for row in found] == [[_number(cell) for cell in row] for row in wanted]
+
+
+def test_the_csv_has_the_order_of_groups(page: Any, swept: tuple[Results, Path]) -> None:
+    """And no rows of one that is folded; nor are these selected with all that are shown."""
+    page.get_by_label("group by").select_option(label="seed")
+    page.locator("#runs tr.group button").first.click()
+    page.get_by_label("group by").select_option(label="server.lr")
+    page.locator("#runs thead button", has_text="validation loss").click()
+    page.locator("#runs tr.group button").nth(1).click()
+    shown = page.locator("#runs tbody tr:not(.group) td:last-child").all_text_contents()
+    with page.expect_download() as saved:
+        page.get_by_text("download CSV").click()
+    found = list(csv.DictReader(StringIO(Path(saved.value.path()).read_text(encoding="utf-8"))))
+    assert [row["digest"] for row in found] == shown
+    assert [len([*group]) for _, group in groupby(row["server.lr"] for row in found)] == [6, 6]
+    page.get_by_label("select all runs").check()
+    rows = rows_in(swept[1].read_text(encoding="utf-8"))
+    assert {rows[at]["digest"] for at in page.evaluate("[...state.selected]")} == {*shown}
 
 
 def _number(text: str) -> float | str:
@@ -299,6 +375,15 @@ def test_axes_and_colours_of_lines(page: Any) -> None:
             *"12345678",
             "9",
         }
+    first = page.evaluate("document.getElementById('curves-0').data[0]")
+    assert (first["x"][0], first["meta"]["x"][0]) == (axis("xaxis")["tickvals"][0], 0)  # it stands at the foot
+    assert axis("xaxis")["ticktext"][0] == "0"
+    assert math.log10(first["x"][0]) > axis("xaxis")["range"][0]
+    hovered(page, "curves-0", 0.03)
+    assert "iteration 0" in page.locator("#curves .hover p").text_content()
+    page.mouse.move(5, 5)
+    page.evaluate("Plotly.relayout('curves-0', { 'xaxis.range': [0, 2] }).then(() => null)")
+    assert axis("xaxis")["ticktext"][0] == "0"
     page.locator("input[value=updates]").check()
     settled(page)
     assert axis("xaxis")["title"]["text"] == "update (server timestamp)"
@@ -333,6 +418,13 @@ def test_scatter(page: Any, runs: list[Result]) -> None:
     chosen = [run for run in runs if run.config["seed"] == 1]
     assert trace["x"] == [run.config["server"]["name"].upper() for run in chosen]
     assert len({*zip(trace["marker"]["color"], (run.config["server"]["lr"] for run in chosen), strict=True)}) == 3
+    page.locator("#scatter-x").select_option(label="server.lr")
+    page.get_by_label("filter server.lr").fill("<0.5")
+    settled(page)
+    low, high = (10**end for end in page.evaluate(f"{plot}.layout.xaxis.range"))
+    assert 0.005 < low < 0.01 < 0.1 < high < 0.2  # of those that are shown
+    page.get_by_label("filter server.lr").fill("")
+    settled(page)
     page.locator("#scatter .point").first.scroll_into_view_if_needed()
     at = page.locator("#scatter .point").first.bounding_box()
     page.mouse.move(at["x"] + at["width"] / 2 - 3, at["y"] + at["height"] / 2)
@@ -374,6 +466,7 @@ def test_parallel_coordinates(page: Any, runs: list[Result]) -> None:
     settled(page)
     low, high = map(float, page.get_by_label("filter validation error").input_value().split(".."))
     errors = [run.summary["validation_error"] for run in runs]
+    assert low == min(errors)  # with all its digits, so that the best run is within
     inside = [error for error in errors if low <= error <= high]
     assert 0 < len(inside) < len(errors)
     assert column(page, "validation error") == [four(error) for error in inside]
@@ -389,6 +482,58 @@ def test_parallel_coordinates(page: Any, runs: list[Result]) -> None:
     page.mouse.up()
     settled(page)
     assert {*column(page, "server.name")} == {"ASGD"}
+
+
+def test_a_part_of_an_axis_has_the_runs_that_lie_in_it(page: Any) -> None:
+    """Whatever is rounded: what lies in the part passes, and what is off by 1 % of the axis does not."""
+    shares = [n / 7 for n in range(8)]
+    found = page.evaluate(
+        """shares => data.table.columns.flatMap(({ numeric }, at) => numeric && spanOf(at) ? [at] : []).map((at) => {
+          const scale = scaleOf(at);
+          const rows = [...data.runs.keys()].map((row) => data.table.rows[row][at]);
+          return shares.flatMap((low) => shares.filter((high) => high > low).map((high) => {
+            const passes = filterOf(rangeText(at, scale, low, high), true);
+            return [low, high, rows.map((value) => [scale.share(value), passes(value)])];
+          }));
+        })""",
+        shares,
+    )
+    assert len(found) == 5
+    for low, high, rows in (part for column in found for part in column):
+        for share, passes in rows:
+            assert passes or not low <= share <= high, (low, high, share)
+            assert not passes or low - 0.01 <= share <= high + 0.01, (low, high, share)
+
+
+def test_the_keyboard_stays_where_it_is(page: Any) -> None:
+    """A key does what a second press of it takes back, without looking for the control again."""
+    page.locator("#runs tbody input").nth(3).focus()
+    for wanted in (True, False, True):
+        page.keyboard.press("Space")
+        assert page.locator("#runs tbody input").nth(3).is_checked() is wanted
+        assert page.locator("#runs tbody tr").nth(3).get_attribute("class") == ("selected" if wanted else "")
+        assert page.locator("#count").text_content() == f"18 runs{', 1 selected' if wanted else ''}"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    assert page.evaluate("[...state.selected]") == [3, 4]
+    page.get_by_label("group by").select_option(label="server.lr")
+    group = page.locator("#runs tr.group button").nth(1)
+    group.focus()
+    for expanded in ("false", "true", "false"):
+        page.keyboard.press("Enter")
+        assert group.get_attribute("aria-expanded") == expanded
+        assert page.locator("[aria-expanded=false]").count() == int(expanded == "false")
+    page.keyboard.press("Tab")  # the next group
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")  # its first run
+    assert page.evaluate("[...state.selected]") == [3]
+    page.get_by_label("group by").select_option(label="nothing")
+    assert page.locator("#runs tr.selected input").evaluate_all("all => all.map(one => one.dataset.row)") == ["3"]
+    page.locator(".legend button").first.focus()
+    page.keyboard.press("Shift+Enter")
+    page.locator(".legend .every").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.dataset.line") == trace_names(page)[0]
 
 
 def test_two_configurations(page: Any, runs: list[Result]) -> None:
@@ -436,10 +581,18 @@ def test_every_control_has_a_name_and_is_reached(page: Any) -> None:
     texts = page.locator("#configuration details")
     texts.nth(1).locator("summary").click()
     assert "lr: 0.01" in texts.nth(1).locator("pre").text_content()
-    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    until(page, "document.getElementById('curves-0')._fullLayout.width == 640")
+    page.evaluate("useTheme('dark')")
+    settled(page)
+    looks = """['curves-0', 'staleness-0', 'scatter'].map((id) => document.getElementById(id)._fullLayout)
+      .map((layout) => [layout.width, layout.paper_bgcolor, layout.font.color])"""
+    assert {ground for _, ground, _ in page.evaluate(looks)} == {"#14161A"}
+    # No frame is painted between the event and the paper.
+    found = page.evaluate(f"() => {{ window.dispatchEvent(new Event('beforeprint')); return {looks}; }}")
+    assert found == [[640, "#FFFFFF", "#1B1B1B"]] * 3
     page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     until(page, "document.getElementById('curves-0')._fullLayout.width != 640")
+    settled(page)
+    assert {ground for _, ground, _ in page.evaluate(looks)} == {"#14161A"}
 
 
 def test_who_won(swept: tuple[Results, Path], runs: list[Result]) -> None:
@@ -452,5 +605,124 @@ def test_who_won(swept: tuple[Results, Path], runs: list[Result]) -> None:
     assert f'<p class="verdict">{order[0]} won: its final validation error is {median(ends[order[0]]):.4f}' in text
     won = sum((a < b) + (a == b) / 2 for a in ends[order[0]] for b in ends[order[1]])
     assert f"it is ahead in {won:g} of 4 pairs of runs" in text
-    assert data_in(text)["won"] == {"panel": 0, "line": order[0]}
+    assert data_in(text)["won"] == [{"panel": 0, "line": order[0]}]
     assert math.isclose(median(ends[order[0]]), min(map(median, ends.values())))
+
+
+@pytest.fixture(scope="module")
+def cliffs(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Result], Path]:
+    """Runs whose energy, of which less is better, becomes negative; of one line, half diverge, ahead of the others."""
+    folder = tmp_path_factory.mktemp("cliffs")
+    data = {
+        "name": "cliffs", "iterations": 12, "problem": {"name": "tests.own_problems:Cliff"}, "clients": {"count": 2},
+        "server": {"name": "asgd", "lr": 0.25}, "evaluation": {"every": 1},
+        "sweep": {"problem.edge": [-1.5, -100.0], "server.lr": [0.25, 0.5], "seed": [0, 1, 2, 3]},
+    }  # fmt: skip
+    results = fredsim.run(data, out=folder / "out")
+    assert isinstance(results, Results)
+    results.report(folder / "report.html")
+    return list(results), folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def open_cliffs(cliffs: tuple[list[Result], Path], browser: Any) -> Opened:
+    return opened(browser, cliffs[1], 1280)
+
+
+@pytest.fixture
+def cliff(open_cliffs: Opened) -> Iterator[Any]:
+    page, said, _ = open_cliffs
+    page.evaluate(RESET)
+    settled(page)
+    yield page
+    assert said == []
+
+
+def test_runs_that_diverged_are_the_worst(cliff: Any, cliffs: tuple[list[Result], Path]) -> None:
+    runs, _ = cliffs
+    assert {run.config["seed"] for run in runs if run.has_diverged} == {0, 1}
+    some = [run for run in runs if run.config["problem"]["edge"] == -1.5]
+    assert min(some, key=lambda run: float(run.summary["metrics"]["energy"])).has_diverged
+    cliff.get_by_label("filter problem.edge").fill("-1.5")
+    least = min(run.summary["metrics"]["energy"] for run in some if not run.has_diverged)
+    best = cliff.locator("#runs td.best").all_text_contents()
+    assert best == [f"{value:#.4g}" for value in (least, 6 - least, least - 6)]
+    cliff.get_by_label("filter problem.edge").fill("")
+    for key, group in (("line", ("problem.edge", "server.lr")), ("server.lr", ("server.lr",)), ("seed", ("seed",))):
+        cliff.get_by_label("group by").select_option(label=key)
+        for name, worst in (("energy", math.inf), ("profit", -math.inf), ("debt", math.inf)):
+            values: dict[tuple[Any, ...], list[float]] = {}
+            for run in runs:
+                flat = flat_config(run)
+                value = worst if run.has_diverged else run.summary["metrics"][name]
+                values.setdefault(tuple(flat[one] for one in group), []).append(value)
+            wanted = [f"{median(some):#.4g}" if math.isfinite(median(some)) else "–" for some in values.values()]
+            assert wanted.count("–") == (key == "line"), key
+            assert group_cells(cliff, name) == wanted, (key, name)
+        costs: dict[tuple[Any, ...], list[Result]] = {}
+        for run in runs:
+            costs.setdefault(tuple(flat_config(run)[one] for one in group), []).append(run)
+        lasting = [[run for run in some if not run.has_diverged] or some for some in costs.values()]
+        wanted = [f"{median(run.summary['iterations'] for run in some):g}" for some in lasting]
+        assert group_cells(cliff, "iterations") == wanted, key
+
+
+def group_cells(page: Any, name: str) -> list[str]:
+    """Return the texts of the rows of groups in a column of the table of runs."""
+    at = page.locator("#runs thead tr:first-child th").all_text_contents().index(name)
+    return list(page.locator(f"#runs tr.group td:nth-child({at + 1})").all_text_contents())
+
+
+def test_where_values_are_negative(cliff: Any, cliffs: tuple[list[Result], Path]) -> None:
+    """No axis is logarithmic at first, nor that of what is the better, the more it is; 0 is not what is below it."""
+    text = cliffs[1].read_text(encoding="utf-8")
+    least, largest, above = data_in(text)["figures"]["curves-0"]["y"]["energy"]["range"]
+    assert least < 0 < 5 * above < largest
+    box = cliff.locator("input[name=log]")
+    assert not box.is_checked()
+    spans = {y: cliff.evaluate(f"data.figures['curves-0'].y.{y}.range") for y in ("energy", "profit")}
+    assert spans["profit"][1] > 5 * spans["profit"][2] > 0
+    for y in ("profit", "energy"):
+        cliff.locator(f"input[value={y}]").check()
+        settled(cliff)
+        assert not box.is_checked(), y
+        assert cliff.evaluate("document.getElementById('curves-0').layout.yaxis.type") != "log"
+    box.check()
+    settled(cliff)
+    assert cliff.evaluate("document.getElementById('curves-0').layout.yaxis.ticktext")[0] == "≤ 0"
+    cliff.locator("#scatter-y").select_option(label="debt")
+    cliff.locator("#scatter-colour").select_option(label="debt")
+    settled(cliff)
+    debts = [run.summary["metrics"]["debt"] for run in cliffs[0]]
+    assert max(debts) < 0
+    low, high = cliff.evaluate("document.getElementById('scatter').layout.yaxis.range")
+    assert low < min(debts) < max(debts) < high < 0
+    colours = cliff.evaluate("document.getElementById('scatter').data[0].marker.color")
+    assert len({*colours}) == len({*debts})
+
+
+def test_a_selected_run_stays_in_the_figure(page: Any, runs: list[Result]) -> None:
+    """Without bands, the y axis spans the medians; and the runs that are drawn."""
+    for run in range(len(runs)):
+        page.evaluate(f"select({run})")
+    settled(page)
+    box = page.locator("input[name=log]")
+    box.check()
+    settled(page)
+    low, high = page.evaluate("document.getElementById('curves-0').layout.yaxis.range.map((end) => 10 ** end)")
+    drawn = [value for run in runs for value in run.metrics["validation_error"]]
+    assert low < min(drawn) < max(drawn) < high
+
+
+def test_what_coincides_is_said_once(page: Any) -> None:
+    """Of lines that have several traces; and not of a single point, which is no line."""
+    said = page.evaluate("""() => {
+      const lines = [["a", "b"], ["a", "b"], ["c", "d"], ["e", "f"]].map((labels, at) => ({
+        y: at === 3 ? [1, null] : [1, 2], line: { color: "#000000", dash: "solid" },
+        meta: { is: "line", labels, label: labels.join() },
+      }));
+      const box = make("div", {}, make("div"));
+      noteTogether(box.firstChild, lines);
+      return findAll(".together span[title]", box).map((one) => one.textContent);
+    }""")
+    assert said == ["a,b", "c,d"]

@@ -5,18 +5,24 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import fredsim
 from fredsim.config.document import dump_yaml
 from fredsim.runs.folder.result import Result
 from fredsim.show.colours import DARK_GROUND, DARK_PALETTE, DARK_SEQUENCE, PALETTE, SEQUENCE
-from fredsim.show.plots.groups import Line, Panel
-from fredsim.show.report import report, winner
+from fredsim.show.html import html_of
+from fredsim.show.plots.groups import Line, Panel, group
+from fredsim.show.report import parts, report, winner
 from fredsim.show.report.compression import MOST_POINTS, Pool, packed, thinned
+from fredsim.show.report.figures import curves, staleness
 from fredsim.show.report.page import parsed_once
+from fredsim.show.thinning import outlined
 from tests.many_runs import many_runs
 from tests.reports import data_in, opened, rows_in, unpacked, until
 
@@ -72,7 +78,7 @@ USE_ALL = """async () => {
     else for (const time of [1, 2]) one.click();
     await new Promise(requestAnimationFrame);
   };
-  const box = "#runs tbody input";  // one in ten; a row is made anew when it is selected
+  const box = "#runs tbody input";  // one in ten
   for (let at = 0; at < all(box).length; at += 10) await use(all(box)[at]);
   for (const one of all(`button, input:not(${box}), select, summary`)) await use(one);
   return used;
@@ -101,6 +107,62 @@ def test_columns_are_kept_once_and_rounded() -> None:
     text = "σ" * 1000
     assert len(packed(text)) < 100
     assert unpacked(f'<script type="text/plain" id="x">{packed(text)}</script>', "x") == text
+
+
+def long_runs(folder: Path, count: int) -> list[Any]:
+    """Return two runs with so many rows, of which single ones have the smallest and the largest values."""
+    data = {
+        "name": "long", "iterations": 2, "data": {"name": "digits"}, "model": {"hidden": [4]}, "backend": "numpy",
+        "clients": {"count": 2, "batch_size": 2}, "server": {"name": "asgd", "lr": 0.1}, "sweep": {"seed": [0, 1]},
+    }  # fmt: skip
+    runs: list[Any] = list(fredsim.sweep(data, out=folder / "long"))
+    for number, run in enumerate(runs):
+        frame = pd.DataFrame({name: np.resize(run.metrics[name], count) for name in run.metrics})
+        frame["iteration"] = frame["timestamp"] = np.arange(count)
+        frame["validation_error"] = 0.5 + 0.001 * np.sin(np.arange(count))
+        frame.loc[count // 3 + number, "validation_error"] = 0.9
+        frame.loc[count // 2, "validation_error"] = 0.125 + number / 8
+        frame.loc[5, "validation_error"] = 0.25
+        run.__dict__["metrics"] = frame
+    return runs
+
+
+def test_long_curves_keep_their_extremes(tmp_path: Path) -> None:
+    count = 50_000
+    runs = long_runs(tmp_path, count)
+    (figure,) = curves(group(runs, None, None))
+    low, high, middle = ({axis: trace[axis] for axis in "xy"} for trace in figure["data"])
+    for trace in (low, high, middle):
+        at, values = trace["x"]["iterations"].tolist(), trace["y"]["validation_error"].tolist()
+        assert (at[0], at[-1], at) == (0, count - 1, sorted({*at}))
+        assert len(at) == len(values) == len(trace["x"]["bytes"]) < 4_000
+        assert max(np.diff(at)) <= count // 100
+        assert dict(zip(at, values, strict=True))[5] == 0.25  # near the beginning
+    columns = np.array([run.metrics["validation_error"] for run in runs])
+    assert low["y"]["validation_error"].min() == columns.min() == 0.125
+    assert high["y"]["validation_error"].max() == columns.max() == 0.9
+    assert middle["y"]["validation_error"].min() == np.median(columns, axis=0).min() == 0.1875
+    html = html_of(runs, tmp_path)
+    assert len(html) < 50_000
+    for points in re.findall('points="([^"]*)"', html):
+        places = [tuple(map(float, point.split(","))) for point in points.split()]
+        assert (places[0][0], places[-1][0]) == (50, 410)  # the ends of the axis
+        assert (f"{min(y for _, y in places):.1f}", len(places) < 2_000) == ("10.0", True)  # its top
+
+
+def test_which_rows_of_long_columns_are_kept() -> None:
+    rng = np.random.default_rng(0)
+    for count, parts_ in ((0, 10), (7, 10), (100, 10), (101, 10), (5000, 3), (4999, 40)):
+        one, other = rng.normal(size=count), rng.integers(0, 2, count).astype(float)
+        one[count // 2 :] = math.nan
+        rows = outlined([one, other, np.full(count, math.nan)], parts_)
+        assert rows.tolist() == sorted({*rows.tolist()})
+        if count <= 10 * parts_:
+            assert rows.tolist() == list(range(count))
+            continue
+        assert {0, count // 2 - 1, count - 1, np.nanargmin(one), np.nanargmax(one)} <= {*rows.tolist()}
+        assert len(rows) <= 1.5 * parts_ * 5 + 10
+        assert max(np.diff(rows)) <= count / parts_ + 1
 
 
 class _Run:
@@ -137,6 +199,10 @@ def panels(**lines: list[float]) -> list[Panel]:
         ({"b": [0.3] * 3, "a": [0.1, 0.2, 0.15]}, "a won: its final validation error is 0.1500 (median of 3 runs, "
          "0.1000 to 0.2000), the smallest of 2. Next is b, 0.3000. Certain: it is ahead in 9 of 9 pairs of runs, whic"),
         ({"a": [0.1, 0.5, 0.2], "b": [0.3, 0.4, 0.15]}, "Uncertain: it is ahead in 5 of 9 pairs of runs."),
+        ({"a": [0.1, 0.35], "b": [0.2, 0.3, 0.4, 0.5, 0.6]}, "Likely: it is ahead in 8 of 10 pairs of runs."),
+        ({"a": [0.1, 0.45], "b": [0.2, 0.3, 0.4, 0.5, 0.6]}, "Uncertain: it is ahead in 7 of 10 pairs of runs."),
+        ({"a": [0.1, 0.2], "b": [0.3, 0.4, 0.5, 0.6]},
+         "Likely: it is ahead in 8 of 8 pairs of runs, whichever seeds are compared."),
         ({"a": [0.1], "b": [0.3]}, "With one run of each, chance may have decided: only more seeds would tell."),
         ({"a": [0.1, 0.2], "b": [0.3]}, "It is ahead in 2 of 2 comparisons; with one run on a side, chance may"),
         ({"a": [0.125, 0.375], "b": [0.25, 0.25], "c": [1]}, "A tie: a and b have the same final validation error, 0."),
@@ -153,6 +219,35 @@ def test_who_won(lines: dict[str, list[float]], says: str, monkeypatch: pytest.M
     assert len(rows) == len(lines)
     finals = [row[next(key for key in row if key.startswith("final"))] for row in rows]
     assert finals == sorted(finals, key=lambda one: math.inf if one is None else one)
+
+
+@pytest.mark.parametrize(
+    ("lines", "won"),
+    [
+        ({"b": [0.25], "a": [0.125], "c": [0.125]}, ["a", "c"]),
+        ({"a": [0.125, 0.375], "b": [0.5], "c": [0.25, 0.25, 0.75]}, ["a", "c"]),
+        ({"a": [0.3], "b": [0.2]}, ["b"]),
+        ({"a": [math.inf], "b": [math.inf]}, []),
+    ],
+)
+def test_all_lines_of_a_tie_won(lines: dict[str, list[float]], won: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winner, "default_y", lambda _: "validation_error")
+    monkeypatch.setattr(_Run, "summary", {"status": "finished"}, raising=False)
+    assert [one.line.label for one in winner.winners(panels(**lines))] == won
+    rows = re.findall(r'<tr( class="won")?><td class="number">\d+</td><td>(\w)', parts.winner(panels(**lines)))
+    assert len(rows) == len(lines)
+    assert [name for bold, name in rows if bold] == won
+
+
+def test_the_last_bar_of_staleness_is_of_what_is_within_it() -> None:
+    """The share that is shown is 99.9 %: of 10,000 pushes, the nine that were staler than 20 are in no bar."""
+    counts = {3: 9987, 20: 4, 21: 8, 500: 1}
+    run: Any = SimpleNamespace(staleness=pd.DataFrame({"staleness": list(counts), "count": list(counts.values())}))
+    (figure,) = staleness([Panel("", [Line("a", "#000000", "-", [run])])])
+    (trace,) = figure["data"]
+    bars = dict(zip((trace["x"] + 0.5).tolist(), trace["y"], strict=True))
+    assert {at: share for at, share in bars.items() if share} == {3: 0.9987, 20: 0.0004}
+    assert max(bars) == 21  # where the last bar ends
 
 
 def test_in_how_many_pairs_the_winner_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """`figures` of an experiment, drawn by `run` and `plot`; `reproduce`: a paper's experiments, one after another."""
 
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -176,6 +177,36 @@ def test_reproduce_fails_as_one_of_its_experiments(
     assert ended[0] == 2
 
 
+@pytest.mark.parametrize("when", ["at once", "while it is measured"])
+def test_a_single_run_that_fails_does_not_stop_the_others(
+    when: str, paper: Path, own_server: Callable[..., str], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files may be `.yml`, as those of other commands."""
+    Path("own_failing.py").write_text(own_server("raise ValueError('lost')\n"), encoding="utf-8")
+    two, first = paper / "two.yaml", paper / "a_first.yml"
+    text = two.read_text(encoding="utf-8").partition("sweep:")[0]
+    first.write_text(text.replace("name: asgd", "name: own_failing:Plain"), encoding="utf-8")
+    two.rename(paper / "two.yml")
+    if when == "at once":
+        monkeypatch.setattr("fredsim.reproduce.estimate", lambda *_, **__: iter([SimpleNamespace(seconds=1.0)]))
+    code, output, messages = command("reproduce", paper)
+    lines = output.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["a_first", "one", "two"]
+    assert ("unknown" in lines[1]) == (when != "at once")
+    assert (code, "ValueError: lost" in messages) == (2, True)
+    assert {"results: results/paper/one", "results: results/paper/two"} <= {*lines}
+    assert re.fullmatch("took: a_first .* s, one .* s, two .* s", lines[-1])
+
+
+def test_a_folder_in_the_place_of_a_shipped_paper_is_told(paper: Path, command: Command, refused: Refused) -> None:
+    paper = paper.rename(paper.with_name("fasgd"))
+    code, output, messages = command("reproduce", "fasgd", "--only", "two")
+    assert (code, "results: results/fasgd/two" in output) == (0, True)
+    assert f"note: fasgd: is the folder {paper}, not the paper of this name that comes with fredsim" in messages
+    (paper / "two.yml").touch()
+    refused("reproduce", paper, says=("fasgd: has two.yaml and two.yml, whose results would be in the same folder",))
+
+
 @pytest.mark.parametrize(("jobs", "expected"), [(1, "12 s, 1 run at"), (2, "6 s, 2 runs at"), (3, "5 s, 3 runs at")])
 def test_the_estimate_is_of_runs_side_by_side(
     jobs: int, expected: str, paper: Path, command: Command, monkeypatch: pytest.MonkeyPatch
@@ -197,6 +228,7 @@ def test_the_estimate_is_of_runs_side_by_side(
     one = paper / "one.yaml"
     one.write_text(one.read_text(encoding="utf-8").replace("[0.1, 0.2]", "[0.1, 0.2, 0.3]"), encoding="utf-8")
     output = command("reproduce", paper, "--only", "one", "--jobs", jobs)[1]
+    assert "took:" not in output
     assert f"about {expected} a time" in output
 
 
@@ -250,4 +282,5 @@ def test_what_it_will_take_is_measured_in_this_process(small_yaml: Path, monkeyp
     named: list[str] = []
     ((found, left, seconds),) = _estimates([item], None, 1, lambda one: named.append(one.name))
     assert (found, left, named) == (item, 1, ["small"])
+    assert seconds is not None
     assert seconds > 0

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,24 @@ from fredsim.errors import DataError
 from fredsim.runs.folder.folders import locked, withdraw
 from fredsim.runs.folder.results import Result, Results
 from fredsim.runs.folder.run_files import summary_text
+from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]
 OwnServer = Callable[..., str]
+
+
+@pytest.fixture
+def installed(small_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let an installed package give classes short names: `kind="module:Class"` gives `their_kind`."""
+
+    def install(**classes: str) -> None:
+        points = {f"fredsim.{kind}s": EntryPoint(f"their_{kind}", classes[kind], kind) for kind in classes}
+        monkeypatch.setattr(
+            "fredsim.config.registry.entry_points", lambda group: [points[group]] if group in points else []
+        )
+        monkeypatch.syspath_prepend(small_yaml.parent)
+
+    return install
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -156,11 +172,21 @@ def sha256(module: str) -> str:
     return hashlib.sha256(Path(f"{module}.py").read_bytes()).hexdigest()
 
 
-def test_a_summary_says_which_code_of_ones_own_was_run(small_yaml: Path, command: Command) -> None:
+@pytest.mark.parametrize("short", [False, True])
+def test_a_summary_says_which_code_of_ones_own_was_run(
+    short: bool, small_yaml: Path, command: Command, installed: Callable[..., None]
+) -> None:
     for module, text in PARTS.items():
         Path(f"{module}.py").write_text(text, encoding="utf-8")
-    dispatcher = "{name: 'own_order:Order', push: {'own_gates:Gate': {}}}"
-    words = (f"dispatcher={dispatcher}", "compress={name: 'own_squeeze:Whole'}", "server.lr={name: 'own_halves:half'}")
+    classes = {"dispatcher": "own_order:Order", "gate": "own_gates:Gate", "compressor": "own_squeeze:Whole"}
+    if short:
+        installed(**classes)
+        classes = {kind: f"their_{kind}" for kind in classes}
+    dispatcher, gate, compressor = classes.values()
+    words = (
+        f"dispatcher={{name: '{dispatcher}', push: {{'{gate}': {{}}}}}}", f"compress={{name: '{compressor}'}}",
+        "server.lr={name: 'own_halves:half'}",
+    )  # fmt: skip
     assert command("run", small_yaml, *words, "--quiet", "--out", "own") == (0, "", "")
     assert Result(Path("own")).summary["code"] == {module: sha256(module) for module in sorted(PARTS)}
     assert command("run", small_yaml, "--quiet", "--out", "plain") == (0, "", "")
@@ -177,10 +203,14 @@ def test_of_a_torch_model_it_is_the_factorys_module(small_yaml: Path, command: C
     assert Result(Path("own")).summary["code"] == {"own_net": sha256("own_net")}
 
 
-def test_a_changed_server_has_its_runs_done_again(small_yaml: Path, own_server: OwnServer, command: Command) -> None:
+@pytest.mark.parametrize("name", ["own_changing:Plain", "their_server"])
+def test_a_changed_server_has_its_runs_done_again(
+    name: str, small_yaml: Path, own_server: OwnServer, command: Command, installed: Callable[..., None]
+) -> None:
     module = Path("own_changing.py")
     module.write_text(own_server(), encoding="utf-8")
-    words = ("run", small_yaml, "server.name=own_changing:Plain", "sweep={seed: [0, 1]}", "--out", "out")
+    installed(server="own_changing:Plain")
+    words = ("run", small_yaml, f"server.name={name}", "sweep={seed: [0, 1]}", "--out", "out")
     assert command(*words, "--quiet") == (0, "", "")
     code, _, messages = command("verify", "out")
     assert (code, "warning" in messages) == (0, False)
@@ -208,6 +238,23 @@ def test_a_changed_server_has_its_runs_done_again(small_yaml: Path, own_server: 
     summary.write_text(summary_text(earlier), encoding="utf-8")
     messages = command(*words, "--resume")[2]
     assert "1 of them finished before\nseed=0 is done again: the record has no digest of own_changing" in messages
+
+
+def test_a_record_of_an_earlier_version_lacks_the_modules_of_short_names(
+    small_yaml: Path, own_server: OwnServer, command: Command, installed: Callable[..., None]
+) -> None:
+    """Its run can be verified, with a warning; a record that is made now must have them, as of 1.0 those named."""
+    Path("own_changing.py").write_text(own_server(), encoding="utf-8")
+    installed(server="own_changing:Plain")
+    ways = (("their_server", "1.0.0", 0), ("their_server", None, 1), ("own_changing:Plain", "1.0.0", 1))
+    for name, version, code in ways:
+        assert command("run", small_yaml, f"server.name={name}", "--quiet", "--out", name[:4])[0] == 0
+        summary = Result(Path(name[:4])).summary
+        versions = summary["versions"] | ({} if version is None else {"fredsim": version})
+        seal(Path(name[:4]), summary | {"code": {}, "versions": versions})
+        found, output, messages = command("verify", name[:4])
+        assert (found, "different: summary.json: code is {} (recorded)" in output) == (code, code == 1)
+        assert "the record has no digest of own_changing" in messages
 
 
 def test_processes_of_another_version_do_no_run(small_yaml: Path, own_server: OwnServer, command: Command) -> None:

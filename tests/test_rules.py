@@ -107,7 +107,21 @@ def passed_on(theta: Any, one: Any, other: Any, before: Any, g: Any, alpha: Any)
     return theta - alpha * g, other, one, theta
 
 
+def accumulated(theta: Any, g: Any, gradient: Any, lr: Any) -> Any:
+    """A state may be called as the gradient usually is,"""
+    g = 0.9 * g + gradient
+    return theta - lr * g, g
+
+
+def averaged(x: Any, theta: Any, new_theta: Any, s0: Any, alpha: Any) -> Any:
+    """or as the parameter is; and the gradient as nothing is."""
+    new_theta = new_theta + s0
+    return x - alpha * new_theta, 0.9 * theta + 0.1 * x, new_theta
+
+
 OWN = {
+    "the gradient's name": Rule(accumulated, state=("g",)),
+    "the parameter's name": Rule(averaged, state=("theta", "new_theta")),
     "passed on": Rule(passed_on, state=("one", "other", "before")),
     "other names": Rule(under_other_names, state=("i", "at")),
     "the loop's name": Rule(update),

@@ -241,6 +241,17 @@ def test_facts_of_graphs() -> None:
     joined.add(Cat(0), 0, 0)
     joined.add(Embedding(5, 3))
     assert table_rows(joined.graph(MeanSquaredError(), (4, 3))) == 5  # of samples joined to something
+    assert lacking_rows(joined.graph(MeanSquaredError(), (4, 3)), np.array([[4, 4]])) == ""
+    assert "choose the rows 0 … 5" in lacking_rows(joined.graph(MeanSquaredError(), (4, 3)), np.array([[0, 5]]))
+    ends = Builder(4)  # the last and the first of four, before a row that is no sample's
+    last, first = ends.add(Slice(0, 3, 4), 0), ends.add(Slice(0, 0, 1), 0)
+    ends.add(Cat(0), last, first, ends.add(Constant.of(np.array([2])), 0))
+    ends.add(Embedding(5, 3))
+    both = ends.graph(MeanSquaredError(), (3, 3))
+    assert table_rows(both) is None
+    assert lacking_rows(both, np.array([[4, 9, -1, 0]])) == ""
+    assert "choose the rows 0 … 7" in lacking_rows(both, np.array([[7, 0, 0, 0]]))
+    assert "choose the rows -1 … 0" in lacking_rows(both, np.array([[0, 0, 0, -1]]))
     parts = Builder(4)
     parts.add(Slice(0, 1, 4))
     parts.add(Embedding(5, 3))

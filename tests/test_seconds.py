@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +21,7 @@ from fredsim.runs.folder.results import Result
 from fredsim.show.console import PlainConsole
 from fredsim.show.plots import Options, plot
 from fredsim.show.progress import LineMonitor, TableMonitor
+from fredsim.simulation.record.recorder import METRICS, Row
 from tests.reports import data_in
 
 Command = Callable[..., tuple[int, str, str]]
@@ -160,7 +165,9 @@ def test_a_run_that_diverged_does_not_end_the_others(counted: list[Result], draw
     at, values = map(np.asarray, line.get_data())
     assert at[-1] == min(run.summary["time"] for run in counted[1:])
     assert list(cross.get_xdata()) == [counted[0].metrics["time"].iloc[-1]]  # type: ignore[arg-type]
-    assert values[-1] == median(last_rows(run, "validation_error", "time", at[-1]) for run in counted[1:])
+    assert values[-1] == median(
+        [math.inf, *(last_rows(run, "validation_error", "time", at[-1]) for run in counted[1:])]
+    )
 
 
 def test_seconds_to_an_error(timed: list[Result], counted: list[Result], small_yaml: Path) -> None:
@@ -275,6 +282,34 @@ def test_progress(words: tuple[str, ...], small_yaml: Path, monkeypatch: pytest.
     else:
         length = 10 if "updates=10" in words else 50
         assert (completed, total, done) == (length, length, f"{length}/{length}")
+
+
+def test_the_rate_after_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of the iterations since this start, not of those that the checkpoint has."""
+    now = [100.0]
+    monkeypatch.setattr("fredsim.show.progress.time", SimpleNamespace(perf_counter=lambda: now[0]))
+    counts: dict[str, Any] = {**dict.fromkeys(METRICS, 0), "validation_error": 0.5, "digest": ""}
+    console = PlainConsole(file=StringIO(), width=200)
+    table, lines = TableMonitor(console), LineMonitor(console)
+    bar, line = table.observer(), lines.observer()
+    for observer in (bar, line):
+        observer.begin("x", 10**6, None)
+    rates = []
+    for iteration, seconds in ((900_500, 3.0), (902_500, 4.0), (903_100, 2.0)):
+        now[0] += seconds
+        bar.advance(iteration, iteration, 0.0)
+        line.row(Row(**counts | {"iteration": iteration}))
+        rates.append(table.progress.tasks[-1].fields["rate"])
+    assert rates == ["", "500 it/s", "433 it/s"]  # 2,000 in 4 s, 2,600 in 6 s
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.findall(r"iteration (\d+) of 1000000 iterations, (?:(\d+) it/s, )?validation error 0.5000", text) == [
+        ("900500", ""), ("902500", "500"), ("903100", "433"),
+    ]  # fmt: skip
+    line.begin("another", 10, None)
+    line.row(Row(**counts))
+    now[0] += 4
+    line.row(Row(**counts | {"iteration": 8}))
+    assert "iteration 8 of 10 iterations, 2 it/s, " in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def _followed(path: Path, words: tuple[str, ...], monitor: LineMonitor | TableMonitor) -> Result:

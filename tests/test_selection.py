@@ -82,6 +82,16 @@ def test_a_value_that_is_not_finite_counts_as_diverged(larger: bool) -> None:
         assert found == {"lr": 3, "mean_rmse": 0.001, "runs": 2, "diverged": 1, "candidates": 3}
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("loss", ["validation_loss", "gap", "gradient_norm"])
+def test_a_run_of_which_a_loss_is_not_finite_is_not_chosen(loss: str, bad: float) -> None:
+    runs = [run(error, lr=lr) for lr, error in ((1, 0.1), (2, 0.9))]
+    for (_, outcome), value in zip(runs, (bad, 1.0), strict=True):
+        outcome[loss] = value
+    (found,) = best_rows(Selection(over="lr"), runs, [])
+    assert found == {"lr": 2, "mean_validation_error": 0.9, "runs": 1, "diverged": 0, "candidates": 2}
+
+
 def test_means_whose_sum_overflows() -> None:
     large = [run(value, lr=lr) for lr, values in {1: (1.7e308, 1.5e308, -1.7e308, 1.7e308), 2: (1.7e308,) * 2}.items()
              for value in values]  # fmt: skip

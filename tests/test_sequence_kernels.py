@@ -16,6 +16,8 @@ from fredsim.errors import SimulationError
 from fredsim.jit.cache import make_module
 from fredsim.jit.team import Team
 from fredsim.kernels.ops.engine import NumbaGraphEngine
+from fredsim.kernels.ops.images.repeated import RepeatedPixels
+from fredsim.kernels.ops.images.rewritten import with_images
 from fredsim.kernels.ops.sequences.heads import fuse_heads
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
@@ -24,19 +26,21 @@ from fredsim.numerics import elementary
 from fredsim.numerics.arrays import MARGIN, aligned
 from fredsim.numerics.ops.arithmetic import Add, Mul
 from fredsim.numerics.ops.attention import Attention
+from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.embedding import Embedding
 from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
-from fredsim.numerics.ops.norms import LayerNorm, RmsNorm
+from fredsim.numerics.ops.norms import BatchNorm, LayerNorm, RmsNorm
 from fredsim.numerics.ops.operator import Array, Operator, Shape
 from fredsim.numerics.ops.pointwise import Gelu, LeakyRelu, Sigmoid, Silu, Tanh, sigmoid64
 from fredsim.numerics.ops.positions import Positions
+from fredsim.numerics.ops.sources import Constant
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 from tests.conftest import HAS_CUDA
-from tests.random_graphs import on_device
+from tests.random_graphs import guarded, on_device
 
 F = np.float32
 ROWS = 40
@@ -79,8 +83,13 @@ def same(a: Array, b: Array) -> bool:
     return a.shape == b.shape and bool((both | (a.view(np.int32) == b.view(np.int32))).all())
 
 
-def compare(graph: Graph, x: Array, y: Array, mu: int, threads: int, scale: float = 0.5, odd: bool = False) -> None:
-    """Compare the gradients of two minibatches and the outcomes of both engines, at random parameters."""
+def compare(
+    graph: Graph, x: Array, y: Array, mu: int, threads: int, scale: float = 0.5, odd: bool = False, device: bool = True
+) -> None:
+    """Compare the gradients of two minibatches and the outcomes of all engines, at random parameters.
+
+    `device`: whether the one of devices is among them.
+    """
     rng = np.random.default_rng(mu)
     dataset = Dataset(Split(x, y), Split(x[:9], y[:9]), Split(x[:0], y[:0]), 2)
     held = []
@@ -92,7 +101,7 @@ def compare(graph: Graph, x: Array, y: Array, mu: int, threads: int, scale: floa
         held.append(params)
     rows = rng.integers(0, len(x), (2, mu))
     plain = GraphEngine(graph, dataset)
-    with closing(NumbaGraphEngine(graph, dataset, mu, threads)) as engine:
+    with guarded(), closing(NumbaGraphEngine(graph, dataset, mu, threads)) as engine:
         first = engine.gradients(held[:1], rows[:1])[0][0].copy()  # by all threads together
         grads, losses = (part.copy() for part in engine.gradients(held, rows))
         assert same(first, grads[0])
@@ -104,11 +113,11 @@ def compare(graph: Graph, x: Array, y: Array, mu: int, threads: int, scale: floa
         outcomes, expected_outcomes = engine.outcomes(held[0], "validation"), plain.outcomes(held[0], "validation")
         assert same(outcomes[0], expected_outcomes[0])
         np.testing.assert_array_equal(outcomes[1], expected_outcomes[1])
-    if HAS_CUDA:
-        device = on_device(graph, dataset, held, rows, large=mu % 2 == 0)
-        found = zip(device[:3], (expected, expected_losses, expected_outcomes[0]), strict=True)
+    if HAS_CUDA and device:
+        theirs = on_device(graph, dataset, held, rows, large=mu % 2 == 0)
+        found = zip(theirs[:3], (expected, expected_losses, expected_outcomes[0]), strict=True)
         assert all(same(own, other) for own, other in found)
-        np.testing.assert_array_equal(device[3], expected_outcomes[1])
+        np.testing.assert_array_equal(theirs[3], expected_outcomes[1])
 
 
 def draw(rng: np.random.Generator, *shape: int, odd: bool = False) -> Array:
@@ -178,7 +187,10 @@ def test_attention(attention: Attention, mu: int) -> None:
 
 
 def heads(form: str) -> Builder:
-    """Return a network with attention of two heads of width 5, whose parts are cut out in several ways."""
+    """Return a network with attention of two heads of width 5, whose parts are cut out in several ways.
+
+    In one, heads are joined at the end, and nobody takes the value before this.
+    """
     network = Builder((7, 4), [], {})
     order = Permute((1, 0, 2))
     if form == "apart":  # q, k and v are values of their own
@@ -196,19 +208,74 @@ def heads(form: str) -> Builder:
     y = network.add(Attention(causal=True), *three)
     if form == "twice":
         y = network.add(Add(), y, three[2])
-    last = network.add(Reshape((7, 10)), network.add(order, y))
-    network.add(Linear(3), last)
+    turned = network.add(order, y)
+    if form == "unused":
+        network.add(Tanh(), 0)
+    last = network.add(Reshape((7, 10)), turned)
+    if form != "unused":
+        network.add(Linear(3), last)
     return network
 
 
 @pytest.mark.parametrize(
-    ("form", "nodes"), [("apart", 5), ("together", 3), ("sorted", 3), ("overlapping", 14), ("twice", 15)]
+    ("form", "nodes"),
+    [("apart", 5), ("together", 3), ("sorted", 3), ("overlapping", 14), ("twice", 15), ("unused", 14)],
 )
 def test_attention_reads_its_parts_where_they_lie(form: str, nodes: int) -> None:
     graph, rng = heads(form).graph(MeanSquaredError()), np.random.default_rng(5)
     assert len(fuse_heads(graph).nodes) == nodes
     for mu in (1, 6):
         compare(graph, draw(rng, 7, 4), draw(rng, *graph.target), mu, mu % 2 + 1, scale=1)
+
+
+@pytest.mark.parametrize("unused", [False, True])
+def test_pixels_that_are_repeated_last(unused: bool) -> None:
+    """Nobody takes the ones then, which stand behind the node that repeats them; nor, perhaps, another value."""
+    rng, network = np.random.default_rng(6), Builder((4, 3, 5), [], {})
+    network.add(BatchNorm(), network.add(Linear(5), 0))
+    pixels = network.add(Reshape((4, 3, 1, 5, 1)), 2)
+    ones = network.add(Reshape((1, 1, 2, 1, 3)), network.add(Constant.of(np.ones((1, 1, 1, 2, 1, 3), F)), 0))
+    if unused:
+        network.add(Tanh(), 0)
+    network.add(Reshape((4, 6, 15)), network.add(Mul(), pixels, ones))
+    graph = network.graph(MeanSquaredError())
+    assert isinstance(with_images(graph).nodes[-1].operator, Reshape if unused else RepeatedPixels)
+    assert with_images(graph).shapes[-1] == graph.shapes[-1]
+    compare(graph, draw(rng, 4, 3, 5), draw(rng, 4, 6, 15), 5, 2)
+
+
+def test_a_table_of_floats_beside_a_convolution() -> None:
+    """Samples of three axes, which are rows of a table for one node, and an image for another."""
+    rng = np.random.default_rng(9)
+    x = rng.integers(0, 9, (ROWS, 2, 3, 4)).astype(F)
+    for beside in (False, True):
+        network = Builder((2, 3, 4), [], {})
+        ends = [network.add(Reshape((-1,)), network.add(Embedding(9, 5), 0))]
+        if beside:
+            ends.append(network.add(Reshape((-1,)), network.add(Conv2d(3, (2, 2)), 0)))
+        network.add(Linear(3), network.add(Cat(0), *ends))
+        graph = network.graph(CrossEntropy(), ())
+        compare(graph, x, rng.integers(0, 3, ROWS), 5, 2, device=False)
+
+
+@pytest.mark.parametrize("first", ["integers", "floats"])
+def test_integers_beside_floats(first: str) -> None:
+    """They become float32, as in torch.cat, whichever come first."""
+    rng, network = np.random.default_rng(9), Builder((4,), [], {})
+    numbers, values = network.add(Positions(6), 0), network.add(Linear(5), 0)
+    joined = network.add(Cat(0), *((numbers, values) if first == "integers" else (values, numbers)))
+    network.add(Linear(3), network.add(Slice(0, 2, 9), joined))
+    graph = network.graph(MeanSquaredError())
+    x = draw(rng, 4)
+    params = rng.normal(size=graph.layout.size).astype(F)
+    output = graph.forward(params, x).output
+    dense = graph.layout.split(params)
+    values_of = x.astype(np.float64) @ dense["2.weight"] + dense["2.bias"]
+    both = [np.tile(np.arange(6.0), (len(x), 1)), values_of]
+    whole = np.concatenate(both if first == "integers" else both[::-1], axis=1)[:, 2:9]
+    assert output.dtype == F
+    np.testing.assert_allclose(output, whole @ dense["5.weight"] + dense["5.bias"], rtol=1e-4, atol=1e-4)
+    compare(graph, x, draw(rng, 3), 5, 2, device=False)
 
 
 def test_sums_and_products_of_several_inputs() -> None:

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from fredsim.config.partition import PARTITIONS, make_shards
 from fredsim.data.datasets import data_root, load_dataset
 from fredsim.runs.folder import label_counts as label_counts_module
+from fredsim.runs.folder.label_counts import label_counts
+from fredsim.runs.folder.results import Result
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -89,6 +91,37 @@ def test_a_heat_map_of_many(
         firsts = found.argmax(axis=1)
         assert (np.diff(firsts) >= 0).all()
         assert all((np.diff(found[firsts == label].max(axis=1)) <= 0).all() for label in range(10))
+
+
+OWN_LOSS = """
+def squares(output, y):
+    e = output - y[:, None]
+    return (e * e).mean(axis=1), 2 * e
+"""
+LOSSES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "one does not count": ({"name": "cross_entropy", "ignore_index": -100}, lambda y: np.where(y == 0, -100, y)),
+    "of an own loss": ("own_losses:squares", lambda y: y - 5),
+}
+
+
+@pytest.mark.usefixtures("small_yaml")
+@pytest.mark.parametrize("keys", [{}, {"equal_sizes": True, "size": 12}], ids=str)
+@pytest.mark.parametrize(("loss", "change"), LOSSES.values(), ids=LOSSES)
+def test_labels_that_a_loss_makes_fit(
+    loss: Any, change: Callable[[Any], Any], keys: dict[str, Any], simulate: Callable[..., Result]
+) -> None:
+    """Those of the digits in the same order, some of them negative: clients hold the same rows."""
+    digits = load_dataset("digits", None, None, data_root())
+    x, y = (np.concatenate([getattr(part, a) for part in (digits.train, digits.validation)]) for a in "xy")
+    np.savez("some.npz", x_train=x, y_train=change(y), x_test=digits.test.x, y_test=change(digits.test.y))
+    Path("own_losses.py").write_text(OWN_LOSS, encoding="utf-8")
+    partition = DIRICHLET | keys
+    clients = {"count": 8, "batch_size": 4, "partition": partition}
+    data = {"name": "npz:some.npz", "train": len(digits.train), "validation": len(digits.validation)}
+    result = simulate({"data": data, "loss": loss, "clients": clients, "server": {"name": "asgd", "lr": 1e-3}})
+    held = label_counts(result)
+    assert held.labels.tolist() == change(np.arange(10)).tolist()
+    assert held.counts.tolist() == counts_of(partition, 8, result.config["seed"]).tolist()
 
 
 def test_what_does_not_go_with_it(small_yaml: Path, command: Command, refused: Refused, drawn: list[Figure]) -> None:

@@ -11,19 +11,22 @@ import numpy as np
 import pytest
 
 import fredsim
-from fredsim.cuda import together
+from fredsim.cuda import engine, together
+from fredsim.cuda.array import empty
 from fredsim.cuda.engine import CudaEngine
 from fredsim.cuda.launches import Launches
 from fredsim.cuda.machines import machine
 from fredsim.errors import SimulationError
 from fredsim.runs.folder.results import Result, Results
 from fredsim.system.turns import Turns
-from tests.conftest import needs_cuda
+from tests.conftest import DeviceBytes, needs_cuda
 
 Command = Callable[..., tuple[int, str, str]]
 Sweep = Callable[..., Results]
 
 FILES = ("config.yaml", "metrics.csv", "staleness.csv", "params.safetensors")
+#: Few rows, of which most are trained on: to evaluate many on an emulated device takes longer than the training.
+DATA = {"name": "digits", "train": 200, "validation": 20}
 SERVERS = [{"name": "asgd", "lr": 0.1}, {"name": "fasgd", "lr": 0.01}, {"name": "sasgd", "lr": 0.2}]
 
 
@@ -33,7 +36,7 @@ def sweep(tmp_path: Path, digits_experiment: dict[str, Any]) -> Sweep:
     folders = iter(range(100))
 
     def do(changes: Mapping[str, Any], jobs: Any = 1, **how: Any) -> Results:
-        experiment = {**digits_experiment, "backend": "cuda", "evaluation": {"every": 20}, **changes}
+        experiment = {**digits_experiment, "backend": "cuda", "data": DATA, "evaluation": {"every": 20}, **changes}
         folder = how.pop("out", None) or tmp_path / str(next(folders))
         return fredsim.sweep(experiment, out=folder, jobs=jobs, **how)
 
@@ -65,7 +68,7 @@ CASES: dict[str, dict[str, Any]] = {
     "lengths": {"cases": [{"iterations": 3}, {"iterations": 70, "evaluation.every": 7}, {"iterations": 40}]},
     "windows": {"sweep": {"window": [1, 2, 9]}},
     "one diverges": {"sweep": {"server.lr": [0.1, 1e20, 0.2, 1e30]}},
-    "all diverge": {"sweep": {"server.lr": [1e20, 1e30]}},
+    "all diverge": {"sweep": {"server.lr": [1e20, 1e30]}, "data": {"name": "digits"}},  # with all its rows
     "an average": {"sweep": {"seed": [0, 1]}, "average": {"name": "window", "min_window": 3, "max_window": 8}},
 }
 
@@ -237,7 +240,7 @@ def test_a_run_for_which_the_device_has_no_room_at_all(
 
 def yaml(path: Path, more: str) -> Path:
     found = path.with_name("sweep.yaml")
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8").replace("{name: digits}", "{name: digits, validation: 20}")
     found.write_text(f"{text}evaluation: {{every: 10}}\nbackend: cuda\n{more}\n", encoding="utf-8")
     return found
 
@@ -309,18 +312,83 @@ def test_an_interrupt_that_does_not_wait(sweep: Sweep, monkeypatch: pytest.Monke
     assert_same(sweep(changes), sweep(changes, "device", out=tmp_path / "out"))
 
 
-@needs_cuda
-def test_without_room_for_all_windows_at_once(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = {"sweep": {"seed": [0, 1]}, "iterations": 30}
-    one, allocate = sweep(changes), CudaEngine.allocate
+#: Runs whose windows take most of what they have on the device.
+LARGE: dict[str, dict[str, Any]] = {
+    "alike": {"sweep": {"seed": [0, 1]}},
+    "of four kinds": {"sweep": {"seed": [0, 1], "clients.batch_size": [3, 40]}},
+    "a network of operators": {
+        "model": {"name": "vgg", "widths": [2]}, "clients": {"count": 20, "batch_size": 4}, "sweep": {"seed": [0, 1]},
+    },
+}  # fmt: skip
 
-    def limited(self: CudaEngine, batches: int) -> None:
-        if batches > 8:  # as many as there are clients
-            raise MemoryError
-        allocate(self, batches)
 
-    monkeypatch.setattr(CudaEngine, "allocate", limited)
+@pytest.mark.parametrize(("name", "shares"), [
+    ("of four kinds", (0.0, 0.3, 0.6, 0.99)),
+    ("alike", (0.0, 0.6)),
+    ("a network of operators", (0.0, 0.6)),
+    pytest.param("alike", (0.3, 0.99), marks=pytest.mark.slow),
+    pytest.param("a network of operators", (0.3, 0.99), marks=pytest.mark.slow),
+])  # fmt: skip
+def test_with_as_little_memory_as_each_run_needs_by_itself(
+    name: str, shares: Sequence[float], sweep: Sweep, device_bytes: DeviceBytes
+) -> None:
+    """All memory of the device is counted, so that whatever runs have beside each other may be too much.
+
+    They have what one needs by itself, and a share of what they take beyond that.
+    """
+    changes = {"iterations": 24, **LARGE[name]}
+    one = sweep(changes)
+    most, refused = device_bytes.most, 0
+    device_bytes.most = 0
     assert_same(one, sweep(changes, "device"))
+    together = device_bytes.most
+    assert together > most
+    for share in shares:
+        device_bytes.limit = most + share * (together - most)
+        assert_same(one, sweep(changes, "device"))
+        assert device_bytes.refused > refused
+        refused = device_bytes.refused
+
+
+def test_runs_that_no_memory_is_enough_for(small_yaml: Path, command: Command, device_bytes: DeviceBytes) -> None:
+    """Each fails by itself, with the error that it has by itself."""
+    path = yaml(small_yaml, "sweep: {seed: [0, 1, 2]}")
+    device_bytes.limit = 10_000
+    code, _, messages = command("run", path, "--jobs", "device", "--out", "out")
+    assert code == 2
+    errors = [line for line in messages.splitlines() if line.startswith("[") and "failed" in line]
+    assert len(errors) == 3
+    assert all("out of memory on the device (the device has no room for " in error for error in errors)
+    assert all("choose backend numba, or end other programs" in error for error in errors)
+
+
+@needs_cuda
+def test_allocations_that_fail(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it fails: then the run itself goes on with its own."""
+    changes = {"sweep": {"seed": [0, 1]}, "iterations": 30}
+    one, allocate, failed = sweep(changes), CudaEngine.allocate, set[int]()
+    for last in range(7):
+
+        def limited(self: CudaEngine, batches: int, last: int = last) -> None:
+            if batches <= 8:
+                allocate(self, batches)
+                return
+            numbers = iter(range(last))
+
+            def some(*given: Any) -> Any:
+                if next(numbers, None) is None:
+                    failed.add(last)
+                    raise MemoryError
+                return empty(*given)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(engine, "empty", some)
+                allocate(self, batches)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(CudaEngine, "allocate", limited)
+            assert_same(one, sweep(changes, "device"))
+    assert failed == set(range(7))
 
 
 @needs_cuda

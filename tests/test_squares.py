@@ -1,5 +1,7 @@
 """Least squares and a quadratic: kernels against the oracle, gradients and gaps against formulas in float64."""
 
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from fredsim.networks.linear import Linear
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
 from fredsim.simulation.paths.backends import make_engine
+from tests.conftest import needs_cuda
 
 Array = NDArray[np.float32]
 BACKENDS: tuple[Backend, ...] = ("numpy", "numba")
@@ -67,6 +70,27 @@ def test_quadratic_of_kernels_and_oracle(size: int, noise: float, batches: int, 
     tasks = draw.integers(0, 10**7, (batches, 1)) << 32 | draw.integers(0, 2**32, (batches, 1))
     engines = [make_engine(name, Linear(size), data, 1, threads) for name in BACKENDS]
     same(engines, held(size, batches, std), tasks)
+
+
+@needs_cuda
+@pytest.mark.parametrize(("most", "batches", "noise"), [(65_535, 65_537, 0.0), (3, 8, 0.1), (3, 9, 0.1)])
+def test_more_minibatches_than_a_grid_has_blocks(
+    most: int, batches: int, noise: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Along its third axis: those of a window go in several launches, each with its own parameters and noise."""
+    from fredsim.cuda import engine, squares_engine
+
+    if most != engine.MOST_MINIBATCHES:
+        monkeypatch.setattr(squares_engine, "MOST_MINIBATCHES", most)
+    data, draw = quadratic(3, noise, 5), np.random.default_rng(1)
+    tasks, two = draw.integers(0, 10**7, (batches, 1)) << 32, held(3, 2)
+    one, other = (make_engine(name, Linear(3), data, 1, None) for name in ("numpy", "cuda"))
+    there = [cast(Any, other).array_of(params) for params in two]
+    found, losses = other.gradients([there[number % 2] for number in range(batches)], tasks)
+    assert len(losses) == batches
+    some = [0, 1, *range(batches - 6, batches)]
+    expected, _ = one.gradients([two[number % 2] for number in some], tasks[some])
+    assert np.asarray(found)[some].tobytes() == np.asarray(expected).tobytes()
 
 
 def test_least_squares_against_formulas() -> None:

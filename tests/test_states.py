@@ -177,6 +177,17 @@ def test_it_is_the_same_object_or_refused(found: Plain) -> None:
     }
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_large_integers_are_put_back_or_refused(sign: int) -> None:
+    """Python writes and reads 4,300 digits, 14,284 bits, unless it is told otherwise."""
+    for bits in (65, 1000, 2000):
+        found = of([sign * 2 ** (bits - 1)])
+        Same(found, again(found))
+    for bits in (2001, 14_200, 15_000):
+        with pytest.raises(SimulationError, match=rf"self\.kept holds an int of {bits} bits, which cannot be put back"):
+            take_state(of([sign * 2 ** (bits - 1)]))
+
+
 def test_views() -> None:
     line, fixed = np.arange(6.0), np.arange(6.0)[:4]
     fixed.flags.writeable = False

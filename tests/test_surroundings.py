@@ -3,20 +3,27 @@
 With --slow, every command is tried in all of them, else one in each.
 """
 
+import errno
+import io
 import json
 import os
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fredsim.config.document import dump_yaml
+from fredsim.system.environment import wrong_surroundings
 
+Command = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limits are Linux's")
 
@@ -52,6 +59,7 @@ class Case:
 FULL = "the output cannot be written (No space left on device); send it elsewhere"
 CASES = {
     "stdout is full": Case(after="> /dev/full", says=FULL, commands=("run", "show", *WRITES)),
+    "a figure": Case(after="> /dev/full", says=FULL, commands=("plot",)),
     "stderr is full": Case(after="2> /dev/full", commands=("run", "sweep")),
     "stdout is closed": Case(after=">&-"),
     "stderr is closed": Case(after="2>&-"),
@@ -160,12 +168,145 @@ def test_it_works_or_says_why(name: str, command: str, folder: Path, tmp_path: P
         assert (found.returncode, len(errors)) == (2, 1), found.stderr
         assert case.says in errors[0]
     else:
-        assert (found.returncode in ({0, 1} if "head" in case.after else {0}), errors) == (True, []), found.stderr
+        assert (found.returncode in ({0, 141} if "head" in case.after else {0}), errors) == (True, []), found.stderr
     if command in ("run", "numba") and (not case.says or case.says == FULL):
         digests = [json.loads((at / of / "summary.json").read_text("utf-8"))["digest"] for of in ("done", "out")]
         assert digests[0] == digests[1]
+    if command == "plot" and case.says == FULL:  # the table that belongs to the new figure
+        assert {path.name for path in at.glob("out*")} == {"out.png", "out-table.csv", "out-table.md"}
     if command == "run" and case.says == FULL:
         assert errors[0].endswith("; out holds the results of the runs")
+
+
+OWN = """
+import numpy as np
+
+
+class Greek:
+    def __init__(self, lr):
+        self.lr = lr
+
+    def init(self, params, clients):
+        self.params = params.copy()
+        print("λ")
+
+    def apply_update(self, grad, client_id, timestamp):
+        self.params -= np.float32(self.lr) * grad
+"""
+
+
+@pytest.mark.parametrize(
+    ("encoding", "count", "rate"),
+    [
+        ("utf-8", "λ", "α"), ("ascii", "λ", "α"), ("latin-1", r"\u03bb", r"\u03b1"),
+        pytest.param("cp1252", r"\u03bb", r"\u03b1", marks=pytest.mark.slow),
+        ("cp437", r"\u03bb", "α"), ("iso8859-7", "λ", "α"),
+    ],
+)  # fmt: skip
+def test_an_output_without_some_letters(encoding: str, count: str, rate: str, folder: Path, tmp_path: Path) -> None:
+    """Those of a list, of a table that Rich draws, and of a user's server in another process."""
+    at = tmp_path / "here"
+    shutil.copytree(folder, at)
+    (at / "own_greek.py").write_text(OWN, encoding="utf-8")
+    case = Case({"PYTHONIOENCODING": encoding}, after="> said")
+    code = "utf-8" if encoding == "ascii" else encoding
+    keys = ("server.name=own_greek:Greek", "sweep={server.lr: [0.1, 0.2], clients.count: [2, 4]}", "figures=null")
+    runs = ("run", "small.yaml", *keys, "--jobs", "2", "--out", "out")
+    for words, letters in ((("list", "asgd"), (f"learning rate {rate}:",)), (runs, (f"{rate} = 0.1", f"{count} = 2"))):
+        found = call(at, case, words)
+        said = (at / "said").read_text(encoding=code)
+        assert (found.returncode, "Traceback" in found.stderr) == (0, False), found.stderr
+        assert [one for one in letters if one not in said] == [], said
+    assert sum(found.stderr.count(letter) for letter in ("λ", "\ufffd", r"\u03bb")) >= 4, found.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_workers_print_whole_lines(unbuffered: str) -> None:
+    """Others print, too: what is between a line and its end would be in the middle of one of theirs."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    prints = "from fredsim.runs.processes.worker import be_silent; be_silent(); print('a', 'line')"
+    with here, there:
+        here.settimeout(60)
+        environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        subprocess.run([sys.executable, "-c", prints], stderr=there.fileno(), env=environment, check=True)
+        assert here.recv(100) == b"a line\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.ENOSPC, "full"), "the output cannot be written (full); send it elsewhere"),
+        (BrokenPipeError(errno.EPIPE, "gone"), "the output cannot be written (gone); send it elsewhere"),
+        (BlockingIOError(errno.EAGAIN, "busy", 3), "the output cannot be written (busy); send it elsewhere"),
+        (OSError(errno.EAGAIN, "busy"), "no further process can be started; end other programs, or raise the limit"),
+        (OSError(errno.ENOMEM, "none"), "out of memory; end other programs, or raise the limit (ulimit -v)"),
+        (OSError(errno.EMFILE, "many"), "many; raise the limit (ulimit -n)"),
+        (OSError(errno.ENODEV, "no such device"), "no such device"),
+        (OSError(errno.EACCES, "no", "a/b"), "a/b: no"),
+    ],
+)  # fmt: skip
+def test_what_an_error_of_the_system_is_of(error: OSError, says: str) -> None:
+    found = wrong_surroundings(error)
+    assert found is not None
+    assert found.startswith(says)
+    assert ("output" in found) == ("output" in says)
+
+
+NO_MORE = """
+import subprocess, sys
+from fredsim import cli
+
+def refuse(*_, **__):
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+
+subprocess.Popen._execute_child = refuse  # as at the limit of processes (ulimit -u), which the superuser has not
+sys.argv = ["fredsim", "run", "sweep.yaml", "--jobs", "2", "--out", "out"]
+cli.main()
+"""
+
+
+def test_at_the_limit_of_processes(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "here")
+    ended = subprocess.run(
+        [sys.executable, "-c", NO_MORE], cwd=tmp_path / "here", env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    what = "no further process can be started; end other programs, or raise the limit (ulimit -u, ulimit -v)"
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (2, f"error: {what}")
+
+
+REMEDY = "; let TMPDIR name another folder"
+
+
+@pytest.mark.parametrize("words", [("verify", "done"), ("verify", "done", "--jobs", "2"), ("plan", "small.yaml")])
+def test_a_folder_for_temporary_files_that_turns_read_only(
+    words: tuple[str, ...], folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These commands have no `--out`."""
+    monkeypatch.chdir(folder)
+    opened = io.open
+
+    def refuse(name: Any, mode: str = "r", *more: Any, **named: Any) -> Any:
+        if set(mode) & set("wx+") and "fredsim-scratch-" in str(name):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(name))
+        return opened(name, mode, *more, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io, "open", refuse)
+        patch.setattr("fredsim.runs.processes.forking.FORKS", False)
+        if "--jobs" not in words:  # whose processes have the folder that they can write into
+            code, _, messages = command(*words)
+            errors = [line for line in messages.splitlines() if line.startswith("error: ")]
+            assert (code, len(errors), "--out" in messages) == (2, 1, False), messages
+            assert errors[0].endswith(f"cannot be written (Read-only file system){REMEDY}")
+
+    def refuse_all(*_: object, **__: object) -> str:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "/tmp/x")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse_all)
+    code, _, messages = command(*words[:2])
+    says = f"error: /tmp/x: no temporary folder can be made (Read-only file system){REMEDY}"
+    assert (code, messages.splitlines()[-1]) == (2, says)
 
 
 def test_figures_are_not_those_of_a_matplotlibrc(folder: Path, tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 import csv
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -157,6 +160,99 @@ def test_nothing_but_failures(small_yaml: Path, own_server: OwnServer, command: 
     results = fredsim.load("out")
     assert isinstance(results, Results)
     assert (len(results), results.failures[0][1].count("ValueError: too much")) == (0, 1)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_has_ended_yet(
+    fails: bool, small_yaml: Path, own_server: OwnServer, command: Command, refused: Refused
+) -> None:
+    """A sweep that was stopped in the first run that does not fail: what there is of it is verified and compared."""
+    Path("own_stopped.py").write_text(
+        own_server("import time\ntime.sleep(0.02)\n" + FAILING.partition("\n")[2]), encoding="utf-8"
+    )
+    rates = [0.3, 0.1, 0.2] if fails else [0.1, 0.2]
+
+    def stopped(out: str, iteration: int) -> str:
+        """Return the folder of the run that was stopped soon after the row at this iteration."""
+
+        def stop(row: dict[str, Any]) -> None:
+            if row["iteration"] == iteration and "0.1" in row["run"]:
+                raise ValueError("enough")
+
+        keys = ["evaluation.every=20", "server.name=own_stopped:Plain", f"sweep={{server.lr: {rates}}}"]
+        with pytest.raises(ValueError, match="enough"):
+            fredsim.sweep(small_yaml, keys, out=out, on_row=stop)
+        return str(next(Path(out).glob("lr=0.1-*")))
+
+    one, other = stopped("out", 20), stopped("other", 0)
+    shutil.copytree("out", "same")
+    same = one.replace("out", "same", 1)
+    says = ("out: has no results yet: 1 of its runs failed, as out/runs.csv says, and 2 did not end; --resume does",)
+    if not fails:
+        says = ("out/runs.csv: names no run: none has ended yet; let one end",)
+    refused("plot", "out", says=says)
+    for package, words in (("plotly", ("report", "out")), ("tensorboard", ("export", "out", "--to", "tensorboard"))):
+        if find_spec(package) is not None:
+            refused(*words, says=says)
+    code, output, messages = command("verify", "out")
+    assert (code, output) == (0, f"{one}: same bits\n")
+    assert ("runs that failed by runs.csv (1, such as lr=0.3" in messages) == fails
+    assert "note: out: runs.csv lacks runs of the sweep (1, such as lr=0.2" in messages
+    code, output, messages = command("compare", "out", "same")
+    assert (code, output) == (0, f"{one} and {same}: same bits\n")
+    assert ("runs that failed by runs.csv (1, such as lr=0.3" in messages) == fails
+    for folder in ("out", "same"):
+        assert f"note: {folder}: runs of the sweep that did not end (1) are not compared; --resume does" in messages
+    code, output, _ = command("compare", "out", "other", "--no-replay")
+    assert (code, output.startswith(f"{one} and {other}: different: ")) == (1, True)
+
+
+def test_what_a_sweep_lacks_is_said(
+    small_yaml: Path, own_server: OwnServer, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a sweep of which one run failed and one was stopped, and of the latter, which is shown as far as it came."""
+    Path("own_partly.py").write_text(own_server(FAILING), encoding="utf-8")
+
+    def stop(row: dict[str, Any]) -> None:
+        if row["iteration"] == 20 and "0.2" in row["run"]:
+            raise ValueError("enough")
+
+    keys = ["evaluation.every=20", "server.name=own_partly:Plain", "sweep={server.lr: [0.3, 0.1, 0.2]}"]
+    with pytest.raises(ValueError, match="enough"):
+        fredsim.sweep(small_yaml, keys, out="out", on_row=stop)
+    stopped = next(Path("out").glob("lr=0.2-*"))
+    (failed,) = (row["run"] for row in rows(Path("out")) if row["status"] == "failed")
+    ways = [("plot", "-o", "x.svg", "shown")]
+    ways += [("export", "--to", "tensorboard", "exported")] if find_spec("tensorboard") is not None else []
+    for name, option, value, done in ways:
+        code, _, messages = command(name, "out", option, value)
+        assert code == 0
+        assert f"note: out: runs that failed (1, such as {failed}) are not {done}; runs.csv says why\n" in messages
+        assert f"note: out: runs of the sweep that did not end (1) are not {done}; --resume does them\n" in messages
+        code, _, messages = command(name, stopped, option, value)
+        assert code == 0
+        assert re.fullmatch(f"note: {stopped}: was interrupted, and is {done} up to iteration [234].\n", messages)
+    capsys.readouterr()
+    fredsim.load("out").plot()
+    assert "note: out: runs of the sweep that did not end (1) are not shown" in capsys.readouterr().err
+    assert command("plot", next(Path("out").glob("lr=0.1-*")), "-o", "x.svg")[2] == ""
+
+
+def test_runs_are_compared_with_those_of_their_name(
+    small_yaml: Path, own_server: OwnServer, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where each sweep lacks another one."""
+    text = own_server(FAILING.replace("0.3", 'float(os.environ["FAILS"])'))
+    Path("own_picky.py").write_text(text, encoding="utf-8")
+    for rate, sweep in ((0.2, "one"), (0.3, "two")):
+        monkeypatch.setenv("FAILS", str(rate))
+        words = ("server.name=own_picky:Plain", "sweep={server.lr: [0.1, 0.2, 0.3, 0.5]}", "--quiet", "--out", sweep)
+        assert command("run", small_yaml, *words)[0] == 2
+    code, output, messages = command("compare", "one", "two", "--no-replay")
+    lines = [line for line in output.splitlines() if not line.startswith("  ")]
+    pairs = [[Path(name).name.split("-")[0] for name in line.split(": ")[0].split(" and ")] for line in lines]
+    assert (code, pairs) == (1, [["lr=0.1"] * 2, ["lr=0.3", "lr=0.2"], ["lr=0.5"] * 2])
+    assert messages.count("runs that failed by runs.csv (1, such as ") == 2
 
 
 def test_a_process_that_dies_costs_its_run_alone(small_yaml: Path, own_server: OwnServer, command: Command) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fredsim.jit.cache import make_module
-from fredsim.jit.team import ASLEEP, FIRST_TRIAL, LAST_TRIAL, RANKS, STRIDE, TRIAL, Pace, Team
+from fredsim.jit.team import ASLEEP, FIRST_TRIAL, LAST_TRIAL, RANKS, SHARE, STRIDE, TRIAL, Pace, Team
 
 # A kernel of a test is made from its text, under whose digest it is cached: a changed test is compiled anew.
 RING = """
@@ -93,6 +93,18 @@ def calls(pace: Pace, count: int, split: float, alone: float) -> list[bool]:
         found.append(pace.next())
         pace.note(split if found[-1] else alone)
     return found
+
+
+@pytest.mark.parametrize("threads", [2, 16, 64])
+def test_trials_take_a_small_part_of_the_time(threads: int) -> None:
+    """Alone, a call of a network that scales takes as many times as long as there are threads."""
+    pace = Pace()
+    first = calls(pace, 1000, 1.0, threads).count(False) * threads
+    assert 0 < first <= TRIAL * threads + 1000 / SHARE
+    later = calls(pace, 100_000, 1.0, threads).count(False) * threads
+    assert 0 < later <= 1.01 * 100_000 / SHARE
+    found = calls(pace, 2 * LAST_TRIAL, 10.0 * threads, threads)  # a processor is lost in a run that goes on for long
+    assert found[-1] is False
 
 
 def test_calls_are_split_while_that_takes_less_time() -> None:

@@ -317,6 +317,15 @@ def test_what_may_be_kept(simulate: Simulate) -> None:
         assert simulate({"model": model, "threads": 1, "iterations": 8}).summary["status"] == "finished"
 
 
+@pytest.mark.parametrize("numerics", ["native", "portable"])
+def test_what_a_factory_takes_need_not_be_known(numerics: str, simulate: Simulate) -> None:
+    ways = (
+        {"name": f"torch:own_modules:{name}", "channels": 2, "numerics": numerics} for name in ("images", "Unsigned")
+    )
+    usual, found = (simulate({"model": model, "threads": 1, "iterations": 8}).summary["digest"] for model in ways)
+    assert found == usual
+
+
 def test_commands(small_yaml: Path, command: Command) -> None:
     model = "model={name: 'torch:own_modules:images', numerics: native, channels: 2}"
     assert command("run", small_yaml, model, "iterations=10", "--quiet", "--out", "out")[0] == 0

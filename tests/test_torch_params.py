@@ -72,8 +72,11 @@ def sizes(module: Any) -> list[int]:
 
 @pytest.mark.parametrize(
     ("name", "by_views"),
-    [("Large", True), ("filters", True), ("InPlace", False), ("LimitsData", False), ("KeepsData", False)],
-)
+    [
+        ("Large", True), ("filters", True), ("InPlace", False), ("LimitsData", False), ("KeepsData", False),
+        ("KeepsFilters", False),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("misaligned", [0, 1])
 def test_the_bits_are_those_of_copies(digits: Dataset, name: str, by_views: bool, misaligned: int) -> None:
     """And nobody but a client itself changes what it holds."""
@@ -96,6 +99,53 @@ def test_the_bits_are_those_of_copies(digits: Dataset, name: str, by_views: bool
     engine.close()
     own = next(model.module.parameters()).data_ptr()
     assert not any(array.ctypes.data <= own < array.ctypes.data + array.nbytes for array in held)
+
+
+@pytest.mark.parametrize(
+    ("path", "server"), [("fused", "asgd"), ("snapshots", "asgd"), ("snapshots", "fedbuff"), ("snapshots", "sync")]
+)
+def test_measures_change_nothing_that_clients_hold(path: str, server: str, simulate: Any) -> None:
+    """Clients hold one version, which the module's parameters view when a row computes gradients elsewhere."""
+    base = {"clients": {"count": 8, "batch_size": 20}, "path": path, "iterations": 20, "threads": 1}
+    base |= {"server": {"name": server, "lr": 0.1} | ({"buffer": 3} if server == "fedbuff" else {})}
+    base |= {"model": {"name": "torch:own_modules:Large", "numerics": "native"}}
+    without = simulate(base | {"evaluation": {"every": 1}})
+    measured = simulate(base | {"evaluation": {"every": 1, "gradient_norm": True}})
+    assert measured.summary["digest"] == without.summary["digest"]
+    assert list(measured.metrics["validation_loss"]) == list(without.metrics["validation_loss"])
+
+
+def test_a_module_that_comes_back_lies_where_it_was_made(digits: Dataset) -> None:
+    """As after a device on which it cannot be computed; it may know that memory by another name."""
+    model = TorchModel("torch:own_modules:KeepsData", {}, "cpu", digits.shape, digits.classes, 0)
+    model.device = torch.device("meta")  # for one on which PyTorch has put copies
+    for value in model.module.parameters():
+        value.data = value.data + 1
+    model.move("cpu")
+    known, weight = model.module.known[0], model.module.first.weight
+    assert known.data_ptr() == weight.data_ptr() == model.own_memory["first.weight"].data_ptr()
+    assert torch.equal(known, torch.from_numpy(model.initial_params[:5120]).view(80, 64) + 1)
+
+
+@pytest.mark.parametrize("name", ["Large", "filters", "KeepsData"])
+def test_engines_take_turns_with_a_module(digits: Dataset, name: str) -> None:
+    """As the one of minibatches and the one of single samples do, of which only one may view what clients hold."""
+    model, first = engine_of(digits, name)
+    second: Any = make_engine("numpy", model, digits, 1, 1)
+    held, rows = held_by(model, 3), np.arange(3 * MU).reshape(3, MU)
+    for views in (None, True, False):
+        if views is not None:
+            first._own.by_views, second._own.by_views = views and name != "KeepsData", False
+        for i in (0, 1, 2, 0):
+            before = [one.copy() for one in held]
+            for engine, j, some in ((first, i, rows[i]), (second, (i + 1) % 3, rows[i][:1])):
+                (found,), _ = engine.gradients([held[j]], some[None])
+                expected, _ = by_copies(name, digits, before[j], some)
+                assert found.tobytes() == expected.tobytes()
+                assert [one.tobytes() for one in held] == [one.tobytes() for one in before]
+    second.close()
+    (found,), _ = first.gradients([held[1]], rows[1:2])
+    assert found.tobytes() == by_copies(name, digits, held[1], rows[1])[0].tobytes()
 
 
 def test_a_module_that_writes_to_what_a_client_holds_later_is_refused(digits: Dataset) -> None:

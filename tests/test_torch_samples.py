@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fredsim.data import npy, npy_datasets
 from fredsim.data.datasets import Dataset, Split, load_dataset
+from fredsim.data.npy_datasets import load_folder
 from fredsim.errors import ConfigError
 from fredsim.simulation.paths.backends import make_engine
 
@@ -231,6 +233,27 @@ def test_what_could_be_evaluated_alone_keeps_its_bits(name: str, rows: int) -> N
     assert losses.tobytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("name", ["dense", "image_norm", "flat_norm"])
+def test_samples_on_demand_are_evaluated_with_the_same_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one is alone where that can be, and with those before it where it cannot."""
+    for module in (npy, npy_datasets):
+        monkeypatch.setattr(module, "MOST_IN_MEMORY", 0)
+    Path("few").mkdir()
+    for part, split in (("train", images(501).train), ("test", images(501).test)):
+        np.save(f"few/x_{part}.npy", split.x.reshape(-1, 1, 8, 8))
+        np.save(f"few/y_{part}.npy", split.y.astype(np.int32))
+    np.savez("few.npz", **{path.stem: np.load(path) for path in Path("few").iterdir()})
+    found = []
+    for load, data in ((load_folder, "npy:few"), (load_dataset, "npz:few.npz")):
+        dataset = load(data, 40, 10, Path())
+        assert dataset.test.on_demand == (data == "npy:few")
+        model, engine = engine_of(dataset, name)
+        losses, wrong = engine.outcomes(model.initial_params, "test")
+        found.append((losses.tobytes(), wrong.tobytes()))
+        engine.close()
+    assert found[0] == found[1]
+
+
 def test_a_run_with_such_an_evaluation(sampled: Path, command: Command) -> None:
     rng = np.random.default_rng(2)
     x, y = rng.random((600, 1, 8, 8)).astype(np.float32), rng.integers(0, 10, 600)
@@ -253,6 +276,9 @@ def test_a_run_with_such_an_evaluation(sampled: Path, command: Command) -> None:
         ("clients.batch_size=1", ("clients.batch_size is 1", "one element a channel", "give 2")),
         ("data.validation=513", ("513 rows for validation", "512 at a time, the last by itself", "model.buffers")),
         ("data.name=npz:odd.npz", ("513 rows for test",)),
+        ("clients.clip_each_sample=1", ("clients.clip_each_sample is 1", "one element a channel", "clients.clip")),
+        ("data.train=513 evaluation.gradient_norm=true", ("513 rows for training, of which evaluation.gradient_norm",)),
+        ("data.train=513 evaluation.per_client=true", ("513 rows for training, which are evaluated",)),
     ],
 )
 def test_a_portable_batch_norm_of_one_element_is_refused(
@@ -266,6 +292,13 @@ def test_a_portable_batch_norm_of_one_element_is_refused(
     data = "data={name: 'npz:many.npz', train: 600, validation: 514}"
     given = (model, data, "iterations=2", "--quiet", "--out", "out")
     assert command("run", sampled, *given)[0] == 0
-    code, _, messages = command("run", sampled, *given[:3], words, "--out", "other")
+    code, _, messages = command("run", sampled, *given[:3], *words.split(), "--out", "other")
     assert code == 2
     assert [part for part in says if part not in messages] == [], messages
+    if (key := words.split()[-1].partition("=")[0]) in {"clients.clip_each_sample", "evaluation.gradient_norm"}:
+        code, _, messages = command(
+            "run", sampled, *given[:3], *words.split(), "model.numerics=native", "--out", "native"
+        )
+        assert code == 2
+        assert key in messages
+        assert "Expected more than 1 value per channel" in messages

@@ -1,6 +1,7 @@
 """The initial weights of a PyTorch module follow from the run's seed alone; notes on what was perhaps not meant."""
 
 import random
+import re
 import subprocess
 import sys
 import warnings
@@ -19,12 +20,15 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
-from fredsim.native.model import TorchModel
-from fredsim.native.settings import random_states
+from safetensors.torch import save_file
+
+from fredsim.native.model import TorchModel, TorchOptions
+from fredsim.plugins.seeding import generator_states
 
 Command = Callable[..., tuple[int, str, str]]
 
 MODULES = """
+import copy
 import random
 
 import numpy as np
@@ -121,6 +125,32 @@ def sigmoid():
 
 def relu():
     return nn.Sequential(torch_only(), nn.ReLU())
+
+
+ONCE = torch_only()
+FROZEN = torch_only().requires_grad_(False)
+
+
+def the_same():
+    return ONCE
+
+
+def of_a_part():
+    return nn.Sequential(ONCE, nn.Linear(10, 10))
+
+
+def of_its_memory():
+    module = torch_only()
+    module[1].bias = nn.Parameter(ONCE[1].bias.data)
+    return module
+
+
+def a_copy():
+    return copy.deepcopy(ONCE)
+
+
+def of_a_frozen_part():
+    return nn.Sequential(FROZEN, nn.Linear(10, 10))
 """
 
 
@@ -143,9 +173,9 @@ def test_the_same_seed_gives_the_same_weights_in_every_process(name: str) -> Non
     words += f"model = TorchModel('torch:drawing:{name}', {{}}, 'cpu', (1, 8, 8), 10, 5); "
     words += "print(model.initial_params.tobytes().hex())"
     once = subprocess.run([sys.executable, "-c", words], check=True, capture_output=True, text=True).stdout
-    before = random_states()
+    before = generator_states()
     assert weights(name, 5).tobytes().hex() == once.strip()
-    assert random_states() == before
+    assert generator_states() == before
     assert weights(name, 5).tobytes() == weights(name, 5).tobytes() != weights(name, 6).tobytes()
 
 
@@ -169,6 +199,34 @@ def test_the_generators_are_seeded_with_the_seed() -> None:
 def test_weights_that_do_not_follow_from_the_seed_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=r"other initial weights each time .* with one seed; .* not default_rng"):
         weights(name, 0)
+
+
+def model(name: str, **options: Any) -> TorchModel:
+    return TorchModel(f"torch:drawing:{name}", {}, "cpu", (1, 8, 8), 10, 0, None, TorchOptions(**options))
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("the_same", "1.weight"), ("of_a_part", "0.1.weight"), ("of_its_memory", "1.bias")]
+)
+def test_a_module_that_another_run_would_begin_with_is_refused(name: str, key: str) -> None:
+    what = f"has the parameter '{re.escape(key)}' of the module that its factory has returned before"
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=rf"{what}, .*; make it, or a copy \(copy.deepcopy\), within the factory"):
+            model(name)
+
+
+def test_parts_that_no_run_changes_may_be_shared(tmp_path: Path) -> None:
+    assert model("a_copy").frozen == ()
+    assert model("of_a_frozen_part").frozen == ("0.1.weight", "0.1.bias")
+    assert model("of_a_part", trainable="1.*").frozen == ("0.1.weight", "0.1.bias")
+    file = str(tmp_path / "weights.safetensors")
+    save_file({key: value.detach() for key, value in model("of_a_frozen_part").module.named_parameters()}, file)
+    with pytest.raises(ConfigError, match=r"'0\.1\.weight' of the module"):
+        model("of_a_frozen_part", initial=file)
+    with pytest.raises(ConfigError, match=r"'0\.1\.weight' of the module"):
+        model("of_a_frozen_part", trainable="*")
+    with pytest.raises(ConfigError, match=r"'0\.1\.weight' of the module"):  # what was frozen is not any longer
+        model("of_a_part")
 
 
 EVERY_SEED = "has the same initial weights for every seed"

@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from fredsim.runs.folder.results import Result
 from fredsim.runs.single.opening import open_experiment
 from tests.random_experiments import clock, experiment, hyper_parameters
 
+Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 Simulate = Callable[..., Result]
 
@@ -67,8 +68,15 @@ def valid(make: Callable[[random.Random], dict[str, Any]], seed: str) -> dict[st
     raise AssertionError(f"{seed}: no valid one")
 
 
-@pytest.mark.parametrize("kind", ["order", "clock", "network"])
-@pytest.mark.parametrize("server", KNOWN["server"])
+def every_server() -> Iterator[object]:
+    """Each on a network, and in an order or on a clock in turn; on the other of these with --slow."""
+    for number, server in enumerate(KNOWN["server"]):
+        for kind in ("network", "order", "clock"):
+            left = kind == ("order", "clock")[number % 2]
+            yield pytest.param(server, kind, marks=[pytest.mark.slow] * left, id=f"{server}-{kind}")
+
+
+@pytest.mark.parametrize(("server", "kind"), [*every_server()])
 def test_every_server_again(server: str, kind: str, tmp_path: Path) -> None:
     """Random ones, with random gates and compressors, some on clocks with outages and networks."""
 
@@ -198,6 +206,79 @@ def test_a_table_by_hand(suffix: str, path: str, simulate: Simulate, tmp_path: P
     seconds = {"evaluation": {"every": 1.0, "unit": "seconds"}}
     rows = simulate({**clients, **write(tmp_path / f"timed.{suffix}", time=TIMES, client=ORDER), **seconds}).metrics
     assert rows["iteration"].tolist() == [0, 4, 5, 7, 10]
+
+
+HELD: dict[str, dict[str, Any]] = {
+    "all wait": {"server": {"name": "sync", "lr": 0.1}},
+    "some are restarted": {"server": {"name": "sync", "lr": 0.1, "aggregate": 3, "restart": True}},
+    "those behind are restarted": {"server": {"name": "ringmaster", "lr": 0.1, "threshold": 2, "stop": True}},
+    "one alone continues": {"server": {"name": "malenia", "lr": 0.1}},
+    "some are drawn": {"clients": {"count": 4, "batch_size": 2, "fraction": 0.5}},
+    "some are drawn, and wait": {
+        "server": {"name": "sync", "lr": 0.1}, "clients": {"count": 5, "batch_size": 2, "fraction": 0.6}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("window", [1, 4])
+def test_a_log_without_stages_knows_when_held_clients_began(
+    name: str, window: int, simulate: Simulate, tmp_path: Path, command: Command
+) -> None:
+    """As the clock whose arrivals it lists: when a reply let them go, not when they arrived before."""
+    changes = {"clients": {"count": 4, "batch_size": 2}} | HELD[name] | {"events": True, "window": window}
+    clock = {"name": "clock", "compute": {"seconds": 1.5, "noise": {"name": "exponential"}}}
+    recorded = simulate(changes | {"dispatcher": clock, "iterations": 60}).events
+    found = simulate(
+        changes | write(tmp_path / "t.csv", client=recorded["client"].tolist(), time_ns=recorded["time_ns"].tolist())
+    )
+    for column in ("began_ns", "done_ns", "received_ns", "time_ns", "begun"):
+        assert found.events[column].tolist() == recorded[column].tolist()
+    then = found.events["time_ns"].to_numpy()
+    assert (recorded["began_ns"] == np.where(recorded["begun"] < 0, 0, then[recorded["begun"]])).all()
+    assert command("plot", found.folder, "--kind", "waits", "--out", tmp_path / "waits.png")[0] == 0
+
+
+def test_a_synchronous_cluster_by_hand(simulate: Simulate, tmp_path: Path) -> None:
+    two = {"clients": {"count": 2, "batch_size": 2}, "server": {"name": "sync", "lr": 0.1}, "events": True}
+    found = simulate(two | write(tmp_path / "t.csv", client=[0, 1, 0, 1], time=[1.0, 2.0, 3.0, 4.0]))
+    assert found.events["began_ns"].tolist() == [0, 0, 2 * 10**9, 2 * 10**9]
+
+
+def test_stages_beside_seconds(simulate: Simulate, tmp_path: Path) -> None:
+    """They are the run's if the time is in seconds, too; and `sent` may then be another than the row."""
+    stages = {"began_ns": [0, 1, 2], "done_ns": [10, 11, 12], "received_ns": [20, 4 * 10**8, 6 * 10**8]}
+    columns: dict[str, Any] = {"client": [0, 1, 2], "sent": [1, 0, 2]} | stages
+    for times in ({"time": [0.25, 0.5, 1.5]}, {"time_ns": [250_000_000, 500_000_000, 1_500_000_000]}):
+        found = simulate(write(tmp_path / "t.csv", **columns, **times) | {"events": True}).events
+        assert {name: found[name].tolist() for name in stages} == stages
+        assert found["time_ns"].tolist() == [250_000_000, 500_000_000, 1_500_000_000]
+        assert found["sent"].tolist() == [1, 0, 2]
+
+
+def test_numbers_that_no_run_has_are_ignored_without_a_check(simulate: Simulate, tmp_path: Path) -> None:
+    """`sequential` minibatches are those of the iterations, not of a flag that is 0 in each row."""
+    plain = simulate(write(tmp_path / "plain.csv", client=ORDER))
+    changes = write(tmp_path / "t.csv", client=ORDER, sent=[0] * len(ORDER))
+    changes["dispatcher"]["check"] = False
+    assert simulate(changes).summary["digest"] == plain.summary["digest"]
+
+
+def test_what_says_nothing_of_early_pushes_is_left_aside(simulate: Simulate, tmp_path: Path) -> None:
+    """Lists in a CSV file without a check, and one of the two columns alone; also beyond the trace's end."""
+    rows, end = len(ORDER), {"iterations": None, "seconds": TIMES[-1] + 1}
+    more = {"compress": {"name": "top_k", "k": 0.5}, "evaluation": {"every": 1, "unit": "seconds"}}
+    plain = simulate(write(tmp_path / "plain.csv", client=ORDER, time=TIMES) | more | end)
+    lists = [[client] for client in ORDER]
+    tables: list[tuple[str, bool, dict[str, Any]]] = [
+        ("lists.csv", False, {"done_client": lists, "done_number": [[0]] * rows}),
+        ("alone.csv", True, {"done_client": lists}),
+        ("alone.parquet", True, {"done_client": lists}),
+        ("other.parquet", True, {"done_number": lists}),
+    ]
+    for name, check, columns in tables:
+        changes = write(tmp_path / name, client=ORDER, time=TIMES, **columns)
+        changes["dispatcher"]["check"] = check
+        assert simulate(changes | more | end).summary["digest"] == plain.summary["digest"], name
 
 
 def test_a_task_that_comes_twice(simulate: Simulate, tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ def test_it_is_the_beginning_of_the_whole_run(rows: str, simulate: Simulate) -> 
     assert 3 < there < len(errors) - 2
     until = {"until": {"validation_error": errors[there]}}
     for path in {"auto", "snapshots", whole.summary["path"]}:
-        found = simulate(changes | until | {"path": path})
+        probed = path != "hand"  # which has no probe
+        found = simulate(changes | until | {"path": path} | ({"probe": {"every": 1}} if probed else {}))
+        if probed:
+            assert found.probe["iteration"].max() == found.summary["iterations"]
         assert found.summary["status"] == "finished"
         assert found.metrics.equals(whole.metrics.iloc[: there + 1])
         assert found.summary["digest"] == found.metrics["digest"].iloc[-1]

@@ -166,7 +166,7 @@ def test_what_is_not_installed(
         "torch": ("model={name: 'torch:fredsim.zoo:lenet'}", "needs PyTorch"),
         "torchvision": ("data.name=torchvision:FashionMNIST", "needs torchvision"),
     }[absent]
-    says = (f"override '{override[:10]}", what, 'pip install -c constraints.txt ".[torch]"')
+    says = (f"override '{override[:10]}", what, 'pip install -c constraints.txt -e ".[torch]"')
     refused("run", small_yaml, override, "--out", "out", says=says)
 
 

@@ -32,6 +32,23 @@ def test_figures_of_some_runs(small_yaml: Path, command: Command) -> None:
         assert Path(f"swept/{name}.png").exists()
 
 
+def test_several_lists_are_wanted(small_yaml: Path, command: Command) -> None:
+    """Of a key whose values are lists; one list is its elements, one of which is wanted."""
+    axis = "sweep={model.hidden: [[4], [5], [6], [4, 5]]}"
+    assert command("run", small_yaml, axis, "iterations=4", "--quiet", "--out", "swept")[0] == 0
+    for words, lines in (
+        (["model.hidden=[5]"], 1), (["model.hidden=[4]", "model.hidden=[4, 5]"], 2),
+        (["server.name=[asgd, sync]", "server.name=sasgd"], 4),
+    ):  # fmt: skip
+        options = [part for word in words for part in ("--where", word)]
+        assert command("plot", "swept", "-o", "a.png", *options)[0] == 0, words
+        assert len(read_cells(Path("a-table.csv"))) == lines
+    code, _, messages = command("plot", "swept", "-o", "a.png", "--reach", "nan")
+    assert (code, messages) == (2, "error: --reach: is nan; it must be a finite number, such as 0.05\n")
+    assert command("plot", "swept", "-o", "a.png", "--reach", "0.5", "--reach", "0.50000001")[0] == 0
+    assert {"iterations to 0.5", "iterations to 0.50000001"} <= read_cells(Path("a-table.csv"))[0].keys()
+
+
 def test_runs_without_a_value_are_drawn_without_one(small_yaml: Path, command: Command) -> None:
     words = ("dispatcher={name: clock}", "data.validation=0", "--quiet", "--out", "none")
     assert command("run", small_yaml, *words)[0] == 0

@@ -52,12 +52,15 @@ class Budget(Gate):
     def _share(self, left: float, weights: dict[int, float], step: int, client: int) -> tuple[set[int], float]:
         """Draw for these tensors, which share `left` bytes by weight; return which pass, and the bytes they leave."""
         sizes, total, passing = self._tensors, sum(weights.values()), set[int]()
+        summed = total  # the last sum from which weights were subtracted
         for number in sorted(weights, key=lambda number: sizes[number] / weights[number]):
             if left * weights[number] < total * sizes[number]:
                 break
             passing.add(number)
             left -= sizes[number]
             total -= weights[number]
+            if total < summed * 2.0**-20:  # little but rounding may be left of it
+                total = summed = math.fsum(weight for other, weight in weights.items() if other not in passing)
         else:
             return passing, left
         for number, weight in weights.items():

@@ -93,7 +93,8 @@ CHOOSING: dict[str, tuple[str, ...]] = {
     "server": (
         "*Clients* says whether a client continues as soon as its push has arrived (*never wait*), may be told to "
         "start over, or waits for others. P is the number of parameters; what a server keeps is that of the example "
-        "on its page. Which server is best depends on the machines and the data: "
+        "on its page; the sum of a batch of c arrays takes up to (1 + log₂ c) P. "
+        "Which server is best depends on the machines and the data: "
         "[a comparison of 16 of them](../../results/reference/staleness/README.md) per gradient, "
         "[another](../../results/reference/time/README.md) per simulated second.",
     ),

@@ -38,8 +38,6 @@ BYTES = Options(
 )  # fmt: skip
 #: Pictures that no experiment asks for: their folders, and how they are drawn.
 EXTRA = {"fasgd/push_and_fetch.png": (("fasgd/fig3_fetch", "fasgd/fig3_push"), "ends", BYTES)}
-#: Pictures that are drawn from files of runs of which no table is kept.
-NEEDING = {"clusters/timeline.png": "events.parquet of its runs (`events: true`)"}
 SEEN = 64  # the difference, of 255, from which on a pixel is another one
 FEW = 1e-4  # the share of pixels that may be others
 
@@ -68,9 +66,6 @@ def pictures(root: Path = REFERENCE) -> Iterator[Picture]:
     for name, (where, kind, options) in EXTRA.items():
         found.discard(root / name)
         yield Picture(root / name, tuple(root / one for one in where), kind, options)
-    for name, lacks in NEEDING.items():
-        found.discard(root / name)
-        yield Picture(root / name, (), "timeline", Options(), lacks)
     if found:
         raise ValueError(f"{min(found)}: is asked for by no experiment beside it; say in EXTRA how it is drawn")
 

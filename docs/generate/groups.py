@@ -13,6 +13,7 @@ from docs.generate.markdown import linked, one_line, table
 from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
+from fredsim.servers.batches import TreeSum
 
 __all__ = ["GROUPS", "Group", "facts", "group_of", "overview"]
 
@@ -106,7 +107,8 @@ SERVERS = (
     ),
     Group(
         "Synchronous rounds",
-        "The server waits for all clients, or for some: no gradient that counts is stale, and fast clients idle.",
+        "The server waits for all clients, or for some, and fast clients idle. All gradients of a round are of the "
+        "same parameters; only a client whose fetch a gate drops computes from older ones.",
         {
             "sync": "none is stale; with `aggregate`, late gradients are dropped",
             "slowmo": "none is stale: rounds of local steps, with momentum on the server",
@@ -197,9 +199,8 @@ def facts(found: Any, example: dict[str, Any]) -> dict[str, str]:
     fixed = len(getattr(server, "arrays", {}))
     own = len(getattr(server, "own", {}))
     terms = [_times(fixed, "P"), _times(own, "λP")]
-    state: dict[str, Any] = server.take_state()
-    terms += ["the sum of a batch"] if isinstance(state.get("_sum"), Mapping) else []
-    terms += ["the gradients of a round"] if "_round" in state else []
+    terms += ["the sum of a batch"] if isinstance(getattr(server, "_sum", None), TreeSum) else []
+    terms += ["the gradients of a round"] if "_round" in server.take_state() else []
     return {"clients": waits, "keeps": " + ".join(filter(None, terms)) or "nothing"}
 
 

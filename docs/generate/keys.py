@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from docs.generate.fields import Key, default_of, example_of, keys_of
 from docs.generate.markdown import NOTE, flow, linked, table
-from fredsim.config.data import Text
+from fredsim.config.data import OwnData, Text
 from fredsim.config.experiment import Affects, Experiment, PluginChoice, TorchChoice
 from fredsim.config.partition import Partition
 from fredsim.config.schema.experiments import SweepKeys
@@ -68,7 +68,7 @@ EXAMPLES = {
 
 
 #: Choices of which only the beginning of the name is known.
-OPEN: dict[type[BaseModel], str] = {TorchChoice: "torch:…", Text: "text:…"}
+OPEN: dict[type[BaseModel], str] = {TorchChoice: "torch:…", Text: "text:…", OwnData: "python:…"}
 
 
 @dataclass(frozen=True)

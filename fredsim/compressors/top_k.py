@@ -35,7 +35,8 @@ class TopK(Remembering):
         """`k`: how many values are sent or, as a number below 1, which fraction of them."""
 
         k: PositiveInt | Annotated[float, Field(gt=0, lt=1)]
-        """How many values are sent or, as a number below 1, which fraction of them."""
+        """How many values are sent or, as a number below 1, which fraction of them: k·P in float64, rounded down, 1 at
+        least."""
 
     def init(self, layout: Layout, streams: Streams) -> None:
         """Start with nothing unsent. Raises ConfigError if there are fewer parameters than k."""

@@ -21,7 +21,7 @@ from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.oracle import mean64
 
-__all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations", "OfGraph", "OnOperations"]
+__all__ = ["Evaluation", "GraphEngine", "NumpyBackendOperations", "OfGraph", "OnOperations", "means"]
 
 BLOCK = 512  # rows whose outputs are computed at once, to bound the memory that a network's values take
 
@@ -99,8 +99,12 @@ class Evaluation:
 
     def evaluate(self, params: Any, part: Part) -> tuple[float, float]:
         """Return the mean loss and the mean of wrong answers, each by the balanced tree in float64; NaN of nothing."""
-        losses, wrong = self.outcomes(params, part)
-        return (mean64(losses), mean64(wrong)) if len(losses) else (float("nan"), float("nan"))
+        return means(*self.outcomes(params, part))
+
+
+def means(losses: NDArray[Any], wrong: NDArray[Any]) -> tuple[float, float]:
+    """Return the mean loss and the mean of wrong answers; NaN of nothing."""
+    return (mean64(losses), mean64(wrong)) if len(losses) else (float("nan"), float("nan"))
 
 
 class OnOperations(Evaluation):

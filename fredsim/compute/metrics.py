@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
 from fredsim.data.datasets import Dataset
+from fredsim.data.kept import kept_with_data
 from fredsim.data.targets import brought_together
 from fredsim.errors import ConfigError, SimulationError, visible
 from fredsim.numerics import oracle
 from fredsim.numerics.elementary import exp64
 from fredsim.numerics.oracle import mean64
-from fredsim.plugins.failures import briefly, is_interrupt
+from fredsim.plugins.failures import briefly, failing, is_interrupt
 
-__all__ = ["Metric", "Metrics", "OwnMetric", "PerClass", "Perplexity", "TopK"]
+__all__ = ["Metric", "Metrics", "OwnMetric", "PerClass", "Perplexity", "TopK", "checked_columns"]
 
 Array = NDArray[Any]
 MOST_CLASSES = 1000  # the most classes of which each has a column
@@ -114,6 +115,7 @@ class PerClass(Metric):
     """The error of each class: the share of its places whose largest output is another class's."""
 
     @staticmethod
+    @kept_with_data(1)  # each block asks for them, and to look for those of tokens takes a pass over all rows
     def _classes(dataset: Dataset) -> list[int]:
         """Return the classes that count; of tokens those that some row has as a label."""
         found = set(range(dataset.classes)) - {dataset.ignored}
@@ -174,13 +176,9 @@ class OwnMetric(Metric):
     def values(self, found: Array, y: Array) -> list[float]:
         """Call the function, with copies. Raises SimulationError if it fails, or returns something else."""
         key = f"evaluation.metrics: {self.name}"
-        try:
+        shapes = f"outputs {found.shape} and targets {y.shape}, arrays of NumPy"
+        with failing(lambda error: SimulationError(f"{key} failed on {shapes}: {briefly(error)}")):
             value = self.function(found.copy(), y.copy(), **self.arguments)
-        except BaseException as error:  # of any type: the function is the user's
-            if is_interrupt(error):
-                raise
-            shapes = f"outputs {found.shape} and targets {y.shape}, arrays of NumPy"
-            raise SimulationError(f"{key} failed on {shapes}: {briefly(error)}") from error
         number = _real(value)
         if number is None:
             raise SimulationError(f"{key} returned {_described(value)}; it must return one real number")
@@ -242,6 +240,21 @@ def _described(value: Any) -> str:
         return type(value).__name__
 
 
+def _measured_parts(test: bool) -> tuple[Part, ...]:
+    return ("validation", "test") if test else ("validation",)
+
+
+def checked_columns(metrics: Sequence[Metric], dataset: Dataset, *, test: bool) -> tuple[str, ...]:
+    """Return the columns of metrics of the validation samples and, if `test`, the test samples, as `Metrics` does.
+
+    Raises ConfigError if something cannot be measured.
+    """
+    for metric in metrics:
+        metric.check(dataset, _measured_parts(test))
+    names = [name for metric in metrics for name in metric.columns(dataset)]
+    return (*names, *(f"test_{name}" for name in names)) if test else tuple(names)
+
+
 class Metrics:
     """The measures of a run: a function of the parameters that returns the value of each column."""
 
@@ -251,11 +264,8 @@ class Metrics:
         Raises ConfigError if something cannot be measured.
         """
         self._metrics, self._dataset, self._engine = metrics, dataset, engine
-        self._parts: tuple[Part, ...] = ("validation", "test") if test else ("validation",)
-        for metric in metrics:
-            metric.check(dataset, self._parts)
-        names = [name for metric in metrics for name in metric.columns(dataset)]
-        self.columns = (*names, *(f"test_{name}" for name in names)) if test else tuple(names)
+        self._parts = _measured_parts(test)
+        self.columns = checked_columns(metrics, dataset, test=test)
 
     @property
     def functions(self) -> list[Callable[..., Any]]:

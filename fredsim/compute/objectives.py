@@ -8,12 +8,12 @@ the training rows; a Measure is a function of the parameters (P,).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import numpy as np
 
 from fredsim.compute.engines import Engine
 from fredsim.data.datasets import Dataset, Split
+from fredsim.data.kept import kept_with_data
 from fredsim.data.problems import Quadratic
 from fredsim.numerics import squares
 from fredsim.numerics.arrays import MARGIN, Array, Floats
@@ -27,13 +27,13 @@ Measure = Callable[[Array], float]
 BLOCK = 512
 
 
-@lru_cache(maxsize=2)
+@kept_with_data(2)
 def _columns(split: Split) -> Floats:
     """Return the columns of a split's rows, float64 (d, n)."""
     return np.ascontiguousarray(split.x.T, np.float64)
 
 
-@lru_cache(maxsize=4)
+@kept_with_data(4)
 def _optimum(split: Split) -> Floats:
     """Return weights (d,) that minimise the mean loss over a split's rows."""
     return squares.optimum(_columns(split), split.y.astype(np.float64))

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
+from fredsim.compute.graph_engine import means
 from fredsim.networks.graph import Graph
 from fredsim.numerics.arrays import MARGIN, Array, aligned
 from fredsim.numerics.ops.draws import Keys
-from fredsim.numerics.oracle import mean64
 
 __all__ = ["PartlyTrained"]
 
@@ -77,5 +77,4 @@ class PartlyTrained:
 
     def evaluate(self, params: Array, part: Part) -> tuple[float, float]:
         """Return the mean loss and the mean of wrong answers; NaN of nothing. See Engine."""
-        losses, wrong = self.outcomes(params, part)
-        return (mean64(losses), mean64(wrong)) if len(losses) else (float("nan"), float("nan"))
+        return means(*self.outcomes(params, part))

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.engines import Engine, Part
-from fredsim.compute.graph_engine import BLOCK
+from fredsim.compute.graph_engine import BLOCK, means
 from fredsim.data.datasets import Dataset, Split
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Keys
-from fredsim.numerics.oracle import mean64
 
 __all__ = ["EVALUATION_BATCH", "Staged"]
 
@@ -171,11 +170,10 @@ class Staged:
         """Yield slices of samples that are evaluated together, as they would be if all were in memory."""
         native = self._engine.numerics == "native"
         begins = [*range(0, count, EVALUATION_BATCH if native else BLOCK)]
-        if native and len(begins) > 1 and count - begins[-1] == 1:  # one sample alone may be too few
+        if native and len(begins) > 1 and count - begins[-1] == 1:  # may be too few: the engine takes it alone or not
             del begins[-1]
         return (slice(begin, end) for begin, end in pairwise([*begins, count]))
 
     def evaluate(self, params: Any, part: Part) -> tuple[float, float]:
         """Return the mean loss and the mean of wrong answers; NaN of nothing. See Engine."""
-        losses, wrong = self.outcomes(params, part)
-        return (mean64(losses), mean64(wrong)) if len(losses) else (float("nan"), float("nan"))
+        return means(*self.outcomes(params, part))

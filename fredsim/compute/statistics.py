@@ -41,6 +41,12 @@ class Statistics(Stateful):
         self._by_client: dict[str, dict[int, Arrays]] = {"own": {}, "server": {}, "under_way": {}}
         self._last = -1
 
+    def begin(self) -> None:
+        """Forget what an earlier simulation has left: no client has computed anything yet."""
+        for by_client in self._by_client.values():
+            by_client.clear()
+        self._last = -1
+
     def of(self, client: int) -> Arrays:
         """Return the statistics from which a client's next gradient continues."""
         for name in ("under_way", "own"):

@@ -20,7 +20,7 @@ from fredsim.config.document import Problems
 from fredsim.config.registry import argument_problems
 from fredsim.config.sections import Section
 from fredsim.data.augment import Augmentation, find_function
-from fredsim.data.datasets import DEFAULT_ROWS, Dataset, file_digest, normalized, read_dataset, unscaled
+from fredsim.data.datasets import DATASETS, DEFAULT_ROWS, Dataset, file_digest, normalized, read_dataset, unscaled
 from fredsim.data.glyphs import GLYPH
 from fredsim.data.npy_datasets import load_folder
 from fredsim.data.own import PREFIXES, digest_of_named, find_own, load_own
@@ -106,6 +106,7 @@ class AnyData(Section):
 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, lt=2**32)]  # or a seed
 
 
 class DataRead(AnyData):
@@ -116,7 +117,7 @@ class DataRead(AnyData):
     """The SHA-256 of the file: filled in if it is null, otherwise checked."""
     train: PositiveInt | None = None
     """The number of rows to train on, the first of the training part."""
-    validation: Annotated[int, Field(ge=0, lt=2**32)] | None = None
+    validation: Count | None = None
     """The number of rows to validate on, the last of the training part."""
 
     def resolved(self) -> Self:
@@ -137,7 +138,7 @@ class Data(DataRead):
     train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
     """The number of rows to train on, the first of the training part; null: 1,200 of digits, 50,000 of mnist, 10,000 of
     mishchenko, all but the last sixth of others."""
-    validation: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, Field(examples=[200])] = None
+    validation: Annotated[Count | None, Field(examples=[200])] = None
     """The number of rows to validate on, the last of the training part; null: 297 of digits, 10,000 of mnist, 1,000 of
     mishchenko, the last sixth of others."""
     normalize: Annotated[Normalize | None, Field(examples=[{"mean": 0.1307, "std": 0.3081}])] = None
@@ -154,9 +155,11 @@ class Data(DataRead):
         return self.augment is not None and self.augment.function is not None
 
     def problems(self) -> Problems:
-        """Import the function that changes samples."""
+        """Import the function that changes samples; return what is wrong with the keys."""
         if self.augment is not None and self.augment.function is not None:
             find_function(self.augment.function)
+        if self.sha256 is not None and (kind := self.name.partition(":")[0]) in DATASETS and kind not in {"npy", "npz"}:
+            return [(("sha256",), f"is {self.sha256}; {self.name} is no file whose content it could be: leave it out")]
         return []
 
     def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:
@@ -188,7 +191,7 @@ class OwnData(DataRead):
     train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
     """The number of rows to train on, the first of the training part; null: all, or all but the last sixth if the class
     has no part for validation."""
-    validation: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, Field(examples=[200])] = None
+    validation: Annotated[Count | None, Field(examples=[200])] = None
     """The number of rows to validate on: the first of the part for validation, all of them if null, or, without such a
     part, the last of the training part."""
     scale: Literal["none"] | None = None
@@ -241,7 +244,7 @@ class Text(DataRead):
     train: Annotated[PositiveInt | None, Field(examples=[1000])] = None
     """The number of rows to train on, the first of the text; null: all but the last tenth, and of these the last
     sixth."""
-    validation: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, Field(examples=[200])] = None
+    validation: Annotated[Count | None, Field(examples=[200])] = None
     """The number of rows to validate on, the last before the last tenth, which is for testing; null: a sixth of the
     rows up to there."""
 
@@ -258,11 +261,11 @@ class Modular(AnyData):
     """What the sums are taken modulo; the tokens are 0 … p − 1 and p, which stands for "="."""
     terms: Annotated[int, Field(ge=1, le=32)] = 2
     """The number of terms of a sum; a row has one token more."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Count = 0
     """The seed of the order of the sums, which does not depend on the experiment's seed."""
     train: Annotated[PositiveInt | None, Field(examples=[4000])] = None
     """The number of sums to train on; null: half of them."""
-    validation: Annotated[Annotated[int, Field(ge=0, lt=2**32)] | None, Field(examples=[1000])] = None
+    validation: Annotated[Count | None, Field(examples=[1000])] = None
     """The number of sums to validate on; null: half of those that are left. The others are for testing."""
 
     def resolved(self) -> Self:
@@ -296,11 +299,11 @@ class Glyphs(AnyData):
     """The number of other 7×7 patches in an image, of random bits of its own, which the glyph may cover."""
     noise: Annotated[float, Field(ge=0, le=0.5)] = 0.02
     """The probability with which a pixel is inverted."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Count = 0
     """The seed of the glyphs and images, which do not depend on the experiment's seed."""
     train: PositiveInt = 8000
     """The number of images to train on."""
-    validation: Annotated[int, Field(ge=0, lt=2**32)] = 1000
+    validation: Count = 1000
     """The number of images to validate on; 1,000 others are for testing."""
 
     def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:
@@ -320,11 +323,11 @@ class LeastSquares(AnyData):
     """The number of a row's entries, and so of parameters."""
     noise: NonNegative = 1e-5
     """The standard deviation of the noise that is added to each target."""
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    seed: Count = 0
     """The seed of the rows and targets, which do not depend on the experiment's seed."""
     train: PositiveInt = 10_000
     """The number of rows to train on."""
-    validation: Annotated[int, Field(ge=0, lt=2**32)] = 1000
+    validation: Count = 1000
     """The number of rows to validate on, drawn after those to train on."""
 
     def load(self, root: Path, seed: int, targets: Targets | None = None) -> Dataset:

@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from fredsim.config.plain_data import Key
+from fredsim.config.plain_data import DEEPEST, Key, wrong_with_key
 from fredsim.config.plain_yaml import LONGEST, parse_yaml
 from fredsim.errors import ConfigError, shown
 from fredsim.system.files import read_bytes
@@ -105,6 +105,12 @@ def parse_override(text: str) -> tuple[str, Any]:
     if not equals or not key.isprintable() or any(not part for part in key.split(".")):
         form = "KEY=VALUE, without spaces around =, such as server.lr=0.01"
         raise ConfigError(f"{name_of_override(text)}: must have the form {form}")
+    parts = key.split(".")
+    if len(parts) > DEEPEST:
+        what = f"its key has {len(parts)} parts; {DEEPEST} are the most"
+        raise ConfigError(f"{name_of_override(text)}: {what}, and no key of an experiment has as many")
+    if wrong := next(filter(None, map(wrong_with_key, parts)), ""):
+        raise ConfigError(f"{name_of_override(text)}: {wrong}")
     return key, parse_yaml(value, name_of_override(text))
 
 

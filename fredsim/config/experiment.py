@@ -168,7 +168,8 @@ class Experiment(Section):
     """The seed of all random draws: 0 … 2³²−1."""
     iterations: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10000])] = None
     """The length of the run. In each iteration one client has computed its gradient and arrives to push it, even if a
-    gate drops the push or the server discards it. Give either this, or `updates`, `epochs` or `seconds`."""
+    gate drops the push or the server discards it. What a server has collected for its next step when the run ends is
+    dropped. Give either this, or `updates`, `epochs` or `seconds`."""
     updates: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10000])] = None
     """The length of the run, in updates that the server makes."""
     epochs: Annotated[PositiveInt | None, Affects.BITS, Field(examples=[10])] = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import signature
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -18,6 +17,7 @@ from fredsim.native.own_loss import AnyLoss, OwnLoss, find_function
 from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
+from fredsim.plugins.modules import parameters_of
 
 __all__ = [
     "AnyLossChoice",
@@ -112,10 +112,10 @@ class OwnLossChoice(AnyLossChoice, PluginChoice):  # the last says that it may h
 
 def problems_of_function(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Problems:
     """Return what is wrong with the keyword arguments of a function that takes the output and y before them."""
-    try:
-        parameters = [*signature(function).parameters.values()]
-    except ValueError:  # of a built-in function nothing is known
+    known = parameters_of(function)
+    if known is None:
         return []
+    parameters = [*known.values()]
     given = {one.name for one in parameters[:2] if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}}
     if len(given) < 2 and not any(one.kind is one.VAR_POSITIONAL for one in parameters[:2]):
         return [(("name",), f"takes {tuple(one.name for one in parameters)}; it must take the output and y first")]

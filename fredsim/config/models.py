@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +34,7 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.views import Reshape
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.modules import parameters_of
 from fredsim.system.files import read_bytes
 
 __all__ = [
@@ -135,9 +135,10 @@ class NetworkChoice(Section):
 
 
 def check_numbers(dataset: Dataset, name: str) -> None:
-    """Raise ConfigError if samples are tokens with one target each, which no network that comes with fredsim takes."""
+    """Raise ConfigError if samples are tokens but no sequences, which no network that comes with fredsim takes."""
     if dataset.train.x.dtype.kind in "iu" and not dataset.sequences:
-        what = "samples are integers, which are tokens, with one target each"
+        targets = f"targets of the shape {dataset.target}" if dataset.target else "one target each"
+        what = f"samples are integers, which are tokens, with {targets}"
         raise ConfigError(f"model.name is {name}; {what}: give them as floats, or take a PyTorch module")
 
 
@@ -357,7 +358,7 @@ class TorchChoice(NetworkChoice, PluginChoice):  # the last says that it may hav
         found = find_factory(self.name)
         problems = argument_problems(found, self.hyper, data_arguments(found), FROM_DATA)
         for key in set(self.later) - {"numerics"}:
-            if key in self.model_fields_set and key in inspect.signature(found).parameters:
+            if key in self.model_fields_set and key in (parameters_of(found) or ()):
                 what = f"is fredsim's own key, and also an argument of {self.name}; give that argument another name"
                 problems.append(((key,), what))
         return problems

@@ -179,4 +179,6 @@ def make_shards(choice: PartitionChoice, labels: Any, clients: int, seed: int) -
             found = "one for each token of a sequence"
         what = f"the data set's labels are {found}, not classes"
         raise ConfigError(f"clients.partition is {choice.name}; {what}: choose another data set, or iid")
+    if choice.by_class:  # read once, if they are not in memory
+        labels = np.asarray(labels)
     return choice.assign(labels, clients, Streams(seed))

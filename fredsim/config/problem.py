@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -17,6 +16,13 @@ from fredsim.native.own_loss import AnyLoss
 from fredsim.networks.own_problem import Declared, OwnProblem, declared, find_problem
 
 __all__ = ["ProblemChoice"]
+
+
+KEPT = 16  # problems
+
+#: What was asked, by class, name, arguments and seed; a notebook may define another class of the same name. Each keeps
+#: its class alive, so that the id stays its own.
+_known: dict[tuple[int, str, str, int], tuple[Any, tuple[tuple[str, ...], tuple[str, ...]]]] = {}
 
 
 class ProblemChoice(NetworkChoice, PluginChoice):  # the last says that it may have keys of any name
@@ -48,28 +54,18 @@ class ProblemChoice(NetworkChoice, PluginChoice):  # the last says that it may h
 
         An object is made, and evaluated once. Raises ConfigError, SimulationError.
         """
-        return _asked(self.name, repr(sorted(self.hyper.items())), seed, _Choice(self))[0]
+        return self._asked(seed)[0]
 
     def larger_is_better(self, seed: int) -> tuple[str, ...]:
         """Return those of the columns of which more is better; it is asked as `columns` is."""
-        return _asked(self.name, repr(sorted(self.hyper.items())), seed, _Choice(self))[1]
+        return self._asked(seed)[1]
 
-
-class _Choice:
-    """A choice that is no part of a cache's key: the texts beside it are."""
-
-    def __init__(self, choice: ProblemChoice) -> None:
-        self.choice = choice
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Choice)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-@lru_cache(maxsize=16)
-def _asked(name: str, hyper: str, seed: int, of: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    del name, hyper
-    found = OwnProblem(of.choice.name, of.choice.hyper, seed)
-    return found.all_columns, tuple(found.larger_is_better)
+    def _asked(self, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        cls = find_problem(self.name)
+        key = id(cls), self.name, repr(sorted(self.hyper.items())), seed
+        if key not in _known:
+            found = OwnProblem(self.name, self.hyper, seed)
+            if len(_known) >= KEPT:
+                _known.pop(next(iter(_known)))
+            _known[key] = cls, (found.all_columns, tuple(found.larger_is_better))
+        return _known[key][1]

@@ -17,13 +17,13 @@ from pydantic import ValidationError
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.document import Problems
 from fredsim.dispatchers import DISPATCHERS
-from fredsim.dispatchers.base import Timeline
+from fredsim.dispatchers.base import Dispatcher, Timeline
 from fredsim.dispatchers.gates import GATES
 from fredsim.errors import ConfigError, closest, hint, nearest, nearest_class
 from fredsim.hyper import Configurable, explain
 from fredsim.optimizers import OPTIMIZERS
-from fredsim.plugins.failures import described, is_interrupt, line_of, message_of
-from fredsim.plugins.modules import check_allowed, import_named, note_import
+from fredsim.plugins.failures import described, failing, line_of, message_of
+from fredsim.plugins.modules import check_allowed, import_named, note_import, parameters_of
 from fredsim.plugins.user_code import named_modules
 from fredsim.servers import SERVERS
 from fredsim.servers.window_average import WindowAverage
@@ -65,7 +65,7 @@ REQUIRED: dict[Kind, tuple[str, ...]] = {
 
 
 def find_class(kind: Kind, name: str) -> type:
-    """Return the class with this name. Raises ConfigError if there is none, or if it lacks a required method."""
+    """Return the class with this name. Raises ConfigError if there is none, or if it is none of this kind."""
     known = KNOWN[kind]
     if name in known:
         return cast(type, known[name])
@@ -83,16 +83,18 @@ def find_class(kind: Kind, name: str) -> type:
             )
         check_allowed(points[name].module, f"{name} of an installed package")
         note_import(points[name].module)
-        try:
+
+        def failed(error: BaseException) -> ConfigError:
+            return ConfigError(f"cannot load '{name}' ({type(error).__name__}: {message_of(error)}){line_of(error)}")
+
+        with failing(failed):
             cls = points[name].load()
-        except BaseException as error:
-            if is_interrupt(error):
-                raise
-            what = f"({type(error).__name__}: {message_of(error)}){line_of(error)}"
-            raise ConfigError(f"cannot load '{name}' {what}") from error
     if not isinstance(cls, type):
         raise ConfigError(f"'{name}' is a {type(cls).__name__}; it must be a class")
     if kind == "dispatcher" and is_user_clock(cls):
+        if getattr(cls, "choose", Dispatcher.choose) is not Dispatcher.choose and not issubclass(cls, Timeline):
+            what = "has a method seconds, as a clock, and a method choose, as a dispatcher without time"
+            raise ConfigError(f"class '{name}' {what}; rename one of them")
         return cls
     missing = [method for method in REQUIRED[kind] if not callable(getattr(cls, method, None))]
     if missing:
@@ -121,7 +123,10 @@ def registered(kind: Kind) -> dict[str, EntryPoint]:
 
 
 def own_modules(experiment: Mapping[str, Any]) -> set[str]:
-    """Return the names of the modules of the user's, or of installed packages, that a resolved experiment names."""
+    """Return the names of the modules of the user's, or of installed packages, that a resolved experiment names.
+
+    It names them itself, as in `package.module:Class`, or by short names, which are those of entry points.
+    """
     found = named_modules(experiment)
     for kind, names in names_of_classes(experiment).items():
         if short := {name for name in names if ":" not in name} - KNOWN[kind].keys():  # given by installed packages
@@ -165,9 +170,12 @@ def argument_problems(
     """Return what is wrong with a callable's keyword arguments: unknown ones, and required ones that are missing.
 
     It also gets those in `supplied`. One that is missing is not named if an unknown one probably means it. `remedy`
-    follows the message of one that is missing.
+    follows the message of one that is missing. Of a callable that does not say what it takes, nothing is wrong before
+    it is called.
     """
-    parameters = inspect.signature(function).parameters
+    parameters = parameters_of(function)
+    if parameters is None:
+        return []
     nearest_keys: dict[str, str | None] = {}  # by unknown key, the known one that is near
     if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         nearest_keys = {key: closest(key, parameters) for key in hyper if key not in parameters}
@@ -182,12 +190,9 @@ def argument_problems(
 def build(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Any:
     """Return a new instance. Raises ConfigError as `find_class` does, and if the constructor fails."""
     cls = find_class(kind, name)
-    try:
-        with np.errstate(all="ignore"):  # an overflow here will show in the run
-            return cls(**hyper)
-    except ConfigError:
-        raise
-    except BaseException as error:  # includes sys.exit
-        if is_interrupt(error):
-            raise
-        raise ConfigError(f"{kind}: {name}({', '.join(hyper)}) failed: {described(error)}") from error
+
+    def failed(error: BaseException) -> ConfigError:
+        return ConfigError(f"{kind}: {name}({', '.join(hyper)}) failed: {described(error)}")
+
+    with failing(failed, ConfigError), np.errstate(all="ignore"):  # an overflow here will show in the run
+        return cls(**hyper)

@@ -241,6 +241,8 @@ def check_problem(experiment: Experiment) -> None:
         ("evaluation.test", evaluation.test, f"{rows} to test on: let evaluate return such numbers"),
         ("evaluation.metrics", ", ".join(one.name for one in evaluation.metrics), outputs),
         ("evaluation.gradient_norm", evaluation.gradient_norm, f"{rows}, and no gradient over all of them"),
+        ("clients.sampling", None if experiment.clients.sampling == "iid" else experiment.clients.sampling,
+         f"{rows} to take in turn: leave it out, and let gradient take samples by draw"),
         ("clients.partition", None if experiment.clients.partition == Iid() else experiment.clients.partition.name,
          f"{rows} to divide: let gradient go by draw.client"),
     ):  # fmt: skip

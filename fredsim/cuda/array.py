@@ -117,6 +117,11 @@ class DeviceArray(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any) -> Any:
         """Apply an elementwise NumPy function, on the device if it is one of OPERATIONS."""
+        if method == "at" and isinstance(inputs[0], DeviceArray):  # NumPy does so even to an array that is read-only
+            raise ValueError(
+                f"{ufunc.__name__}.at would change a copy on the host, which is read-only; index the array"
+            )
+        options = {key: _hosts(value) for key, value in options.items()}
         known = method == "__call__" and ufunc in OPERATIONS and not options
         if known and (out is None or isinstance(out[0], DeviceArray)) and _all_fit(inputs):
             dtype = np.bool_ if ufunc in COMPARISONS else np.float32
@@ -125,11 +130,17 @@ class DeviceArray(NDArrayOperatorsMixin):
                 return result
             _fill(out[0], result)
             return out[0]
-        result = getattr(ufunc, method)(*map(_host, inputs), **options)
         if out is None:
-            return result
-        out[0][...] = result
-        return out[0]
+            return getattr(ufunc, method)(*_hosts(inputs), **options)
+        # With `where`, some of what is there stays; of an array on a device that is what the copy has.
+        copies = tuple(np.asarray(one) if isinstance(one, DeviceArray) else one for one in out)
+        results = getattr(ufunc, method)(*_hosts(inputs), out=copies, **options)
+        found = list(results if len(out) > 1 else (results,))
+        for number, one in enumerate(out):
+            if isinstance(one, DeviceArray):
+                _fill(one, copies[number])
+                found[number] = one
+        return tuple(found) if len(out) > 1 else found[0]
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
         """Apply any other NumPy function: `where` on the device, the others on the host."""
@@ -263,8 +274,12 @@ def _with_ellipsis(key: Any) -> Any:
 
 
 def _host(x: Any) -> Any:
-    """Return an argument, copied to the host if it is a DeviceArray."""
-    return np.asarray(x) if isinstance(x, DeviceArray) else x
+    """Return an argument, copied to the host if it is a DeviceArray: read-only, as what is written there is lost."""
+    if not isinstance(x, DeviceArray):
+        return x
+    values = np.asarray(x)
+    values.flags.writeable = False
+    return values
 
 
 def _hosts(x: Any) -> Any:

@@ -15,7 +15,7 @@ from fredsim.cuda import nvrtc
 from fredsim.cuda.cache import Kept
 from fredsim.cuda.interface import Loaded, Memory
 from fredsim.cuda.kernels import Unit
-from fredsim.errors import ConfigError, SimulationError
+from fredsim.errors import ConfigError, DeviceMemoryError, SimulationError
 from fredsim.system import notices
 
 __all__ = ["Driver"]
@@ -24,6 +24,7 @@ NO_DEVICE = (
     "backend is cuda; the driver finds no CUDA device here ({}): leave backend out, or set FREDSIM_EMULATE=1 to run "
     "its kernels on the processor"
 )
+UNUSABLE = "backend is cuda, and {} cannot be used ({}): leave backend out"
 #: Launches, copies and allocations are all in order on the default stream.
 STREAM = cuda.CUstream(0)
 
@@ -31,11 +32,11 @@ STREAM = cuda.CUstream(0)
 class Allocated:
     """Memory that the driver has allocated, until nobody has it any longer."""
 
-    def __init__(self, size: int, found: tuple[Any, Any], lacks: str) -> None:
-        """Take the code and the pointer that the driver has `found`; `lacks`: who has no room if there is none."""
+    def __init__(self, size: int, found: tuple[Any, Any], lack: MemoryError) -> None:
+        """Take the code and the pointer that the driver has `found`; `lack` is raised if there is no room."""
         code, pointer = found
         if code == cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-            raise MemoryError(lacks)
+            raise lack
         _check(code)
         self.address = int(pointer)
         self.shadow: NDArray[np.uint8] = np.empty(size, np.uint8)  # never touched, so it takes addresses alone
@@ -53,7 +54,8 @@ class DeviceMemory(Allocated):
     """Memory of the device; it is freed in order with the kernels that were queued before."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(size, cuda.cuMemAllocAsync(size, STREAM), f"the device has no room for {size:,} bytes more")
+        lack = DeviceMemoryError(f"the device has no room for {size:,} bytes more")
+        super().__init__(size, cuda.cuMemAllocAsync(size, STREAM), lack)
 
     def _free(self) -> None:
         cuda.cuMemFreeAsync(self.address, STREAM)
@@ -64,11 +66,11 @@ class PinnedMemory(Allocated):
 
     def __init__(self, size: int) -> None:
         flags = cuda.CU_MEMHOSTALLOC_PORTABLE | cuda.CU_MEMHOSTALLOC_DEVICEMAP
-        lacks = f"the host has no room for {size:,} bytes more that the device can use"
-        super().__init__(size, cuda.cuMemHostAlloc(size, flags), lacks)
+        lack = MemoryError(f"the host has no room for {size:,} bytes more that the device can use")
+        super().__init__(size, cuda.cuMemHostAlloc(size, flags), lack)
 
     def _free(self) -> None:
-        cuda.cuStreamSynchronize(STREAM)  # kernels that were queued may still use it
+        _check(*cuda.cuStreamSynchronize(STREAM))  # kernels that were queued may still use it
         cuda.cuMemFreeHost(self.address)
 
 
@@ -76,12 +78,20 @@ class Driver:
     """The first CUDA device that the driver shows; see Machine."""
 
     def __init__(self) -> None:
-        """Begin to use the device. Raises ConfigError if there is none."""
+        """Begin to use the device. Raises ConfigError if there is none, or if it cannot be used."""
         try:
             _check(*cuda.cuInit(0))
             self._device = _value(cuda.cuDeviceGet(0))
         except Exception as error:  # without a driver's library, cuda-bindings may raise anything
             raise ConfigError(NO_DEVICE.format(str(error).partition("\n")[0].rstrip("."))) from None
+        self.name = "the CUDA device"
+        try:
+            self._begin()
+        except Exception as error:  # so may a library of NVIDIA's that is missing or too old
+            raise ConfigError(UNUSABLE.format(self.name, str(error).partition("\n")[0].rstrip("."))) from None
+
+    def _begin(self) -> None:
+        """Take the device's context, and look at what it can do."""
         self.name = _value(cuda.cuDeviceGetName(256, self._device)).split(b"\0")[0].decode()
         self._context = _value(cuda.cuDevicePrimaryCtxRetain(self._device))
         self._thread = threading.local()
@@ -95,6 +105,9 @@ class Driver:
             )
         )
         self._capability = 10 * major + minor
+        self._architectures = [one for one in nvrtc.architectures() if one <= self._capability]
+        if not self._architectures:
+            raise SimulationError(f"NVRTC {nvrtc.version()} compiles nothing for compute capability {major}.{minor}")
         self._keep_freed_memory()
         # By the version of CUDA that cuLaunchKernel came with.
         code, launcher, _ = cuda.cuGetProcAddress(b"cuLaunchKernel", 4000, 0)
@@ -128,13 +141,9 @@ class Driver:
     def _compile(self, unit: Unit) -> bytes:
         """Return a unit as machine code; for a device that NVRTC does not know, as a text that the driver compiles."""
         notices.compiling()
-        known = [one for one in nvrtc.architectures() if one <= self._capability]
-        if not known:
-            raise ConfigError(
-                f"backend is cuda; NVRTC {nvrtc.version()} compiles nothing for {self.name}: leave backend out"
-            )
-        compiled = nvrtc.compile_unit(unit, known[-1])
-        code: bytes = compiled.cubin if known[-1] == self._capability else compiled.ptx
+        newest = self._architectures[-1]
+        compiled = nvrtc.compile_unit(unit, newest)
+        code: bytes = compiled.cubin if newest == self._capability else compiled.ptx
         return code
 
     def _kernel(self, module: Any, unit: Unit, name: str) -> Loaded:

@@ -64,7 +64,7 @@ class CudaEngine(Evaluation, CudaOperations):
         self._size = model.layout.size
         #: How far gradients are apart, in elements.
         self.stride = -(-self._size // APART) * APART
-        self._uploads = Uploads()
+        self._uploads, self._batches = Uploads(), 0
         self.allocate(1)
         if not EMULATED:  # compile now, so that this is not counted in the run's time
             start = self.zeros(self._size)
@@ -127,15 +127,27 @@ class CudaEngine(Evaluation, CudaOperations):
         return min(MOST_MINIBATCHES, max(1, MOST_GRADIENTS // (4 * self.stride)))
 
     def allocate(self, batches: int) -> None:
-        """Have room for at least `batches` minibatches: z, errors, losses, gradients, and sums over parts."""
-        if batches <= getattr(self, "_batches", 0):
+        """Have room for at least `batches` minibatches: z, errors, losses, gradients, and sums over parts.
+
+        Raises MemoryError if there is none; then there is none for fewer, either, until it is asked for.
+        """
+        if batches <= self._batches:
             return
-        self._batches, mu, parts = batches, self.mu, parts_of(self.mu)
-        self._z, self._errors = ([empty((batches, mu, width)) for width in self._sizes[1:]] for _ in range(2))
-        self._losses, self._grads = empty((batches, mu)), empty((batches, self.stride))
-        self._sums = empty((batches, parts if parts > 1 else 0, self.stride))
-        places = ([array.address for array in arrays] for arrays in (self._z, self._errors))
-        self._space = Workspace(self._sizes, *places)
+        self.shrink()  # first, so that there need not be room for what was there and for what is to be
+        mu, parts = self.mu, parts_of(self.mu)
+        z, errors = ([empty((batches, mu, width)) for width in self._sizes[1:]] for _ in range(2))
+        losses, grads = empty((batches, mu)), empty((batches, self.stride))
+        sums = empty((batches, parts if parts > 1 else 0, self.stride))
+        # All of them or, if there is no room, none.
+        self._losses, self._grads, self._sums, self._z, self._errors = losses, grads, sums, z, errors
+        self._space = Workspace(self._sizes, *([array.address for array in arrays] for arrays in (z, errors)))
+        self._batches = batches
+
+    def shrink(self) -> None:
+        """Let go of that room."""
+        self._batches = 0
+        for name in ("_losses", "_grads", "_sums", "_z", "_errors"):
+            vars(self).pop(name, None)
 
     def fix_window(self, wanted: int | None, clients: int, nbytes: int) -> int:
         """Return how many minibatches are computed at once; see Engine."""

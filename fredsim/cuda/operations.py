@@ -113,7 +113,8 @@ class CudaOperations:
         return Pool(size, 0, limits, cast(Any, place))
 
     def close(self) -> None:
-        """Do nothing: the device's memory is freed with the engine."""
+        """Let go of what refers back to this, so that the device's memory is freed with it, at once."""
+        vars(self).pop("ternary", None)
 
     @property
     def where(self) -> tuple[str, bool]:

@@ -103,6 +103,8 @@ def _on_device(count: int, stride: int) -> DeviceArray:
         try:
             return empty((here, stride))
         except MemoryError:  # the room is in pieces
+            if not here:
+                raise
             here //= 2
 
 

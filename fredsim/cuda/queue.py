@@ -43,7 +43,10 @@ class Queueing(Protocol):
         """The most minibatches of a window of several runs."""
 
     def allocate(self, batches: int) -> None:
-        """Have room for so many minibatches."""
+        """Have room for so many minibatches. Raises MemoryError if there is none."""
+
+    def shrink(self) -> None:
+        """Let go of that room."""
 
     def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any, **drawn: Any) -> None:
         """Add the forward and backward passes of windows of minibatches.
@@ -152,10 +155,13 @@ def kernel_for(engine: Queueing, arrays: int) -> tuple[str, int]:
     return ("apply_wide", tall) if wide[0] >= WIDE else ("apply_thin", 0)
 
 
-def process(stretch: Stretch) -> Processed:
-    """Process a stretch by itself. While the device computes some windows, the host prepares the next ones."""
+def process(stretch: Stretch, engine: Queueing | None = None) -> Processed:
+    """Process a stretch by itself. While the device computes some windows, the host prepares the next ones.
+
+    `engine`: one that is like the executor's own, and computes instead of it.
+    """
     executor, rows, keys = stretch.executor, stretch.rows, stretch.keys
-    engine, n, mu = executor.engine, len(stretch.held), rows.shape[1]
+    engine, n, mu = engine or executor.engine, len(stretch.held), rows.shape[1]
     sources = upload(executor.addresses(stretch.held), np.int64)
     targets = upload(executor.addresses(stretch.kept), np.int64)
     samples, losses = upload(rows, np.int32), empty(rows.shape)
@@ -175,17 +181,17 @@ def process(stretch: Stretch) -> Processed:
             "coefficients": numbers.address + 4 * numbers.shape[1] * first, "targets": targets.address + 8 * first,
             "diverged_at": diverged_at.address, "first": first, "events": batches,
         }  # fmt: skip
-        add_update(executor, launches, batches, rows_of, update)
+        add_update(executor, engine, launches, batches, rows_of, update)
         launches.run()
     del drawn
     return np.asarray(losses), int(np.asarray(diverged_at)[0])
 
 
 def add_update(
-    executor: CudaQueueExecutor, launches: Launches, batches: Any, rows: Any, update: dict[str, Any]
+    executor: CudaQueueExecutor, engine: Queueing, launches: Launches, batches: Any, rows: Any, update: dict[str, Any]
 ) -> None:
     """Add the gradients of windows, and the pushes that are made of them."""
-    engine, arrays = executor.engine, [array.address for array in executor.arrays]
+    arrays = [array.address for array in executor.arrays]
     kernel = executor.kernels[executor.kernel]
     if (found := engine.strips(rows, executor.tall)) is not None:
         blocks, minibatches = found

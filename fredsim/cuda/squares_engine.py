@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.compute.quadratic_engine import QuadraticEvaluation
 from fredsim.cuda.array import DeviceArray, empty, upload
-from fredsim.cuda.engine import CudaEngine
+from fredsim.cuda.engine import MOST_MINIBATCHES, CudaEngine
 from fredsim.cuda.kernels import unit_of
 from fredsim.cuda.launches import Launches, launch
 from fredsim.cuda.machines import EMULATED, machine
@@ -99,10 +99,11 @@ class CudaQuadratic(QuadraticEvaluation, CudaOperations):
         if sd and len(rows):
             drawn = [squares.quadratic_noise(self._streams, size, *decode_task(int(row)), sd) for (row,) in rows]
             noise = upload(np.stack(drawn), np.float32)
-        blocks = (-(-size // self._kernel.threads), 1, len(rows))
-        launch(
-            machine(), self._kernel, blocks, held=addresses.address, noise=0 if noise is None else noise.address,
-            out=out.address, size=size,
-        )  # fmt: skip
+        for begin in range(0, len(rows), MOST_MINIBATCHES):
+            blocks = (-(-size // self._kernel.threads), 1, min(MOST_MINIBATCHES, len(rows) - begin))
+            launch(
+                machine(), self._kernel, blocks, held=addresses[begin:].address,
+                noise=0 if noise is None else noise[begin:].address, out=out[begin:].address, size=size,
+            )  # fmt: skip
         values = [squares.quadratic_value(np.asarray(params)) for params in arrays]
         return out, np.array(values, np.float64).astype(np.float32).reshape(-1, 1)

@@ -10,7 +10,7 @@ has by itself, since no sum is of more than one minibatch, and each run's pushes
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -27,21 +27,46 @@ from fredsim.numerics.ops.draws import Keys
 __all__ = ["process_together"]
 
 
-def process_together(stretches: Sequence[Stretch]) -> list[Processed]:
-    """Process stretches of different runs; return what each gives by itself."""
+def process_together(stretches: Sequence[Stretch]) -> list[Processed | MemoryError]:
+    """Process stretches of different runs; return what each gives by itself.
+
+    It is a MemoryError for one that has no room beside what the other runs keep; some of it may be done then.
+    """
+    if len(stretches) == 1:
+        return list(_one_by_one(stretches))
     groups = list(_alike(stretches))
-    if len(groups) == 1 and len(stretches) == 1:
-        return [process(stretches[0])]
-    try:
-        lanes = [Lane([stretches[number] for number in group]) for group in groups]
-    except MemoryError:  # nothing is launched yet, and one run needs less
-        return [process(stretch) for stretch in stretches]
-    streams = machine().streams(len(lanes)) if len(lanes) > 1 else [0]
-    run_all(machine(), [lane.launches for lane in lanes], streams)
-    found: dict[int, Processed] = {}
-    for group, lane in zip(groups, lanes, strict=True):
-        found |= dict(zip(group, lane.results(), strict=True))
+    parts = [[stretches[number] for number in group] for group in groups]
+    lanes = _lanes(parts)
+    if lanes is not None:
+        streams = machine().streams(len(lanes)) if len(lanes) > 1 else [0]
+        run_all(machine(), [lane.launches for lane in lanes], streams)
+    found: dict[int, Processed | MemoryError] = {}
+    for number, (group, part) in enumerate(zip(groups, parts, strict=True)):
+        results = _one_by_one(part) if lanes is None else lanes[number].results()
+        found |= dict(zip(group, results, strict=True))
+        if lanes is None:
+            part[0].executor.engine.shrink()  # so that the next ones have as much room
     return [found[number] for number in range(len(stretches))]
+
+
+def _lanes(parts: Sequence[Sequence[Stretch]]) -> list[Lane] | None:
+    """Return what processes each part's stretches together; None if there is no room for all that at once."""
+    try:
+        return [Lane(part) for part in parts]
+    except MemoryError:  # nothing is launched yet, and one run needs less
+        for stretch in chain.from_iterable(parts):
+            stretch.executor.engine.shrink()
+        return None
+
+
+def _one_by_one(stretches: Sequence[Stretch]) -> Iterator[Processed | MemoryError]:
+    """Yield what stretches that have launches in common give, each by itself, in the memory of one engine."""
+    engine = stretches[0].executor.engine
+    for stretch in stretches:
+        try:
+            yield process(stretch, engine)
+        except MemoryError as error:
+            yield type(error)(*error.args)  # without what its traceback keeps alive
 
 
 def _alike(stretches: Sequence[Stretch]) -> Iterator[list[int]]:

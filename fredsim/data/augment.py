@@ -19,7 +19,7 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.numerics.augment import draw_places, moved, sample_generator
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.failures import described, is_interrupt
+from fredsim.plugins.failures import described, failing
 from fredsim.plugins.modules import import_callable
 
 __all__ = ["Augmentation", "find_function"]
@@ -101,13 +101,9 @@ class Augmentation:
         """Return what the user's function makes of a sample. Raises SimulationError unless it is such a sample."""
         assert self._function is not None
         what, shape, dtype = f"data.augment.function: {self.function}", image.shape, image.dtype
-        try:
+        with failing(lambda error: SimulationError(f"{what} failed: {described(error)}")):
             given = self._function(image, generator)
             found = np.asarray(given)
-        except BaseException as error:  # of any type: the function is the user's
-            if is_interrupt(error):
-                raise
-            raise SimulationError(f"{what} failed: {described(error)}") from error
         if isinstance(given, np.ma.MaskedArray):
             raise SimulationError(f"{what} gave a masked array; give .filled(0), or another value for what is masked")
         if found.shape != shape or found.dtype != dtype:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from fredsim.data.augment import Augmentation
 from fredsim.data.idx import read_mnist
+from fredsim.data.kept import kept_with_data
 from fredsim.data.npy import digest_of_folder, open_arrays, read_arrays_of
 from fredsim.data.npz import read_npz
 from fredsim.data.on_demand import OnDemand
@@ -33,6 +34,7 @@ from fredsim.data.squares import mishchenko_rows
 from fredsim.errors import ConfigError, DataError, hint, nearest, option
 from fredsim.numerics.streams import Streams
 from fredsim.system.files import content_digest
+from fredsim.system.given import at_home
 
 __all__ = [
     "DATASETS",
@@ -83,7 +85,7 @@ class Split:
     @property
     def targets(self) -> NDArray[Any]:
         """All targets, read if they are not in memory."""
-        return self.y[slice(0, len(self))] if isinstance(self.y, OnDemand) else self.y
+        return np.asarray(self.y)
 
     def rows(self, which: slice | NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return samples and targets of some rows. Raises DataError for what can no longer be read."""
@@ -98,9 +100,11 @@ class Dataset:
     """Three splits: `train` and `validation`, the first and the last samples of the training part, and `test`.
 
     `shape` is that of one sample, such as (1, 28, 28), of which a row of `x` is the C order; () if only rows are known.
-    `classes` is 0 if samples have targets instead of labels; of sequences it is the number of tokens. `unused` are the
-    labels below it that no sample has. A label `ignored` does not count. `labels` are those that occur in any part,
-    also in rows that are not used, ascending; None if they are not known. `augment` changes the training samples before
+    `classes` is 0 if samples have targets instead of labels; of sequences it is the number of tokens. `declared` is how
+    many classes a user's class says there are, 0 if it does not. `unused` are the labels below `classes` that no sample
+    has. A label `ignored` does not count. `labels` are those that occur in any part, also in rows that are not used,
+    ascending; None if they are not known: then `every` are the targets of all rows of each part, if these are more than
+    the splits have. `augment` changes the training samples before
     a gradient is computed from them. `fingerprint` tells samples that are read on demand from others. `files` are those
     that a user's class reads, each with its SHA-256.
     """
@@ -126,6 +130,8 @@ class Dataset:
         return self.augment is not None or on_demand
 
     labels: NDArray[np.int64] | None = None
+    every: tuple[Any, ...] = ()  # of NDArray or OnDemand
+    declared: int = 0
 
     @property
     def sequences(self) -> bool:
@@ -177,7 +183,8 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
 
     Raises DataError if it is not a folder.
     """
-    chosen = Path(root or os.environ.get("FREDSIM_DATA") or Path(platformdirs.user_cache_dir("fredsim")) / "data")
+    usual = os.path.join(platformdirs.user_cache_dir("fredsim"), "data")
+    chosen = at_home(root or os.environ.get("FREDSIM_DATA") or usual)
     if os.path.exists(chosen) and not os.path.isdir(chosen):
         raise DataError(f"{chosen}: is no folder; name the data root's folder by {option('data-root')} or FREDSIM_DATA")
     return chosen
@@ -219,7 +226,7 @@ def read_dataset(
     return _load(kind, path, digest, train, validation, root, block, ignored if of_files else None)
 
 
-@functools.lru_cache(maxsize=4)
+@kept_with_data(4)
 def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -> Dataset:
     """Return a data set whose values are (x − mean) ÷ std in float32, with one number for all or one per channel.
 
@@ -252,7 +259,7 @@ def normalized(data: Dataset, mean: tuple[float, ...], std: tuple[float, ...]) -
     return _of_parts(data, of, f"normalize {mean} {std}")
 
 
-@functools.lru_cache(maxsize=4)
+@kept_with_data(4)
 def unscaled(data: Dataset) -> Dataset:
     """Return a data set whose samples are the bytes that were divided, or others as they are, in float32."""
 
@@ -463,6 +470,8 @@ def why_no_labels(path: str, name: str, values: NDArray[Any], least: int = 0) ->
 
 def _split_of_arrays(path: str, part: str, x: NDArray[Any], y: NDArray[Any], ignored: int | None) -> Split:
     """Return samples with their labels, tokens with theirs, or samples with other targets; see Split.unfit."""
+    if y.dtype.kind == "b" and y.ndim == 1:
+        y = y.astype(np.int64)  # two classes
     if y.ndim == 1:
         unfit = why_no_labels(path, f"y_{part}", y, 0)
     elif x.ndim > 2 or y.shape != x.shape:
@@ -473,7 +482,7 @@ def _split_of_arrays(path: str, part: str, x: NDArray[Any], y: NDArray[Any], ign
         if not unfit:
             return Split(x.astype(np.int32), y.astype(np.int32), of_bytes=x.dtype == np.uint8)
     found = _split_of_numbers(path, part, x)
-    whole = y.dtype.kind in "iu" and (y.dtype != np.uint64 or not y.size or y.max() < 2**63)
+    whole = y.dtype.kind in "biu" and (y.dtype != np.uint64 or not y.size or y.max() < 2**63)
     return replace(found, y=y.astype(np.int64) if whole else y, unfit=unfit)
 
 

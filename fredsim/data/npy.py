@@ -6,7 +6,6 @@ needed. They are read, not mapped into memory, so that a file that becomes short
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import weakref
@@ -20,7 +19,8 @@ from numpy.typing import NDArray
 from fredsim.data.on_demand import MOST_IN_MEMORY, Reader
 from fredsim.errors import DataError, one_line
 from fredsim.numerics.arrays import Integers
-from fredsim.system.files import content_digest, open_regular
+from fredsim.system.files import content_digest, digest_of_digests, open_regular
+from fredsim.system.given import why_unread
 from fredsim.system.memory import format_bytes
 
 __all__ = ["NpyReader", "digest_of_folder", "is_small", "open_arrays", "read_arrays_of"]
@@ -32,10 +32,10 @@ REMEDY = (
 
 
 def digest_of_folder(folder: str) -> str | None:
-    """Return the SHA-256 of the lines that `sha256sum x_*.npy y_*.npy` prints of the files; None without any."""
+    """Return the SHA-256 of the lines that `sha256sum` prints of the four files, by name; None without any."""
     digests = {f"{name}.npy": content_digest(os.path.join(folder, f"{name}.npy")) for name in sorted(NAMES)}
-    lines = [f"{digest}  {name}\n" for name, digest in digests.items() if digest]
-    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else None
+    found = {name: digest for name, digest in digests.items() if digest}
+    return digest_of_digests(found) if found else None
 
 
 class NpyFile:
@@ -52,7 +52,7 @@ class NpyFile:
                 self._descriptor = os.dup(file.fileno())
             weakref.finalize(self, os.close, self._descriptor)
         except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror or error}); {REMEDY}") from None
+            raise DataError(f"{path}: cannot be read ({why_unread(path, error)}); {REMEDY}") from None
         except Exception as error:  # NumPy's reader of headers raises exceptions of various types
             raise DataError(f"{path}: is no NPY file ({one_line(error)}); {REMEDY}") from None
         if self.dtype.kind not in "biuf":
@@ -162,6 +162,7 @@ class NpyReader(Reader):
     def rows(self, numbers: Integers) -> tuple[NDArray[Any], NDArray[Any]]:
         """Read rows of both files."""
         raw = self._x.rows(numbers)
+        _check_range(self._x, numbers, raw, self.dtype)
         with np.errstate(over="ignore"):
             x = raw.reshape(len(raw), math.prod(self.shape)).astype(self.dtype)
         if raw.dtype.kind == "f" and not (finite := np.isfinite(x).all(axis=1)).all():
@@ -174,5 +175,20 @@ class NpyReader(Reader):
 
     def targets(self, numbers: Integers) -> NDArray[Any]:
         """Read rows of the targets' file."""
-        found: NDArray[Any] = self._y.rows(numbers).astype(self.target_dtype)
+        raw = self._y.rows(numbers)
+        _check_range(self._y, numbers, raw, self.target_dtype)
+        found: NDArray[Any] = raw.astype(self.target_dtype)
         return found
+
+
+def _check_range(file: NpyFile, numbers: Integers, values: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    """Raise DataError if rows of a file have integers that another type of integers cannot hold."""
+    if dtype.kind != "i" or values.dtype.kind not in "iu" or not values.size or np.can_cast(values.dtype, dtype):
+        return
+    held = np.iinfo(dtype)
+    if values.min() < held.min or values.max() > held.max:
+        outside = ((values < held.min) | (values > held.max)).reshape(len(values), -1).any(axis=1)
+        row = numbers[np.flatnonzero(outside)[0]]
+        what = f"row {row} holds integers from {values.min()} to {values.max()}"
+        remedy = f"{dtype} does not hold them: correct tokens and classes, and save other numbers as float32"
+        raise DataError(f"{file.path}: {what}; {remedy}")

@@ -79,7 +79,7 @@ def of_readers(
     first, test = readers["train"], readers.get("test")
     kept = all(isinstance(reader, InMemory) for reader in readers.values())
     ignored: int | None = None
-    unused: tuple[int, ...] = ()
+    declared, unused = classes or 0, tuple[int, ...]()
     y: dict[str, NDArray[Any] | None] = {}
     labels, unfit = None, ""
     sequences = first.dtype == np.int32 and first.target == first.shape and first.target_dtype.kind == "i"
@@ -110,8 +110,9 @@ def of_readers(
     ]
     one, two, three = (replace(part, unfit=unfit) for part in parts)
     fingerprint = "" if kept else hashlib.sha256(f"{identity} {train} {validation}".encode()).hexdigest()
-    more = {"fingerprint": fingerprint, "labels": labels}
-    return Dataset(one, two, three, classes, first.shape, unused, ignored, **more)  # type: ignore[arg-type]
+    every = () if labels is not None else tuple(_every(reader, y.get(part)) for part, reader in readers.items())
+    more: dict[str, Any] = {"fingerprint": fingerprint, "labels": labels, "every": every, "declared": declared}
+    return Dataset(one, two, three, classes, first.shape, unused, ignored, **more)
 
 
 def _tokens(path: str, readers: dict[str, Reader], classes: int | None, ignored: int | None) -> tuple[int, int | None]:
@@ -142,6 +143,11 @@ def _targets(reader: Reader) -> NDArray[Any] | None:
     """Return a reader's targets if they are small; None if they are read on demand."""
     size = reader.count * reader.target_bytes
     return reader.all_targets() if isinstance(reader, InMemory) or size <= MOST_IN_MEMORY else None
+
+
+def _every(reader: Reader, y: NDArray[Any] | None) -> Any:
+    """Return all targets of a reader; `y` if they are in memory."""
+    return OnDemand(reader, 0, reader.count, samples=False) if y is None else y
 
 
 def _labels(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fredsim.errors import DataError, one_line
 from fredsim.system.files import irregular_kind
+from fredsim.system.given import why_unread
 from fredsim.system.memory import format_bytes, machine_memory
 
 __all__ = ["read_arrays", "read_npz"]
@@ -45,7 +46,7 @@ def read_arrays(path: str, wanted: Sequence[str] | None, remedy: str) -> dict[st
         with np.load(path, allow_pickle=False) as arrays:
             return {key: arrays[key] for key in wanted}
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from None
+        raise DataError(f"{path}: cannot be read ({why_unread(path, error)}); {remedy}") from None
     except (DataError, MemoryError):
         raise
     except Exception as error:  # zipfile, decompressors, and NumPy's reader of headers raise exceptions of their own

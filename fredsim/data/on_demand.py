@@ -195,9 +195,12 @@ class OnDemand:
         return self.reader.bounds[1]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Read all of it, for what needs all targets at once, as some partitions do."""
+        """Read all of it, for what needs all targets at once, as some partitions do.
+
+        Blocks are of whole samples: a user's class has no targets without them.
+        """
         out = np.empty(self.shape, dtype or self.dtype)
-        for rows in blocks_of_rows(len(self), self.itemsize * math.prod(self.shape[1:])):
+        for rows in blocks_of_rows(len(self), self.reader.sample_bytes + self.reader.target_bytes):
             out[rows] = self[rows]
         return out
 

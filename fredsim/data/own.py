@@ -6,13 +6,12 @@ when they are needed.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -20,16 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.data.datasets import MOST_CLASSES, Dataset, divided
+from fredsim.data.kept import kept_of_own
 from fredsim.data.npy_datasets import of_readers
 from fredsim.data.on_demand import MOST_IN_MEMORY, InMemory, Reader
 from fredsim.data.sequences import IGNORED
-from fredsim.errors import ConfigError, DataError, shown
+from fredsim.errors import ConfigError, DataError, FredsimError, shown
 from fredsim.numerics.arrays import Integers
-from fredsim.plugins.failures import is_interrupt, line_of, message_of
+from fredsim.plugins.failures import failing, line_of, message_of
 from fredsim.plugins.guarded import is_integer
 from fredsim.plugins.modules import check_torch, import_callable
+from fredsim.plugins.named_files import own_files
 from fredsim.plugins.seeding import seeded
-from fredsim.system.files import content_digest, files_named
+from fredsim.system.files import content_digest, digest_of_digests, digests_of_files, files_named
 
 __all__ = ["PREFIXES", "digest_of_named", "find_own", "load_own"]
 
@@ -55,7 +56,7 @@ def digest_of_named(hyper: Mapping[str, Any]) -> str | None:
         return None
     if len(digests) < 2:
         return next(iter(digests.values()), None)
-    return hashlib.sha256("".join(f"{digest}  {file}\n" for file, digest in digests.items()).encode()).hexdigest()
+    return digest_of_digests(digests)
 
 
 def load_own(
@@ -87,7 +88,7 @@ class Given:
         return 0
 
 
-@functools.lru_cache(maxsize=4)
+@kept_of_own(4)
 def _load(
     name: str,
     own: Any,
@@ -107,7 +108,11 @@ def _load(
         else:
             made = own(**given.arguments)
         missing = [attribute for attribute in NEEDED if not hasattr(made, attribute)]
-    files = _digests(name, made, given.arguments)
+
+    def refused(what: str) -> DataError:
+        return DataError(f"{name}: {what}")
+
+    files = digests_of_files([*files_named(given.arguments), *own_files(made, refused)], refused)
     if missing:
         raise ConfigError(f"data.name: {name} has no {missing[0]}; {FORM}")
     readers: dict[str, Reader] = {}
@@ -147,34 +152,14 @@ def _identity(reader: Reader) -> list[Any]:
     return [reader.count, reader.shape, hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()]
 
 
-@contextmanager
-def _failing(name: str, what: str, kind: type[ConfigError | DataError]) -> Iterator[None]:
+def _failing(name: str, what: str, kind: type[ConfigError | DataError]) -> AbstractContextManager[None]:
     """Turn an exception of the user's code in a `with` block into one error; `what` failed."""
-    try:
-        yield
-    except (ConfigError, DataError, MemoryError):
-        raise
-    except BaseException as error:  # of any type, sys.exit's included: the code is the user's
-        if is_interrupt(error):
-            raise
+
+    def made(error: BaseException) -> FredsimError:
         where = f"data.name: {name}" if kind is ConfigError else name
-        raise kind(f"{where}: {what} ({type(error).__name__}: {message_of(error)}){line_of(error)}") from error
+        return kind(f"{where}: {what} ({type(error).__name__}: {message_of(error)}){line_of(error)}")
 
-
-def _digests(name: str, made: Any, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Return the SHA-256 of the files that the keys and the object's own `files` name. Raises DataError."""
-    with _failing(name, "its files cannot be had", DataError):
-        own = getattr(made, "files", ())
-    listed = isinstance(own, list | tuple) and all(isinstance(file, str | os.PathLike) for file in own)
-    if not listed:
-        raise DataError(f"{name}: its files are {shown(own)}; they must be a list of paths")
-    found = {}
-    for file in [*files_named(arguments), *map(os.fspath, own)]:
-        digest = content_digest(str(file))
-        if digest is None:
-            raise DataError(f"{name}: {file}: cannot be read; its class names it in files")
-        found[str(file)] = digest
-    return found
+    return failing(made, ConfigError, DataError, MemoryError)
 
 
 def _length(name: str, made: Any, part: str) -> int:

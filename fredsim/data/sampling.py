@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fredsim.data.partitions.shards import BLOCK_ROWS, Shards
 from fredsim.numerics.arrays import Integers
-from fredsim.numerics.streams import Stream, Streams, Words
+from fredsim.numerics.streams import Stream, Streams, words64
 
 __all__ = ["Sampler", "TaskSampler", "decode_task", "make_sampler"]
 
@@ -66,8 +66,8 @@ class ShuffledSampler(SequentialSampler):
     def _permutation(self, number: int) -> Integers:
         """Return a pass's permutation: a stable ascending sort by one 64-bit key per sample, the high word first."""
         if number not in self._permutations:
-            words = self._streams.run_of_words(Stream.SHUFFLE, 2 * self._samples, step=number).astype(np.uint64)
-            keys = words[0::2] << np.uint64(32) | words[1::2]
+            words = self._streams.run_of_words(Stream.SHUFFLE, 2 * self._samples, step=number)
+            keys = words64(words[0::2], words[1::2])
             self._permutations = {k: p for k, p in self._permutations.items() if k >= number - 1}
             self._permutations[number] = np.argsort(keys, kind="stable").astype(np.int64)
         return self._permutations[number]
@@ -182,7 +182,7 @@ class ShuffledShardSampler(ShardSampler):
         within = np.arange(len(of)) - np.repeat(np.cumsum(blocks) - blocks, blocks)
         passes, clients = codes[of] & 0xFFFF_FFFF, codes[of] >> 32
         a, b, c, d = self._streams.blocks(Stream.SHUFFLE, within, passes, clients)
-        keys = np.stack([_sort_keys(a, b), _sort_keys(c, d)], axis=1)
+        keys = np.stack([words64(a, b), words64(c, d)], axis=1)
         ends = np.cumsum(2 * blocks)
         for code, size, begin in zip(codes.tolist(), sizes.tolist(), (ends - 2 * blocks).tolist(), strict=True):
             order = np.argsort(keys.reshape(-1)[begin : begin + size], kind="stable")
@@ -193,10 +193,6 @@ class ShuffledShardSampler(ShardSampler):
         """Remove the orders that were drawn first, while more than MOST_KEPT samples are kept."""
         while self._kept_samples > MOST_KEPT and len(self._orders) > 1:
             self._kept_samples -= len(self._orders.pop(next(iter(self._orders))))
-
-
-def _sort_keys(high: Words, low: Words) -> NDArray[np.uint64]:
-    return high.astype(np.uint64) << np.uint64(32) | low
 
 
 SAMPLERS: dict[str, type[Sampler]] = {"sequential": SequentialSampler, "shuffled": ShuffledSampler, "iid": IidSampler}

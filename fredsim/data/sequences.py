@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.errors import DataError
-from fredsim.numerics.streams import Stream, Streams
+from fredsim.numerics.streams import Stream, Streams, words64
 from fredsim.system.files import irregular_kind
+from fredsim.system.given import why_unread
 from fredsim.system.memory import format_bytes, machine_memory
 
 __all__ = ["IGNORED", "draw_sums", "read_text"]
@@ -32,8 +33,8 @@ def draw_sums(p: int, terms: int, seed: int) -> tuple[Tokens, Tokens]:
     do not count. The order is the stable ascending sort of 64-bit keys, one for each sum, a₁ being its highest digit.
     """
     count = p**terms
-    words = Streams(seed).run_of_words(Stream.DATA, 2 * count, client=ORDER).astype(np.uint64)
-    order = np.argsort(words[0::2] << np.uint64(32) | words[1::2], kind="stable")
+    words = Streams(seed).run_of_words(Stream.DATA, 2 * count, client=ORDER)
+    order = np.argsort(words64(words[0::2], words[1::2]), kind="stable")
     x = np.full((count, terms + 1), p, np.int32)
     for place in range(terms):
         x[:, place] = order // p ** (terms - 1 - place) % p
@@ -59,7 +60,7 @@ def read_text(path: str, block: int) -> tuple[Tokens, Tokens]:
             raise DataError(f"{path}: {takes}, and this machine has {format_bytes(most)}; give a shorter text")
         text = Path(path).read_bytes().decode("utf-8")
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}); {remedy}") from None
+        raise DataError(f"{path}: cannot be read ({why_unread(path, error)}); {remedy}") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is no UTF-8 at byte {error.start}; {remedy}") from None
     characters = np.frombuffer(text.encode("utf-32-le"), "<u4")

@@ -6,13 +6,13 @@ A data set as it is read has targets of any real type and shape (n, …). Before
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.data.datasets import MOST_CLASSES, Dataset, Split
+from fredsim.data.kept import kept_with_data
 from fredsim.errors import DataError
 
 __all__ = ["Targets", "brought_together", "fitted", "with_numbers"]
@@ -42,7 +42,7 @@ class Targets:
         return self.kind in {"numbers", "shares"}
 
 
-@lru_cache(maxsize=8)
+@kept_with_data(8)
 def fitted(data: Dataset, targets: Targets, name: str) -> Dataset:
     """Return a data set whose targets are what a loss takes: classes int64 or, of tokens, int32; numbers float32.
 
@@ -65,22 +65,26 @@ def _with_classes(data: Dataset, targets: Targets, where: str) -> Dataset:
         return data
     if any(split.y.dtype.kind not in "iu" for split in data.parts):
         raise DataError(f"{where}: its targets are {data.train.y.dtype}; cross_entropy takes classes, integers{HINT}")
+    ignored = data.ignored if targets.ignored is None else targets.ignored
+    changed = replace(_of_parts(data, _integers), ignored=ignored)
     found = data.labels
     if found is None:
-        found = np.unique(np.concatenate([np.unique(split.targets) for split in data.parts]))
-    counted = found[found != (data.ignored if targets.ignored is None else targets.ignored)]
+        if targets.ignored is not None and (data.declared or (data.sequences and data.ignored == ignored)):
+            return replace(changed, classes=data.declared or data.classes)  # each row is checked when it is read
+        every = data.every or [split.y for split in data.parts]
+        found = np.unique(np.concatenate([np.unique(np.asarray(y)) for y in every]))
+    counted = found[found != ignored]
     if not len(counted) or counted[0] < 0 or counted[-1] >= MOST_CLASSES:
         known = f"from {counted[0]} to {counted[-1]}" if len(counted) else "that are all ignored"
         what = f"its classes are integers {known}; they must lie in 0 … {MOST_CLASSES - 1}"
         raise DataError(f"{where}: {what}, but for one that loss.ignore_index names")
-    largest, ignored = int(counted[-1]), data.ignored if targets.ignored is None else targets.ignored
+    largest = max(int(counted[-1]), data.declared - 1)
     unused: tuple[int, ...] = ()
     if data.sequences:
-        largest = max(largest, *(int(split.x.max(initial=0)) for split in data.parts))
+        largest = max(largest, data.classes - 1)
     elif data.train.y.ndim == 1:
         unused = tuple(np.setdiff1d(np.arange(largest + 1), counted, assume_unique=True).tolist())
-    data = _of_parts(data, _integers)
-    return replace(data, classes=largest + 1, unused=unused, ignored=ignored)
+    return replace(changed, classes=largest + 1, unused=unused)
 
 
 def _of_parts(data: Dataset, change: Any) -> Dataset:
@@ -125,7 +129,7 @@ def brought_together(output: tuple[int, ...], target: tuple[int, ...]) -> str:
     return "take output.reshape(y.shape)"
 
 
-@lru_cache(maxsize=8)
+@kept_with_data(8)
 def with_numbers(data: Dataset, name: str) -> Dataset:
     """Return a data set whose samples are numbers, not tokens, as they are where targets are numbers.
 

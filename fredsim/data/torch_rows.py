@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from fredsim.errors import ConfigError, DataError
 from fredsim.numerics.arrays import Integers
+from fredsim.plugins.modules import parameters_of
 
 __all__ = ["TorchRows"]
 
@@ -24,7 +24,7 @@ class TorchRows:
     def __init__(self, name: str, make: Any, arguments: Mapping[str, Any]) -> None:
         """Make the data sets. Raises ConfigError if they have no length."""
         self._name = name
-        names = inspect.signature(make).parameters
+        names = parameters_of(make) or {}
         given: dict[str, dict[str, Any]] = {"train": {}}
         if "train" in names and "train" not in arguments:
             given = {"train": {"train": True}, "test": {"train": False}}
@@ -64,8 +64,6 @@ class TorchRows:
             what = f"item {number} of {part} has a masked array"
             raise DataError(f"{self._name}: {what}; give .filled(0), or another value for what is masked")
         x, y = (np.asarray(one) for one in item)
-        if x.dtype == np.uint8 and x.ndim == 3 and not hasattr(item[0], "numpy") and x.shape[2] in {1, 3, 4}:
-            x = np.ascontiguousarray(x.transpose(2, 0, 1))  # of PIL: channels last
-        if x.dtype == np.int64 and x.size and abs(x).max() < 2**31:
-            x = x.astype(np.int32)
+        if x.ndim == 3 and hasattr(item[0], "getbands"):  # an image of PIL has its channels last
+            x = np.ascontiguousarray(x.transpose(2, 0, 1))
         return x, y

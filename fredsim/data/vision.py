@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.errors import ConfigError, DataError, how_to_install, nearest, option
+from fredsim.errors import ConfigError, DataError, nearest, needs, option
 
 __all__ = ["read_images"]
 
@@ -26,14 +26,8 @@ def read_images(name: str, root: Path) -> tuple[Images, Images]:
     Raises ConfigError if torchvision or the class is missing; DataError if its files cannot be read or downloaded, or
     are not images of one size with one label each.
     """
-    try:
+    with needs(f"data.name: torchvision:{name}", "torchvision", "torch"):
         known = importlib.import_module("torchvision.datasets")
-    except Exception as error:  # with a PyTorch that does not match, it fails with various exceptions
-        reason = str(error).partition("\n")[0]
-        raise ConfigError(
-            f"data.name: torchvision:{name} needs torchvision, which cannot be imported "
-            f"({type(error).__name__}: {reason}); {how_to_install('torch')}"
-        ) from None
     found = getattr(known, name, None)
     if not isinstance(found, type):
         classes = [key for key, value in vars(known).items() if isinstance(value, type)]

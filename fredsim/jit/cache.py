@@ -28,6 +28,7 @@ from numba.core.ccallback import CFunc
 from numba.core.runtime.nrt import rtsys
 
 from fredsim.system import notices
+from fredsim.system.given import at_home
 from fredsim.system.memory import uncollected
 
 __all__ = ["Compiled", "cache_folder", "is_private", "make_module"]
@@ -35,7 +36,7 @@ __all__ = ["Compiled", "cache_folder", "is_private", "make_module"]
 
 def cache_folder() -> Path:
     """Return the folder for compiled kernels: FREDSIM_CACHE, else the user's cache folder."""
-    return Path(os.environ.get("FREDSIM_CACHE") or platformdirs.user_cache_dir("fredsim"))
+    return at_home(os.environ.get("FREDSIM_CACHE") or platformdirs.user_cache_dir("fredsim"))
 
 
 def _digest_of_sources(package: Path) -> str:

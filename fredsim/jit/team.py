@@ -32,7 +32,9 @@ __all__ = ["Team", "address", "addresses", "barrier_wait", "fetch_add", "share"]
 SPINS = 2000  # after this many spins at the barrier, yield, so that a late thread can get the processor
 MIN_WORK = 20_000  # with fewer multiply-adds, waking the other threads costs more than it saves
 FIRST_TRIAL, LAST_TRIAL = 16, 1024  # calls between two trials of Pace, which become rarer while nothing changes
-TRIAL = 2  # calls of a trial
+TRIAL = 2  # calls of a trial, unless the first takes WORSE times as long as a call usually does
+WORSE = 3
+SHARE = 50  # between two trials is at least so many times the time that the first one took
 BETTER = 0.9  # what the other way must take of a call's time to be taken
 IDLE_PAUSES = 30_000  # pauses before a thread sleeps: two milliseconds, enough for a few updates by a server in NumPy
 
@@ -64,7 +66,9 @@ class Pace:
         self.split = True
         self._seconds = 0.0  # that a call takes this way: a moving average
         self._left = self._period = FIRST_TRIAL  # calls until, and between, trials of the other way
+        self._wait = 0.0  # seconds until the next trial: on many threads, the other way may take many times as long
         self._trial = 0  # calls left of the trial under way
+        self._spent = 0.0  # the seconds of the trial so far
 
     def next(self) -> bool:
         """Return whether to split the next call."""
@@ -74,12 +78,14 @@ class Pace:
         """Note how long that call took."""
         if self._trial:
             self._trial -= 1
-            if self._trial == 0:  # the calls before wake threads, and fill caches
+            self._spent += seconds
+            if self._trial == 0 or seconds > WORSE * self._seconds:  # the calls before wake threads, and fill caches
                 self._decide(seconds)
             return
         self._seconds = self._seconds + (seconds - self._seconds) / 8 if self._seconds else seconds
         self._left -= 1
-        if self._left == 0:
+        self._wait -= seconds
+        if self._left <= 0 and self._wait <= 0:
             self._trial = TRIAL
 
     def _decide(self, seconds: float) -> None:
@@ -87,7 +93,8 @@ class Pace:
             self.split, self._seconds, self._period = not self.split, seconds, FIRST_TRIAL
         else:
             self._period = min(2 * self._period, LAST_TRIAL)
-        self._left = self._period
+        self._left, self._wait = self._period, SHARE * self._spent
+        self._trial, self._spent = 0, 0.0
 
 
 @intrinsic

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from fredsim.errors import ConfigError
-from fredsim.native.settings import random_states, seeded
 from fredsim.networks.given import Weights, frozen_names
-from fredsim.plugins.failures import is_interrupt, message_of
+from fredsim.plugins.failures import failing, message_of
+from fredsim.plugins.seeding import generator_states, seeded
 from fredsim.system.files import content_digest
 from fredsim.system.opened_files import files_opened
 
-__all__ = ["Built", "build", "freeze", "load_weights", "same"]
+__all__ = ["Built", "build", "check_shared", "freeze", "load_weights", "same"]
 
 Refused = Callable[[str], ConfigError]
+#: Types that NumPy lacks.
+NOT_OF_NUMPY = {
+    found for name in ("bfloat16", "complex32", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+    if (found := getattr(torch, name, None)) is not None
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -26,12 +32,14 @@ class Built:
     """What is known about the modules that a factory builds from the same arguments.
 
     `remarks`: probable mistakes; `opened`: the full paths of the files that the factory reads. Those that it
-    read the first time count, too: it may keep what it has read.
+    read the first time count, too: it may keep what it has read. `shared`: the names of the parameters that two modules
+    have in common.
     """
 
     factory: object
     remarks: list[str] = field(default_factory=list)
     opened: dict[str, None] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
 
     @property
     def files(self) -> dict[str, str]:
@@ -51,6 +59,8 @@ class Built:
 
 #: By factory, arguments and device. Each keeps its factory alive, so that the id stays its own.
 _known: dict[tuple[int, str, str], Built] = {}
+#: Parameters that required gradients before `freeze`: the next module may have the same ones.
+_turned_off = WeakIdKeyDictionary()
 
 
 def build(
@@ -65,10 +75,10 @@ def build(
     key = id(factory), repr(sorted(arguments.items())), device
     known = _known.get(key) or Built(factory)
 
-    def one(number: int) -> tuple[Any, tuple[bytes, ...]]:
-        with seeded(number, device), files_opened() as found:
+    def one(number: int) -> tuple[Any, dict[str, bytes]]:
+        with seeded(number), files_opened() as found:
             module = _called(factory, arguments, refused)
-            states = random_states(device)
+            states = generator_states()
         known.opened.update(found)
         return module, states
 
@@ -81,8 +91,10 @@ def build(
                 "has other initial weights each time it is built, with one seed; draw them from generators that "
                 "fredsim seeds: torch's, np.random's own (np.random.normal, not default_rng()) and random's"
             )
+        taken = {begin for begin, *_ in _memory(again)}
+        known.shared.update(key for begin, _, kind, key in _memory(module) if kind == "parameter" and begin in taken)
         other, other_states = one((seed + 1) % 2**32)
-        reseeded = any(mine == its for mine, its in zip(states, other_states, strict=True))
+        reseeded = any(mine == other_states.get(name) for name, mine in states.items())
         constant = all(bool((value == value.flatten()[0]).all()) for value in module.parameters() if value.numel())
         drawn = reseeded or (not known.opened and not constant)
         if drawn and _same_tensors(module, other):
@@ -93,14 +105,15 @@ def build(
 
 
 def _called(factory: Callable[..., Any], arguments: Mapping[str, Any], refused: Refused) -> Any:
-    try:
+    with failing(lambda error: refused(f"failed: {type(error).__name__}: {message_of(error)}")):
         module = factory(**arguments)
-    except BaseException as error:  # sys.exit, too
-        if is_interrupt(error):
-            raise
-        raise refused(f"failed: {type(error).__name__}: {message_of(error)}") from error
     if not isinstance(module, torch.nn.Module):
         raise refused(f"returned {type(module).__name__}; it must return a torch.nn.Module")
+    with failing(lambda error: refused(f"failed in its train(): {type(error).__name__}: {message_of(error)}")):
+        module.train()  # which may freeze some of its parameters
+    for value in module.parameters():
+        if _turned_off.pop(value, False):
+            value.requires_grad_(True)
     return module
 
 
@@ -113,6 +126,9 @@ def _check_tensors(module: Any, refused: Refused) -> None:
             raise refused(f"has a parameter {key!r}; its name must be of ASCII letters")
         if value.dtype != torch.float32:
             raise refused(f"has a parameter {key!r} of {value.dtype}; parameters must be torch.float32")
+    for key, value in module.named_buffers():
+        if isinstance(value, torch.nn.parameter.UninitializedBuffer) or value.is_meta:
+            raise refused(f"has a buffer {key!r} without values; give it its size, and a device")
     if next(module.parameters(), None) is None:
         raise refused("has no parameters; there is nothing to train")
     end, owner = 0, ""
@@ -147,30 +163,71 @@ def _same_tensors(one: Any, other: Any) -> bool:
 
 def same(one: Any, other: Any) -> bool:
     """Return whether two tensors have the same type and values, NaN or not."""
-    if one.dtype != other.dtype or one.shape != other.shape:
+    if one.dtype != other.dtype or one.shape != other.shape or one.layout != other.layout:
         return False
+    if one.layout != torch.strided:  # such as a sparse one, which cannot be compared
+        one, other = one.to_dense(), other.to_dense()
     return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
-def load_weights(module: Any, weights: Weights) -> None:
-    """Load tensors of a file into a module: all of its parameters, and buffers. Raises ConfigError: see Weights.put."""
-    arrays = {key: value.detach().cpu().numpy().copy() for key, value in module.state_dict().items()}
-    weights.put({key: arrays[key] for key, _ in module.named_parameters()}, arrays)
-    module.load_state_dict(
-        {key: torch.from_numpy(array) for key, array in arrays.items() if key in weights.tensors}, strict=False
-    )
+def check_shared(
+    module: Any, shared: Container[str], initial: str | None, trainable: str | Sequence[str] | None, refused: Refused
+) -> None:
+    """Raise ConfigError if a run changes parameters that a factory's modules have in common: the next would have them.
+
+    `trainable` as in `freeze`; `initial` is not None if weights are loaded into all of them.
+    """
+    named = dict(module.named_parameters())
+    frozen = frozen_names(named, trainable)
+    for key, value in named.items():
+        trained = value.requires_grad if trainable is None else key not in frozen
+        if key in shared and (trained or initial is not None):
+            raise refused(
+                f"has the parameter {key!r} of the module that its factory has returned before, so that a run would "
+                "begin with what another one has trained; make it, or a copy (copy.deepcopy), within the factory"
+            )
+
+
+def load_weights(module: Any, weights: Weights, refused: Refused) -> None:
+    """Load tensors of a file into a module: all of its parameters, and buffers.
+
+    Raises ConfigError: see Weights.put; or if the module's own state_dict is another.
+    """
+    factory = "which model.initial loads; let the factory load the file"
+    with failing(lambda error: refused(f"failed in its state_dict, {factory}: {message_of(error)}")):
+        state = {key: value for key, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
+    arrays = {key: value.detach().cpu().numpy().copy() for key, value in state.items() if _has_numpy(value)}
+    names = [key for key, _ in module.named_parameters()]
+    if missing := [key for key in names if key not in arrays]:
+        raise refused(f"has no parameter {missing[0]!r} in its state_dict, {factory}")
+    weights.put({key: arrays[key] for key in names}, arrays)
+    loaded = {key: torch.from_numpy(array) for key, array in arrays.items() if key in weights.tensors}
+    with failing(lambda error: refused(f"failed in its load_state_dict, {factory}: {message_of(error)}")):
+        module.load_state_dict(loaded, strict=False)
+
+
+def _has_numpy(value: Any) -> bool:
+    """Return whether a tensor can be an array of NumPy's, as what a file has must be."""
+    return bool(value.layout == torch.strided and value.dtype not in NOT_OF_NUMPY and not value.is_quantized)
 
 
 def freeze(module: Any, trainable: str | Sequence[str] | None, refused: Refused) -> tuple[str, ...]:
     """Let only some parameters of a module require gradients; return the names of the others.
 
-    `trainable` has patterns of their names; None: it is as the module says. Raises ConfigError if none is trained.
+    `trainable` has patterns of their names; None: it is as the module says in training mode. Raises ConfigError if none
+    is trained, or if the module says otherwise whenever that mode is set.
     """
     named = dict(module.named_parameters())
     if trainable is not None:
         frozen = frozen_names(named, trainable)
         for key, value in named.items():
+            if value.requires_grad and key in frozen:
+                _turned_off[value] = True
             value.requires_grad_(key not in frozen)
+        module.train()
+        if odd := [key for key, value in named.items() if value.requires_grad == (key in frozen)]:
+            what = f"sets requires_grad of its parameter {odd[0]!r} in its train(), and model.trainable says otherwise"
+            raise refused(f"{what}; leave one of them out")
     found = tuple(key for key, value in named.items() if not value.requires_grad)
     if len(found) == len(named):
         raise refused("has no parameter that requires gradients; there is nothing to train")

@@ -71,7 +71,7 @@ def check_gradient(module: Any, loss: Callable[[], Any], found: Array, refused: 
         for value, _ in kept:
             value.grad = None
         loss().backward()
-        parts = [torch.zeros_like(value) if value.grad is None else value.grad for value, _ in kept]
+        parts = [torch.zeros_like(value) if value.grad is None else value.grad.to_dense() for value, _ in kept]
         expected = torch.cat([part.reshape(-1) for part in parts]).cpu().numpy()
     finally:
         for value, gradient in kept:
@@ -82,18 +82,25 @@ def check_gradient(module: Any, loss: Callable[[], Any], found: Array, refused: 
 
 
 class Unchanged:
-    """A module's buffers, as they are now."""
+    """A module's buffers, as they are now, and its parameters that are not trained, which have these values."""
 
-    def __init__(self, module: Any) -> None:
-        self._module = module
+    def __init__(self, module: Any, frozen: Mapping[str, Any]) -> None:
+        self._module, self._frozen = module, frozen
         self._before: Mapping[str, Any] = {name: value.clone() for name, value in module.named_buffers()}
 
     def changed(self, may: Container[str] = ()) -> str:
-        """Return the name of a buffer, not in `may`, that has changed, been added or gone since; "" if none has."""
+        """Return which has changed, been added or gone since, but for buffers in `may`; "" if none has."""
         now = dict(self._module.named_buffers())
         names = [*now, *(name for name in self._before if name not in now)]
         kept = {name for name in names if name in now and name in self._before and same(now[name], self._before[name])}
-        return next((name for name in names if name not in kept and name not in may), "")
+        odd = [f"buffer {name!r}" for name in names if name not in kept and name not in may]
+        params = dict(self._module.named_parameters())
+        odd += [
+            f"parameter {name!r}, which is not trained,"
+            for name, value in self._frozen.items()
+            if name not in params or not same(params[name].detach().cpu(), value)
+        ]
+        return next(iter(odd), "")
 
 
 class Casts(TorchFunctionMode):

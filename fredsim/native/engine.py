@@ -28,13 +28,14 @@ from fredsim.compute.staged import EVALUATION_BATCH
 from fredsim.compute.statistics import Statistics
 from fredsim.data.datasets import Dataset, Split
 from fredsim.errors import ConfigError, FredsimError, SimulationError
+from fredsim.native.building import same
 from fredsim.native.checks import Casts, Unchanged, check_gradient, check_hooks, nothing_again
 from fredsim.native.fused import TorchFusedExecutor
 from fredsim.native.losses import check_broadcast, check_own, losses_of, outputs_problem, wrong_answers
 from fredsim.native.model import TorchModel
 from fredsim.native.own_loss import OwnLoss
 from fredsim.native.params import OwnParams, channels_last
-from fredsim.native.settings import deterministic, filling, keyed, random_states, seeded
+from fredsim.native.settings import deterministic, filling, keyed
 from fredsim.native.statistics import forget, norms_alone
 from fredsim.networks.network import Network, Numerics
 from fredsim.numerics.arrays import aligned
@@ -43,6 +44,7 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import failed_on, is_interrupt, message_of
+from fredsim.plugins.seeding import generator_states, seeded
 from fredsim.system.limits import default_threads
 
 __all__ = ["TorchEngine", "make_engine"]
@@ -104,14 +106,19 @@ class TorchEngine(OnOperations):
         #: Backward passes read the module's own parameters, but those of bfloat16 what the forward pass has cast.
         self.two_vectors = model.precision == "float32"
         self._draws = False  # whether the module draws random numbers in training
+        #: The states of the generators at the last evaluation. If they have changed between two, all engines of the
+        #: module for whose minibatches it draws nothing look at each gradient.
+        self._states: dict[str, bytes] | None = None
         self._running: Tensors = {}  # running statistics, while something is computed with them
         self.statistics = self._tracked()
         self._channels_last = False  # whether images and filters are stored that way
         self._rows_of = self._rows = self._x  # images, and the same ones as rows, if they are stored that way
         self._own = OwnParams(model)
+        #: Whether the module has its parameters as attributes alone, so that it can be evaluated with others in these.
+        self._by_attributes = True
         self._make_room()
         self._shares = torch.full((mu,), 1 / mu, device=self._device)  # of samples in the mean loss
-        self._buffers, self._places = Unchanged(self._module), _places(self._module)
+        self._buffers, self._places = Unchanged(self._module, model.frozen_values), _places(self._module)
         try:
             self._try_out()
         except BaseException:
@@ -146,7 +153,7 @@ class TorchEngine(OnOperations):
         try:
             yield
             if client is not None:
-                self.statistics.computed(client, [value.cpu().numpy() for value in self._running.values()])
+                self.statistics.computed(client, [value.detach().cpu().numpy() for value in self._running.values()])
         finally:
             self._running = {}
 
@@ -233,7 +240,7 @@ class TorchEngine(OnOperations):
         if not self._draws:
             yield
         elif draws is not None:
-            with keyed(draws, self._device.type):
+            with keyed(draws):
                 yield
         else:
             norms_alone(self._module)
@@ -270,26 +277,36 @@ class TorchEngine(OnOperations):
         x, y = self._samples(split)
         batches: list[slice] | None = None
         with self.under_settings(SimulationError):
-            tensors = self._tensors([params])
+            tensors = self._tensors([params]) if self._by_attributes else {}
             served = self.statistics.served() if self.statistics is not None else ()
         while batches is None or batches:
-            with self.under_settings(SimulationError), torch.no_grad():
-                self._module.eval()
-                if served:
-                    self._set_running(served)
-                try:
-                    batches = self._evaluation_batches(tensors, x) if batches is None else batches
-                    some = batches.pop(0)
-                    output = self._logits(tensors, x[some].clone())  # a module may write into what it is given
-                finally:
-                    self._module.train()
-                    self._running = {}
+            with self.under_settings(SimulationError), self._evaluating(served):
+                if not self._by_attributes:  # for each block: gradients may be computed between two
+                    self._own.fill(self._flat([params])[0])
+                batches = self._evaluation_batches(tensors, x) if batches is None else batches
+                some = batches.pop(0)
+                output = self._logits(tensors, x[some].clone())  # a module may write into what it is given
             yield some, output, y[some]
         if changed := self._buffers.changed(self._may_change):
             raise SimulationError(
-                f"model.name: {self._model.name} has changed its buffer {changed!r} since the run began, which no "
-                "client pushes; keep buffers as they are"
+                f"model.name: {self._model.name} has changed its {changed} since the run began, which no client "
+                "pushes; keep what is not trained as it is"
             )
+        before, self._states = self._states, generator_states()
+        self._model.drawn_by_somebody |= before not in (None, self._states)
+
+    @contextmanager
+    def _evaluating(self, served: Sequence[NDArray[Any]]) -> Iterator[None]:
+        """Let the module compute in evaluation in a `with` block, by these running statistics if there are any."""
+        with torch.no_grad():
+            self._module.eval()
+            if served:
+                self._set_running(served)
+            try:
+                yield
+            finally:
+                self._module.train()
+                self._running = {}
 
     @property
     def _may_change(self) -> Container[str]:
@@ -331,7 +348,10 @@ class TorchEngine(OnOperations):
             return self._called(lambda: self._module(x))
         # With its tie_weights, PyTorch would not put back the parameters of a module that is used under two names.
         placed = {place: tensors[name] for place, name in self._places.items() if name in tensors}
-        return self._called(lambda: functional_call(self._module, placed | self._running, (x,), tie_weights=False))
+        given = placed | self._running
+        found = self._called(lambda: functional_call(self._module, given, (x,), tie_weights=False))
+        self._running = {name: given[name] for name in self._running}  # PyTorch notes there what the module assigns
+        return found
 
     def _called(self, call: Callable[[], Any]) -> Any:
         """Return what the module returns, computed in the model's precision; logits of that are float32, too."""
@@ -410,6 +430,30 @@ class TorchEngine(OnOperations):
 
         `between` is called between the forward and the backward pass.
         """
+        with self._nothing_drawn():
+            return self._both_passes(x, y, between)
+
+    @contextmanager
+    def _nothing_drawn(self) -> Iterator[None]:
+        """Raise ConfigError if the module, which drew nothing at first, draws random numbers in a `with` block.
+
+        It is not looked at before somebody has drawn some.
+        """
+        if self._draws or not self._model.drawn_by_somebody:
+            yield
+            return
+        captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        before = None if captured else generator_states()
+        yield
+        if before is not None and before != generator_states():
+            raise self._model.refused(
+                "draws random numbers for some minibatches alone, and none for the first one, so they are not seeded; "
+                "let it draw for each minibatch in training, and then use or leave what it has drawn"
+            )
+
+    def _both_passes(
+        self, x: torch.Tensor, y: torch.Tensor, between: Callable[[], None] | None
+    ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
         losses = self._losses_of(self._logits({}, x), y)
         checked: AbstractContextManager[None] = nullcontext()
         if between is not None:
@@ -449,6 +493,34 @@ class TorchEngine(OnOperations):
             self._x, self._channels_last = before, False
             self._own.store(innermost=False)
 
+    def _choose_memory(self, rows: NDArray[np.int64]) -> None:
+        """Compute in the module's own memory of its parameters if what is computed elsewhere depends on that, too."""
+        moved = self._model.initial_params * np.float32(1 + 1 / 64)
+        if self._channels_last and self._reads_own_memory(lambda: torch.from_numpy(self._try_gradient(rows, moved))):
+            self._channels_last = False
+            self.samples_changed()
+            self._own.store(innermost=False)
+        served = self.statistics.served() if self.statistics is not None else ()
+
+        def evaluated() -> torch.Tensor:
+            with self._evaluating(served):
+                found: torch.Tensor = self._logits(self._tensors([moved]), self._first())
+            return found
+
+        self._by_attributes = not self._reads_own_memory(evaluated)
+
+    def _reads_own_memory(self, compute: Callable[[], torch.Tensor]) -> bool:
+        """Return whether a result depends on what is in the module's own memory of its parameters.
+
+        The function computes with the same values elsewhere. A module may reach the own ones by other ways than its
+        attributes: a list of parameters, a functools.partial, a `weight.data` that it keeps.
+        """
+        start, found = self._flat([self._model.initial_params])[0], []
+        for shift in (1, 0):
+            self._own.fill(start + shift)
+            found.append(compute())
+        return not same(*found)
+
     def _choose_views(self, rows: NDArray[np.int64]) -> None:
         """Let parameters be views of what clients hold if gradients have the bits of copies, and nothing is written."""
         if self._device.type != "cpu":
@@ -474,7 +546,8 @@ class TorchEngine(OnOperations):
     def _compute(self, held: Sequence[Array], rows: NDArray[np.int64]) -> tuple[Array, Array]:
         """Return the mean gradients (B, P) and the losses (B, µ) of minibatches, computed at once."""
         samples = torch.from_numpy(rows).to(self._device)
-        found, losses = vmap(self._gradient)(self._tensors(held), self._x[samples], self._y[samples])
+        with self._nothing_drawn():
+            found, losses = vmap(self._gradient)(self._tensors(held), self._x[samples], self._y[samples])
         flat = torch.cat([part.reshape(len(held), -1) for part in found.values()], dim=1)
         return flat.cpu().numpy(), losses.reshape(len(held), -1).cpu().numpy()
 
@@ -515,16 +588,19 @@ class TorchEngine(OnOperations):
         with self.under_settings(ConfigError), torch.no_grad():
             for training in (False, True):
                 module.train(training)
-                with seeded(0, self._device.type):
+                with seeded(0):
                     self._try_forward(self._first(), "training" if training else "evaluation")
-        with self.under_settings(ConfigError):
+        with self.under_settings(ConfigError), seeded(0):
             output = module(self._first())
             check_own(self._its_loss, output, self._y[: self._mu])
             self._check_broadcast()
-        with self.under_settings(ConfigError):
+        with self.under_settings(ConfigError), seeded(0):
             check_hooks(module, model.refused)
             self._choose_format(rows)
-            found = self._try_gradient(rows)
+            before, found = generator_states(), self._try_gradient(rows)
+            if before != generator_states():  # on the way back
+                self._draws = True
+                found = self._try_gradient(rows)
             with filling():  # the second is another one if memory is read unwritten
                 again = self._try_gradient(rows)
             if found.tobytes() != again.tobytes():
@@ -535,6 +611,7 @@ class TorchEngine(OnOperations):
             beyond_rounding = 1e-3 if model.precision == "float32" else 0.1
             with self._drawing(FIRST):
                 check_gradient(module, self._whole_loss, found, model.refused, beyond_rounding)
+            self._choose_memory(rows)
             self._choose_views(rows)
 
     def _check_broadcast(self) -> None:
@@ -560,7 +637,7 @@ class TorchEngine(OnOperations):
     def _try_forward(self, x: torch.Tensor, mode: str) -> None:
         """Raise ConfigError if the module does not give logits of the samples x, or does something else, too."""
         model, module = self._model, self._module
-        random, casts = random_states(self._device.type), Casts(x.clone())
+        random, casts = generator_states(), Casts(x.clone())
         try:
             with casts:
                 logits = self._called(lambda: module(x))
@@ -572,10 +649,10 @@ class TorchEngine(OnOperations):
             raise model.refused(f"maps samples of shape {tuple(x.shape)} to {found}; it must give {expected}")
         if changed := self._buffers.changed(self._may_change):
             raise model.refused(
-                f"changes its buffer {changed!r} in {mode}, which no client pushes; for BatchNorm give model.buffers: "
+                f"changes its {changed} in {mode}, which no client pushes; for BatchNorm give model.buffers: "
                 "local, averaged or last, or track_running_stats=False, or use GroupNorm"
             )
-        if random != random_states(self._device.type):
+        if random != generator_states():
             if mode == "evaluation":
                 raise model.refused("draws random numbers in evaluation; let it draw in training alone")
             self._draws = True
@@ -591,6 +668,9 @@ class TorchEngine(OnOperations):
             return "it draws random numbers"
         if self.statistics is not None:
             return "each client has running statistics of its own"
+        others = "it computes with parameters that are not its attributes"
+        if not self._by_attributes:
+            return others
         width, start = self.width, self._model.initial_params
         held = [start * np.float32(1 + i / 64) for i in range(width)]
         rows = np.arange(width * self._mu).reshape(width, -1) % len(self._dataset.train)
@@ -600,13 +680,14 @@ class TorchEngine(OnOperations):
                 warnings.filterwarnings("error", "There is a performance drop")
                 grads, _ = self._compute(held, rows)
                 turned, _ = self._compute(held[1:] + held[:1], np.roll(rows, -1, axis=0))
+                elsewhere = self._reads_own_memory(lambda: torch.from_numpy(self._compute(held, rows)[0]))
         except BaseException as error:  # of any type: the module is the user's
             if is_interrupt(error):
                 raise
             return textwrap.shorten(f"under vmap it {self._explained(error)}", 200, placeholder=" …")
         if np.roll(grads, -1, axis=0).tobytes() != turned.tobytes():
             return "under vmap a gradient depends on its place among the others"
-        return ""
+        return others if elsewhere else ""
 
     def _explained(self, error: BaseException) -> str:
         """Return the part of an error message that says what the module did wrong."""

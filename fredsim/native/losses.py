@@ -12,12 +12,12 @@ from fredsim.data.targets import brought_together
 from fredsim.errors import ConfigError, FredsimError
 from fredsim.native.building import same
 from fredsim.native.own_loss import AnyLoss, OwnLoss, find_function
-from fredsim.native.settings import random_states, seeded
 from fredsim.numerics.ops.losses.bce import BinaryCrossEntropy
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
-from fredsim.plugins.failures import briefly, is_interrupt
+from fredsim.plugins.failures import briefly, failing
+from fredsim.plugins.seeding import generator_states, seeded
 
 __all__ = ["Each", "check_broadcast", "check_own", "losses_of", "outputs_problem", "wrong_answers"]
 
@@ -60,15 +60,9 @@ def _own(loss: OwnLoss) -> Each:
     function = find_function(loss.name, "loss.name")
 
     def each(output: Any, y: Any) -> Any:
-        try:
+        shapes = f"outputs {tuple(output.shape)} and targets {tuple(y.shape)}, tensors of PyTorch"
+        with failing(lambda error: loss.refused(f"failed on {shapes}: {briefly(error)}"), FredsimError):
             found = function(output, y.clone(), **loss.arguments)  # perhaps they are the data set's own
-        except FredsimError:
-            raise
-        except BaseException as error:  # of any type: the function is the user's
-            if is_interrupt(error):
-                raise
-            shapes = f"outputs {tuple(output.shape)} and targets {tuple(y.shape)}, tensors of PyTorch"
-            raise loss.refused(f"failed on {shapes}: {briefly(error)}") from error
         if not isinstance(found, torch.Tensor) or found.shape != (len(y),) or not found.is_floating_point():
             is_tensor = isinstance(found, torch.Tensor)
             what = f"{found.dtype} {tuple(found.shape)}" if is_tensor else type(found).__name__
@@ -102,13 +96,16 @@ def check_own(loss: AnyLoss, output: Any, y: Any) -> None:
     """Raise ConfigError if a user's own loss of initial outputs draws, has no gradient, or is not finite."""
     if not isinstance(loss, OwnLoss):
         return
-    each, device = losses_of(loss), output.device.type
-    with seeded(0, device):
-        before, copy = random_states(device), output.detach().clone()  # the function may write into the outputs
+    each = losses_of(loss)
+    with seeded(0):
+        before, copy = generator_states(), output.detach().clone()  # the function may write into the outputs
         losses, again = each(output, y), each(copy, y)
-        if before != random_states(device):
+        if before != generator_states():
             remedy = "it must depend on what it is given alone: let the module draw, in training"
             raise loss.refused(f"draws random numbers; {remedy}")
+        if _leaves(again).keys() & _leaves(losses).keys():  # the copy's have none of the module's parameters
+            remedy = "put them into the module, and let it return what the loss needs"
+            raise loss.refused(f"has parameters of its own, which nobody trains; {remedy}")
     if not same(losses.detach(), again.detach()):
         raise loss.refused("returns other numbers for the same outputs; it must depend on what it is given alone")
     total = losses.sum()
@@ -117,6 +114,20 @@ def check_own(loss: AnyLoss, output: Any, y: Any) -> None:
     if bool(output.isfinite().all()) and not bool(losses.isfinite().all()):
         bad = int((~losses.isfinite()).nonzero()[0])
         raise loss.refused(f"is {losses[bad].item()} for sample {bad} of the first minibatch, whose outputs are finite")
+
+
+def _leaves(of: Any) -> dict[int, Any]:
+    """Return the tensors that a result has gradients by, by their ids. Those that a call makes are others each time."""
+    found, seen, waiting = dict[int, Any](), set[Any](), [of.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found[id(node.variable)] = node.variable
+        waiting += [following for following, _ in node.next_functions]
+    return found
 
 
 def check_broadcast(loss: AnyLoss, output: Any, y: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -18,7 +17,8 @@ from fredsim.networks.layout import Layout
 from fredsim.networks.network import MeasuredBy, Network
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.streams import Streams
-from fredsim.plugins.modules import check_torch, import_callable
+from fredsim.plugins.modules import check_torch, import_callable, parameters_of
+from fredsim.plugins.seeding import seeded
 
 __all__ = ["TorchModel", "TorchOptions", "data_arguments", "find_factory"]
 
@@ -32,8 +32,6 @@ def find_factory(name: str) -> Factory:
     Raises ConfigError if there is no such factory, it cannot be called, or PyTorch cannot be imported.
     """
     check_torch("model.name", name)
-    from fredsim.native.settings import seeded
-
     with seeded(0):  # a module may draw something when it is imported: the same in each process, for all seeds
         return import_callable(
             name, "torch:package.module:factory", "model.name", "a function or a class", prefix="torch:"
@@ -42,7 +40,7 @@ def find_factory(name: str) -> Factory:
 
 def data_arguments(factory: Factory) -> set[str]:
     """Return which of the arguments `classes` and `shape` a factory takes; their values come from the data set."""
-    return {"classes", "shape"} & inspect.signature(factory).parameters.keys()
+    return {"classes", "shape"} & (parameters_of(factory) or {}).keys()
 
 
 class TorchOptions(NamedTuple):
@@ -69,6 +67,9 @@ class TorchModel(Network):
     holds its parameters in the order of `named_parameters`, under these names.
     """
 
+    #: Why fredsim does not compute it itself, if it has tried.
+    why_native = ""
+
     def __init__(
         self,
         name: str,
@@ -88,20 +89,22 @@ class TorchModel(Network):
         factory = find_factory(name)
         import torch
 
-        from fredsim.native.building import build, freeze, load_weights
+        from fredsim.native.building import build, check_shared, freeze, load_weights
         from fredsim.native.statistics import running_names
 
         self.name, self.shape, self.classes, self.loss, self._factory = name, shape, classes, loss, factory
         if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("model.device is cuda; PyTorch finds no CUDA device here; give cpu, or leave device out")
+        if device == "cuda":
+            torch.cuda.init()  # before its generators are seeded
         self.device = torch.device(device)
-        known = {"classes": classes, "shape": shape}
-        arguments = {key: known[key] for key in data_arguments(factory)} | dict(hyper)
+        arguments = {key: {"classes": classes, "shape": shape}[key] for key in data_arguments(factory)} | dict(hyper)
         module, built = build(factory, arguments, device, seed, self.refused)
         self._built, self._files = built, built.files
+        check_shared(module, built.shared, options.initial, options.trainable, self.refused)
         if options.initial is not None:
             weights = read_weights(options.initial)
-            load_weights(module, weights)
+            load_weights(module, weights, self.refused)
             self._files = self._files | dict(weights.files)
         self.frozen = freeze(module, options.trainable, self.refused)
         self.precision, self.buffers = options.precision, options.buffers
@@ -110,21 +113,36 @@ class TorchModel(Network):
         self.running = {key: value.clone() for key, value in module.named_buffers() if key in names}
         parts = {key: value.detach().cpu().reshape(-1) for key, value in module.named_parameters()}
         self._values: Array = torch.cat(list(parts.values())).numpy()
+        each = torch.split(torch.from_numpy(self._values), [part.numel() for part in parts.values()])
+        shapes = {key: value.shape for key, value in module.named_parameters()}
+        #: The values of parameters that are not trained, by name.
+        self.frozen_values = {
+            key: part.view(shapes[key]) for key, part in zip(parts, each, strict=True) if key in self.frozen
+        }
         self.initial_params: Array = torch.cat([part for key, part in parts.items() if key not in self.frozen]).numpy()
-        self.module = module.to(self.device)
+        self.module, self._made_on = module.to(self.device), device
+        #: Where the values of each parameter are, until an engine sets its data; and which engine's did so last.
+        self.own_memory = self._made_in = {key: value.data for key, value in module.named_parameters()}
+        self.set_by: object = None
+        #: Whether somebody has drawn from the shared generators between two evaluations, as an engine has found.
+        self.drawn_by_somebody = False
         #: Equal for modules of the same factory, arguments, seed and files, which compute the same.
         self.identity = (
             id(factory), repr(sorted(arguments.items())), seed, self.frozen, tuple(sorted(self._files.items()))
         )  # fmt: skip
-        self.why_native = ""
-        """Why fredsim does not compute it itself, if it has tried."""
 
     def move(self, device: str) -> None:
         """Move the module to a device of PyTorch's."""
         import torch
 
+        if self.device.type == device:
+            return
         self.device = torch.device(device)
         self.module.to(self.device)
+        if device == self._made_on:  # the module may know that memory by other names, too
+            for key, value in self.module.named_parameters():
+                value.data = self._made_in[key].copy_(value.data)
+        self.own_memory = {key: value.data for key, value in self.module.named_parameters()}
 
     @cached_property
     def layout(self) -> Layout:
@@ -162,15 +180,13 @@ class TorchModel(Network):
         return [self._factory, *([own_function(self.loss.name, "loss.name")] if isinstance(self.loss, OwnLoss) else [])]
 
     def kept(self) -> dict[str, Any]:
-        """Return the attributes of the module, and of those in it, that are neither tensors nor of PyTorch."""
-        import torch
+        """Return the attributes of the module, and of those in it, but for those that PyTorch sets itself."""
+        from fredsim.native.attributes import own_attributes
 
-        of_torch = vars(torch.nn.Module()).keys()
         return {
             f"the attribute {'.'.join(filter(None, (path, name)))} of model.name: {self.name}": value
             for path, part in self.module.named_modules()
-            for name, value in vars(part).items()
-            if name not in of_torch
+            for name, value in own_attributes(part)
         }
 
     def initial(self, streams: Streams) -> Array:
@@ -190,7 +206,9 @@ class TorchModel(Network):
             yield f"{reason}; so PyTorch computes it (numerics: native)"
         is_softmax = self.loss is None or isinstance(self.loss, CrossEntropy)
         samples = torch.from_numpy(np.array(x)).reshape(-1, *self.shape)  # a copy: the module may write into them
-        if is_softmax and are_probabilities(self.module, samples.to(self.device)):
+        with seeded(0):
+            probabilities = is_softmax and are_probabilities(self.module, samples.to(self.device))
+        if probabilities:
             found = "for each sample of the first minibatch they are not negative, and their sum is 1"
             remedy = "the loss is softmax cross-entropy, which takes logits; leave softmax out"
             yield f"model.name: {self.name} gives probabilities: {found}; {remedy}"

@@ -25,12 +25,12 @@ from fredsim.errors import ConfigError, SimulationError
 from fredsim.native.engine import FIRST, TorchEngine
 from fredsim.native.model import TorchModel
 from fredsim.native.params import OwnParams
-from fredsim.native.settings import random_states
 from fredsim.networks.network import Network
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.failures import is_interrupt, message_of
 from fredsim.plugins.fingerprints import fingerprint
+from fredsim.plugins.seeding import generator_states
 from fredsim.system import notices
 from fredsim.system.memory import uncollected
 
@@ -287,12 +287,10 @@ class DeviceTorchEngine(TorchEngine):
         """Return whether other random numbers than those of the device matter to a gradient."""
         with self.computing(), self._drawing(FIRST):
             self._give(self._lanes[0], self._model.initial_params, np.arange(self._mu))
-            before = random_states(self._device.type)
+            before = generator_states()
             self._pass(self._lanes[0])
-            after = random_states(self._device.type)
-        on_host = [(one, other) for one, other in zip(before, after, strict=True)]
-        del on_host[1]  # PyTorch's for the device
-        return any(one != other for one, other in on_host)
+            after = generator_states()
+        return any(after[name] != state for name, state in before.items() if not name.startswith("cuda"))
 
     def _waits(self) -> str:
         """Return whether a gradient waits for the device, as values that decide on what is computed do."""
@@ -432,7 +430,13 @@ class DeviceTorchEngine(TorchEngine):
         """Leave images as they are."""
 
     def _choose_views(self, rows: Integers) -> None:
-        """Leave parameters where graphs find them."""
+        """Leave parameters where graphs find them. Raises ConfigError if the module computes with others, too."""
+        moved = self._model.initial_params * np.float32(1 + 1 / 64)
+        if self._reads_own_memory(lambda: torch.from_numpy(self._try_gradient(rows, moved))):
+            raise self._model.refused(
+                "computes with a parameter's memory that it keeps by another name, such as weight.data; keep the "
+                "parameter itself"
+            )
 
 
 def _copied(tensor: torch.Tensor) -> Array:

@@ -37,14 +37,16 @@ class OwnParams:
 
     They are copies in PyTorch's own memory. If `by_views`, large ones are views of the given array instead: that takes
     less time. Libraries may choose their loops by a tensor's alignment, so the engine tries whether the bits are the
-    same.
+    same. Several engines may take turns with one module: each sets its parameters anew after another one has.
     """
 
     def __init__(self, model: TorchModel) -> None:
-        named = model.module.named_parameters()
-        self._values = [value for name, value in named if name not in model.frozen]
-        self._layout, self._device = model.layout, model.device
-        self._first = self._rooms = [value.data for value in self._values]
+        named = dict(model.module.named_parameters())
+        names = [name for name in named if name not in model.frozen]
+        self._values = [named[name] for name in names]
+        self._model, self._layout, self._device = model, model.layout, model.device
+        #: The memory in which they were made, not what another engine lets them view.
+        self._first = self._rooms = [model.own_memory[name] for name in names]
         self._views: dict[int, tuple[weakref.ref[Any], Tensors]] = {}  # by an array's id: the array, and its parts
         self._large: list[int] = []  # which parameters may be views: those whose elements have the flat vector's order
         self._small: list[int] = []
@@ -68,6 +70,8 @@ class OwnParams:
         if not self.by_views or not isinstance(params, np.ndarray) or params.ctypes.data % LINE:
             self.copy(params)
             return
+        if self._model.set_by is not self:
+            self.leave()
         parts = self._parts(params)
         for i in self._large:
             self._values[i].data = parts[i]
@@ -83,11 +87,17 @@ class OwnParams:
         # Not the parameters themselves: autograd would refuse weights that have changed since the forward pass.
         torch._foreach_copy_(self._rooms, parts)
 
+    def fill(self, flat: torch.Tensor) -> None:
+        """Write values, a tensor (P,), to all memory of their own, also to that in which the module has made them."""
+        self.leave()
+        for rooms in (self._rooms, self._first):
+            torch._foreach_copy_(rooms, self.split(flat))
+
     def use(self, rooms: Tensors) -> None:
         """Let them be these tensors, of their own shapes."""
         for value, room in zip(self._values, rooms, strict=True):
             value.data = room
-        self._away = True
+        self._away, self._model.set_by = True, self
 
     def split(self, flat: torch.Tensor) -> Tensors:
         """Return views of a flat tensor (P,), one for each parameter."""
@@ -95,11 +105,11 @@ class OwnParams:
         return [part.view(shape) for part, (_, shape) in parts]
 
     def leave(self) -> None:
-        """View no array any longer."""
-        if self._away:
+        """View no array any longer, nor what another engine has set."""
+        if self._away or self._model.set_by is not self:
             for value, room in zip(self._values, self._rooms, strict=True):
                 value.data = room
-            self._away = False
+            self._away, self._model.set_by = False, self
 
     @property
     def version(self) -> int:
@@ -111,7 +121,7 @@ class OwnParams:
         found: Sequence[torch.Tensor] = torch.autograd.grad(
             of, self._values, weights, allow_unused=True, materialize_grads=True
         )
-        return found
+        return [one if one.layout == torch.strided else one.to_dense() for one in found]  # nn.Embedding(…, sparse=True)
 
     def write(self, gradients: Sequence[torch.Tensor], to: Array) -> None:
         """Write gradients to an array (P,)."""

@@ -18,6 +18,8 @@ from fredsim.networks.running import Running
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.plugins.failures import is_interrupt
+from fredsim.plugins.modules import has_file
+from fredsim.plugins.seeding import generator_states, seeded
 
 if TYPE_CHECKING:  # it imports PyTorch
     from fredsim.networks.capture.module import Captured
@@ -37,7 +39,8 @@ def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -
 
     Raises ConfigError if it is not made of operators that fredsim computes.
     """
-    from fredsim.networks.capture.module import NATIVE, capture
+    from fredsim.native.checks import check_hooks
+    from fredsim.networks.capture.module import NATIVE, capture, kept
 
     if not chosen and (layer := _recurrent(model.module)):
         what = f"has the recurrent layer {layer!r}, which fredsim writes out step by step if numerics is portable"
@@ -45,23 +48,19 @@ def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -
     x = dataset.train.x[:TRIED].reshape(-1, *model.shape)
     y = dataset.train.y
     key = (*model.identity, x.dtype.str, x.shape, x.tobytes(), y.shape[1:], loss)
-    if key not in _known:
-        if dataset.train.divisor:
-            _check_casts(model, x, dataset.train.divisor)
-        found = capture(model.module, x, y.shape[1:], model.refused, loss)
-        if len(_known) >= KEPT:
-            _known.pop(next(iter(_known)))
-        _known[key] = found
-    known = _known[key]
+    known = _known.get(key)
+    if known is None:
+        with kept(model.module):
+            _call_first(model, x, dataset.train.divisor)
+            check_hooks(model.module, model.refused)
+            known = capture(model.module, x, y.shape[1:], model.refused, loss)
+        if has_file(model.name.split(":")[1]):  # in a script or a notebook the factory may soon mean something else
+            if len(_known) >= KEPT:
+                _known.pop(next(iter(_known)))
+            _known[key] = known
     graph, about, statistics = replace(known.graph, frozen=model.frozen), known.remarks, []
     if model.buffers in {"averaged", "last"}:
-        running = Running(known.running, model.buffers)
-        if not known.running or not all(running.names):
-            what = "keeps no running statistics" if not any(running.names) else "has a norm without running statistics"
-            raise model.refused(f"{what}, and buffers is {model.buffers}; leave buffers out")
-        if odd := [norm.momentum for norm in known.running if not 0 <= norm.momentum <= 1]:
-            what = f"has a norm with momentum {odd[0]:g}, and buffers is {model.buffers}"
-            raise model.refused(f"{what}; give a momentum from 0 to 1, or numerics: native")
+        running = _running(model, known)
         graph, about = replace(graph, running=running), ()
         statistics = [model.running[name].cpu().numpy() for name in running.names]
     remarks = [f"model.name: {model.name} {text}" for text in (*model.built_remarks, *about)]
@@ -71,23 +70,54 @@ def captured(model: TorchModel, dataset: Dataset, loss: Loss, *, chosen: bool) -
     return CapturedNetwork(graph, model.values, model.files, remarks, statistics=statistics)
 
 
-def _check_casts(model: TorchModel, x: NDArray[Any], divisor: int) -> None:
-    """Raise ConfigError if a module takes the samples, which fredsim has divided, as tokens."""
+def _call_first(model: TorchModel, x: NDArray[Any], divisor: int) -> None:
+    """Call a module with samples, before torch.export does so with others: it may make what it keeps for all calls.
+
+    Raises ConfigError if it takes the samples, which fredsim has divided, as tokens, or draws random numbers that
+    PyTorch does not know of.
+    """
     import torch
 
     from fredsim.native.checks import Casts
-    from fredsim.networks.capture.module import kept
+    from fredsim.networks.capture.module import NATIVE
 
     samples = torch.from_numpy(np.array(x))
+    samples = samples if samples.is_floating_point() else samples.long()
     casts = Casts(samples.clone())
-    with kept(model.module), torch.no_grad(), casts:
-        try:
-            model.module.train()(samples)
-        except BaseException as error:  # of any type: the module is the user's, and what is wrong is said later
-            if is_interrupt(error):
-                raise
+    with seeded(0), torch.no_grad():
+        before = generator_states()
+        with casts:
+            try:
+                model.module.train()(samples.clone())
+                model.module.eval()(samples.clone())
+            except BaseException as error:  # of any type: the module is the user's, and what is wrong is said later
+                if is_interrupt(error):
+                    raise
+        after = generator_states()
     if problem := casts.problem(divisor):
         raise model.refused(problem)
+    if drawn := [name for name in ("random", "np.random") if before[name] != after[name]]:
+        raise model.refused(f"draws random numbers from {drawn[0]}, and fredsim draws those of dropout alone; {NATIVE}")
+
+
+def _running(model: TorchModel, known: Captured) -> Running:
+    """Return the running statistics of a graph's norms. Raises ConfigError if fredsim cannot follow them."""
+    assert model.buffers in {"averaged", "last"}
+    norms, given = [norm for each in known.running for norm in each], f"and buffers is {model.buffers}"
+    running = Running(tuple(norms), model.buffers)
+    if not norms or not all(running.names):
+        what = "keeps no running statistics" if not any(running.names) else "has a norm without running statistics"
+        raise model.refused(f"{what}, {given}; leave buffers out")
+    if others := [name for name in running.names if name not in model.running]:
+        what = f"keeps running statistics in {others[0]!r}, which is no buffer of a norm of PyTorch's, {given}"
+        raise model.refused(f"{what}; use nn.BatchNorm2d or the like, or leave buffers out")
+    if odd := [norm.momentum for norm in norms if not 0 <= norm.momentum <= 1]:
+        what = f"has a norm with momentum {odd[0]:g}, {given}"
+        raise model.refused(f"{what}; give a momentum from 0 to 1, or numerics: native")
+    if twice := [each[-1].mean for each in known.running if len(each) > 1]:
+        what = f"computes the batch norm of {twice[0]!r} once more of the same values, {given}"
+        raise model.refused(f"{what}; use its first result again, or give numerics: native")
+    return running
 
 
 def _recurrent(module: Any) -> str:

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.networks.given import GivenNetwork
-from fredsim.networks.graph import Graph
+from fredsim.networks.graph import Graph, Node
 from fredsim.networks.initial import initial_parameters
 from fredsim.networks.layout import Layout
 from fredsim.numerics.ops.embedding import Embedding
-from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
 from fredsim.numerics.streams import Streams
 from fredsim.system.tensor_files import parse_tensors
@@ -106,50 +105,54 @@ class CapturedNetwork(GivenNetwork):
         yield from self._remarks
 
 
+def _tables(graph: Graph) -> tuple[dict[int, int], dict[int, Node]]:
+    """Return the rows of the smallest table from which each value chooses, and the values that are parts of samples."""
+    tables, parts = dict[int, int](), dict[int, Node]()
+    for value, node in enumerate(graph.nodes, start=1):
+        if not any(i == 0 or i in parts for i in node.inputs):
+            continue
+        if isinstance(node.operator, Embedding):
+            tables[node.inputs[0]] = min(node.operator.rows, tables.get(node.inputs[0], node.operator.rows))
+        elif isinstance(node.operator, Reshape | Permute | Slice | Cat):
+            parts[value] = node
+    return tables, parts
+
+
 def table_rows(graph: Graph) -> int | None:
     """Return how many rows all tables have from which samples choose.
 
     None if there are none, or if parts of a sample may have tables of their own.
     """
-    of_samples, rows = {0}, list[int]()
-    for value, node in enumerate(graph.nodes, start=1):
-        if of_samples.isdisjoint(node.inputs):
-            continue
-        if isinstance(node.operator, Slice):
-            return None
-        if isinstance(node.operator, Embedding):
-            rows.append(node.operator.rows)
-        elif isinstance(node.operator, Reshape | Permute | Cat):
-            of_samples.add(value)
-    return min(rows, default=None)
+    tables, parts = _tables(graph)
+    divided = any(isinstance(node.operator, Slice) for node in parts.values())
+    return None if divided else min(tables.values(), default=None)
 
 
 def lacking_rows(graph: Graph, *samples: NDArray[Any]) -> str:
     """Return what is wrong if a sample chooses a row that a table lacks; "" if none does."""
-    views, tables = {0: list[Operator]()}, dict[int, int]()  # how values are parts of samples, and tables' rows
-    for value, node in enumerate(graph.nodes, start=1):
-        before = views.get(node.inputs[0])
-        if isinstance(node.operator, Embedding) and before is not None:
-            tables[node.inputs[0]] = min(node.operator.rows, tables.get(node.inputs[0], node.operator.rows))
-        elif isinstance(node.operator, Reshape | Permute | Slice) and before is not None:
-            views[value] = [*before, node.operator]
+    tables, parts = _tables(graph)
     for x in samples:
         for value, rows in tables.items():
-            low, high = _range_of(x, graph.sample, views[value])
+            low, high = _range_of(x, graph, parts, value)
             if not 0 <= low <= high < rows and len(x):
                 return f"has a table of {rows} rows; samples choose the rows {low:g} … {high:g}"
     return ""
 
 
-def _range_of(x: NDArray[Any], shape: Shape, views: Sequence[Operator]) -> tuple[Any, Any]:
-    """Return the lowest and the highest number in samples, or in a part of each."""
-    if not any(isinstance(view, Slice) for view in views) or not len(x):
+def _range_of(x: NDArray[Any], graph: Graph, parts: Mapping[int, Node], value: int) -> tuple[Any, Any]:
+    """Return the lowest and the highest number in samples, or in the part of each that a value is."""
+    if not any(isinstance(node.operator, Slice) for node in parts.values()) or not len(x):
         return (x.min(), x.max()) if x.size else (0, 0)
+
+    def part_of(some: NDArray[Any], value: int) -> NDArray[Any]:
+        if value not in parts:  # what samples are joined to, if it is not they: 0, a row that each table has
+            return some if value == 0 else np.zeros((len(some), *graph.shapes[value]), some.dtype)
+        node = parts[value]
+        return node.operator.forward([part_of(some, i) for i in node.inputs], {})[0]
+
     found = []
     for begin in range(0, len(x), SOME):
-        part = np.asarray(x[begin : begin + SOME])
-        part = part.reshape(len(part), *shape)
-        for view in views:
-            part = view.forward([part], {})[0]
+        some = np.asarray(x[begin : begin + SOME])
+        part = part_of(some.reshape(len(some), *graph.sample), value)
         found.append((part.min(), part.max()))
     return min(low for low, _ in found), max(high for _, high in found)

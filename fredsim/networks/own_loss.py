@@ -15,7 +15,7 @@ from fredsim.errors import ConfigError, FredsimError
 from fredsim.numerics.given_arrays import readable
 from fredsim.numerics.ops.losses.loss import Loss, Losses
 from fredsim.numerics.ops.operator import Array, Shape, quiet
-from fredsim.plugins.failures import briefly, is_interrupt, message_of
+from fredsim.plugins.failures import briefly, failing, message_of
 from fredsim.plugins.modules import import_callable
 
 __all__ = ["ArrayLoss"]
@@ -59,18 +59,15 @@ class ArrayLoss(Loss):
     def losses(self, output: Array, target: Array) -> Losses:
         """Call the function, with copies. Raises ConfigError if it fails, or returns something else than CONTRACT."""
         given, y = np.array(output), np.array(target)
-        try:
-            with np.errstate(all="ignore"):
-                found = self.called(given, y, **json.loads(self.arguments))
-        except FredsimError:
-            raise
-        except BaseException as error:  # of any type: the function is the user's
-            if is_interrupt(error):
-                raise
+
+        def failed(error: BaseException) -> ConfigError:
             shapes = f"outputs {output.shape} and targets {target.shape}, arrays of NumPy"
             in_torch = isinstance(error, TypeError | AttributeError)  # perhaps it takes tensors
             hint = "; a loss in PyTorch needs a PyTorch module with numerics: native" * in_torch
-            raise self.refused(f"failed on {shapes}: {briefly(error)}{hint}") from error
+            return self.refused(f"failed on {shapes}: {briefly(error)}{hint}")
+
+        with failing(failed, FredsimError), np.errstate(all="ignore"):
+            found = self.called(given, y, **json.loads(self.arguments))
         if not isinstance(found, tuple | list) or len(found) != 2:
             what = "one result" if not isinstance(found, tuple | list) else f"{len(found)} results"
             raise self.refused(f"returned {what}; of a network that fredsim computes it must return {CONTRACT}")
@@ -78,12 +75,8 @@ class ArrayLoss(Loss):
         return Losses(each, self._array(found[1], "derivatives", output.shape))
 
     def _array(self, value: Any, what: str, shape: Shape) -> NDArray[np.float32]:
-        try:
+        with failing(lambda error: self.refused(f"returned what is no array of numbers: {message_of(error)}")):
             array = readable(value, what=f"the array of its {what}")
-        except BaseException as error:  # of any type: the value is the user's
-            if is_interrupt(error):
-                raise
-            raise self.refused(f"returned what is no array of numbers: {message_of(error)}") from error
         if array.shape != shape:
             raise self.refused(f"returned {what} of the shape {array.shape}, not {shape}; it must return {CONTRACT}")
         return np.array(array)

@@ -5,8 +5,8 @@ docs/problems.md says what such a class has. Whatever it gives is checked, and c
 
 from __future__ import annotations
 
-import inspect
 import math
+import random
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -15,17 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.errors import ConfigError, shown
+from fredsim.errors import ConfigError, SimulationError, shown
 from fredsim.networks.layout import Layout
 from fredsim.networks.network import MeasuredBy, Network, Numerics
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Draws
 from fredsim.numerics.streams import Stream, Streams
-from fredsim.plugins.failures import described, is_interrupt
+from fredsim.plugins.failures import described, failing
 from fredsim.plugins.guarded import Guarded, is_real
-from fredsim.plugins.modules import import_callable
+from fredsim.plugins.modules import import_callable, parameters_of
+from fredsim.plugins.named_files import own_files
 from fredsim.plugins.seeding import generator_states, seeded
-from fredsim.system.files import content_digest, files_named
+from fredsim.system.files import digests_of_files, files_named
 
 __all__ = ["COLUMNS_OF", "Declared", "Draw", "OwnProblem", "declared", "find_problem"]
 
@@ -36,6 +37,8 @@ NEEDED = "a problem has initial(rng), gradient(params, draw) and evaluate(params
 COLUMNS_OF = {"loss": "validation_loss", "error": "validation_error"}
 NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,99}")
 TENSOR = re.compile(r"[A-Za-z_][\w.\-]{0,199}", re.ASCII)
+#: Kinds of attributes that an object may count with.
+PLAIN = (bool, int, float, complex, str, bytes, np.generic, np.random.Generator, np.random.RandomState, random.Random)
 #: What a generator is for, where a gradient has the third word of its counter.
 GRADIENT, INITIAL = 0, 1
 
@@ -94,10 +97,7 @@ def declared(name: str, problem: Any) -> Declared:
     portable = getattr(problem, "portable", False)
     if not isinstance(portable, bool):
         raise refused("portable", portable, "True or False")
-    try:
-        takes = "current" in inspect.signature(problem.gradient).parameters
-    except (AttributeError, TypeError, ValueError):  # of a function that returns a problem nothing is known
-        takes = False
+    takes = "current" in (parameters_of(getattr(problem, "gradient", None)) or ())  # a function has none
     return Declared(measure, tuple(larger), portable, takes)
 
 
@@ -127,40 +127,28 @@ class OwnProblem(Network):
                 raise ConfigError(f"problem.name: {name} has no method {method}; {NEEDED}")
         self.declared = declared(name, made)
         self._guarded = GuardedProblem(made)
-        self._files = self._digests(made, arguments)
+
+        def refused(what: str) -> ConfigError:
+            return ConfigError(f"problem.name: {name}: {what}")
+
+        self._files = digests_of_files([*files_named(arguments), *own_files(made, refused)], refused)
         #: Whether it draws from the generators that everybody in the process shares.
         self.draws_shared = False
         #: Whether `gradient` also returns a loss; None: not known yet.
         self.has_losses: bool | None = None
         self._names: list[str] | None = None  # those that `evaluate` returns
         self._initial = self._begin()
+        self._plain = [name for name, value in getattr(made, "__dict__", {}).items() if isinstance(value, PLAIN)]
         self._layout = self._layout_of(made)
 
     def _made(self, found: Any, arguments: Mapping[str, Any]) -> Any:
-        try:
-            with np.errstate(all="ignore"), seeded(self.seed):
-                return found(**arguments)
-        except (ConfigError, MemoryError):
-            raise
-        except BaseException as error:  # includes sys.exit
-            if is_interrupt(error):
-                raise
-            raise ConfigError(
-                f"problem.name: {self.name}({', '.join(arguments)}) failed: {described(error)}"
-            ) from error
-
-    def _digests(self, made: Any, arguments: Mapping[str, Any]) -> dict[str, str]:
-        """Return the SHA-256 of the files that keys and the object's own `files` name. Raises ConfigError."""
-        own = getattr(made, "files", ())
-        if not isinstance(own, list | tuple) or not all(isinstance(file, str) for file in own):
-            raise ConfigError(f"problem.name: {self.name}: its files are {shown(own)}; they must be a list of paths")
-        found = {}
-        for file in [*files_named(arguments), *own]:
-            digest = content_digest(file)
-            if digest is None:
-                raise ConfigError(f"problem.name: {self.name}: {file}: cannot be read; its class names it in files")
-            found[file] = digest
-        return found
+        called = f"problem.name: {self.name}({', '.join(arguments)})"
+        with (
+            failing(lambda error: ConfigError(f"{called} failed: {described(error)}"), ConfigError, MemoryError),
+            np.errstate(all="ignore"),
+            seeded(self.seed),
+        ):
+            return found(**arguments)
 
     def _begin(self) -> Array:
         """Return the initial parameters (P,). Raises SimulationError unless they are the same twice, and finite."""
@@ -210,6 +198,15 @@ class OwnProblem(Network):
             what = f"its parameters have {found.size} numbers, and initial(rng) returns {size}; they must agree"
             raise ConfigError(f"problem.name: {self.name}: {what}")
         return found
+
+    def kept(self) -> dict[str, Any]:
+        """Return the attributes of the object that are numbers, texts or generators; arrays may be room for results."""
+        made = self._guarded.inner
+        return {
+            f"the attribute {name} of problem.name: {self.name}": value
+            for name in self._plain
+            if isinstance(value := getattr(made, name, None), PLAIN)
+        }
 
     @property
     def layout(self) -> Layout:
@@ -348,6 +345,11 @@ class OwnProblem(Network):
         if again.tobytes() != grad.tobytes():
             what = "returned another gradient the second time; it must depend on params and draw alone, and on nothing "
             raise self._guarded.error("gradient", f"{what}that the object keeps from call to call")
+
+    def drawn_late(self) -> SimulationError:
+        """Return the error for a gradient that draws from shared generators, though the first one did not."""
+        what = "draws from a generator of random, np.random or torch at some times alone, so it is not seeded; use draw"
+        return self._guarded.error("gradient", what)
 
     @cached_property
     def names(self) -> list[str]:

@@ -83,7 +83,7 @@ class SavedGraph(BaseModel):
     version: int
     sample: Annotated[tuple[Positive, ...], Field(max_length=16)]
     target: Annotated[tuple[Positive, ...], Field(max_length=16)]
-    tensors: tuple[tuple[Name, Annotated[tuple[Positive, ...], Field(max_length=16)]], ...]
+    tensors: tuple[tuple[Name, Annotated[tuple[Whole, ...], Field(max_length=16)]], ...]
     nodes: tuple[SavedNode, ...]
     loss: SavedLoss
     frozen: tuple[Name, ...] = ()

@@ -6,6 +6,7 @@ Arrays are C-contiguous float32 unless a docstring says otherwise. M is the numb
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "forward",
     "gradient",
     "mean64",
+    "norm",
     "softmax_cross_entropy",
     "tree_sum",
 ]
@@ -49,6 +51,12 @@ def mean64(values: NDArray[np.floating]) -> float:
     """Return the mean of all elements, in C order, by tree_sum in float64; NaN if there are none."""
     flat = np.asarray(values).reshape(-1).astype(np.float64)
     return float(tree_sum(flat) / np.float64(flat.size))
+
+
+def norm(values: NDArray[np.float64]) -> float:
+    """Return ‖values‖₂ of float64 (n,): the root of the squares' sum by tree_sum."""
+    with np.errstate(all="ignore"):
+        return math.sqrt(tree_sum(values * values))
 
 
 def combine(factors: Array, rows: Array) -> Array:

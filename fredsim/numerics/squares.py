@@ -6,12 +6,10 @@ here for all backends. d is the number of parameters.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from fredsim.numerics.arrays import Array, Floats
-from fredsim.numerics.oracle import tree_sum
+from fredsim.numerics.oracle import norm, tree_sum
 from fredsim.numerics.streams import Stream, Streams, normal_quantile
 
 __all__ = [
@@ -79,12 +77,6 @@ def quadratic_gradient_norm(x: Array) -> float:
         slopes = 0.5 * wide[1:-1] - 0.25 * wide[:-2] - 0.25 * wide[2:]
         slopes[0] += 0.25
         return norm(slopes)
-
-
-def norm(values: Floats) -> float:
-    """Return the Euclidean norm of values (n,); the squares are summed by the tree."""
-    with np.errstate(all="ignore"):
-        return math.sqrt(tree_sum(values * values))
 
 
 def combine_columns(columns: Floats, w: Floats) -> Floats:

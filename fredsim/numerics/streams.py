@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fredsim.numerics.elementary import log64
 
-__all__ = ["Stream", "Streams", "Words", "normal_quantile", "philox4x32", "uniform24"]
+__all__ = ["Stream", "Streams", "Words", "normal_quantile", "philox4x32", "uniform24", "words64"]
 
 Words = NDArray[np.uint32]
 DRAWN_AT_ONCE = 2**16  # how many words are drawn together; a normal number takes 150 bytes of memory while it is drawn
@@ -174,6 +174,11 @@ class Streams:
 def uniform24(words: Words) -> NDArray[np.float64]:
     """Return u = (word >> 8)·2⁻²⁴, uniform in [0, 1), for words of any shape."""
     return (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
+
+
+def words64(high: Words, low: Words) -> NDArray[np.uint64]:
+    """Return numbers of 64 bits from two words each."""
+    return high.astype(np.uint64) << np.uint64(32) | low
 
 
 def normal_quantile(words: Words) -> NDArray[np.float64]:

@@ -9,14 +9,15 @@ import signal
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 __all__ = [
-    "LIBRARIES", "briefly", "calling_line", "described", "failed_on", "is_interrupt", "line_of", "message_of", "said",
-    "where_defined",
+    "LIBRARIES", "briefly", "calling_line", "described", "failed_on", "failing", "is_interrupt", "line_of",
+    "message_of", "said", "where_defined",
 ]  # fmt: skip
 
 #: The folders of Python's own modules and of installed packages.
@@ -34,6 +35,22 @@ def is_interrupt(error: BaseException) -> bool:
     handler = signal.getsignal(signal.SIGINT)
     asks = str(getattr(handler, "__module__", "")).partition(".")[0] == "fredsim"
     return not asks and handler is not signal.SIG_IGN
+
+
+@contextmanager
+def failing(made: Callable[[BaseException], Exception], *passed: type[BaseException]) -> Iterator[None]:
+    """Turn what a user's code raises in a `with` block, sys.exit's included, into the error that `made` makes of it.
+
+    An interrupt, and errors of the kinds `passed`, stay as they are.
+    """
+    try:
+        yield
+    except passed:
+        raise
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        raise made(error) from error
 
 
 def message_of(error: BaseException) -> str:

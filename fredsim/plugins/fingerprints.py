@@ -124,27 +124,46 @@ def imported_since(loaded: Collection[str]) -> list[str]:
     )
 
 
-def kept_elsewhere(cls: type, modules: Iterable[ModuleType], known: Known | None = None) -> dict[str, str]:
-    """Return the fingerprints of what a user's class may keep outside its objects, by the name to give in an error.
+def kept_elsewhere(found: Any, modules: Iterable[ModuleType], known: Known | None = None) -> dict[str, str]:
+    """Return the fingerprints of what a user's object may keep outside itself, by the name to give in an error.
 
-    These are the attributes of the class and of its bases, the global variables of its modules (`modules_of`), and
-    what is kept for everybody, such as random generators.
+    These are the attributes of its class and of that one's bases, the global variables of its modules (`modules_of`),
+    and what is kept for everybody, such as random generators.
     """
-    found = {
+    own = {
         f"{base.__name__}.{name}": fingerprint(value, known)
-        for base in cls.__mro__[:-1]
+        for base in type(found).__mro__[:-1]
         for name, value in _attributes_of(base)
     }
-    return found | kept_by_modules(modules, known)
+    return own | kept_by_modules(modules, [found], known)
 
 
-def kept_by_modules(modules: Iterable[ModuleType], known: Known | None = None) -> dict[str, str]:
-    """Return the fingerprints of modules' global variables, and of what everybody shares, by the name for an error."""
+def kept_by_modules(modules: Iterable[ModuleType], users: Iterable[Any], known: Known | None = None) -> dict[str, str]:
+    """Return the fingerprints of modules' global variables, and of what everybody shares, by the name for an error.
+
+    Of a script or a notebook, these are the variables that the objects and functions `users` use: others may change
+    while it waits for the run.
+    """
     found = {name: fingerprint(value) for name, value in _shared().items()}
     for module in modules:
+        used = _used_of_main(users) if module.__name__ == "__main__" else None
         for name, value in _variables_of(module):
-            if not isinstance(value, ModuleType) and module.__name__ != "__main__":
+            if not isinstance(value, ModuleType) and (used is None or name in used):
                 found[f"{module.__name__}.{name}"] = fingerprint(value, known)
+    return found
+
+
+def _used_of_main(users: Iterable[Any]) -> set[str]:
+    """Return the names of `__main__` that the code of values, of their classes and of what these use may mean."""
+    variables, walk, found = vars(sys.modules["__main__"]), _Walk(None, contents=False), set[str]()
+    left = list(users)
+    while left:
+        parts = walk.parts_of(left.pop())
+        left += [kind for part in parts if (kind := type(part)).__module__ == "__main__"]
+        functions = [part for part in parts if isinstance(part, FunctionType) and part.__module__ == "__main__"]
+        names = {name for function in functions for name in _named_by(function) if name in variables} - found
+        left += [variables[name] for name in names]
+        found |= names
     return found
 
 
@@ -287,14 +306,19 @@ class _Walk:
     def _say(self, text: str) -> None:
         self.digest.update(f"{len(text)} {text}".encode(errors="surrogatepass"))
 
+    def parts_of(self, value: Any) -> list[Any]:
+        """Return a value and what is in it, besides what was met before."""
+        begin = len(self._alive)
+        self.add(value)
+        return self._alive[begin:]
+
     def modules_in(self, value: Any) -> set[str]:
         """Return the names of the modules of the classes and functions in a value, besides those met before.
 
         Some of them may be no module's names.
         """
-        begin, found = len(self._alive), set[str]()
-        self.add(value)
-        for part in self._alive[begin:]:
+        found = set[str]()
+        for part in self.parts_of(value):
             found.add(str((part if isinstance(part, type | FunctionType) else type(part)).__module__))
             if isinstance(part, FunctionType) and is_users(sys.modules.get(part.__module__)):
                 found |= {*_named_by(part)}

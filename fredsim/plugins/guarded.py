@@ -16,7 +16,7 @@ from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
-from fredsim.errors import FredsimError, SimulationError
+from fredsim.errors import DeviceMemoryError, FredsimError, SimulationError
 from fredsim.plugins.failures import described, is_interrupt, said, where_defined
 from fredsim.plugins.states import State, Stateful, declares_state, note_start, part_of, put_state, take_state
 
@@ -109,7 +109,7 @@ class Guarded(Stateful):
         """
         try:
             result = do()
-        except FredsimError:
+        except (FredsimError, DeviceMemoryError):  # a user's object has no arrays on a device
             raise
         except BaseException as error:  # even sys.exit only fails this run
             if is_interrupt(error):

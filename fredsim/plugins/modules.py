@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
+import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, SOURCE_SUFFIXES
@@ -18,9 +20,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fredsim.errors import ConfigError, how_to_install, nearest, option
+from fredsim.errors import ConfigError, nearest, needs, option, warn
 from fredsim.plugins.exits import note_own_code
-from fredsim.plugins.failures import is_interrupt, line_of, message_of
+from fredsim.plugins.failures import failing, line_of, message_of
 from fredsim.plugins.fingerprints import users_modules
 from fredsim.plugins.own_runs import folders_of, note_own_run
 from fredsim.plugins.references import parts_of
@@ -32,14 +34,17 @@ __all__ = [
     "closed_but",
     "code_allowed",
     "folder_kept",
+    "has_file",
     "import_callable",
     "import_named",
     "imported_anew",
     "imported_before",
     "look_as_recorded",
     "look_in",
+    "module_file",
     "note_import",
     "note_run",
+    "parameters_of",
     "places",
     "put_places",
     "search_folders",
@@ -175,11 +180,28 @@ def _import_module(name: str) -> ModuleType:
     if file is not None:
         folders.append(str(file.parent.parent if _is_package(file) else file.parent))
         _check_imported(name, file)
+        _warn_of_another(name, searched)
     sys.path[:] = dict.fromkeys([*folders, *sys.path])
+    if file is None:
+        _check_elsewhere(top)
     note_import(name)
     note_own_code(name if file is None else f"{name} ({file})")
     with folder_kept():
         return importlib.import_module(name)
+
+
+def _check_elsewhere(top: str) -> None:
+    """Raise ImportError if code that this user has run elsewhere would be imported from where a folder was received.
+
+    sys.path has the current folder in a notebook, and with `python -m fredsim`.
+    """
+    (places,) = _places
+    if places.here or top in sys.modules or (spec := importlib.util.find_spec(top)) is None:
+        return
+    received = [folder for folder in (Path.cwd(), places.recorded) if folder is not None]
+    for file in filter(None, (spec.origin, *(spec.submodule_search_locations or ()))):
+        if Path(file).resolve().parent in [folder.resolve() for folder in received]:  # not below: it may be one's own
+            raise ModuleNotFoundError(f"No module named {top!r} but for {file}", name=top)
 
 
 @contextmanager
@@ -192,13 +214,20 @@ def folder_kept() -> Iterator[None]:
         yield
     finally:
         if before:
-            os.chdir(before)
+            with suppress(OSError):  # somebody has removed it meanwhile
+                os.chdir(before)
 
 
 def note_import(name: str) -> None:
     """Note that a user's module is about to be imported, unless something else has imported it before."""
     if name not in sys.modules:
         _imported.add(name)
+
+
+def has_file(name: str) -> bool:
+    """Return whether a module, imported or not, can be imported in another process."""
+    module = sys.modules.get(name)
+    return name != "__main__" and (module is None or getattr(module, "__file__", None) is not None)
 
 
 def imported_before(name: str) -> bool:
@@ -225,12 +254,8 @@ def import_named(name: str, form: str) -> Any:
     """Return what a name such as package.module:Class refers to. Raises ConfigError, which names the `form`."""
     module_name, attribute = parts_of(name, form)
     check_allowed(module_name, name)
-    try:
+    with failing(lambda error: ConfigError(_why_not_imported(module_name, error))):
         module = _import_module(module_name)
-    except BaseException as error:  # a user's module may raise anything
-        if is_interrupt(error):
-            raise
-        raise ConfigError(_why_not_imported(module_name, error)) from error
     if not hasattr(module, attribute):
         callables = [n for n, v in vars(module).items() if callable(v)]
         raise ConfigError(f"module '{module_name}' has no '{attribute}'{nearest(attribute, callables)}")
@@ -255,14 +280,18 @@ def import_callable(name: str, form: str, key: str, kind: str, *, prefix: str = 
     return function
 
 
+def parameters_of(function: Any) -> Mapping[str, inspect.Parameter] | None:
+    """Return a callable's parameters by name; None if Python cannot tell: of built-in ones, of C++, or Cython's."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return None
+
+
 def check_torch(key: str, name: str) -> None:
     """Raise ConfigError, which begins with the `key` that has a name, if PyTorch cannot be imported."""
-    try:
+    with needs(f"{key}: {name}", "PyTorch", "torch"):
         importlib.import_module("torch")
-    except Exception as error:  # a damaged installation may raise anything
-        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        what = f"{key}: {name} needs PyTorch, which cannot be imported ({reason})"
-        raise ConfigError(f"{what}; {how_to_install('torch')}") from None
 
 
 def _why_not_imported(name: str, error: BaseException) -> str:
@@ -284,6 +313,11 @@ def _file_of(part: str, where: Sequence[Path]) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
+def module_file(name: str) -> Path | None:
+    """Return the file of the module or package that is imported under a name without dots; None: Python looks."""
+    return _file_of(name, search_folders())
+
+
 def _is_package(file: Path) -> bool:
     return file.name.partition(".")[0] == "__init__"
 
@@ -300,6 +334,18 @@ def _files_of(module: str, where: Sequence[Path]) -> list[Path]:
         else:
             where = []
     return found
+
+
+def _warn_of_another(name: str, searched: Sequence[Path]) -> None:
+    """Warn if a later one of the folders has a module of this name, too, with other content, as one that is edited."""
+    first, *others = [files for folder in searched if (files := _files_of(name, [folder]))]
+    for files in others:
+        with suppress(OSError):  # what is not used need not be readable
+            if [file.read_bytes() for file in files] != [file.read_bytes() for file in first]:
+                warn(
+                    f"the module {name} is {first[-1]}, and not {files[-1]}, which differs: {first[-1].parent} is "
+                    "looked through first; give one of them another name, if that is not what you want"
+                )
 
 
 def _check_imported(name: str, file: Path) -> None:

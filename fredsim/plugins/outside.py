@@ -1,4 +1,4 @@
-"""What a user's functions and PyTorch modules keep from call to call: a run's state, and so a checkpoint, lacks it."""
+"""What a user's functions, problems and PyTorch modules keep from call to call, which a run's state lacks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class Outside(Stateful):
     """A part of a run that has no state, and refuses that one is taken once something outside of it has changed."""
 
     def __init__(self, functions: Iterable[Any], values: Callable[[], Mapping[str, Any]]) -> None:
-        """Look at the modules of these functions, and at what `values` returns, by the names to give in an error."""
-        self._modules = [*users_modules(sys.modules.get(str(one.__module__)) for one in functions)]
+        """Look at the modules of functions and classes, and at what `values` returns, by the names for an error."""
+        self._functions = [*functions]
+        self._modules = [*users_modules(sys.modules.get(str(one.__module__)) for one in self._functions)]
         self._values = values
         self.note_start()
 
@@ -27,13 +28,13 @@ class Outside(Stateful):
         self._before, self._loaded = self._now(), frozenset(sys.modules)
 
     def _now(self) -> dict[str, str]:
-        found = kept_by_modules(self._modules)
+        found = kept_by_modules(self._modules, self._functions)
         return found | {name: fingerprint(value) for name, value in self._values().items()}
 
     def take_state(self) -> State:
         """Return nothing. Raises SimulationError if something has changed since the start."""
         late = imported_since(self._loaded) if self._modules else []
         if changed := changed_names(self._before, self._now()) or late:
-            remedy = "let metrics, losses and modules depend on what they are given alone"
+            remedy = "let metrics, losses, schedules and the like depend on what they are given alone"
             raise SimulationError(f"{changed[0]} has changed, which no checkpoint has, and would be lost; {remedy}")
         return {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fredsim.errors import ConfigError, shown
 
-__all__ = ["module_named", "parts_of"]
+__all__ = ["identifier", "module_named", "parts_of"]
 
 PREFIXES = ("torch:", "python:")
 
@@ -20,7 +20,7 @@ def parts_of(name: str, form: str) -> tuple[str, str]:
     for part, what in (*((part, "the file") for part in module.split(".")), (attribute, "it")):
         if not part.isidentifier():
             why = f"{shown(part)} is no identifier, so Python's import statement could not name it, either"
-            raise ConfigError(f"{shown(name)}: {why}; rename {what}, for example to {_identifier(part)}")
+            raise ConfigError(f"{shown(name)}: {why}; rename {what}, for example to {identifier(part)}")
     return module, attribute
 
 
@@ -34,7 +34,7 @@ def module_named(text: str) -> str | None:
     return None
 
 
-def _identifier(part: str) -> str:
+def identifier(part: str) -> str:
     """Return an identifier that is like a text."""
     found = "".join(letter if f"a{letter}".isidentifier() else "_" for letter in part)
     return found if found.isidentifier() else f"_{found}"

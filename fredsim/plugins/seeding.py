@@ -1,4 +1,7 @@
-"""Seeds the random generators that everybody in a process shares: Python's, NumPy's and, if it is loaded, PyTorch's."""
+"""Seeds the random generators that everybody in a process shares: Python's, NumPy's and, if it is loaded, PyTorch's.
+
+PyTorch has one for the processor, and one for each CUDA device once a process uses them.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,40 @@ import pickle
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import numpy as np
 
-__all__ = ["generator_states", "seeded"]
+__all__ = ["generator_states", "seeded", "seeded_each"]
+
+
+def _torch() -> tuple[Any, bool]:
+    """Return PyTorch if it is loaded, else None; and whether this process uses CUDA devices through it."""
+    torch = sys.modules.get("torch")
+    return torch, torch is not None and torch.cuda.is_initialized()
+
+
+def seeded(seed: int | Sequence[int]) -> AbstractContextManager[None]:
+    """Seed them inside a `with` block, by a number or by several 32-bit words; put them back after it."""
+    words = [seed] if isinstance(seed, int) else list(seed)
+    whole = sum(word << 32 * place for place, word in enumerate(words))
+    return seeded_each(whole, words if len(words) > 1 else whole, whole % 2**63)
 
 
 @contextmanager
-def seeded(seed: int | Sequence[int]) -> Iterator[None]:
-    """Seed them inside a `with` block, by a number or by several 32-bit words; put them back after it."""
-    words = [seed] if isinstance(seed, int) else list(seed)
-    torch = sys.modules.get("torch")
+def seeded_each(of_python: int, of_numpy: int | Sequence[int], of_torch: int) -> Iterator[None]:
+    """Seed each inside a `with` block by a seed of its own; put them back after it."""
+    torch, on_devices = _torch()
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  a user's class may use it
     state = None if torch is None else torch.get_rng_state()
-    whole = sum(word << 32 * place for place, word in enumerate(words))
-    random.seed(whole)
-    np.random.seed(words if len(words) > 1 else whole)  # noqa: NPY002
+    states = torch.cuda.get_rng_state_all() if on_devices else []
+    random.seed(of_python)
+    np.random.seed(of_numpy)  # noqa: NPY002
     if torch is not None:
-        torch.manual_seed(whole % 2**63)
+        torch.default_generator.manual_seed(of_torch)
+    if on_devices:
+        torch.cuda.manual_seed_all(of_torch)
     try:
         yield
     finally:
@@ -32,10 +50,17 @@ def seeded(seed: int | Sequence[int]) -> Iterator[None]:
         np.random.set_state(numpy)  # noqa: NPY002
         if torch is not None:
             torch.set_rng_state(state)
+        if on_devices:
+            torch.cuda.set_rng_state_all(states)
 
 
-def generator_states() -> tuple[bytes, ...]:
+def generator_states() -> dict[str, bytes]:
     """Return the state of each; one that is equal to an earlier one has not been drawn from in between."""
-    torch = sys.modules.get("torch")
-    others = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002
-    return (*map(pickle.dumps, others), b"" if torch is None else torch.get_rng_state().numpy().tobytes())
+    found = {"random": pickle.dumps(random.getstate())}
+    found["np.random"] = pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002
+    torch, on_devices = _torch()
+    if torch is not None:
+        found["torch"] = torch.get_rng_state().numpy().tobytes()
+    for number, state in enumerate(torch.cuda.get_rng_state_all() if on_devices else []):
+        found[f"cuda:{number}"] = state.numpy().tobytes()
+    return found

@@ -162,7 +162,7 @@ def _fingerprints(found: Any) -> dict[str, str]:
 
 
 def _kept_elsewhere(found: Any, modules: Sequence[ModuleType]) -> dict[str, str]:
-    return kept_elsewhere(type(found), modules, Known(found, _attributes(found).values()))
+    return kept_elsewhere(found, modules, Known(found, _attributes(found).values()))
 
 
 def _implied_state(found: Any) -> tuple[list[str], list[str]]:

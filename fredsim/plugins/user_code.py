@@ -1,21 +1,25 @@
 """Which version of a user's code a run used: the SHA-256 of the files of the modules that its experiment names.
 
 For `package.module:Class` that is the file of the module, not those of modules that it imports in turn.
+fredsim.config.registry.own_modules says which they are.
 """
 
 from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from fredsim.errors import SimulationError
+from fredsim.plugins.fingerprints import is_users
 from fredsim.plugins.references import module_named
 
-__all__ = ["code_changes", "digest_changes", "named_modules", "user_code_digests", "version_mismatch_error"]
+__all__ = [
+    "code_changes", "digest_changes", "named_modules", "named_objects", "user_code_digests", "version_mismatch_error",
+]  # fmt: skip
 
 PARTS = ("server", "dispatcher", "compress", "average", "model", "loss", "problem", "evaluation")
 
@@ -23,14 +27,13 @@ PARTS = ("server", "dispatcher", "compress", "average", "model", "loss", "proble
 _digests: dict[str, tuple[object, str | None]] = {}
 
 
-def user_code_digests(experiment: Mapping[str, Any]) -> dict[str, str]:
-    """Return the SHA-256 of the files of the user's modules that a resolved experiment names, by module.
+def user_code_digests(names: Iterable[str]) -> dict[str, str]:
+    """Return the SHA-256 of the files of modules by their names, as this process imported them.
 
-    The files are as this process imported them. fredsim's modules are left out, and those without a file, such as a
-    notebook.
+    Those that are not imported are left out, and those without a file, such as a notebook.
     """
     digests = {}
-    for name in sorted(named_modules(experiment)):
+    for name in sorted(names):
         module = sys.modules.get(name)
         digest = None if module is None else _digest(module)
         if module is not None and digest is not None:
@@ -45,6 +48,16 @@ def named_modules(experiment: Mapping[str, Any]) -> set[str]:
     optimizer = (experiment.get("clients") or {}).get("optimizer")
     texts = _strings([*(experiment.get(part) for part in PARTS), own, optimizer])
     return {name for name in map(module_named, texts) if name and name.partition(".")[0] != "fredsim"}
+
+
+def named_objects(parts: Iterable[Any]) -> list[Any]:
+    """Return the user's functions and classes that parts of an experiment name, of modules that are imported."""
+    found = []
+    for text in _strings([*parts]):
+        module = sys.modules.get(module_named(text) or "")
+        if module is not None and is_users(module):
+            found.append(getattr(module, text.rpartition(":")[2], None))
+    return [one for one in found if one is not None]
 
 
 def code_changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

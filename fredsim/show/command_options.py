@@ -12,16 +12,32 @@ import typer
 
 from fredsim.show.catalogue import completion
 from fredsim.show.terminal import say
+from fredsim.system.given import at_home
 
 
 def collect_where(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Return the values given for each key in several KEY=VALUE, as lists. Raises ConfigError."""
+    """Return the values given for each key in several KEY=VALUE, as lists. Raises ConfigError.
+
+    A list is its elements or, among several values of one key, also itself, as of `model.hidden`.
+    """
     from fredsim.config.document import parse_override
 
-    found: dict[str, list[Any]] = {}
+    given: dict[str, list[Any]] = {}
     for key, value in map(parse_override, texts):
-        found.setdefault(key, []).extend(value if isinstance(value, list) else [value])
+        given.setdefault(key, []).append(value)
+    found: dict[str, list[Any]] = {}
+    for key, values in given.items():
+        parts = [part for value in values for part in (value if isinstance(value, list) else [value])]
+        lists = [value for value in values if isinstance(value, list)] if len(values) > 1 else []
+        found[key] = [*parts, *lists]
     return found
+
+
+def path(text: str | Path) -> Path:
+    """Return a path, with the home folder for ~; refuse an empty one, which Path takes for the current folder."""
+    if not str(text):
+        raise typer.BadParameter("it is empty; name a folder or a file")
+    return at_home(text)
 
 
 def _print_version(requested: bool) -> None:
@@ -42,18 +58,11 @@ File = Annotated[
         autocompletion=completion.experiments,
     ),
 ]
-Folders = Annotated[list[Path], typer.Argument(help="Folders of runs or sweeps.")]
+Folders = Annotated[list[Path], typer.Argument(parser=path, help="Folders of runs or sweeps.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(help="KEY=VALUE, dotted keys, YAML values: server.lr=0.01", autocompletion=completion.settings),
 ]
-
-
-def _folder(text: str) -> Path:
-    """Return a folder's path; refuse an empty name, which Path takes for the current folder."""
-    if not text:
-        raise typer.BadParameter("it is empty; name a folder")
-    return Path(text)
 
 
 def _parsed(kind: type[int] | type[float], what: str) -> Callable[..., Any]:
@@ -94,8 +103,7 @@ Root = Annotated[
     Path | None,
     typer.Option(
         "--data-root",
-        parser=_folder,
-        metavar="PATH",
+        parser=path,
         help="Where data files are kept (FREDSIM_DATA, else the user's cache).",
     ),
 ]
@@ -103,8 +111,7 @@ Out = Annotated[
     Path | None,
     typer.Option(
         "--out",
-        parser=_folder,
-        metavar="PATH",
+        parser=path,
         help="The folder of results (default: results/NAME; live: results/NAME-live; reproduce: results/PAPER).",
     ),
 ]
@@ -148,6 +155,7 @@ FigureFile = Annotated[
         "-o",
         "--output",
         "--out",
+        parser=path,
         help="A PDF, SVG or PNG file, for a timeline also JSON (default: error.pdf, or the kind's name).",
     ),
 ]
@@ -212,9 +220,7 @@ Caption = Annotated[
     typer.Option("--caption/--no-caption", help="Write the caption into the picture (yes, without --style)."),
 ]
 Latex = Annotated[bool, typer.Option("--latex", help="Write the table as LaTeX, too.")]
-NewFile = Annotated[
-    Path, typer.Argument(parser=_folder, metavar="[NAME]", help="The new file; .yaml is added to a name.")
-]
+NewFile = Annotated[Path, typer.Argument(parser=path, metavar="[NAME]", help="The new file; .yaml is added to a name.")]
 NewServer = Annotated[
     str,
     typer.Option(
@@ -233,7 +239,7 @@ NewOwn = Annotated[
         "optimizer, problem or network.",
     ),
 ]
-Here = Annotated[Path, typer.Argument(parser=_folder, metavar="[DIR]", help="The folder that is looked through.")]
+Here = Annotated[Path, typer.Argument(parser=path, metavar="[DIR]", help="The folder that is looked through.")]
 OtherBackend = Annotated[
     str | None,
     typer.Option(help="Run on this backend instead of the recorded one.", autocompletion=completion.backends),
@@ -253,10 +259,17 @@ Listed = Annotated[
     ),
 ]
 Predict = Annotated[
-    list[Path] | None, typer.Option(help="Live runs for the clock to predict (default: the one that it is fitted to).")
+    list[Path] | None,
+    typer.Option(parser=path, help="Live runs for the clock to predict (default: the one that it is fitted to)."),
 ]
 PredictOut = Annotated[
-    Path | None, typer.Option("--out", help="Folder of the predicted runs, and figures of both (default: not kept).")
+    Path | None,
+    typer.Option("--out", parser=path, help="Folder of the predicted runs, and figures of both (default: not kept)."),
+]
+ReportFile = Annotated[Path, typer.Option("-o", "--output", "--out", parser=path, help="An HTML file.")]
+ExportFile = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", "--out", parser=path, help="A folder (tensorboard), or a SQLite file (mlflow.db)."),
 ]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fredsim.errors import option
+from fredsim.config.document import read_document
+from fredsim.data.kept import own_data_read_anew
+from fredsim.errors import option, warn
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
-from fredsim.runs.folder.results import Result
+from fredsim.runs.folder.results import Result, Results, results_of
 from fredsim.runs.folder.sweep_tables import check_tables
 from fredsim.runs.live.live_csv import first_mismatch
 from fredsim.runs.many.runner import check_jobs
@@ -18,6 +20,7 @@ from fredsim.runs.verify.first_event import first_event
 from fredsim.runs.verify.sweep import (
     failed_runs,
     has_rows_alone,
+    held_runs,
     is_sweep,
     missing_rows,
     recorded_expansion,
@@ -26,10 +29,10 @@ from fredsim.runs.verify.sweep import (
     sweep_difference,
     verify_rows,
 )
-from fredsim.runs.verify.verify import changes, results_of, verify_all
+from fredsim.runs.verify.verify import changes, verify_all
+from fredsim.show.lacking import did_not_end, unended
 from fredsim.show.progress import make_monitor
 from fredsim.show.terminal import say
-from fredsim.system.notices import warn
 
 __all__ = ["Collector", "Teller", "compare", "verify"]
 
@@ -94,9 +97,11 @@ class Collector(Teller):
         return Monitor()
 
 
+@own_data_read_anew
 def verify(tell: Teller, folder: Path, jobs: int = 1, root: Path | None = None, backend: str | None = None) -> None:
     """Repeat a run, or the runs of a sweep, and tell for each what differs."""
     check_jobs(jobs)
+    stopped: list[Result] = []
     if not is_sweep(folder):
         _verify_runs(tell, results_of(folder, as_found=True), jobs, root, backend)
         return
@@ -107,18 +112,25 @@ def verify(tell: Teller, folder: Path, jobs: int = 1, root: Path | None = None, 
                 tell.more(MODULE_NOTE)
         found = rows_difference(folder, expansion)
     else:
-        results = results_of(folder, as_found=True) + stopped_runs(folder, expansion)
+        stopped = stopped_runs(folder, [run.folder_name for run in expansion.runs])
+        # Where no run has ended yet, but some were stopped, there is something to verify.
+        results = [*(Results(folder, as_found=True) if stopped else results_of(folder, as_found=True)), *stopped]
         check(*results)
         found = sweep_difference(folder, expansion)
         _verify_runs(tell, results, jobs, root, backend)
     if found is not None:
         tell.compared(str(folder), found)
-    if failed := failed_runs(folder):
-        what = f"runs that failed by runs.csv ({len(failed):,}, such as {failed[0]}) are not verified"
-        tell.note(f"note: {folder}: {what}: whether one fails may depend on the machine")
-    if missing := missing_rows(folder, expansion):
+    _note_failures(tell, folder, "verified")
+    repeated = {result.folder.name for result in stopped}
+    if missing := [name for name in missing_rows(folder, expansion) if name not in repeated]:
         what = f"runs.csv lacks runs of the sweep ({len(missing):,}, such as {missing[0]}), which are not verified"
         tell.note(f"note: {folder}: {what}; {option('resume', 'True')} does them")
+
+
+def _note_failures(tell: Teller, folder: Path, done: str) -> None:
+    if failed := failed_runs(folder):
+        what = f"runs that failed by runs.csv ({len(failed):,}, such as {failed[0]}) are not {done}"
+        tell.note(f"note: {folder}: {what}: whether one fails may depend on the machine")
 
 
 def _verify_runs(tell: Teller, results: Sequence[Result], jobs: int, root: Path | None, backend: str | None) -> None:
@@ -149,20 +161,30 @@ def _may_be_native(result: Result) -> bool:
     return "problem" in result.config or str(model and model.get("name")).startswith("torch:")
 
 
+@own_data_read_anew
 def compare(tell: Teller, one: Path, other: Path, root: Path | None = None, *, replay: bool = True) -> None:
     """Tell where two runs, or the runs of two sweeps, first differ.
 
-    With `replay`, runs that differ are repeated to find the first event that differs.
+    Runs that were interrupted are compared as far as they got. Those of the same name in two sweeps are compared with
+    each other, all others in their order. With `replay`, runs that differ are repeated to find the first event that
+    differs.
     """
-    left, right = results_of(one, as_found=True), results_of(other, as_found=True)
+    left, right = _compared_runs(one), _compared_runs(other)
     if len(left) != len(right):
         tell.compared("", f"{one} holds {len(left)} runs, {other} holds {len(right)}")
         return
     for folder in dict.fromkeys((one, other)):
         if is_sweep(folder):
             check_tables(folder)
+            _note_failures(tell, folder, "compared")
+            ended = len(failed_runs(folder)) + len(left)
+            if others := unended(read_document(folder / "sweep.yaml"), ended):
+                tell.note(f"note: {folder}: {did_not_end(others, 'compared')}")
     check(*left, *right, configs=True)  # finds damage even in the last one before anything is printed about the first
-    for a, b in zip(left, right, strict=True):
+    by_name = {result.folder.name: result for result in right}
+    rest = iter([b for b in right if b.folder.name not in {a.folder.name for a in left}])
+    for a in left:
+        b = by_name.get(a.folder.name) or next(rest)
         if tell.compared(f"{a.folder} and {b.folder}", difference(a, b)):
             for reason in reasons(a, b):
                 tell.more(reason)
@@ -170,3 +192,11 @@ def compare(tell: Teller, one: Path, other: Path, root: Path | None = None, *, r
                 with tell.monitor() as monitor:
                     event = first_event(a, b, root=root, observer=monitor.observer())
                 tell.more(event)
+
+
+def _compared_runs(folder: Path) -> list[Result]:
+    """Return what there is of a run, or of a sweep's runs: those that ended, and then those that were interrupted."""
+    stopped = stopped_runs(folder, held_runs(folder)) if is_sweep(folder) else []
+    ended = Results(folder, as_found=True) if stopped else results_of(folder, as_found=True)
+    names = {result.folder.name for result in ended}
+    return [*ended, *(result for result in stopped if result.folder.name not in names)]

@@ -6,38 +6,33 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from fredsim.config.figures.options import LOG_FROM
 from fredsim.runs.folder.result import Result
+from fredsim.show.best import best_of, common_measure
 from fredsim.show.colours import PALETTE
 from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import labels
 from fredsim.show.tables import short
+from fredsim.show.thinning import outlined
 
 __all__ = ["html_of"]
 
 MOST_ROWS, MOST_CURVES = 20, 6
+PARTS = 200  # of a long curve, of which each has its smallest and its largest value
 WIDTH, HEIGHT = 420, 120  # of the curves, in pixels
-LOG_FROM = 5  # the largest value over the smallest from which the axis is logarithmic
 
 
 def html_of(results: Sequence[Result], folder: Path, failures: Sequence[tuple[str, str]] = ()) -> str:
-    """Return a table of runs, the one with the best final error in bold, and the curves of the first few."""
+    """Return a table of runs, those with the best final error in bold, and the curves of the first few."""
     names = labels(results) if results else []
-    measures = {run.measure for run in results}
-    y = measures.pop() if len(measures) == 1 else "validation_error"
+    y, best = common_measure(results), best_of(results)
     finals = [run.outcome.get(y) for run in results]
-    known = [
-        value
-        for run, value in zip(results, finals, strict=True)
-        if value is not None and math.isfinite(value) and not run.has_diverged
-    ]
-    choose = max if any(run.larger_is_better(y) for run in results) else min
     head = ["", "run", "status", "iterations", y.replace("_", " "), "digest"]
     rows = []
     for number, (name, run, final) in enumerate(zip(names, results, finals, strict=True)):
         cells = [name, run.ending, f"{run.summary['iterations']:,}", short(final), run.summary["digest"][:12]]
-        best = len(results) > 1 and final is not None and final == choose(known, default=None)
         key = f'<span style="color:{PALETTE[number]}">●</span>' if number < min(MOST_CURVES, len(PALETTE)) else ""
-        shown = (f"<b>{escape_html(cell)}</b>" if best else escape_html(cell) for cell in cells)
+        shown = (f"<b>{escape_html(cell)}</b>" if number in best else escape_html(cell) for cell in cells)
         rows.append(f"<tr><td>{key}</td>{''.join(f'<td>{cell}</td>' for cell in shown)}</tr>")
     more = f"<p>… and {len(rows) - MOST_ROWS:,} more</p>" if len(rows) > MOST_ROWS else ""
     failed = "".join(f"<p>failed: {escape_html(name)}: {escape_html(error)}</p>" for name, error in failures[:3])
@@ -47,11 +42,15 @@ def html_of(results: Sequence[Result], folder: Path, failures: Sequence[tuple[st
 
 def _curves(results: Sequence[Result], y: str) -> str:
     """Return an SVG of y against iterations, logarithmic if the values span a factor of LOG_FROM."""
-    lines = []
+    lines = list[list[tuple[float, float]]]()
     for run in results:
+        if y not in run.metrics:  # a gap, where not all have one
+            lines.append([])
+            continue
         rows = run.metrics[["iteration", y]].dropna()
-        pairs = zip(rows["iteration"].tolist(), rows[y].tolist(), strict=True)
-        lines.append([(x, value) for x, value in pairs if math.isfinite(value)])
+        rows = rows[rows[y].abs() < math.inf]
+        rows = rows.iloc[outlined([rows[y].to_numpy()], PARTS)]
+        lines.append(list(zip(rows["iteration"].tolist(), rows[y].tolist(), strict=True)))
     values = [value for line in lines for _, value in line]
     end = max((x for line in lines for x, _ in line), default=0)
     if not values or not end:

@@ -1,6 +1,7 @@
 """`fredsim ls`: the results in a folder, one line each: what, when, how far, and which run is best.
 
-It only reads, runs no code that a folder names, and follows no links. What cannot be read is a line that says so.
+It only reads, runs no code that a folder names, and follows no links, but lists those to folders. What cannot be read
+is a line that says so.
 """
 
 from __future__ import annotations
@@ -29,15 +30,20 @@ from fredsim.system.csv_files import NUMBER, read_cells
 
 __all__ = ["overview", "print_overview"]
 
+DEFAULT = Path("results")  # where runs write, and what is listed, unless another folder is named
 DEPTH = 4  # how many folders deep results are looked for
 #: The files of which one is in each folder of results; the newest says when something last happened there.
 FILES = ("sweep.yaml", "runs.csv", "config.yaml", "metrics.csv", "summary.json")
 MOST_LETTERS = 70  # the most letters that say what is wrong
 MOST = 10_000  # the most folders that are looked into
+LINKED = "a link, not followed"
 
 
 def overview(folder: Path) -> list[dict[str, Any]]:
-    """Return a row for each folder of results in a folder, the newest first. Raises OutputError if it is no folder."""
+    """Return a row for each folder of results in a folder, and each link to a folder, the newest first.
+
+    Raises OutputError if it is no folder.
+    """
     if not folder.is_dir():
         raise OutputError(f"{folder}: is no folder; name one that holds results, such as results")
     found = []
@@ -51,12 +57,16 @@ def overview(folder: Path) -> list[dict[str, Any]]:
             "run": None,
         }
         try:
-            row |= _sweep(path) if _has(path, FILES[:2]) else _single(path)
+            if path != folder and path.is_symlink():
+                row["state"] = LINKED
+            else:
+                row |= _sweep(path) if _has(path, FILES[:2]) else _single(path)
         except Exception as error:  # anybody may have written what is there
             lines = str(error).splitlines() or [type(error).__name__]
             what = lines[0].removeprefix(f"{path}: ").removeprefix(f"{path}/").partition(";")[0]
             row["state"] = f"damaged: {what if len(what) <= MOST_LETTERS else f'{what[:MOST_LETTERS]}…'}"
-        times = [os.lstat(path / name).st_mtime for name in FILES if os.path.lexists(path / name)]
+        files = [path] if row["state"] == LINKED else [path / name for name in FILES]
+        times = [os.lstat(file).st_mtime for file in files if os.path.lexists(file)]
         found.append((max(times, default=0.0), row))
     found.sort(key=lambda one: one[0], reverse=True)
     return [row | {"when": _written(time)} for time, row in found]
@@ -64,8 +74,8 @@ def overview(folder: Path) -> list[dict[str, Any]]:
 
 def print_overview(folder: Path) -> None:
     """Print which results are in a folder."""
-    rows = overview(folder)
-    if not rows:
+    missing = folder == DEFAULT and not os.path.lexists(folder)  # nobody has named it
+    if missing or not (rows := overview(folder)):
         say(f"{folder}: holds no results yet; `fredsim run quickstart` makes some")
         return
     table = RichTable(box=None, header_style="bold", pad_edge=False)
@@ -76,17 +86,22 @@ def print_overview(folder: Path) -> None:
         table.add_row(*("" if value is None else short(value) for value in row.values()))
     print_table(table)
     if unfinished := [row["results"] for row in rows if "unfinished" in row["state"] or "interrupted" in row["state"]]:
-        say(f"to continue one: {shlex.join(['fredsim', 'run', unfinished[0], '--resume'])}")
+        first = unfinished[0]
+        live = os.path.lexists(Path(first) / "live.csv")  # to simulate it would not continue it
+        words = ["live", first, "--out", first] if live else ["run", first, "--resume"]
+        say(f"to continue one: {shlex.join(['fredsim', *words])}")
+    if linked := [row["results"] for row in rows if row["state"] == LINKED]:
+        say(f"to follow a link: {shlex.join(['fredsim', 'ls', linked[0]])}")
 
 
 def _folders_of_results(folder: Path) -> Iterator[Path]:
-    """Yield the folders of sweeps and of single runs in a folder, or the folder itself if it is one."""
+    """Yield the folders of sweeps and of single runs in a folder, or the folder itself if it is one; and its links."""
     looked, level = 0, [folder]
     for _ in range(DEPTH):
         below: list[Path] = []
         for path in level:
             looked += 1
-            if _has(path, FILES):
+            if _has(path, FILES) or (path != folder and path.is_symlink()):
                 yield path
             elif looked < MOST:
                 below += _folders_in(path)
@@ -96,7 +111,7 @@ def _folders_of_results(folder: Path) -> Iterator[Path]:
 def _folders_in(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
-            names = [one.name for one in entries if one.is_dir(follow_symlinks=False) and not one.name.startswith(".")]
+            names = [one.name for one in entries if one.is_dir() and not one.name.startswith(".")]
     except OSError:
         return []
     return [folder / name for name in sorted(names)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,12 @@ from pydantic import ValidationError
 
 from fredsim.config.document import Document, problems_at
 from fredsim.config.figures.choice import FigureChoice
-from fredsim.errors import brief
+from fredsim.data.kept import own_data_read_anew
+from fredsim.errors import OutputError, brief
 from fredsim.hyper import explain
 from fredsim.runs.folder.result import Result
 from fredsim.show.distinct import distinct
+from fredsim.show.lacking import note_lacking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,17 +25,27 @@ __all__ = ["figure_of"]
 
 
 @brief
-def figure_of(results: Sequence[Result], kind: str, options: Mapping[str, Any]) -> Figure:
-    """Return a figure of runs; with the option `path`, also write it. Raises ConfigError, OutputError."""
+@own_data_read_anew
+def figure_of(
+    results: Sequence[Result], kind: str, options: Mapping[str, Any], root: Path | None, folder: Path
+) -> Figure:
+    """Return a figure of the runs in a folder; with the option `path`, also write it. Raises ConfigError, OutputError.
+
+    `root` is where data files are kept.
+    """
     from fredsim.show import plots
+
+    if not results:
+        raise OutputError("there is nothing to draw: no run has ended, or all failed; `failures` says why")
 
     keys = {key.rstrip("_"): value for key, value in options.items() if key != "path"}  # from_
     try:
         choice = FigureChoice.model_validate({"name": "figure", "kind": kind, **keys})
     except ValidationError as error:
         raise problems_at(explain(error, FigureChoice), Document({}).place) from None
-    runs = distinct(list(results))
-    figure, _ = plots.draw(runs, kind, choice.options())
+    runs, drawn = distinct(list(results)), replace(choice.options(), data_root=root)
+    note_lacking([folder])
+    figure, _ = plots.draw(runs, kind, drawn)
     if (path := options.get("path")) is not None:
-        plots.plot(runs, Path(path), kind, choice.options())
+        plots.plot(runs, Path(path), kind, drawn)
     return figure

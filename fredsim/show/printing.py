@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +19,14 @@ from fredsim.config.figures.options import Options
 from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import FredsimError
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
-from fredsim.runs.folder.results import Result, Results
+from fredsim.runs.folder.results import Result, Results, results_of
 from fredsim.runs.many.remarks import runs_at_chance
-from fredsim.runs.verify.verify import results_of
+from fredsim.show.best import best_of
 from fredsim.show.command_options import command_line, given_options
 from fredsim.show.console import PlainConsole, print_table
 from fredsim.show.distinct import distinct, note_alike
-from fredsim.show.tables import Table, write_files
+from fredsim.show.lacking import note_lacking
+from fredsim.show.tables import AllDigits, Table, write_files
 from fredsim.show.terminal import print_error, say
 from fredsim.system.memory import format_bytes
 
@@ -96,9 +97,10 @@ def print_results(expansion: Expansion, loaded: Result | Results, root: Path | N
         return []
     timed = any(result.timed for result in results)
     rows = [_row(result, label, timed=timed) for result, label in zip(results, plots.labels(results), strict=True)]
-    for result in runs_at_chance(expansion, results, root):
-        rows[results.index(result)]["status"] = "finished, at chance level"
-    print_table(Table(rows).printed(_best(results, rows)))
+    at_chance = {results.index(result) for result in runs_at_chance(expansion, results, root)}
+    for number in at_chance:
+        rows[number]["status"] = "finished, at chance level"
+    print_table(Table(rows).printed(best_of(results) - at_chance))
     note_alike(results)
     for backend, device in sorted({(r.summary["backend"], r.summary["device"] or "") for r in results}):
         say(f"backend: {backend}{device and f', {device}'}")
@@ -109,21 +111,24 @@ def print_results(expansion: Expansion, loaded: Result | Results, root: Path | N
         title = f"best {', '.join(expansion.selection.axes)} by the mean of {expansion.selection.best}"
         best = loaded.best.astype(object).where(loaded.best.notna(), None)
         rows = [{str(key): value for key, value in row.items()} for row in best.to_dict("records")]
+        axes = {*best.columns} & {*loaded.runs.columns}
+        given = ({key: AllDigits(row[key]) for key in axes if isinstance(row[key], float)} for row in rows)
+        rows = [row | axis for row, axis in zip(rows, given, strict=True)]
         print_table(Table(rows, title).printed())
     say(f"results: {loaded.folder}")
-    tables, left_out = draw_figures(results, loaded.folder, expansion.figures)
+    tables, left_out = draw_figures(results, loaded.folder, expansion.figures, root)
     for path, why in left_out:
         say(f"left out: {path} ({why})", err=True)
     return tables
 
 
 def draw_figures(
-    results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice]
+    results: Sequence[Result], folder: Path, figures: Sequence[FigureChoice], root: Path | None = None
 ) -> tuple[list[Table], list[tuple[Path, FredsimError]]]:
     """Draw an experiment's figures, by default error against iterations, into its folder, and print their paths.
 
-    Return their tables, and the figures left out, each with its error. No exception of any type reaches the caller: the
-    runs may have taken days.
+    `root` is where data files are kept. Return their tables, and the figures left out, each with its error. No
+    exception of any type reaches the caller: the runs may have taken days.
     """
     from fredsim.show import plots
 
@@ -133,7 +138,8 @@ def draw_figures(
     for figure in figures or [FigureChoice(name="error")]:
         path = folder / figure.file
         try:
-            drawing = plots.plot(results, path, figure.kind, figure.options(command=command))
+            options = replace(figure.options(command=command), data_root=root)
+            drawing = plots.plot(results, path, figure.kind, options)
             write_files(path, drawing.tables, drawing.caption, command, latex=figure.latex)
         except FredsimError as error:
             left_out.append((path, error))
@@ -173,17 +179,6 @@ def _measures(result: Result) -> dict[str, Any]:
     return {"valid. error": s["validation_error"], "test error": s["test_error"]}
 
 
-def _best(results: Sequence[Result], rows: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return the number of the run with the best gap, error or loss of those that finished; None without a choice."""
-    measures = {result.measure for result in results}
-    column = next(iter(measures)) if len(measures) == 1 else "gap" if "gap" in measures else "validation_error"
-    finished = (number for number, row in enumerate(rows) if row["status"] == "finished")
-    found = {number: results[number].outcome.get(column) for number in finished}
-    values = {number: value for number, value in found.items() if value is not None}
-    choose = max if any(result.larger_is_better(column) for result in results) else min
-    return choose(values, key=lambda number: values[number]) if len(set(values.values())) > 1 else None
-
-
 def print_ending(expansion: Expansion, loaded: Result | Results, how: str = "--resume") -> int:
     """Print which runs failed, how many are left, and `how` to continue them.
 
@@ -215,24 +210,26 @@ def print_plot(
     from fredsim.show import plots
 
     results = distinct([result for folder in folders for result in results_of(folder)])
+    note_lacking(folders)
     parameters = given_options(context) | {"folders": folders}
-    if parameters == {"folders": folders[:1]}:
-        return _draw_again(results, folders[0])
+    if parameters in ({"folders": folders[:1]}, {"folders": folders[:1], "data_root": options.data_root}):
+        return _draw_again(results, folders[0], options.data_root)
     output = output or Path("error.pdf" if kind == "curves" else f"{kind}.pdf")
     # The command in the caption leaves these out, so that the same runs give the same figure in any file.
     command = command_line(context, {**parameters, "output": None, "data_root": None})
     drawing = plots.plot(results, output, kind, replace(options, command=command))
+    # Before anything is printed, whose reader may leave: a new figure would lie beside tables of the last time.
+    written = write_files(output, drawing.tables, drawing.caption, command_line(context, parameters), latex=latex)
     for table in drawing.tables:
         print_table(table.printed())
-    written = write_files(output, drawing.tables, drawing.caption, command_line(context, parameters), latex=latex)
     for path in (output, *written):
         say(path)
     return 0
 
 
-def _draw_again(results: Sequence[Result], folder: Path) -> int:
+def _draw_again(results: Sequence[Result], folder: Path, root: Path | None) -> int:
     """Draw the figures of the experiment in a folder again, print their tables, and return the exit code."""
-    tables, left_out = draw_figures(results, folder, recorded_figures(folder))
+    tables, left_out = draw_figures(results, folder, recorded_figures(folder), root)
     for table in tables:
         print_table(table.printed())
     for why in dict.fromkeys(str(error) for _, error in left_out):

@@ -87,6 +87,7 @@ class ConsoleObserver(Observer):
     def __init__(self, monitor: ConsoleMonitor) -> None:
         self._monitor = monitor
         self._label = ""  # until the run begins
+        self._first: tuple[int, float] | None = None  # iteration and time of the first report
 
     def begin(self, label: str, iterations: int | None, updates: int | None, seconds: float | None = None) -> None:
         """Store the label, the length and the time."""
@@ -94,6 +95,20 @@ class ConsoleObserver(Observer):
         self._label = label
         self._length = next(Length(unit, total) for unit, total in lengths.items() if total is not None)
         self._began = self._shown = time.perf_counter()
+        self._first = None
+
+    def advance(self, iteration: int, timestamp: int, simulated: float) -> None:
+        """Store where the first report is."""
+        self._first = self._first or (iteration, time.perf_counter())
+
+    def row(self, row: Row) -> None:
+        """Store where the first report is."""
+        self._first = self._first or (row.iteration, time.perf_counter())
+
+    def rate(self, iteration: int, now: float) -> str:
+        """Return the iterations per second since the first report: a run may go on from a checkpoint. "" if unknown."""
+        first, since = self._first or (iteration, now)
+        return f"{(iteration - first) / (now - since):,.0f} it/s" if iteration > first and now > since else ""
 
     def note(self, text: str) -> None:
         """Print a note with the run's label before it."""
@@ -173,15 +188,17 @@ class RowObserver(ConsoleObserver):
 
     def advance(self, iteration: int, timestamp: int, simulated: float) -> None:
         """Move the bar, unless it was moved less than BAR_SECONDS ago."""
+        super().advance(iteration, timestamp, simulated)
         now = time.perf_counter()
         if now - self._shown >= BAR_SECONDS:
             self._shown = now
             at = {"iteration": iteration, "update": timestamp, "second": simulated}[self._length.unit]
-            rate = f"{iteration / (now - self._began):,.0f} it/s"
+            rate = self.rate(iteration, now)
             self._progress.update(self._task, completed=at, done=self._length.done(at), rate=rate)
 
     def row(self, row: Row) -> None:
         """Show the latest validation error, or gap."""
+        super().row(row)
         measured = _row_text(row).removeprefix("validation ")
         self._progress.update(self._task, state="running", error=measured)
 
@@ -218,18 +235,18 @@ class LineObserver(ConsoleObserver):
 
     def row(self, row: Row) -> None:
         """Print how far the run has come, unless a line was printed less than LINE_SECONDS ago."""
+        super().row(row)
         now = time.perf_counter()
         if now - self._monitor.shown >= LINE_SECONDS:
             self._monitor.shown = now
-            rate = row.iteration / (now - self._began)
             unit, total = self._length
             at = {
                 "iteration": f"{row.iteration} of {total} iterations",
                 "update": f"{row.timestamp} of {total}, iteration {row.iteration}",
                 "second": f"{row.time:.6g} of {total:.6g} simulated seconds, iteration {row.iteration}",
             }[unit]
-            measured = _row_text(row)
-            self._monitor.note(f"{self._label}: {unit} {at}, {rate:,.0f} it/s, {measured}")
+            said = ", ".join(filter(None, (f"{unit} {at}", self.rate(row.iteration, now), _row_text(row))))
+            self._monitor.note(f"{self._label}: {said}")
 
 
 def _row_text(row: Row) -> str:

@@ -6,7 +6,7 @@ import inspect
 import os
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from fredsim.config.data import Data, Glyphs, LeastSquares, Modular, Quadratic, 
 from fredsim.config.document import Document, dump_yaml
 from fredsim.config.experiment import Evaluation, Experiment
 from fredsim.config.models import LinearChoice, MlpChoice
+from fredsim.config.plain_data import checked
 from fredsim.config.plain_yaml import parse_yaml
 from fredsim.config.registry import find_class
 from fredsim.config.sections import DispatcherChoice
@@ -25,7 +26,8 @@ from fredsim.config.zoo import GptChoice, ResnetChoice
 from fredsim.errors import ConfigError, OutputError, nearest, visible
 from fredsim.hyper import Configurable
 from fredsim.plugins.attribute_docs import meanings
-from fredsim.plugins.modules import look_in
+from fredsim.plugins.modules import look_in, module_file, parameters_of
+from fredsim.plugins.references import identifier
 from fredsim.show.catalogue.listing import own_text
 from fredsim.show.own_templates import OWN
 from fredsim.system.files import write_atomic, write_errors
@@ -61,21 +63,36 @@ SWEEP = """\
 """
 
 Given = Mapping[str, Any]
+INSTEAD_OF = {
+    "server": "server",
+    "data": "data",
+    "problem": "data",
+}  # the options whose place a part of one's own takes
 
 
-def write_experiment(path: Path, server: str, data: str, kind: str | None = None) -> list[Path]:
+def write_experiment(
+    path: Path, server: str, data: str, kind: str | None = None, given: Collection[str] = ()
+) -> list[Path]:
     """Write a commented experiment with this server and data set to a new file; return what was written.
 
-    `kind` is a kind of class or function of one's own (OWN), with which a module is written beside the experiment.
+    `kind` is a kind of class or function of one's own (OWN), with which a module is written beside the experiment, and
+    named after it; `given` are the options that were given.
     Raises ConfigError if something does not exist or does not fit together, OutputError if a file is there, or cannot
-    be made.
+    be made, or if another module would be imported in the place of the new one.
     """
+    look_in(path.parent)
     if kind is None:
         _write(path, server, data, {})
         return [path]
     if kind not in OWN:
         raise ConfigError(f"--own is {visible(kind)!r}{nearest(kind, OWN)} (known: {', '.join(OWN)})")
-    own, module = OWN[kind], path.with_name(f"my_{kind}.py")
+    own, module = OWN[kind], path.with_name(f"{identifier(f'{path.stem}_{kind}')}.py")
+    if (replaced := INSTEAD_OF.get(own.part, "")) in given:
+        raise ConfigError(f"--{replaced} is given, and --own {kind} writes what takes its place; leave one of them out")
+    other = module_file(module.stem)
+    if other is not None and other.resolve() != module.resolve():
+        what = f"{module}: another module would be imported in its place, {other}, where fredsim looks first"
+        raise OutputError(f"{what}; choose another name for the experiment")
     _write_new(module, own.source)
     try:
         _write(path, server, data, {own.part: own.keys(f"{module.stem}:{own.name}")})
@@ -95,7 +112,6 @@ def _write_new(path: Path, text: str) -> None:
 
 def _write(path: Path, server: str, data: str, own: Mapping[str, Given]) -> None:
     """Write the experiment; `own` are keys that name something of one's own, by part."""
-    look_in(path.parent)
     server = own.get("server", {}).get("name", server)
     rate = next((RATES_OF_OWN[part] for part in own if part in RATES_OF_OWN), RATES.get(server, USUAL_RATE))
     words: dict[str, Any] = {"name": visible(path.stem), "file": visible(shlex.quote(path.as_posix()))}
@@ -187,12 +203,22 @@ def _server(server: str, rate: float) -> tuple[str, str]:
         given = {key: values[key] for key, field in found.Hyper.model_fields.items() if key in values
                  if field.is_required() or key == "lr"}  # fmt: skip
         return idea, name + _keys(found.Hyper, given, indent=2)
-    parameters = inspect.signature(found).parameters.values()
+    parameters = (parameters_of(found) or {}).values()
     plain = [one for one in parameters if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}]
     empty = inspect.Parameter.empty
     keys = [_written(one.name, values.get(one.name, 0.1), "", 2) for one in plain if one.default is empty]
-    keys += [_written(one.name, one.default, "", 2, given=False) for one in plain if one.default is not empty]
+    keys += [_default(one) for one in plain if one.default is not empty]
     return idea, "".join([name, *keys])
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    """Return a parameter with its default as a comment; nothing if that is no plain data, or takes several lines."""
+    try:
+        value = checked(parameter.default, (parameter.name,), "server")
+    except ConfigError:
+        return ""
+    text = _written(parameter.name, value, "", 2, given=False)
+    return text if text.count("\n") == 1 else ""
 
 
 def _section(key: str, meaning: str, keys: str) -> str:

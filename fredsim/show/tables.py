@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -17,10 +17,14 @@ from fredsim.show.console import status_text
 from fredsim.show.escaping import escape_cell, escape_latex, escape_markdown
 from fredsim.system.files import write_atomic, write_errors
 
-__all__ = ["PUBLISHED", "Table", "short", "write_files"]
+__all__ = ["PUBLISHED", "AllDigits", "Table", "as_given", "short", "write_files"]
 
 WHOLE = 1000.0  # the size from which on a number is printed without decimals
 PUBLISHED = "Published and here"  # title of the tables that compare with a paper
+
+
+class AllDigits(float):
+    """A number that an experiment gave, such as a learning rate: a table shows all of its digits."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class Table:
         """The names of the columns that have a text."""
         return {name for row in self.rows for name, value in row.items() if isinstance(value, str)}
 
-    def printed(self, best: int | None = None) -> RichTable:
-        """Return the table for a terminal, with the row number `best`, if given, in bold, and statuses in colour."""
+    def printed(self, best: Collection[int] = ()) -> RichTable:
+        """Return the table for a terminal, with the rows number `best` in bold, and statuses in colour."""
         table = RichTable(box=None, header_style="bold", pad_edge=False, title=self.title or None, title_justify="left")
         for number, name in enumerate(self.columns):
             text = name in self.text_columns
@@ -50,7 +54,7 @@ class Table:
         for number, cells in enumerate(zip(*texts, strict=True)):
             named = zip(self.columns, cells, strict=True)
             shown = (status_text(cell) if name == "status" else cell for name, cell in named)
-            table.add_row(*shown, style="bold" if number == best else None)
+            table.add_row(*shown, style="bold" if number in best else None)
         return table
 
     def markdown(self) -> str:
@@ -117,7 +121,8 @@ def _set(value: Any) -> str:
 def _column(values: Sequence[Any]) -> list[str]:
     """Return the values of a column with a few digits: with four each if some of them would have no decimals."""
     sizes = [abs(value) for value in values if isinstance(value, float) and math.isfinite(value)]
-    if not any(size >= WHOLE for size in sizes) or all(size >= WHOLE for size in sizes):
+    given = any(isinstance(value, AllDigits) for value in values)
+    if given or not any(size >= WHOLE for size in sizes) or all(size >= WHOLE for size in sizes):
         return [short(value) for value in values]
     return [
         f"{value:.{3 - math.floor(math.log10(abs(value)))}f}"
@@ -127,10 +132,18 @@ def _column(values: Sequence[Any]) -> list[str]:
     ]
 
 
+def as_given(value: float) -> str:
+    """Return a number with all its digits, without the last ones that arithmetic added: 0.30000000000000004 is 0.3."""
+    text = f"{value:.15g}"
+    return text if abs(float(text) - value) <= 2 * math.ulp(value) else repr(value)
+
+
 def short(value: Any) -> str:
-    """Return a value as text with a few digits; – for None."""
+    """Return a value as text with a few digits, or all if it was given; – for None."""
     if value is None:
         return "–"
+    if isinstance(value, AllDigits):
+        return as_given(value)
     if isinstance(value, float):
         if not 0.001 <= abs(value) < 1e15:
             return f"{value:.4g}"

@@ -22,8 +22,10 @@ from fredsim.errors import visible
 if TYPE_CHECKING:
     from fredsim.show.console import PlainConsole
 
-__all__ = ["Group", "print_error", "say", "say_lines", "say_message", "say_wrapped"]
+__all__ = ["NOT_READ", "Group", "print_error", "say", "say_lines", "say_message", "say_wrapped"]
 
+#: The exit code after SIGPIPE, by the shells' convention; 1 would say that runs differ.
+NOT_READ = 141
 #: Variables by which a user tells Rich that a stream is a terminal.
 TOLD = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
@@ -102,7 +104,10 @@ class Group(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Read the command's arguments, and run it."""
         with _visible_errors():
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except BrokenPipeError:  # whoever reads the output has read enough; Typer would end with 1
+                raise SystemExit(NOT_READ) from None
 
 
 @contextmanager

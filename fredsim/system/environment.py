@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from typing import Any, TextIO
 
 from fredsim.errors import ConfigError, OutputError, one_line
 
-__all__ = ["LenientStream", "check_surroundings", "file_room", "kept", "shut_output", "wrong_surroundings"]
+__all__ = [
+    "LenientStream",
+    "check_surroundings",
+    "file_room",
+    "kept",
+    "shut_output",
+    "take_any_letter",
+    "wrong_surroundings",
+]
 
 LEAST_ADDRESSES = 10**9  # bytes of address space: with less, the libraries that are imported fail in many ways
+#: What writing to a stream fails with: a pipe, a file, a device, a socket, or none.
+OF_STREAMS = {
+    errno.EPIPE, errno.ENOSPC, errno.EFBIG, errno.EIO, errno.EBADF, errno.ENXIO, errno.ECONNRESET, errno.ESTALE,
+    getattr(errno, "EDQUOT", errno.ENOSPC),
+}  # fmt: skip
+OUT_OF_MEMORY = "out of memory; end other programs, or raise the limit (ulimit -v)"
+NO_PROCESS = "no further {} can be started; end other programs, or raise the limit (ulimit -u, ulimit -v)"
 FILES_OF_A_RUN = 24  # the files that this process has open at most while it writes tables and starts processes
 
 
@@ -37,6 +54,15 @@ class LenientStream:
         """Write what is left, if that is possible."""
         with suppress(OSError):
             self._stream.flush()
+
+
+def take_any_letter(stream: object) -> None:
+    """Let a stream write letters that its encoding does not have, such as λ in Latin-1: as escapes, as stderr does.
+
+    An output of ASCII is written as UTF-8, since ASCII mostly means that no locale is set.
+    """
+    if isinstance(stream, TextIOWrapper) and (name := codecs.lookup(stream.encoding).name) != "utf-8":
+        stream.reconfigure(encoding="utf-8" if name == "ascii" else name, errors="backslashreplace")
 
 
 def check_surroundings() -> None:
@@ -77,21 +103,26 @@ def file_room() -> int | None:
 def wrong_surroundings(error: BaseException) -> str | None:
     """Return one line about an error that comes from the surroundings; None for any other."""
     if isinstance(error, MemoryError):
-        return "out of memory; end other programs, or raise the limit (ulimit -v)"
+        return OUT_OF_MEMORY
     if isinstance(error, ImportError):
         mapped = any(part in str(error).lower() for part in ("failed to map", "cannot allocate memory"))
         return f"out of memory ({one_line(error)}); raise the limit (ulimit -v)" if mapped else None
     if isinstance(error, RuntimeError):
-        what = "no further thread can be started; end other programs, or raise the limit (ulimit -u, ulimit -v)"
-        return what if "start new thread" in str(error) else None
+        return NO_PROCESS.format("thread") if "start new thread" in str(error) else None
     if not isinstance(error, OSError):
         return None
     why = error.strerror or one_line(error)
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return f"{why}; raise the limit (ulimit -n)"
-    if error.filename is None:
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {why}"
+    if error.errno in OF_STREAMS or hasattr(error, "characters_written"):  # a stream that others read, and has no room
         return f"the output cannot be written ({why}); send it elsewhere"
-    return f"{os.fsdecode(error.filename)}: {why}"
+    if error.errno == errno.EAGAIN:
+        return NO_PROCESS.format("process")
+    if error.errno == errno.ENOMEM:
+        return OUT_OF_MEMORY
+    return why
 
 
 @contextmanager

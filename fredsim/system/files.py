@@ -13,20 +13,23 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any
 
-from fredsim.errors import OutputError, option
+from fredsim.errors import FredsimError, OutputError, option
 from fredsim.system.memory import machine_memory
 
 __all__ = [
     "CHUNK_BYTES",
     "LINK",
     "content_digest",
+    "digest_of_digests",
+    "digests_of_files",
     "files_named",
     "hash_of_prefix",
     "irregular_kind",
@@ -37,6 +40,7 @@ __all__ = [
     "read_bytes",
     "remove_parts",
     "replacing",
+    "scratch_folder",
     "whole_name",
     "write_atomic",
     "write_chunks",
@@ -45,6 +49,7 @@ __all__ = [
 
 DISK_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
 NO_FILE = {errno.EINVAL, errno.EISDIR}
+SCRATCH, OTHER_SCRATCH = "fredsim-scratch-", "let TMPDIR name another folder"
 CHUNK_BYTES = 2**24  # bytes that are hashed or written at once
 LINK = "a symbolic link, and links in a folder of results are not followed"
 #: Flags of os.open that not every system has: not to wait for the other end of a pipe, and not to follow a link.
@@ -166,6 +171,22 @@ def files_named(value: Any) -> Iterator[str]:
             yield from files_named(inner)
 
 
+def digests_of_files(paths: Iterable[str], refused: Callable[[str], FredsimError]) -> dict[str, str]:
+    """Return the SHA-256 of files by path. Raises what `refused` makes of one that cannot be read."""
+    found = {}
+    for path in paths:
+        digest = content_digest(path)
+        if digest is None:
+            raise refused(f"{path}: cannot be read; its class names it in files")
+        found[path] = digest
+    return found
+
+
+def digest_of_digests(digests: Mapping[str, str | None]) -> str:
+    """Return the SHA-256 of the lines that `sha256sum` prints of files, given the digest of each by its name."""
+    return hashlib.sha256("".join(f"{digest}  {name}\n" for name, digest in digests.items()).encode()).hexdigest()
+
+
 @functools.lru_cache(maxsize=16)
 def _digest(path: str, *state: int) -> str:
     del state  # only part of the cache's key, so that a file that has changed is read again
@@ -190,18 +211,32 @@ def hash_of_prefix(path: Path, size: int) -> hashlib._Hash | None:
 def write_errors(path: Path, otherwise: str = "") -> Iterator[None]:
     """Turn an OSError raised while `path`, or something in it, is written into an OutputError with a remedy.
 
-    `otherwise` is the remedy if the disk is not full; by default, to choose another folder.
+    `otherwise` is the remedy if the disk is not full; by default, to choose another folder: that of `scratch_folder` by
+    the system's variable, as no option names it.
     """
     try:
         yield
     except OSError as error:
         remedy = "make room there and run it again" if error.errno in DISK_FULL else otherwise
-        remedy = remedy or f"choose another folder by {option('out')}"
+        scratch = any(part.startswith(SCRATCH) for part in path.parts)
+        remedy = remedy or (OTHER_SCRATCH if scratch else f"choose another folder by {option('out')}")
         if error.filename and error.errno in NO_FILE:  # something else is in the place of a file in a folder
             path = Path(os.fsdecode(error.filename))
         with suppress(OSError, ValueError):  # outside the current folder, or without one
             path = path.relative_to(Path.cwd())  # paths of runs are absolute, as their code may change the folder
         raise OutputError(f"{path}: cannot be written ({error.strerror or error}); {remedy}") from None
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Make a folder for temporary files, which is removed when the block ends. Raises OutputError."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix=SCRATCH)
+    except OSError as error:
+        where = f"{os.fsdecode(error.filename)}: " * (error.filename is not None)
+        raise OutputError(f"{where}no temporary folder can be made ({error.strerror}); {OTHER_SCRATCH}") from None
+    with folder as path:
+        yield Path(path)
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -235,7 +270,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """
     if kind := irregular_kind(path):
         raise _no_file(path, kind)
-    name = path.name.encode()[:200].decode(errors="ignore")  # file names have at most 255 bytes
+    name = os.fsencode(path.name)[:200].decode(errors="ignore")  # file names have at most 255 bytes, of any encoding
     part = path.with_name(f"{name}.{secrets.token_hex(8)}.part")
     try:
         with part.open("xb") as file:

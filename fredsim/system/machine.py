@@ -9,7 +9,7 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["git_commit", "processor_name"]
+__all__ = ["current_commit", "git_commit", "processor_name"]
 
 GIT_SECONDS = 5.0  # give up after this time, as for a large repository on a slow disk
 
@@ -25,7 +25,15 @@ def processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
-@functools.cache
+def current_commit() -> str | None:
+    """Return `git_commit` of the current folder, None also if that was removed."""
+    try:
+        return git_commit(Path.cwd())
+    except OSError:
+        return None
+
+
+@functools.cache  # asking takes as long as a small run; each command clears it
 def git_commit(folder: Path) -> str | None:
     """Return the commit of the git repository that a folder is in, followed by `-dirty` if files differ from it.
 

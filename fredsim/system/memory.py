@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from fredsim.errors import ConfigError, SimulationError
+from fredsim.errors import ConfigError, DeviceMemoryError, NoMemoryError
 from fredsim.system.limits import memory_limits
 
 __all__ = [
@@ -86,19 +86,23 @@ def refuse_beyond_memory(size: int, what: str, remedy: str) -> None:
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Turn a MemoryError, or PyTorch's error for a device's memory, into a SimulationError that names what to lower."""
+    """Turn a MemoryError, or PyTorch's error for a device's memory, into a NoMemoryError that names what to lower."""
+    failure = None
     try:
         yield
     except _out_of_memory() as error:
-        what, on_device = str(error).partition("\n")[0], not isinstance(error, MemoryError)
+        what = str(error).partition("\n")[0]
+        on_device = isinstance(error, DeviceMemoryError) or not isinstance(error, MemoryError)
         if on_device:  # what was asked for, and what is left; PyTorch then lists every process on the device
             what = ". ".join(what.split(". ")[:3])
         what = what.rstrip(".") or "nothing is left"
-        raise SimulationError(
+        failure = NoMemoryError(
             f"out of memory{' on the device' * on_device} ({what}); lower model.hidden, clients.count, "
             "clients.batch_size, clients.local_steps or window, take less data, or "
             f"{'choose backend numba, or ' * on_device}end other programs"
-        ) from None
+        )
+    if failure is not None:  # raised here, so that it does not keep alive what the other error's frames have
+        raise failure
 
 
 def _out_of_memory() -> tuple[type[Exception], ...]:

@@ -6,7 +6,6 @@ and the command line prints it once.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from fredsim.errors import FredsimWarning
 
-__all__ = ["compiling", "note", "notes_as_lines", "on_notices", "warn"]
+__all__ = ["compiling", "note", "notes_as_lines", "on_notices"]
 
 
 class Listener(NamedTuple):
@@ -53,14 +52,6 @@ def note(text: str) -> None:
     listener = _LISTENER.get()
     if listener is not None:
         listener.note(text)
-
-
-def warn(text: str) -> None:
-    """Warn the user, at the line of their own code that called fredsim."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "fredsim":
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, FredsimWarning, stacklevel=level)
 
 
 @contextmanager

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
 from typing import Any
 
-from fredsim.errors import ConfigError, OutputError, how_to_install
+from fredsim.errors import OutputError, needs
 from fredsim.system.files import open_whole
 
 __all__ = ["MAGIC", "need_pyarrow", "open_parquet"]
 
 MAGIC = b"PAR1"
+FOOTER_BEGINS = 0x15  # by Thrift's compact protocol: its first field, the version, a 32-bit integer
+MOST_FOOTERS = 1000  # the most that are looked for, from the end on: a file of nothing but MAGIC would take hours
 
 
 def need_pyarrow(what: str) -> None:
     """Raise ConfigError, which says what needs it, if pyarrow is not installed: it is larger than all of fredsim."""
-    try:
+    with needs(what, "pyarrow", "events"):
         import pyarrow.parquet  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"{what} needs pyarrow, which cannot be imported ({error}); {how_to_install('events')}"
-        ) from None
 
 
 def open_parquet(path: str | os.PathLike[str], *, follow: bool = False) -> tuple[Any, str]:
@@ -43,14 +42,10 @@ def open_parquet(path: str | os.PathLike[str], *, follow: bool = False) -> tuple
         raise OutputError(f"{path}: cannot be read ({error.strerror or error})") from None
     if content[:4] != MAGIC:
         raise OutputError(f"{path}: is no Parquet file")
-    end = len(content)
-    while end > 0:
+    for end in _ends(content):
         try:
             file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(memoryview(content)[:end])))
         except (pa.ArrowException, OSError, ValueError):
-            end = content.rfind(MAGIC, len(MAGIC), end - 1) + len(MAGIC)
-            if end < len(MAGIC):
-                break
             continue
         if end == len(content):
             return file, ""
@@ -59,3 +54,16 @@ def open_parquet(path: str | os.PathLike[str], *, follow: bool = False) -> tuple
             break
         return file, f"{path}: its end is damaged; its first {rows:,} rows are read"
     raise OutputError(f"{path}: is damaged, and no part of it can be read")
+
+
+def _ends(content: mmap.mmap) -> Iterator[int]:
+    """Yield the places, from the last on, where a Parquet file that begins here may end: behind a footer."""
+    end = len(content)
+    yield end
+    for _ in range(MOST_FOOTERS):
+        end = content.rfind(MAGIC, len(MAGIC), end - 1) + len(MAGIC)
+        if end < len(MAGIC):
+            return
+        size = int.from_bytes(content[end - 8 : end - 4], "little")  # of the footer, which follows the first MAGIC
+        if end >= size + 12 and content[end - 8 - size] == FOOTER_BEGINS:
+            yield end

@@ -1,4 +1,4 @@
-"""The version of fredsim: that of the checkout which is imported, or else of the installed package."""
+"""The versions of fredsim, that of the checkout which is imported or else of the package, and of other packages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__all__ = ["fredsim_version"]
+__all__ = ["fredsim_version", "package_version"]
 
 UNKNOWN = "0+unknown"  # by the form of Python's versions: of a copy that has lost its pyproject.toml
 
@@ -28,3 +28,20 @@ def fredsim_version() -> str:
         return version("fredsim")
     except PackageNotFoundError:
         return UNKNOWN
+
+
+def package_version(package: str) -> str:
+    """Return an installed package's version; PyTorch's names its build, too, as in 2.13.0+cu130.
+
+    Of PyTorch alone, `none` if it cannot be imported: a forged record may say that it was used.
+    """
+    if package == "torch":
+        try:
+            import torch
+        except ImportError:
+            return "none"
+        return str(torch.__version__)
+    return fredsim_version() if package == "fredsim" else _installed(package)
+
+
+_installed = functools.cache(version)  # looking it up reads files

@@ -96,7 +96,7 @@ def test_a_fetch_has_the_size_of_the_parameters_unless_one_is_given(how: str) ->
         clock.init(3, Streams(0))
         clock.configure(reacts=True, size=500)
         for step in range(20):
-            client = clock.choose(step)
+            client = int(clock.draw(1).client[0])
             found.append((client, clock.time))
             if how == "restart" and step % 4 == 0:
                 clock.restart((client + 1) % 3, *size)

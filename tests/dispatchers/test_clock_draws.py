@@ -153,6 +153,37 @@ def test_about_how_many_arrive(noise: Any, expected: int) -> None:
         assert 0.8 * expected < len(clock.draw(expected)) < 1.25 * expected
 
 
+HEAVY = [
+    {"name": "lognormal", "sigma": 10.0},  # 1 in 3·10⁷ tasks takes as long as 1000 arrivals would by the mean
+    {"name": "pareto", "alpha": 1.0000001},
+    {"name": "bernoulli", "p": 1e-6, "factor": 1e12},
+]
+
+
+@pytest.mark.parametrize("noise", HEAVY)
+@pytest.mark.parametrize("clients", [1, 16])
+def test_of_heavy_tails_few_more_tasks_are_drawn_than_arrive(
+    clients: int, noise: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, takes = 0, TaskDurations.__call__
+
+    def counted(durations: TaskDurations, ids: Integers, numbers: Integers) -> Integers:
+        nonlocal drawn
+        drawn += len(ids)
+        assert drawn < 50_000
+        return takes(durations, ids, numbers)
+
+    one_by_one = started(clients, reacts=True, compute={"noise": noise}).draw(1000)
+    monkeypatch.setattr(TaskDurations, "__call__", counted)
+    clock, parts, count = started(clients, compute={"noise": noise}), [], 0
+    while count < 1000:
+        parts.append(clock.draw(1000 - count))
+        count += len(parts[-1])
+    found = Order.joined(parts).first(1000)
+    for name in ("client", "number", "time"):
+        assert getattr(found, name).tolist() == getattr(one_by_one, name).tolist()
+
+
 @pytest.mark.parametrize("factor", [0.125, 6.0, math.inf])
 def test_bernoulli(factor: float) -> None:
     clients, p = 200_000, 0.3

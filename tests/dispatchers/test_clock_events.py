@@ -208,6 +208,7 @@ NOISES: list[tuple[dict[str, Any], Distribution]] = [
     ({"name": "gamma", "cv": 2.0}, Distribution("gamma", (0.25, 4.0))),
     ({"name": "uniform", "spread": 1.0}, Distribution("uniform", (0.0, 2.0))),
     ({"name": "pareto", "alpha": 1.1}, Distribution("pareto", (1.1,))),
+    ({"name": "lognormal", "sigma": 10.0}, Distribution("lognormal", (10.0,))),
     ({"name": "bernoulli", "p": 0.2, "factor": 30.0}, Distribution("bernoulli", (0.2, 30.0))),
     ({"name": "bernoulli", "p": 0.1, "factor": math.inf}, Distribution("bernoulli", (0.1, math.inf))),
 ]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fredsim.dispatchers import DISPATCHERS, Clock, Dispatcher, RoundRobin, Scripted, Uniform, Weighted
+from fredsim.dispatchers import DISPATCHERS, Dispatcher, RoundRobin, Scripted, Uniform, Weighted
+from fredsim.dispatchers.clock import Clock
 from fredsim.dispatchers.fenwick import Fenwick
 from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream, Streams
@@ -19,11 +20,21 @@ def started(dispatcher: Dispatcher, clients: int, seed: int = 0) -> Any:
     return dispatcher
 
 
+class ChoosingClock(Clock):
+    """A clock of which one arrival is drawn at a time."""
+
+    def choose(self, step: int) -> int:
+        order = self.draw(1)
+        if not len(order):
+            raise self.ended_error(step, None)
+        return int(order.client[0])
+
+
 MAKE: dict[str, Callable[[], Dispatcher]] = {
     "uniform": lambda: Uniform(),
     "weighted": lambda: Weighted(weights=[1.0, 3.0], on_chosen={"factor": 0.5, "recover_after": 2}),
     "round_robin": lambda: RoundRobin(),
-    "clock": lambda: Clock(compute={"noise": {"name": "exponential"}}),
+    "clock": lambda: ChoosingClock(compute={"noise": {"name": "exponential"}}),
     "scripted": lambda: Scripted(order=[0, 3, 1, 2, 3]),
 }
 

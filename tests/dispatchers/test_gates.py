@@ -146,11 +146,15 @@ INFINITE: list[tuple[float, list[float], list[float]]] = [
     (90.0, [np.inf] * 4, [22.5] * 4),
     (90.0, [np.nan, 0.1, 0.1, 0.0], [0, 45 - 0.045 / 2, 45 - 0.045 / 2, 0.045]),
     (9000.0, [np.nan, np.inf, 0.1, -1.0], [0, 64, 640, 0]),
+    (100.0, [0.0, 0.0, 0.0, 1e13], [20, 20, 20, 40]),  # far larger than the rest: what it leaves is shared all the same
+    (900.0, [0.0, 0.0, 1e9, 1e26], [156, 64, 640, 40]),
 ]
 
 
 @pytest.mark.parametrize(("budget", "means", "spent"), INFINITE)
-def test_a_budget_where_a_deviation_is_not_finite(budget: float, means: list[float], spent: list[float]) -> None:
+def test_a_budget_where_a_deviation_is_not_finite_or_very_large(
+    budget: float, means: list[float], spent: list[float]
+) -> None:
     gate = started(Budget(bytes=budget))
     for step in range(300):
         drawn = [draw(4, i, step, step % 8) for i in range(4)]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -31,14 +32,17 @@ def load_make() -> ModuleType:
 
 make = load_make()
 RECORDED: dict[str, str] = json.loads(make.FILE.read_text(encoding="utf-8"))
+EXPERIMENTS: dict[str, dict[str, Any]] = make.experiments()
+#: Kernels run on one to three threads in turn; golden/matrix.py has each experiment with each number.
+THREADS = {name: 1 + number % 3 for number, name in enumerate(RECORDED)}
 
 
 def test_every_combination_is_recorded() -> None:
-    assert RECORDED.keys() == make.experiments().keys()
+    assert RECORDED.keys() == EXPERIMENTS.keys()
 
 
 def test_whatever_there_is_has_a_digest() -> None:
-    found = make.experiments().values()
+    found = EXPERIMENTS.values()
     assert {experiment["server"]["name"] for experiment in found} == set(SERVERS)
     assert {experiment["dispatcher"]["name"] for experiment in found if "name" in experiment.get("dispatcher", {})} == {
         *DISPATCHERS
@@ -51,28 +55,26 @@ def test_whatever_there_is_has_a_digest() -> None:
 
 
 def cases() -> Iterator[object]:
-    """Yield each experiment with each backend.
+    """Yield each experiment with each backend that has kernels for it.
 
-    The pairs of a server and a dispatcher are dealt to NumPy and an emulated device like the squares of a chessboard:
-    so each server and each dispatcher is tried on both, half of the pairs on either. The other half takes --slow.
+    Of the pairs of a server and a dispatcher, NumPy and an emulated device have every fourth, by the sum of their
+    numbers: so each server and each dispatcher is tried on both. The others take --slow.
     """
     servers, dispatchers = [*make.SERVERS], [*make.DISPATCHERS]
-    for name in make.experiments():
+    for name, experiment in EXPERIMENTS.items():
         server, _, dispatcher = name.partition(" × ")
-        dealt = bool(dispatcher) and (servers.index(server) + dispatchers.index(dispatcher)) % 2
-        for backend in ("numba", "numpy", "cuda"):
-            left = dispatcher and ((backend == "numpy" and dealt) or (backend == "cuda" and EMULATED and not dealt))
-            marks = [pytest.mark.slow] * bool(left) + [needs_cuda] * (backend == "cuda")
+        place = (servers.index(server) + dispatchers.index(dispatcher)) % 4 if dispatcher else None
+        for backend, turn in {"numba": place, "numpy": 0, "cuda": 2 if EMULATED else place}.items():
+            if not make.has_kernels(experiment, backend):
+                continue
+            marks = [pytest.mark.slow] * (place not in (None, turn)) + [needs_cuda] * (backend == "cuda")
             yield pytest.param(name, backend, marks=marks, id=f"{name}-{backend}")
 
 
 @pytest.mark.parametrize(("name", "backend"), [*cases()])
 def test_digest(name: str, backend: str, tmp_path: Path) -> None:
-    """Kernels run on one to three threads in turn; golden/matrix.py has each experiment with each number."""
-    experiment, threads = make.experiments()[name], 1 + list(RECORDED).index(name) % 3
-    if not make.has_kernels(experiment, backend):
-        pytest.skip("this backend has no kernels for backward passes at other parameters")
-    assert make.digest(experiment | {"threads": threads}, backend, tmp_path / "run") == RECORDED[name]
+    experiment = EXPERIMENTS[name] | {"threads": THREADS[name]}
+    assert make.digest(experiment, backend, tmp_path / "run") == RECORDED[name]
 
 
 def test_the_change_log_names_the_recorded_digests() -> None:

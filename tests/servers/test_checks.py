@@ -10,6 +10,7 @@ from fredsim.servers.base import Rated
 from fredsim.servers.checks import form_coefficients, trusted_rule
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.fasgd import FASGD
+from fredsim.servers.sasgd import SASGD
 
 
 class OwnSGD(ElementwiseServer):
@@ -17,16 +18,21 @@ class OwnSGD(ElementwiseServer):
     rule = ASGD.rule
 
 
-def test_a_rule_of_ours_without_state_keeps_its_word_in_a_class_of_a_users() -> None:
-    """Rows whose gradient is zero are then left alone; a rule with a state could have been started from any."""
+def test_asgds_rule_keeps_its_word_in_a_class_of_a_users() -> None:
+    """Rows whose gradient is zero are then left alone; another rule could divide by 0, or start from any state."""
 
     class OwnFASGD(FASGD):
         pass
+
+    class OwnSASGD(OwnSGD):
+        rule = SASGD.rule
 
     assert ASGD.rule.zero_keeps
     assert FASGD(lr=0.1).rule.zero_keeps
     assert trusted_rule(OwnSGD(lr=0.1)) is ASGD.rule
     assert not trusted_rule(OwnFASGD(lr=0.1)).zero_keeps
+    assert SASGD.rule.zero_keeps
+    assert not trusted_rule(OwnSASGD(lr=0.1)).zero_keeps
     assert trusted_rule(FASGD(lr=0.1)).zero_keeps
 
 

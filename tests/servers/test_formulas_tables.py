@@ -122,6 +122,37 @@ def test_their_keys_do_as_the_formula_says(spec: Spec, clients: int, follow: Cal
     assert follow(spec, FORMULAS[spec["name"]](spec), clients=clients).server.timestamp > 30
 
 
+def test_malenia_compares_the_harmonic_mean_exactly_but_only_where_it_is_close(
+    make: Callable[[Spec], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """n ≥ (S/n) Σ 1/b, also where both are equal; sums of fractions, which are slow, are made for these cases only."""
+    sums = list[Fraction]()
+
+    def counted(*number: Any) -> Fraction:
+        sums.append(Fraction(*number))
+        return sums[-1]
+
+    monkeypatch.setattr("fredsim.servers.malenia.Fraction", counted)
+    rng, exact, far = np.random.default_rng(3), 0, 0
+    for number in range(300):
+        counts = rng.integers(1, 30, int(rng.integers(1, 9)))
+        mean = len(counts) / sum((Fraction(1, int(b)) for b in counts), Fraction(0))
+        chosen = float(mean) if number % 2 else float(rng.uniform(1, 30))  # float(mean) is often the mean itself
+        for harmonic in (chosen, math.nextafter(chosen, 0), math.nextafter(chosen, 99)):
+            if harmonic < 1:
+                continue
+            server = make({"name": "malenia", "lr": 0.1, "harmonic": harmonic})
+            server.init(np.zeros(2, np.float32), len(counts))
+            server._counts[:] = counts
+            sums.clear()
+            assert server._enough() == (mean >= Fraction(harmonic)), (harmonic, counts)
+            exact += mean == Fraction(harmonic)
+            if abs(mean - Fraction(harmonic)) > 1e-3:
+                assert not sums
+                far += 1
+    assert min(exact, far) > 10
+
+
 @pytest.mark.parametrize("name", ["ia2sgd", "ringleader"])
 def test_the_sum_of_a_table_does_not_drift(name: str, make: Callable[[Spec], Any]) -> None:
     """After 20,000 changes, by gradients of very different size, it is that of the present entries."""

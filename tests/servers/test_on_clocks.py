@@ -187,7 +187,7 @@ def test_the_mean_round_of_exponential_times(needed: int, rounds: int) -> None:
     for _ in range(rounds):
         done = []
         for _ in range(needed):
-            done.append(clock.choose(0))
+            done.append(int(clock.draw(1).client[0]))
             clock.hold(done[-1])
         for client in range(clients):
             if client in done:

@@ -15,7 +15,7 @@ from tests.servers.paths import SETTINGS, Check, Simulate, check_same
 OWN = """
 import numpy as np
 
-from fredsim.numerics.rules import Rule
+from fredsim.numerics.rules import Rule, sqrt
 from fredsim.servers import ASGD, ElementwiseServer
 from fredsim.servers.base import Rated
 
@@ -34,6 +34,22 @@ class Smoothed(ElementwiseServer):
 
     def coefficients(self, t, staleness):
         return np.float32(self.rate(t)), np.float32(0.9), np.float32(0.1)
+
+
+def rooted(theta, s, g, alpha):
+    s = s + g * g
+    return theta - alpha * g / sqrt(s), s
+
+
+class Rooted(Smoothed):
+    # Not finite where parameter, state and gradient are 0.
+    rule = Rule(rooted, state=("s",))
+
+    def initial_state(self):
+        return {"s": 0.1}
+
+    def coefficients(self, t, staleness):
+        return (np.float32(self.rate(t)),)
 
 
 class Averaging(Smoothed):
@@ -166,6 +182,22 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("server", ["Smoothed", "Averaging"])
 def test_a_rule_of_ones_own(server: str, number: int, check: Check) -> None:
     check(SETTINGS[number] | {"server": {"name": f"own_path:{server}", "lr": 0.05}})
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("hidden", [[], [12], [20, 12]], ids=str)
+@pytest.mark.parametrize("knobs", [{}, {"threads": 3, "window": 3}], ids=str)
+def test_a_rule_that_is_not_finite_at_0(
+    hidden: list[int], knobs: dict[str, int], check: Check, simulate: Simulate
+) -> None:
+    """Rows that are padded with zeros in memory say nothing of the parameters."""
+    run = SETTINGS[6] | {"server": {"name": "own_path:Rooted", "lr": 0.05}, "model": {"hidden": hidden}}
+    reference = check(run | knobs)
+    assert reference.summary["status"] == "finished"
+    check_same(simulate(run | {"backend": "numpy"}), reference)
+    lr = {"name": "step", "base": 0.9, "every": 20, "factor": 3e38}
+    diverging = check(run | knobs | {"server": {"name": "own_path:Rooted", "lr": lr}})
+    assert diverging.summary["status"] == "diverged"
 
 
 @pytest.mark.usefixtures("own")

@@ -227,8 +227,15 @@ class DeviceKernels(Kernels):
     """fredsim.cuda.networks, likewise; without a device, emulated."""
 
     def engine(self, graph: Graph, data: Split, mu: int) -> Any:
-        from fredsim.cuda.networks import registry
         from fredsim.cuda.networks.engine import CudaGraphEngine
+
+        return CudaGraphEngine(graph, Dataset(data, data, data, 2), mu)
+
+    def gradient(
+        self, graph: Graph, data: Split, params: Array, rows: Array, key: Array | None = None
+    ) -> tuple[Array, Array]:
+        """Note the outputs of all samples, too, if nothing is drawn."""
+        from fredsim.cuda.networks import registry
         from fredsim.cuda.networks.operator import LossKernels
         from fredsim.cuda.networks.steps import Given as Known
         from fredsim.cuda.networks.steps import blocks_for
@@ -244,16 +251,10 @@ class DeviceKernels(Kernels):
                     )  # fmt: skip
 
         with patch.dict(registry.LOSSES, {Given: GivenKernels}):
-            return CudaGraphEngine(graph, Dataset(data, data, data, 2), mu)
-
-    def gradient(
-        self, graph: Graph, data: Split, params: Array, rows: Array, key: Array | None = None
-    ) -> tuple[Array, Array]:
-        """Note the outputs of all samples, too, if nothing is drawn."""
-        if isinstance(graph.loss, Given) and len(rows) == 1 and key is None:
-            outputs = self.engine(graph, data, rows.size).outputs(params, "train")
-            graph.loss.outputs.append(np.concatenate([output for _, output in outputs]))
-        return super().gradient(graph, data, params, rows, key)
+            if isinstance(graph.loss, Given) and len(rows) == 1 and key is None:
+                outputs = self.engine(graph, data, rows.size).outputs(params, "train")
+                graph.loss.outputs.append(np.concatenate([output for _, output in outputs]))
+            return super().gradient(graph, data, params, rows, key)
 
 
 def network(case: Case) -> tuple[Graph, Array]:

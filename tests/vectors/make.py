@@ -17,7 +17,7 @@ from tests.vectors import contract
 from tests.vectors.contract import Numbers
 from tests.vectors.distributions import distributions
 from tests.vectors.ieee import FLOAT32, FLOAT64, number, of_bits
-from tests.vectors.records import record
+from tests.vectors.records import record, sealed
 from tests.vectors.rules import RULES
 
 FILE = Path(__file__).with_name("answers.txt")
@@ -264,7 +264,7 @@ def ternaries() -> Iterator[str]:
 
 def answers() -> str:
     records = (elementary, updates, means, networks, evaluations, draws, ternaries, distributions)
-    return "\n".join([HEADER, *(text for part in records for text in part())])
+    return sealed(HEADER, (text for part in records for text in part()))
 
 
 if __name__ == "__main__":

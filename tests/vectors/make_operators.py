@@ -19,7 +19,7 @@ from tests.vectors.ieee import FLOAT32, number
 from tests.vectors.losses import LOSSES, wrong_share
 from tests.vectors.make import AWKWARD, SPECIAL, chosen, f32, flat, spread, words
 from tests.vectors.operators import meeting, run
-from tests.vectors.records import record
+from tests.vectors.records import record, sealed
 
 FILE = Path(__file__).with_name("operators.txt")
 HEADER = """\
@@ -329,7 +329,7 @@ def losses() -> Iterator[str]:
 
 def answers() -> str:
     records = (images, norms, dense, sequences, elements, meetings, losses)
-    return "\n".join([HEADER, *(one for part in records for one in part())])
+    return sealed(HEADER, (one for part in records for one in part()))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import needs_cuda
 from tests.vectors import make_operators
 from tests.vectors.drive_operators import FILES, Definitions, DeviceKernels, Kernels
-from tests.vectors.test_vectors import arrays, differing, records
+from tests.vectors.test_vectors import arrays, check_file, differing, records
 
 RECORDS = [*records(make_operators.FILE)]
 ANSWERS = [pytest.param(*one, id=f"{one[0]}-{one[1]}") for one in RECORDS]
@@ -46,5 +46,5 @@ def test_every_operator_and_loss_has_answers() -> None:
     assert seen == (named - {"ACTIVATIONS", "Constant", "Pointwise", "sigmoid64"}) | losses
 
 
-def test_the_file_is_what_make_writes() -> None:
-    assert make_operators.answers() == make_operators.FILE.read_text(encoding="utf-8")
+def test_the_file_is_what_make_writes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_file(make_operators, request.config.getoption("--slow"), monkeypatch, "operator", "loss")

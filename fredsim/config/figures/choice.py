@@ -52,7 +52,8 @@ class FigureChoice(HyperParameters):
     from_: NonNegative | None = Field(None, alias="from", examples=[10.0])
     """For a timeline, and for waits: the simulated second to begin at."""
     to: Annotated[NonNegative | None, Field(examples=[20.0])] = None
-    """For a timeline, and for waits: the simulated second to end at; for curves: the end of the x axis, in its unit."""
+    """For a timeline, and for waits: the simulated second to end at; for curves: the end of the x axis, in iterations,
+    updates, bytes or seconds."""
     style: Annotated[Printable | None, Field(examples=["column"], json_schema_extra={"enum": [*STYLES, None]})] = None
     """For a paper: as wide as its `column`, or as the whole `page`, without the caption, as `rates.pdf`; null: as large
     as the content requires."""
@@ -64,6 +65,14 @@ class FigureChoice(HyperParameters):
     def as_text(cls, clients: Any) -> Any:
         """Accept a single id as a number."""
         return str(clients) if isinstance(clients, int) and not isinstance(clients, bool) else clients
+
+    @field_validator("where", mode="before")
+    @classmethod
+    def as_lists(cls, where: Any) -> Any:
+        """Accept tuples of values, as Python gives them."""
+        if not isinstance(where, Mapping):
+            return where
+        return {key: [*value] if isinstance(value, tuple) else value for key, value in where.items()}
 
     @model_serializer(mode="wrap")
     def plain(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from fredsim.errors import nearest, shown
 
 __all__ = [
     "KINDS",
+    "LOG_FROM",
+    "MOST_LANES",
+    "MOST_TIMELINES",
     "SHARES",
     "STYLES",
     "FigureKind",
@@ -29,7 +32,10 @@ __all__ = [
 
 SHARES = ("pushes", "fetches")
 STYLES = ("column", "page")
+LOG_FROM = 5.0  # the largest value over the smallest from which on an axis is logarithmic by default
 MOST_CLIENTS = 10_000_000  # the most clients that a range may name
+MOST_TIMELINES = 8  # the most runs of which a figure has timelines
+MOST_LANES = 64  # the most clients of a timeline
 X = {
     "iterations": "iteration (gradients arrived)",
     "updates": "update (server timestamp)",
@@ -93,7 +99,7 @@ class Options:
     values of `y` for which the table of curves has the first iteration, bytes and seconds, and of which a matrix shows
     one (without it, y at the end); for runs that have a gap instead of an error, the error stands for the gap. `where`:
     only runs whose keys have these values, or one of a list, are drawn; `best`: of these, only those that `select`
-    chose; `log`: whether the y axis is logarithmic, None: if the values shown span more than a factor of 5;
+    chose; `log`: whether the y axis is logarithmic, None: if the values shown span more than a factor of LOG_FROM;
     `quartiles`: the bands of curves cover the middle half of the runs, not all. `clients`, such as `0-3,8`, and `begin`
     and `end`, in simulated seconds, select the part of a timeline, or of waits, that is shown; for curves `end` is
     where the x axis ends. `caption`: whether the picture has its caption and `command`. `data_root`: where data files
@@ -169,13 +175,15 @@ def option_problems(kind: str, options: Options, recorded: Sequence[str] = ()) -
     for name, why in what.fixed.items():
         if getattr(options, name):
             yield name, f"is given; {why}"
+    if wrong := [value for value in options.reach if not math.isfinite(value)]:
+        yield "reach", f"is {wrong[0]:g}; it must be a finite number, such as 0.05"
     if kind == "matrix" and len(options.reach) > 1:
         yield "reach", f"is given {len(options.reach)} times; a matrix shows when one value is reached, such as 0.05"
     if kind == "matrix" and options.x is not None and not options.reach:
         yield "x", f"is '{options.x}'; a matrix without reach shows how runs ended, so leave it out, or give reach"
     yield from _window_problems(kind, options)
-    if wrong := _wrong_formula(options.title):
-        yield "title", f"is '{options.title}', whose formula cannot be read ({wrong}); write \\$ for a dollar sign"
+    if formula := _wrong_formula(options.title):
+        yield "title", f"is '{options.title}', whose formula cannot be read ({formula}); write \\$ for a dollar sign"
 
 
 def _window_problems(kind: str, options: Options) -> Iterator[tuple[str, str]]:

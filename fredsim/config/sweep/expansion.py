@@ -29,6 +29,7 @@ from fredsim.config.sweep.outline import each_run, keys_of, override, place_of
 from fredsim.config.sweep.selection import Selection, check_selection, validated
 from fredsim.errors import ConfigError, SimulationError, nearest, shown
 from fredsim.plugins.modules import look_as_recorded, look_in
+from fredsim.system.given import given_path
 
 __all__ = [
     "Expansion",
@@ -58,7 +59,7 @@ def open_source(source: Source) -> Document:
     if isinstance(source, Mapping):
         look_in()
         return Document(checked(dict(source), (), Document.source))
-    path = Path(source)
+    path = given_path(source, "the experiment's name")
     look_in(path.parent)
     inside = next((path / name for name in RECORDED if os.path.lexists(path / name)), None)
     recorded = inside or _recorded_at(path)

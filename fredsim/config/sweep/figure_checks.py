@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from fredsim.config.document import Document, flatten
 from fredsim.config.experiment import Experiment, Published
 from fredsim.config.figures.choice import FigureChoice
-from fredsim.config.figures.options import KINDS, Y, is_wanted
+from fredsim.config.figures.options import KINDS, MOST_LANES, MOST_TIMELINES, Y, client_ids, is_wanted
+from fredsim.config.figures.quantities import of_which_less_is_better
 from fredsim.config.metrics import columns_of, is_column
 from fredsim.config.plain_data import Key
 from fredsim.config.registry import has_clock
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, nearest, shown
 
 __all__ = ["check_figures"]
 
@@ -19,8 +21,9 @@ __all__ = ["check_figures"]
 def check_figures(
     document: Document, runs: Sequence[Experiment], figures: Sequence[FigureChoice], published: Published | None
 ) -> None:
-    """Raise ConfigError if a figure or a published series needs a key, a clock, events or a probe that runs lack."""
-    known = list(dict.fromkeys(key for run in runs for key in flatten(run.plain())))
+    """Raise ConfigError if a figure or a published series needs what runs lack, such as a clock."""
+    flat = [flatten(run.plain()) for run in runs]
+    known = list(dict.fromkeys(key for one in flat for key in one))
     if published is not None and published.y not in Y and not any(run.problem for run in runs):
         evaluations = [run.evaluation.model_dump() for run in runs]
         if not any(is_column(published.y, one) for one in evaluations):
@@ -38,9 +41,12 @@ def check_figures(
             what = f"no run has a key '{key}'{nearest(key, known) or ';'}"
             raise ConfigError(f"{place}: {where}: {what} `fredsim show` prints what there is")
     for number, figure in enumerate(figures):
+        selected = _selected_runs(runs, flat, figure)
+        for option, wrong in _lacking(document, selected, figure):
+            raise ConfigError(f"{document.place(('figures', number, option))}: figures.{number}.{option}: {wrong}")
         key, value = ("x", "seconds") if figure.x == "seconds" else ("kind", figure.kind)
         events = KINDS[figure.kind].events
-        for run in _selected_runs(runs, figure) if value == "seconds" or events else ():
+        for run in selected if value == "seconds" or events else ():
             place, dispatcher = document.place(("figures", number, key)), run.dispatcher.name
             if not has_clock(dispatcher):
                 wrong = f"is '{value}', and the dispatcher {dispatcher} has no clock; give dispatcher: {{name: clock}}"
@@ -48,17 +54,59 @@ def check_figures(
             if events and not run.events:
                 wrong = f"is '{value}', of events that are not recorded; give the experiment `events: true`"
                 raise ConfigError(f"{place}: figures.{number}.{key}: {wrong}")
-        if figure.kind == "probe" and not any(run.probe for run in runs):
-            place = document.place(("figures", number, "kind"))
-            wrong = "is 'probe', and no run has one; give the experiment `probe: {every: 100}`"
-            raise ConfigError(f"{place}: figures.{number}.kind: {wrong}")
 
 
-def _selected_runs(runs: Sequence[Experiment], figure: FigureChoice) -> list[Experiment]:
-    """Return the runs that a figure's `where` selects."""
+def _lacking(document: Document, selected: Sequence[Experiment], figure: FigureChoice) -> Iterator[tuple[str, str]]:
+    """Yield each option of a figure that asks for what its runs do not have, and what is wrong with it."""
+    if not selected:
+        wanted = ", ".join(f"{key}: {shown(value)}" for key, value in figure.where.items())
+        yield "where", f"is {{{wanted}}}, which no run has; `fredsim show` prints what there is"
+    if figure.best and document.data.get("select") is None:
+        yield "best", "is true, and the experiment chooses no runs; give it `select`, or leave this out"
+    if figure.kind == "probe" and not all(run.probe for run in selected):
+        yield "kind", "is 'probe', and not every run has one; give the experiment `probe: {every: 100}`, or use `where`"
+    if figure.kind == "tensors" and not any(run.probe and run.probe.per_tensor for run in selected):
+        remedy = "give the experiment `probe: {every: 100, per_tensor: true}`"
+        yield "kind", f"is 'tensors', and no run measures single tensors; {remedy}"
+    if "y" in KINDS[figure.kind].takes:
+        yield from _unmeasured(selected, figure)
+    if "clients" in KINDS[figure.kind].takes:
+        yield from _unseen(selected, figure)
 
-    def is_selected(run: Experiment) -> bool:
-        values = flatten(run.plain())
+
+def _unmeasured(selected: Sequence[Experiment], figure: FigureChoice) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the `y` of a figure; what a problem measures only its runs say."""
+    y, networks = figure.y, [run for run in selected if run.problem is None]
+    if y == "gradient_norm" and not all(run.evaluation.gradient_norm for run in networks):
+        remedy = "give the experiment `evaluation: {gradient_norm: true}`"
+        yield "y", f"is 'gradient_norm', which not every run measures; {remedy}"
+    if y == "gap" and any(run.measured_by != "gap" for run in networks):
+        yield "y", "is 'gap', which only linear models have; leave it out, or give validation_loss or train_loss"
+    if y not in Y and not all(is_column(y, run.evaluation.model_dump()) for run in networks):
+        yield "y", f"is '{y}', which not every run measures; give it to all in `evaluation.metrics`, or use `where`"
+    if figure.kind == "matrix" and not figure.reach and not of_which_less_is_better(y):
+        yield "y", f"is '{y}', of which less need not be better; give the matrix `reach`, or an error or a loss as y"
+
+
+def _unseen(selected: Sequence[Experiment], figure: FigureChoice) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with the clients of a timeline, or of waits, and with the number of a timeline's runs."""
+    clients = [] if figure.clients is None else client_ids(figure.clients)
+    fewest = min((run.clients.count for run in selected), default=0)
+    if clients and clients[-1] >= fewest > 0:
+        yield "clients", f"names client {clients[-1]}, which not every run has; give some of 0 to {fewest - 1}"
+    if figure.kind == "timeline" and len(clients) > MOST_LANES:
+        yield "clients", f"names {len(clients)} clients, and a timeline has lanes for {MOST_LANES}"
+    if figure.kind == "timeline" and len(selected) > MOST_TIMELINES and not figure.best:
+        what = f"is 'timeline', which has a panel for each run, and these are {len(selected)}"
+        yield "kind", f"{what}; select {MOST_TIMELINES} at most by `where`"
+
+
+def _selected_runs(
+    runs: Sequence[Experiment], flat: Sequence[Mapping[str, Any]], figure: FigureChoice
+) -> list[Experiment]:
+    """Return the runs that a figure's `where` selects; `flat`: their plain experiments under dotted keys."""
+
+    def is_selected(values: Mapping[str, Any]) -> bool:
         return all(is_wanted(values.get(key), wanted) for key, wanted in figure.where.items())
 
-    return [run for run in runs if is_selected(run)]
+    return [run for run, values in zip(runs, flat, strict=True) if is_selected(values)]

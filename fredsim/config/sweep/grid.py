@@ -85,21 +85,31 @@ def _size(values: Iterable[Any]) -> int:
 
 
 def refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence[Mapping[str, Any]]) -> None:
-    """Raise ConfigError if two keys of cases and sweep set the same part of an experiment.
+    """Raise ConfigError if two keys of a case, or of cases and sweep, set the same part of an experiment.
 
-    An axis may lie within an earlier key, such as `server.lr` after `server`, if no value of the earlier one sets it.
+    A key may lie within an earlier one, such as `server.lr` after `server`, if no value of the earlier one sets it.
     """
     earlier: dict[str, tuple[str, list[Any]]] = {}
     for case in cases:
-        for key, value in case.items():
+        pairs = [*case.items()]
+        for number, (key, value) in enumerate(pairs):
+            for other, whole in pairs[:number]:
+                if _clash(key, other, [whole]):
+                    place = document.place(("cases",))
+                    raise ConfigError(f"{place}: cases: one has '{key}' and '{other}'; keep one of them")
             earlier.setdefault(key, ("stands in cases", []))[1].append(value)
     for axis, values in sweep.items():
         for key, (what, before) in earlier.items():
-            within = axis.removeprefix(f"{key}.") if axis.startswith(f"{key}.") else ""
-            if axis == key or key.startswith(f"{axis}.") or (within and any(_sets(value, within) for value in before)):
+            if _clash(axis, key, before):
                 place = document.place(("sweep", axis))
                 raise ConfigError(f"{place}: '{axis}' is swept, and '{key}' {what}; keep one of them")
         earlier[axis] = "is swept too", values
+
+
+def _clash(key: str, earlier: str, values: Iterable[Any]) -> bool:
+    """Return whether a key sets what an earlier one, with these values, has set."""
+    within = key.removeprefix(f"{earlier}.") if key.startswith(f"{earlier}.") else ""
+    return key == earlier or earlier.startswith(f"{key}.") or any(_sets(value, within) for value in values if within)
 
 
 def _sets(value: Any, key: str) -> bool:

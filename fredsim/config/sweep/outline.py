@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from fredsim.config.document import Document, PlaceOf, assign, flatten, name_of_override, overlap, parse_override
 from fredsim.config.plain_data import Key
 from fredsim.config.sweep.grid import BEST, OF_ALL, SECONDS_TO, grid, refuse_too_many
-from fredsim.errors import ConfigError, shown
+from fredsim.errors import ConfigError, flow, shown
 
 if TYPE_CHECKING:
     from fredsim.config.sweep.selection import Selection
 
 __all__ = ["Outline", "count_runs", "each_run", "keys_of", "outline_of", "override", "place_of"]
+
+LONGEST = 100  # the most characters of an axis in a message
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[s
         places[at] = name_of_override(text)
         overridden.add(at)
         if at[0] in {"sweep", "cases"} and len(at) > 1:
-            raise ConfigError(f"{places[at]}: to replace an axis write its key alone, such as seed=[0,1]")
+            raise ConfigError(f"{places[at]}: {_of_axis(key, value, sweep)}")
         if key in sweep:
             of_axes[key] = value
             sweep[key] = value if isinstance(value, list) else [value]
@@ -158,6 +160,16 @@ def override(document: Document, overrides: Sequence[str]) -> tuple[list[tuple[s
             else:
                 assign(data, lost, of_axes.pop(lost), places[tuple(lost.split("."))])
     return per_run, overridden
+
+
+def _of_axis(key: str, value: Any, sweep: Mapping[str, Any]) -> str:
+    """Return what to write in the place of an override of a key within `sweep` or `cases`."""
+    part, _, axis = key.partition(".")
+    if part == "cases" or axis in sweep:
+        return "to replace an axis write its key alone, such as seed=[0,1]"
+    axes = flow({axis: value if isinstance(value, list) else [value]})
+    such = axes if len(axes) <= LONGEST else f"{{{axis}: […]}}"
+    return f"there is no axis {axis} to replace; give the sweep with all of its axes, such as 'sweep={such}'"
 
 
 def _recorded_overrides(document: Document) -> list[tuple[str, Any]]:

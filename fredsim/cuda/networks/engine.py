@@ -16,20 +16,18 @@ from fredsim.cuda.launches import Launches
 from fredsim.cuda.machines import machine
 from fredsim.cuda.networks.plan import Plan
 from fredsim.cuda.networks.program import Arena, Program
-from fredsim.cuda.networks.registry import why_refused
 from fredsim.cuda.networks.steps import Given
 from fredsim.cuda.operations import CudaOperations
 from fredsim.cuda.queue import CudaQueueExecutor
 from fredsim.cuda.samples import Uploads
 from fredsim.data.datasets import Dataset, Split
-from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 from fredsim.numerics import distributions
 from fredsim.numerics.distributions import Draw
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.rules import Rule
 
-__all__ = ["CudaGraphEngine"]
+__all__ = ["CudaGraphEngine", "check_kernels"]
 
 Array = NDArray[np.float32]
 
@@ -50,9 +48,7 @@ class CudaGraphEngine(Evaluation, CudaOperations):
     window_bytes = 256 * 2**20
 
     def __init__(self, graph: Graph, dataset: Dataset, mu: int, draw: Draw = distributions.draw) -> None:
-        """Plan and compile. Raises ConfigError for an operator without kernels."""
-        if why := why_refused(graph):
-            raise ConfigError(f"backend is cuda, which has no kernels for {why}: give backend numba")
+        """Plan and compile. Raises ConfigError for what has no kernels."""
         super().__init__(draw)
         self.device_name: str | None = machine().name
         self._graph, self._dataset, self.mu, self._batches = graph, dataset, mu, 0
@@ -111,10 +107,19 @@ class CudaGraphEngine(Evaluation, CudaOperations):
         return min(self._room(MOST_MINIBATCHES), max(1, MOST_GRADIENTS // (4 * self.stride)))
 
     def allocate(self, batches: int) -> None:
-        """Have room for at least `batches` minibatches, as many as `fix_window` says at most."""
+        """Have room for at least `batches` minibatches, as many as `fix_window` says at most; see CudaEngine."""
         if batches > self._batches:
-            self._batches, self._grads = batches, empty((batches, self.stride))
+            self.shrink()
+            self._arena.of(max(1, self._learning.floats * batches))
+            self._grads = empty((batches, self.stride))
+            self._batches = batches  # last: if there is no room, there is none of anything
             self._together = max(self._together, batches)
+
+    def shrink(self) -> None:
+        """Let go of that room."""
+        self._batches = 0
+        self._arena.shrink()
+        vars(self).pop("_grads", None)
 
     def add_passes(self, launches: Launches, batches: Any, *, held: Any, rows: Any, losses: Any, **drawn: Any) -> None:
         """Add all that gradients of windows of minibatches take; see CudaEngine. There must be room: `allocate`."""
@@ -203,6 +208,12 @@ class CudaGraphEngine(Evaluation, CudaOperations):
     def queue_executor(self, rule: Rule, params: Any, arrays: Sequence[Any], places: int) -> CudaQueueExecutor:
         """Return an executor that applies the rule in place to the server's arrays; see Engine."""
         return CudaQueueExecutor(self, rule, params, arrays, places)
+
+
+def check_kernels(graph: Graph, dataset: Dataset, mu: int) -> None:
+    """Raise ConfigError if a device has no kernels for a network, for these samples or minibatches of µ of them."""
+    whole = _kind(dataset.train.x) is np.int32
+    Plan(graph, mu, 0, (0, 0) if whole else None, learn=True)  # which refuses all that an engine would refuse
 
 
 def _of_keys(clients: Any = 0, numbers: Any = 0, seed: int = 0) -> dict[Given, Any]:

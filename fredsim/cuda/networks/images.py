@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.buffers import Buffer
-from fredsim.cuda.networks.operator import OperatorKernels
+from fredsim.cuda.networks.operator import MOST_BANDS, OperatorKernels
 from fredsim.cuda.networks.steps import Choice, Given, Steps, Value, blocks_for
+from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from fredsim.numerics.ops.sums import BAND
 
 __all__ = ["ConvolutionKernels", "PoolingKernels"]
 
@@ -72,6 +74,11 @@ class ConvolutionKernels(OperatorKernels):
             classes.append((blocks, first, len(y), rows, columns))
             blocks, first = blocks + -(-plan.mu * rows * columns // tile), first + len(y)
         return blocks, np.array(classes, np.int32), np.concatenate(terms).astype(np.int32)
+
+    @classmethod
+    def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
+        """Return that the output has too many rows, if so: the sums of their bands would have no room."""
+        return f"more than {MOST_BANDS * BAND} rows" if operator.shape(*shapes)[1] > MOST_BANDS * BAND else ""
 
     def _add(self, plan: Steps, name: str, columns: int, part: Callable[[int], Part], /, **fields: Any) -> None:
         """Add a pass with so many columns in each group; `part` gives what depends on how many rows a tile has."""

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fredsim.cuda.networks.operator import OperatorKernels
+from fredsim.cuda.networks.operator import MOST_BANDS, OperatorKernels
 from fredsim.cuda.networks.steps import Choice, Given, Steps, Value
+from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.ops.sums import BAND
 
 __all__ = ["LinearKernels"]
@@ -20,6 +21,12 @@ LEAVES = 128
 
 class LinearKernels(OperatorKernels):
     """fredsim.numerics.ops.linear.Linear."""
+
+    @classmethod
+    def why_not(cls, operator: Operator, shapes: Sequence[Shape]) -> str:
+        """Return that there are too many positions, if so: the sums of their bands would have no room."""
+        del operator
+        return f"more than {MOST_BANDS * BAND} positions" if math.prod(shapes[0][:-1]) > MOST_BANDS * BAND else ""
 
     @property
     def _positions(self) -> int:

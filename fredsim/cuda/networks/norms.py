@@ -17,7 +17,7 @@ from fredsim.numerics.ops.sums import BAND
 __all__ = ["NormKernels"]
 
 #: The most units of a set, and bands of a sample, whose sums have room in the shared memory of a block.
-MOST_UNITS, MOST_BANDS = 2048, 1024
+MOST_UNITS, SHARED_BANDS = 2048, 1024
 WHOLE, WITHOUT_MEAN, FROZEN = range(3)
 #: The bands whose sums of samples' own gradients a block forms at a time.
 BANDS = 64
@@ -37,7 +37,7 @@ class NormKernels(OperatorKernels):
         channels, rows = (x[-1], math.prod(x[:-1])) if last else (x[0], x[1] if len(x) == 3 else math.prod(x[1:]))
         if channels > MOST_UNITS:
             return f"more than {MOST_UNITS} channels"
-        return f"more than {MOST_BANDS * BAND} positions" if rows > MOST_BANDS * BAND else ""
+        return f"more than {SHARED_BANDS * BAND} positions" if rows > SHARED_BANDS * BAND else ""
 
     def _places(self, plan: Steps) -> dict[str, Any]:
         """Return where sets, units and positions are, and the channels of units."""

@@ -20,7 +20,10 @@ from fredsim.compute.buffers import Tensor
 from fredsim.cuda.networks.steps import Steps, Value
 from fredsim.numerics.ops.operator import Operator, Shape
 
-__all__ = ["LossKernels", "OperatorKernels"]
+__all__ = ["MOST_BANDS", "LossKernels", "OperatorKernels"]
+
+#: The most bands of a sample's positions: sources/networks/samples.h has room for the sums of fewer than 2^10.
+MOST_BANDS = 2**10 - 1
 
 
 class OperatorKernels:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from fredsim.compute.buffers import Buffer
 from fredsim.cuda.networks.elements import add_values
 from fredsim.cuda.networks.operator import OperatorKernels
-from fredsim.cuda.networks.registry import KERNELS, LOSSES
+from fredsim.cuda.networks.registry import KERNELS, LOSSES, why_refused
 from fredsim.cuda.networks.steps import Given, Steps, Value, blocks_for
 from fredsim.errors import ConfigError
 from fredsim.networks.graph import Graph
 
 __all__ = ["Plan"]
+
+MOST_NUMBERS = 2**31 - 2**20  # of all samples at one place, which kernels count in 32 bits; threads go a little beyond
 
 
 class Plan(Steps):
@@ -27,18 +29,24 @@ class Plan(Steps):
     def __init__(
         self, graph: Graph, mu: int, stride: int, bounds: tuple[int, int] | None, *, learn: bool, losses: bool = True
     ) -> None:
+        """Plan it. Raises ConfigError for what has no kernels."""
+        if why := why_refused(graph):
+            raise ConfigError(f"backend is cuda, which has no kernels for {why}: give backend numba")
         super().__init__(graph, mu, stride, learn=learn)
         self._graph = graph
         self._kernels = self._make()
         values = self._forward(bounds)
         self.output = values[-1]
-        if not losses:
-            return
-        error = self.output.like() if learn and graph.learns[-1] else None
-        LOSSES[type(graph.loss)](graph.loss).losses(self, self.output, error)
-        if learn:
-            self._backward(error)
-            self.finish_gradients()
+        if losses:
+            error = self.output.like() if learn and graph.learns[-1] else None
+            LOSSES[type(graph.loss)](graph.loss).losses(self, self.output, error)
+            if learn:
+                self._backward(error)
+                self.finish_gradients()
+        largest = max((buffer.size for buffer in self.buffers), default=0)
+        if largest > MOST_NUMBERS:
+            what = f"{mu} samples have {largest:,} numbers at one place of the network, and a kernel counts to 2³¹"
+            raise ConfigError(f"backend is cuda, {what}: give smaller minibatches, or backend numba")
 
     def _make(self) -> list[OperatorKernels]:
         made, draws = [], 0
@@ -60,9 +68,11 @@ class Plan(Steps):
         values = [value]
         for node, kernels, shape in zip(self._graph.nodes, self._kernels, self._graph.shapes[1:], strict=True):
             kernels.inputs = [values[i] for i in node.inputs]
-            whole = any(one.whole for one in kernels.inputs)
-            if (whole and not kernels.copies and not kernels.whole) or (kernels.whole and not whole):
-                name, what = type(node.operator).__name__, "whole numbers" if whole else "floats"
+            kinds = {one.whole for one in kernels.inputs}
+            whole, mixed = True in kinds, len(kinds) > 1
+            if mixed or (whole and not kernels.copies and not kernels.whole) or (kernels.whole and not whole):
+                what = "whole numbers and floats" if mixed else "whole numbers" if whole else "floats"
+                name = type(node.operator).__name__
                 raise ConfigError(
                     f"backend is cuda, which has no kernels for the operator {name} on {what}: give backend numba"
                 )

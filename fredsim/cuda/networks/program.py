@@ -14,7 +14,7 @@ from fredsim.cuda.launches import Launches
 from fredsim.cuda.machines import machine
 from fredsim.cuda.networks.plan import Plan
 from fredsim.cuda.networks.steps import Given, Place, Step, Value
-from fredsim.errors import ConfigError
+from fredsim.errors import DeviceMemoryError
 
 __all__ = ["Arena", "Program"]
 
@@ -37,18 +37,20 @@ class Arena:
     def of(self, floats: int) -> DeviceArray:
         """Return memory for at least so many floats. Launches that are queued already keep what they were given.
 
-        Raises ConfigError if the device has too little memory.
+        Raises MemoryError if the device has too little.
         """
         if self._array is None or self._array.size < floats:
             self._array = None  # freed first
             try:
                 self._array = empty(floats)
             except MemoryError:
-                raise ConfigError(
-                    f"backend is cuda; a minibatch's values and errors take up to {4 * floats:,} bytes, more than the "
-                    "device has room for: choose a smaller batch_size, or backend numba"
-                ) from None
+                needed = f"the values and errors of minibatches take {4 * floats:,} bytes"
+                raise DeviceMemoryError(f"{needed}, more than the device has room for") from None
         return self._array
+
+    def shrink(self) -> None:
+        """Let go of that memory."""
+        self._array = None
 
 
 class Program:
@@ -81,23 +83,24 @@ class Program:
         flat = self._arena.of(self.floats * capacity)[begin : begin + batches * value.size]
         return np.asarray(flat).reshape(batches, value.samples, *value.shape)
 
-    def _fields(self, fields: dict[str, Any], room: int, capacity: int, given: Mapping[Given, Any]) -> dict[str, Any]:
-        def found(value: Any) -> Any:
-            if isinstance(value, dict):
-                return self._fields(value, room, capacity, given)
-            if isinstance(value, Given):
-                return given[value]
-            if isinstance(value, DeviceArray):
-                return value.address
-            if isinstance(value, Value):
-                value = value.buffer
-            if isinstance(value, Buffer):
-                return room + 4 * value.offset * capacity
-            if isinstance(value, Place):
-                return found(value.buffer) + 4 * value.floats
-            return value
+    def _fields(self, fields: dict[str, Any], *where: Any) -> dict[str, Any]:
+        return {name: self._found(value, *where) for name, value in fields.items()}
 
-        return {name: found(value) for name, value in fields.items()}
+    def _found(self, value: Any, room: int, capacity: int, given: Mapping[Given, Any]) -> Any:
+        """Return what a field is: an address, if it was planned as a place."""
+        if isinstance(value, dict):
+            return self._fields(value, room, capacity, given)
+        if isinstance(value, Given):
+            return given[value]
+        if isinstance(value, DeviceArray):
+            return value.address
+        if isinstance(value, Value):
+            value = value.buffer
+        if isinstance(value, Buffer):
+            return room + 4 * value.offset * capacity
+        if isinstance(value, Place):
+            return self._found(value.buffer, room, capacity, given) + 4 * value.floats
+        return value
 
 
 def _chosen(step: Step, batches: Any) -> Any:

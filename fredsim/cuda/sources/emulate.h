@@ -117,10 +117,12 @@ struct Emulated {
   void (*body)(const void*);
   long long size, threads, bytes;
 };
+static const unsigned MOST_ALONG_X = 0x7fffffff, MOST_ALONG_OTHERS = 0xffff;  // the blocks of a grid
 static bool busy = false;
 extern "C" long long emulated_size(const Emulated* kernel) { return kernel->size; }
 static int launch(const Emulated* kernel, unsigned x, unsigned y, unsigned z, unsigned threads, void** parameters) {
   if (threads != kernel->threads || kernel->bytes > MOST_SHARED || threads > MOST_THREADS) return 1;
+  if (!x || !y || !z || x > MOST_ALONG_X || y > MOST_ALONG_OTHERS || z > MOST_ALONG_OTHERS) return 1;
   while (__atomic_test_and_set(&busy, __ATOMIC_ACQUIRE)) {
   }
   body = kernel->body;

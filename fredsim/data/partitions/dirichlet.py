@@ -105,8 +105,7 @@ class EqualShards(Shards):
         self.count, self._size = clients, size
         self._streams, self._alpha = streams, alpha
         self._by_label = np.argsort(labels, kind="stable")
-        counts = np.bincount(labels)
-        counts = counts[counts > 0]
+        counts = np.unique(labels, return_counts=True)[1]  # labels may be any integers, also negative ones
         self._counts, self._begins = counts, np.cumsum(counts) - counts
         cached = min(clients, max(1, MOST_CACHED // len(counts)))
         self._cached_clients, self._cached_mixes = np.full(cached, -1, np.int64), np.empty((cached, len(counts)))

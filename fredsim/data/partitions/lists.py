@@ -13,6 +13,7 @@ from fredsim.data.npz import read_arrays
 from fredsim.data.partitions.shards import ShardTable
 from fredsim.errors import DataError, shown
 from fredsim.system.files import content_digest, read_bytes
+from fredsim.system.given import why_unread
 
 __all__ = ["read_lists"]
 
@@ -37,7 +38,7 @@ def _from_json(path: str) -> Sequence[Any]:
     try:
         loaded = json.loads(read_bytes(path, follow=True))
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or error}); name {JSON}, or {NPZ}") from None
+        raise DataError(f"{path}: cannot be read ({why_unread(path, error)}); name {JSON}, or {NPZ}") from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is no JSON ({error}); name {JSON}, or {NPZ}") from None
     if not isinstance(loaded, list):

@@ -12,7 +12,7 @@ import numpy as np
 from fredsim.data.partitions.shards import ShardTable
 from fredsim.errors import ConfigError
 from fredsim.numerics.arrays import Integers
-from fredsim.numerics.streams import Stream, Streams
+from fredsim.numerics.streams import Stream, Streams, words64
 
 __all__ = ["Assignment", "iid", "pathological", "sorted_shards"]
 
@@ -22,8 +22,8 @@ Assignment = Literal["random", "first-deterministic", "deterministic"]
 def _permutations(streams: Streams, count: int, clients: Integers) -> Integers:
     """Return a permutation of `count` for each client, (n, count): the stable ascending sort of 64-bit keys."""
     elements = np.arange(2 * count)
-    words = streams.words(Stream.PARTITION, elements, 0, clients[:, None]).astype(np.uint64)
-    return np.argsort(words[:, 0::2] << np.uint64(32) | words[:, 1::2], axis=1, kind="stable")
+    words = streams.words(Stream.PARTITION, elements, 0, clients[:, None])
+    return np.argsort(words64(words[:, 0::2], words[:, 1::2]), axis=1, kind="stable")
 
 
 def _piece_of(count: int, pieces: int) -> Integers:

@@ -194,10 +194,11 @@ def compile_rule(rule: Rule, watched: str = "") -> Compiled:
 def _function(rule: Rule, watched: str) -> Callable[..., bool]:
     """Return the Python function of the template above that is to be compiled for a rule.
 
-    In its source, for an argument x of the rule, p_x is the pointer, v_x the vector read, and r_x the result to be
-    stored; c_x is a coefficient.
+    In its source, for θ, the gradient g and the state's arrays s0, s1, …, p_x is the pointer, v_x the vector read, and
+    r_x the result to be stored; c_x is a coefficient. The rule's own names of them, which may be any, do not occur.
     """
-    function, state = rule.function, rule.state
+    function, state = rule.function, [f"s{i}" for i in range(len(rule.state))]
+    summed = state[rule.state.index(watched)] if watched else ""
     arguments = ["v_theta", *(f"v_{name}" for name in state), "v_g", *(f"c_{name}" for name in rule.coefficients)]
     results = ["r_theta", *(f"r_{name}" for name in state)]
     apply = f"{', '.join(results)} = rule({', '.join(arguments)})"
@@ -215,7 +216,7 @@ def _function(rule: Rule, watched: str) -> Callable[..., bool]:
                 lines.append(f"changed = mark_changed_bits(changed, v_{x}, {new})")
             if part and x == "theta":  # the rule's results in the lanes beyond `count` are arbitrary
                 lines.append("v_theta = load_part(v_g, p_new_theta, i, count - i)")
-            if x == watched:
+            if x == summed:
                 lines += [f"v_{x} = load_part(v_g, p_{x}, i, count - i)"] if part else []
                 lines += ADD.format(f"v_{x}" if part else f"r_{x}").splitlines()
         if "theta" in written:

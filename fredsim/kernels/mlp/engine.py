@@ -17,7 +17,7 @@ from fredsim.kernels.arrays.operations import NumbaOperations
 from fredsim.kernels.mlp.evaluation import SAMPLES_AT_ONCE
 from fredsim.kernels.mlp.fused_executor import NumbaFusedExecutor
 from fredsim.kernels.mlp.hand_executor import NumbaHandExecutor
-from fredsim.kernels.mlp.pending import Minibatches, NumbaGradientExecutor, pack_passes
+from fredsim.kernels.mlp.pending import Minibatches, NumbaGradientExecutor, pack_passes, together_in_cache
 from fredsim.kernels.mlp.sparse_rows import pack_split
 from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
@@ -68,8 +68,14 @@ class NumbaEngine(Evaluation, NumbaOperations):
         batches = len(rows)
         if batches > self._batches:
             self._allocate(batches)
-        self._arguments.set(batches=batches, held=addresses(held), rows=np.ascontiguousarray(rows, np.int64))
-        self._team.run(self._kernels.gradients, self._arguments, batches * self._mu * self._size)
+        rows = np.ascontiguousarray(rows, np.int64)
+        for begin in range(0, batches, self._together):
+            some = slice(begin, min(begin + self._together, batches))
+            self._arguments.set(
+                batches=some.stop - begin, held=addresses(held[some]), rows=rows[some], losses=self._losses[some],
+                out=self._out[some],
+            )  # fmt: skip
+            self._team.run(self._kernels.gradients, self._arguments, (some.stop - begin) * self._mu * self._size)
         return self._grads[:batches], self._losses[:batches]
 
     @cached_property
@@ -87,16 +93,18 @@ class NumbaEngine(Evaluation, NumbaOperations):
         return NumbaFusedExecutor(self._of, rule, arrays, watched, window)
 
     def _allocate(self, batches: int) -> None:
-        """Allocate workspace for this many minibatches at a time."""
+        """Allocate gradients of this many minibatches, and workspace for those whose passes are done together."""
         self._batches, layout = batches, self._of.layout(self._chunk)
+        self._together = together_in_cache(layout)
+        together = min(batches, self._together)
         self._kernels = specialise("gradient", self._mu, self._dataset.train)
         self._grads = aligned(batches, self._size)
         self._losses = aligned(batches, self._mu)
+        self._out = address(self._grads) + self._grads.strides[0] * np.arange(batches)
         self._arguments = pack_passes(
-            self._of, batches, slots=np.arange(batches), losses=self._losses,
-            out=address(self._grads) + self._grads.strides[0] * np.arange(batches),
-            errors=aligned(batches, int(layout.error_offsets[-1])),  # those of samples beyond the minibatch stay 0
-            activations=aligned(batches, int(layout.activation_offsets[-1])),
+            self._of, together, slots=np.arange(together), losses=self._losses, out=self._out,
+            errors=aligned(together, int(layout.error_offsets[-1])),  # those of samples beyond the minibatch stay 0
+            activations=aligned(together, int(layout.activation_offsets[-1])),
         )  # fmt: skip
 
     def hand_executor(

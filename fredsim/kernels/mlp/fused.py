@@ -19,7 +19,8 @@ from fredsim.kernels.arrays.reductions import copy
 from fredsim.kernels.arrays.steady import CHECK_EVERY, unsteady_end
 from fredsim.kernels.arrays.update import FINITE, UNCHANGED
 from fredsim.kernels.mlp.dense import ZERO
-from fredsim.kernels.mlp.gradient import PASSES, form_layer_rows, lay_out_pending, next_run, thread_tree
+from fredsim.kernels.mlp.gradient import PASSES, form_layer_rows, lay_out_pending, next_run
+from fredsim.kernels.mlp.trees import thread_space
 from fredsim.numerics.verdicts import ALLOWED, DIVERGED, REFUSED, UNDECIDED
 
 __all__ = ["DRAIN_EVERY", "apply"]
@@ -130,8 +131,7 @@ def update_rows(rank, size, a, b, step):
 
     `a` is PASSES (fredsim.kernels.mlp.gradient). Returns whether this thread's part of θ is finite.
     """
-    net, tree = a.net, thread_tree(rank, a)
-    buffer = shift(tree.stack, a.tables.stack_floats)
+    net, (tree, _, buffer) = a.net, thread_space(rank, a)
     finite, added = True, ZERO
     for layer in range(net.layers):
         rows, width = item(net.sizes, layer) + 1, item(net.sizes, layer + 1)

@@ -24,16 +24,16 @@ from fredsim.kernels.mlp.dense import (
 from fredsim.kernels.mlp.sparse_rows import DATA
 from fredsim.kernels.mlp.trees import (
     LEAVES,
-    Tree,
     activate_all,
     activity_run,
     blocks_of,
     errors_finite,
     gradient_rows,
     lay_out,
+    thread_space,
 )
 from fredsim.kernels.mlp.upper import upper_layers
-from fredsim.kernels.mlp.workspace import GROUP, NETWORK, TABLES
+from fredsim.kernels.mlp.workspace import GROUP, NETWORK, SCRATCH, TABLES
 from fredsim.kernels.ops.rows import clear
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "gradients",
     "lay_out_pending",
     "next_run",
-    "thread_tree",
 ]
 
 #: The arguments of all kernels here. Minibatch b consists of the samples rows[b] of `data`, `rows` (batches, µ); its
@@ -56,7 +55,7 @@ __all__ = [
 PASSES = Fields(
     net=NETWORK, data=DATA, tables=TABLES, mu=int, batches=int, rows=int64s, held=int64s, slots=int64s, losses=floats,
     out=int64s, factors=floats, active=uint8s, z=floats, errors=floats, activations=floats, transposed=floats,
-    scratch=floats, scratch_stride=int,
+    scratch=SCRATCH,
 )  # fmt: skip
 
 
@@ -161,9 +160,7 @@ def run_passes(rank, size, a):
 @subroutine(forceinline=True)
 def form_rows(rank, size, a, b):
     """Write this thread's rows, in every layer, of minibatch b's gradient."""
-    gradient = floats(item(a.out, b))
-    tree = thread_tree(rank, a)
-    buffer = shift(tree.stack, a.tables.stack_floats)
+    gradient, (tree, _, buffer) = floats(item(a.out, b)), thread_space(rank, a)
     for layer in range(a.net.layers):
         rows, width = item(a.net.sizes, layer) + 1, item(a.net.sizes, layer + 1)
         k, end = rows * rank // size, rows * (rank + 1) // size
@@ -178,12 +175,6 @@ def form_rows(rank, size, a, b):
             else:
                 form_layer_rows(a, tree, b, layer, start, k, buffer)
                 copy(buffer, count, shift(gradient, at))
-
-
-@subroutine(forceinline=True)
-def thread_tree(rank, a):
-    """Return the Tree for this thread's sums; behind its stack there is space for rows."""
-    return Tree(a.mu, a.tables, shift(a.scratch, rank * a.scratch_stride))
 
 
 @subroutine(forceinline=True)

@@ -31,7 +31,7 @@ from fredsim.kernels.mlp.window import (
     update_columns,
     update_rows,
 )
-from fredsim.kernels.mlp.workspace import NETWORK, TABLES
+from fredsim.kernels.mlp.workspace import NETWORK, SCRATCH, TABLES
 
 __all__ = ["ACTIVITIES", "EVENTS", "ROWS_AT_ONCE", "advance"]
 
@@ -52,8 +52,8 @@ EVENTS = Fields(
 @kernel(
     net=NETWORK, data=DATA, tables=TABLES, events=EVENTS, mu=int, rule=int, apply_zeros=int, capacity=int, versions=int,
     array_count=int, addresses=int64s, bounds=int64s, pending_rows=int32s, pending_losses=floats, pending_errors=floats,
-    pending_activations=floats, factors=floats, active=uint8s, z=floats, transposed=floats, scratch=floats,
-    scratch_stride=int, steady=uint8s, may_skip=int, arrived=int, tickets=int64s, ticks=int64s,
+    pending_activations=floats, factors=floats, active=uint8s, z=floats, transposed=floats, scratch=SCRATCH,
+    steady=uint8s, may_skip=int, arrived=int, tickets=int64s, ticks=int64s,
 )  # fmt: skip
 def advance(rank, size, barrier, a):
     """Process all events, as long as all parameters stay finite; fredsim.kernels.mlp.hand_executor calls it.

@@ -27,6 +27,8 @@ __all__ = ["NumbaHandExecutor"]
 
 #: The bytes that one window keeps besides the parameters; they should stay in the L2 cache.
 WINDOW_BYTES = 2**19
+#: The most bytes of the inputs of a window, which each thread lays out, whatever `window` the run asks for.
+MOST_BYTES = 2**26
 #: The most events of one window; windows of different clients are rarely longer.
 MOST_EVENTS = 64
 #: The number of chunks of the first layer's rows in a sweep: fewer cost less per event, more keep a chunk in the cache.
@@ -51,7 +53,8 @@ class NumbaHandExecutor:
         self._offsets = layout.offsets(np.where(np.arange(len(layout.widths)) > 0, layout.widths, 0))
         rows, upper = int(layout.sizes[0]) + 1, int(self._offsets[-1])
         each = 4 * (rows * layout.padded_samples + mu * layout.widths[0] + upper + layout.transposed_offsets[-1])
-        capacity = min(limits.window or int(max(1, WINDOW_BYTES // each)), MOST_EVENTS)
+        room = max(1, MOST_BYTES // (4 * team.size * rows * layout.padded_samples))
+        capacity = min(limits.window or int(max(1, WINDOW_BYTES // each)), room, MOST_EVENTS)
         self._version = 0
         self._below = [aligned(rows * int(layout.widths[0]) + MARGIN) for _ in range(1 + len(arrays))]
         self._versions = [aligned(upper + MARGIN) for _ in range(capacity + 1)]
@@ -64,8 +67,6 @@ class NumbaHandExecutor:
         self.slot_bytes, self.pending = self._passes.slot_bytes, self._passes.arrays
         #: The ticks that each thread has spent on each of ACTIVITIES.
         self.ticks = np.zeros((team.size, len(self._kernels.ACTIVITIES)), np.int64)
-        floats = layout.stack_floats + block_size(mu) * layout.sample_floats + most * int(layout.widths.max())
-        scratch = aligned(team.size, floats + 3 * MARGIN)
         pending = self.pending
         self._steady, self._arrived = SteadyRows(rule, team.size, rows), 0
         self._arguments = self._kernels.advance.pack(
@@ -77,8 +78,8 @@ class NumbaHandExecutor:
             factors=aligned(team.size * capacity * rows * layout.padded_samples),
             active=np.zeros(team.size * capacity * rows * layout.groups, np.uint8),
             z=aligned(capacity * mu * int(layout.widths[0]) + MARGIN),
-            transposed=aligned(capacity, int(layout.transposed_offsets[-1])), scratch=scratch,
-            scratch_stride=floats, steady=self._steady.flags, may_skip=0, arrived=0,
+            transposed=aligned(capacity, int(layout.transposed_offsets[-1])),
+            scratch=layout.scratch(team.size, block_size(mu)), steady=self._steady.flags, may_skip=0, arrived=0,
             tickets=np.zeros(1, np.int64), ticks=self.ticks,
         )  # fmt: skip
 

@@ -23,7 +23,15 @@ from fredsim.kernels.mlp.specialisation import specialise
 from fredsim.kernels.mlp.workspace import WorkspaceLayout, block_size
 from fredsim.numerics.arrays import LINE, MARGIN, Array, Integers, aligned
 
-__all__ = ["Minibatches", "NumbaGradientExecutor", "PassExecutor", "PendingPasses", "pack_passes", "slot_bytes"]
+__all__ = [
+    "Minibatches",
+    "NumbaGradientExecutor",
+    "PassExecutor",
+    "PendingPasses",
+    "pack_passes",
+    "slot_bytes",
+    "together_in_cache",
+]
 
 #: The bytes of workspace for minibatches whose passes are done together.
 WORKSPACE_BYTES = 2**22
@@ -88,6 +96,12 @@ class Minibatches(NamedTuple):
         return WorkspaceLayout(self.sizes, self.mu, block_size(self.mu), rows)
 
 
+def together_in_cache(layout: WorkspaceLayout) -> int:
+    """Return for how many minibatches at once, at least one, WORKSPACE_BYTES are workspace enough."""
+    floats = layout.padded_samples * (layout.sample_floats + int(layout.sizes[0]) + 1)
+    return int(max(1, WORKSPACE_BYTES // (4 * (floats + int(layout.transposed_offsets[-1])))))
+
+
 def pack_passes(of: Minibatches, batches: int, **arrays: Any) -> Arguments:
     """Return the arguments PASSES of fredsim.kernels.mlp.gradient, with workspace for so many minibatches at once.
 
@@ -95,15 +109,13 @@ def pack_passes(of: Minibatches, batches: int, **arrays: Any) -> Arguments:
     """
     layout, chunk = of.layout(of.chunk), of.chunk
     inputs = int(layout.sizes[0]) + 1
-    scratch = aligned(of.team.size, layout.stack_floats + MARGIN + chunk * int(layout.widths.max()) + MARGIN)
     packed: Arguments = specialise("gradient", of.mu, of.split).PASSES.pack(
         net=layout.network(layout.sizes[1:], layout.offsets(layout.sizes[1:])), data=pack_split(of.split, chunk),
         tables=layout.tables, mu=of.mu, batches=0, rows=0, held=0,
         factors=aligned(batches * layout.padded_samples * inputs),
         active=np.empty(batches * layout.groups * inputs, np.uint8),
         z=aligned(batches * layout.padded_samples * layout.sample_floats + MARGIN),
-        transposed=aligned(batches, int(layout.transposed_offsets[-1])), scratch=scratch,
-        scratch_stride=scratch.shape[1], **arrays,
+        transposed=aligned(batches, int(layout.transposed_offsets[-1])), scratch=layout.scratch(of.team.size), **arrays,
     )  # fmt: skip
     return packed
 
@@ -118,8 +130,7 @@ class PassExecutor:
         self._passes = PendingPasses(layout, mu, slots, limits)
         #: See GradientExecutor.
         self.slot_bytes, self.pending = self._passes.slot_bytes, self._passes.arrays
-        floats = layout.padded_samples * (layout.sample_floats + int(layout.sizes[0]) + 1)
-        together = max(together, WORKSPACE_BYTES // (4 * (floats + int(layout.transposed_offsets[-1]))))
+        together = max(together, together_in_cache(layout))
         self._slots, self._held, self._rows = (np.zeros((together, n), np.int64) for n in (1, 1, mu))
         self._pass_arguments = pack_passes(
             of, together, slots=self._slots, losses=self.pending["losses"], errors=self.pending["errors"],

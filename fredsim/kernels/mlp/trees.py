@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fredsim.jit.pointers import item, put
+from fredsim.jit.pointers import item, put, shift
 from fredsim.jit.processor import WIDE
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import load, no_nan, store, zeros
@@ -35,6 +35,7 @@ __all__ = [
     "errors_finite",
     "gradient_rows",
     "lay_out",
+    "thread_space",
 ]
 
 # Constants of which fredsim.kernels.mlp.specialisation makes copies of this module with other values:
@@ -48,6 +49,13 @@ class Tree(NamedTuple):
     mu: int
     tables: Any
     stack: Any
+
+
+@subroutine(forceinline=True)
+def thread_space(rank, a):
+    """Return a thread's Tree, and its space for activations and for rows of a gradient: `scratch` of arguments `a`."""
+    stack = shift(a.scratch.memory, rank * a.scratch.stride)
+    return Tree(a.mu, a.tables, stack), shift(stack, a.scratch.hidden), shift(stack, a.scratch.rows)
 
 
 @subroutine

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fredsim.jit.pointers import address_of, call, floats, item, put, shift
+from fredsim.jit.pointers import address_of, call, floats, int64s, item, put, shift
 from fredsim.jit.subroutine import subroutine
-from fredsim.jit.vector import load, store, zeros
+from fredsim.jit.vector import load, load_part, no_nan, store, zeros
 from fredsim.kernels.arrays.steady import CHECK_EVERY, unsteady_end
-from fredsim.kernels.arrays.update import FINITE, UNCHANGED, call_rule
+from fredsim.kernels.arrays.update import FINITE, UNCHANGED
 from fredsim.kernels.mlp.dense import (
     ZERO,
     backward,
@@ -34,6 +34,7 @@ from fredsim.kernels.mlp.trees import (
     errors_finite,
     gradient_rows,
     lay_out,
+    thread_space,
 )
 from fredsim.kernels.mlp.upper import upper_layers
 
@@ -57,11 +58,15 @@ inlined = subroutine(forceinline=True)  # compiled into the kernel's one functio
 
 
 class ThreadLocal(NamedTuple):
-    """What belongs to one thread: `width` columns of the first layer from `low` on, and workspace."""
+    """What belongs to one thread: `width` columns of the first layer from `low` on, and workspace.
+
+    The last `width` − `units` columns are padding.
+    """
 
     rank: int
     low: int
     width: int
+    units: int
     factors: Any  # the window's inputs in blocks, and which of these are active (fredsim.kernels.mlp.trees)
     active: Any
     tree: Tree  # for sums over a minibatch
@@ -78,13 +83,11 @@ def thread_local(rank, a):
     blocks, groups = blocks_of(a.mu)
     factors = shift(a.factors, rank * a.capacity * blocks * (inputs + 1) * LEAVES)
     active = shift(a.active, rank * a.capacity * groups * (inputs + 1))
-    stack = shift(a.scratch, rank * a.scratch_stride)
-    hidden = shift(stack, a.tables.stack_floats)
-    gradient, spent = shift(hidden, LEAVES * sample_floats(a.net) + 64), shift(a.ticks, len(ACTIVITIES) * rank)
-    tree = Tree(a.mu, a.tables, stack)
-    steady = shift(a.steady, rank * (inputs + 1))
+    tree, hidden, gradient = thread_space(rank, a)
+    steady, spent = shift(a.steady, rank * (inputs + 1)), shift(a.ticks, len(ACTIVITIES) * rank)
     width = item(a.bounds, rank + 1) - low
-    return ThreadLocal(rank, low, width, factors, active, tree, hidden, gradient, steady, spent)
+    units = min(width, item(a.net.sizes, 1) - low)
+    return ThreadLocal(rank, low, width, units, factors, active, tree, hidden, gradient, steady, spent)
 
 
 @inlined
@@ -125,9 +128,9 @@ def update_columns(a, local, s, i, k, end):
         at = rows * local.low + start * local.width
         if not inactive:
             finite &= apply_rows(
-                a.rule, table, at, local.width, coefficients, local.tree, local.factors, factors_at + start * LEAVES,
-                rows * LEAVES, k - start, local.active, active_at + start, rows, errors, local.low, stride,
-                local.gradient,
+                a.rule, table, at, local.width, local.units, coefficients, local.tree, local.factors,
+                factors_at + start * LEAVES, rows * LEAVES, k - start, local.active, active_at + start, rows, errors,
+                local.low, stride, local.gradient,
             )  # fmt: skip
             for row in range(start, k if a.apply_zeros else start):
                 put(local.steady, row, np.uint8(0))
@@ -151,7 +154,7 @@ def apply_zeros(a, local, table, k, end, coefficients, checking):
         if k > start:
             at, count = rows * local.low + start * local.width, (k - start) * local.width
             outcome = call(a.rule, (table, at, ZERO, count, coefficients, ZERO))
-            finite &= outcome & FINITE != 0
+            finite &= stays_finite(outcome, table, at, k - start, local.width, local.units)
             if checking and outcome & UNCHANGED != 0:
                 put(local.steady, start, np.uint8(1))
         while k < end and item(local.steady, k) != 0:
@@ -187,7 +190,7 @@ def update_rows(a, local, s, e, version, layer, k):
         if slot >= 0:
             finite = apply_rows(
                 a.rule, address_of(a.addresses, version * a.array_count), item(net.offsets, layer) + k * stride, stride,
-                a.events.coefficients + i * a.events.coefficients_stride, local.tree,
+                width, a.events.coefficients + i * a.events.coefficients_stride, local.tree,
                 shift(a.pending_activations, slot * item(net.activation_offsets, net.layers - 1)),
                 item(net.activation_offsets, layer - 1) + k * LEAVES, rows * LEAVES, min(ROWS_AT_ONCE, rows - k),
                 a.tables.all_active, ZERO, a.tables.stride, shift(a.pending_errors, slot * errors_size(a)),
@@ -230,18 +233,36 @@ def run_block_passes(a, local, s, i, b, version):
 
 @subroutine
 def apply_rows(
-    rule, table, at, width, coefficients, tree, factors, factors_at, step, rows, active, active_at, group_stride,
+    rule, table, at, width, units, coefficients, tree, factors, factors_at, step, rows, active, active_at, group_stride,
     errors, errors_at, stride, gradient,
 ):  # fmt: skip
     """Form rows of a layer's gradient, and apply the rule to them, from element `at` on; return whether θ stays finite.
 
-    The arguments are those of gradient_rows (fredsim.kernels.mlp.trees) and call_rule (fredsim.kernels.arrays.update).
+    The arguments are those of gradient_rows (fredsim.kernels.mlp.trees) and of a rule (fredsim.kernels.arrays.update);
+    `units` columns of the `width` are no padding.
     """
     gradient_rows(
         tree, factors, factors_at, step, rows, active, active_at, group_stride, errors, errors_at, stride, width,
         gradient, ZERO, width,
     )  # fmt: skip
-    return call_rule(rule, table, at, address_of(gradient, ZERO), rows * width, coefficients, ZERO)
+    outcome = call(rule, (table, at, address_of(gradient, ZERO), rows * width, coefficients, ZERO))
+    return stays_finite(outcome, table, at, rows, width, units)
+
+
+@subroutine
+def stays_finite(outcome, table, at, rows, stride, units):
+    """Return whether the new θ is finite in `units` columns of rows; `outcome` is what applying the rule has returned.
+
+    The rule is applied to the padding, too, where parameters, state and gradient are +0 at first. What it makes of them
+    there may be not finite, as with g/√s, and says nothing of θ.
+    """
+    if outcome & FINITE != 0:
+        return True
+    theta, finite = floats(item(int64s(table), 1)), zeros(16)
+    for row in range(rows):
+        for j in range(0, units, 16):
+            finite = finite + load_part(finite, theta, at + row * stride + j, units - j) * 0.0
+    return no_nan(finite)
 
 
 @inlined

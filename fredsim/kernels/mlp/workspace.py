@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.jit.kernel import Fields
-from fredsim.jit.pointers import int64s, uint8s
-from fredsim.numerics.arrays import Integers
+from fredsim.jit.pointers import floats, int64s, uint8s
+from fredsim.numerics.arrays import MARGIN, Integers, aligned
 
-__all__ = ["GROUP", "MAX_LANES", "NETWORK", "ROWS_TOGETHER", "TABLES", "WorkspaceLayout", "block_size"]
+__all__ = ["GROUP", "MAX_LANES", "NETWORK", "ROWS_TOGETHER", "SCRATCH", "TABLES", "WorkspaceLayout", "block_size"]
 
 GROUP = 8  # the blocks of a group: one byte says which of them are active in a row (fredsim.kernels.mlp.trees)
 MAX_LANES = 112  # the most columns of a gradient that are summed together
@@ -25,9 +25,12 @@ NETWORK = Fields(
     layers=int, sizes=int64s, strides=int64s, offsets=int64s, error_offsets=int64s, activation_offsets=int64s,
     transposed_offsets=int64s,
 )  # fmt: skip
-#: Tables by the pattern of four blocks' activity (see `_tables`); `all_active` (groups, `stride`), the bytes of rows in
-#: which every block is active; and `stack_floats`, how many floats the stack of waiting sums takes.
-TABLES = Fields(counts=uint8s, blocks=uint8s, all_active=uint8s, stride=int, stack_floats=int)
+#: Tables by the pattern of four blocks' activity (see `_tables`), and `all_active` (groups, `stride`), bytes of rows
+#: in which every block is active.
+TABLES = Fields(counts=uint8s, blocks=uint8s, all_active=uint8s, stride=int)
+#: Each thread's workspace, `stride` floats apart in `memory`. It begins with the stack of waiting sums; `hidden` and
+#: `rows` are where in it activations of samples and rows of a gradient begin.
+SCRATCH = Fields(memory=floats, stride=int, hidden=int, rows=int)
 
 
 def _offsets(lengths: Integers) -> Integers:
@@ -61,14 +64,14 @@ class WorkspaceLayout:
         error_offsets: where each layer's errors begin within those of a minibatch.
         activation_offsets: where the inputs of each layer above the first begin, in blocks.
         transposed_offsets: where each layer's transposed weights begin; the first layer has none.
-        stack_floats: how many floats the stack of waiting sums takes.
+        rows: the most rows of a gradient at once.
         tables: TABLES.
 
     """
 
     def __init__(self, sizes: Sequence[int], mu: int, block: int, rows: int) -> None:
         """Compute the layout for minibatches of µ in blocks of `block`, and at most `rows` gradient rows at once."""
-        self.sizes = np.array(sizes, np.int64)
+        self.sizes, self.rows = np.array(sizes, np.int64), rows
         self.widths = -(-self.sizes[1:] // 16) * 16
         self.blocks = -(-mu // block)
         self.padded_samples = self.blocks * block
@@ -81,14 +84,18 @@ class WorkspaceLayout:
         active = np.full((self.groups, rows), 2**GROUP - 1, np.uint8)
         active[-1] = 2 ** (self.blocks - GROUP * (self.groups - 1)) - 1
         counts, blocks = _tables()
-        self.stack_floats = MAX_LANES * ROWS_TOGETHER * (self.groups - 1).bit_length()
-        self.tables = TABLES.pack(
-            counts=counts, blocks=blocks, all_active=active, stride=rows, stack_floats=self.stack_floats
-        )
+        self.tables = TABLES.pack(counts=counts, blocks=blocks, all_active=active, stride=rows)
 
     def offsets(self, strides: Integers) -> Integers:
         """Return where each layer's parameters begin if its rows are `strides` apart, and the end."""
         return _offsets((self.sizes[:-1] + 1) * strides)
+
+    def scratch(self, threads: int, samples: int = 0) -> Any:
+        """Return SCRATCH for so many threads, with space for the activations of so many samples each."""
+        hidden = MAX_LANES * ROWS_TOGETHER * (self.groups - 1).bit_length()
+        rows = hidden + samples * self.sample_floats + MARGIN
+        stride = rows + self.rows * int(self.widths.max()) + MARGIN
+        return SCRATCH.pack(memory=aligned(threads, stride), stride=stride, hidden=hidden, rows=rows)
 
     def network(self, strides: Integers, offsets: Integers) -> Any:
         """Return NETWORK for parameters whose rows are `strides` apart and begin, layer by layer, at `offsets`."""

@@ -287,6 +287,7 @@ class ActivationKernels(OperatorKernels):
     """An activation; its slopes are kept."""
 
     operator: pointwise.Pointwise
+    keeps_slope = True
 
     def _apply(self, plan: Steps, x: Value, out: Value, slope: Value | None = None) -> Value:
         """Add the step that writes the function of x to a value of its form, and its slopes if they are wanted."""
@@ -299,8 +300,8 @@ class ActivationKernels(OperatorKernels):
         return out
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        """Keep the slopes."""
-        self.slope = out.like(halo=0) if plan.learn else None
+        """Keep the slopes, if the error is multiplied by them."""
+        self.slope = out.like(halo=0) if plan.learn and self.keeps_slope else None
         return self._apply(plan, inputs[0], out, self.slope)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
@@ -330,8 +331,7 @@ class HardtanhKernels(ActivationKernels):
 class ScaleKernels(ActivationKernels):
     """Scale: the error is multiplied, too."""
 
-    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        return self._apply(plan, inputs[0], out)
+    keeps_slope = False
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
         return [self._apply(plan, error, self.inputs[0].error())]

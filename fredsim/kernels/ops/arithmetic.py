@@ -205,6 +205,8 @@ def combine(plan: Steps, kernel: Kernel, x: Value, y: Value, out: Value) -> Valu
     if out.image:
         axes = [axes[0], axes[2], axes[3], axes[1]]
     axes = joined(axes)
+    if axes and max(axes[-1].x, axes[-1].y) > 1:  # rows of one element, beside which there is a halo
+        axes.append(Axis(1, 0, 0, 0))
     inner = axes.pop() if axes else Axis(1, 0, 0, 0)
     rows = axes.pop() if len(axes) > 1 else Axis(1, 0, 0, 0)
     plan.step(

@@ -31,7 +31,7 @@ class FallbackKernels(OperatorKernels):
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         """Keep what the definition keeps."""
-        if isinstance(self.operator, Slice | Permute | Cat):  # integers stay integers
+        if isinstance(self.operator, Slice | Permute | Cat) and not self.gives_floats:  # integers stay integers
             out = out.like(dtype=inputs[0].dtype)
 
         def compute(batch: Batch) -> None:

@@ -22,6 +22,7 @@ from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, Steps
 from fredsim.kernels.ops.sums import mean_of_samples, merging
 from fredsim.kernels.ops.values import Value
+from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.ops.operator import Operator, Shape
 
 __all__ = ["LinearKernels"]
@@ -37,13 +38,14 @@ from fredsim.kernels.ops.rows import part_of, put_lanes
 from fredsim.kernels.ops.sums import tree_of_vectors
 
 
-@kernel(batch=int64s, f=floats, rows=int, v=floats, width=int, samples=int, stack=floats, stack_stride=int, begin=int)
+@kernel(batch=int64s, f=floats, rows=int, v=floats, width=int, samples=int, stack=floats, stack_stride=int, leaves=int,
+        begin=int)
 def products(rank, size, barrier, a):
     """Write the mean over samples of f[row]·v[column], f (samples, rows) and v (samples, width), to the gradient."""
     like = zeros(16)
     grads = floats(item(a.batch, GRADS))
     stack = shift(a.stack, rank * a.stack_stride)
-    leaves = shift(stack, a.stack_stride - {LEAVES} * 16)
+    leaves = shift(stack, a.leaves)
     count = broadcast(16, a.samples)
     blocks = (a.samples + {LEAVES1}) // {LEAVES}
     begin, end = part_of(rank, size, a.rows)
@@ -127,14 +129,14 @@ class LinearKernels(OperatorKernels):
         if takes_few(x, out, direct):
             multiply_few(plan, x, out, weight.begin, bias_begin, direct)
             return
-        nothing = np.zeros(padded(outputs) + LANES, np.float32)
+        nothing = np.zeros(padded(outputs) + MARGIN, np.float32)  # the last block may read vectors beyond it
         w, bias, w_input, w_panel = nothing, nothing, columns, LANES
         if not direct:
             w_input, w_panel, (block, stride) = LANES, inputs * LANES, plan.each_thread(256)
-            w, spare = plan.buffer(inputs * padded(outputs)), plan.buffer(padded(outputs))
+            w = plan.buffer(inputs * padded(outputs))
             plan.step(
                 pack_forward, batch=BATCH, begin=weight.begin, bias_begin=-1, groups=1, outputs=rows, inputs=columns,
-                taps=1, lanes=padded(outputs), block=block, block_stride=stride, out=w, bias=spare,
+                taps=1, lanes=padded(outputs), block=block, block_stride=stride, out=w, bias=nothing,
             )  # fmt: skip
         work = x.samples * inputs * outputs
         tile = tile_of(1, [(0, 1)] * x.samples, outputs, work, direct=direct)
@@ -161,12 +163,12 @@ class LinearKernels(OperatorKernels):
         while leaves > max(1, plan.mu):
             leaves //= 2
         vectors = 2 if v.size > LANES and plan.mu * f.size * v.size > 100_000 else 1
-        levels = (-(-plan.mu // leaves)).bit_length() + 1
-        stack, stride = plan.each_thread(levels * ROWS_AT_ONCE * LANES * vectors + leaves * LANES)
+        waiting = (-(-plan.mu // leaves) - 1).bit_length() * ROWS_AT_ONCE * LANES * vectors
+        stack, stride = plan.each_thread(waiting + leaves * LANES)
         fields: dict[str, Any] = {"f": f, "rows": f.size, "v": v, "width": v.size}
         plan.step(
             outer(leaves, vectors), batch=BATCH, **fields, samples=plan.mu, stack=stack, stack_stride=stride,
-            begin=plan.gradient(weight),
+            leaves=waiting, begin=plan.gradient(weight),
         )  # fmt: skip
         if self.operator.bias:
             mean_of_samples(plan, error, error.size, self.tensors["bias"])

@@ -59,8 +59,8 @@ class OperatorKernels:
     passes_errors = False
     #: Whether it writes the samples' own gradients of a tensor that several nodes have to `plan.own`.
     shares = False
-    #: Whether its inputs are float32; the plan says it.
-    floats = True
+    #: Whether its inputs, all of them, are float32, and whether its output is; the plan says it.
+    floats, gives_floats = True, True
     #: Whether it takes its inputs, and gives its output, as images; None: as its first input is given.
     image: bool | None = None
 

@@ -29,6 +29,7 @@ from fredsim.kernels.ops.sums import mean_of_samples
 from fredsim.kernels.ops.values import Value
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.running import Found
+from fredsim.numerics.ops.norms import BatchNorm
 from fredsim.numerics.ops.pointwise import Relu
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.sources import Constant
@@ -90,7 +91,10 @@ class Plan(Steps):
         """Make the nodes' kernels; decide which values are images, with which halos, and where one is converted."""
         graph, shapes = self.graph, self.graph.shapes
         joined = find_joined(graph)
-        made = [self._make(node, joined.norms.get(i)) for i, node in enumerate(graph.nodes, start=1)]
+        made = [self._make(node, joined.norms.get(i, 0)) for i, node in enumerate(graph.nodes, start=1)]
+        norms = [i for i, node in enumerate(graph.nodes, start=1) if isinstance(node.operator, BatchNorm)]
+        ends = {number: end for end, number in joined.norms.items()}
+        self._norms: list[Any] = [made[ends.get(i, i) - 1] for i in norms]
         self._find_floats(made)
         drawing = [i for i, node in enumerate(graph.nodes) if node.operator.draws]
         for place, i in enumerate(drawing):
@@ -119,21 +123,22 @@ class Plan(Steps):
         self._find_halos()
 
     def _find_floats(self, made: Sequence[OperatorKernels]) -> None:
-        """Tell kernels whether their inputs are float32; views of integers are integers."""
+        """Tell kernels whether their inputs, and their output, are float32; views of integers alone are integers."""
         floats = [self.samples.dtype == np.float32]
         for node, kernels in zip(self.graph.nodes, made, strict=True):
             operator, kernels.floats = node.operator, all(floats[i] for i in node.inputs)
             numbers = isinstance(operator, Positions) or (isinstance(operator, Constant) and operator.dtype == "int64")
             view = isinstance(operator, Reshape | Permute | Slice | Cat)
-            floats.append(not numbers and (kernels.floats or not view))
+            kernels.gives_floats = not numbers and (not view or any(floats[i] for i in node.inputs))
+            floats.append(kernels.gives_floats)
 
-    def _make(self, node: Node, norm: Node | None = None) -> OperatorKernels:
+    def _make(self, node: Node, norm: int = 0) -> OperatorKernels:
         """Return a node's kernels; the fallback's if samples' own gradients of a tensor meet and one of its nodes'.
 
-        A node that ends what is computed together with a norm has the norm's kernels.
+        A node that ends what is computed together with a norm, by its number, has the norm's kernels.
         """
-        if norm is not None:
-            kernels = self._make(norm)
+        if norm:
+            kernels = self._make(self.graph.nodes[norm - 1])
             assert isinstance(kernels, NormKernels)
             kernels.relu = isinstance(node.operator, Relu)
             return kernels
@@ -207,13 +212,11 @@ class Plan(Steps):
 
     def _keep_found(self) -> None:
         """Let `seen` be what the batch norms have found, in the order of the graph's nodes."""
-        by_operator = {id(node.kernels.operator): node.kernels for node in self._planned}
-        norms: list[Any] = [by_operator[id(node.operator)] for node in self.graph.batch_norms]
 
         def keep(batch: Batch) -> None:
-            self.seen = [kernels.found(batch) for kernels in norms]
+            self.seen = [kernels.found(batch) for kernels in self._norms]
 
-        self.call(keep, *(kernels.statistics for kernels in norms if isinstance(kernels, NormKernels)))
+        self.call(keep, *(kernels.statistics for kernels in self._norms if isinstance(kernels, NormKernels)))
 
     def _backward(self, values: list[Value], last: int, error: Value | None) -> None:
         errors = {last: error}

@@ -25,7 +25,7 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.norms import BatchNorm
 from fredsim.numerics.ops.operator import Array, Leaves, Shape, quiet
-from fredsim.plugins.failures import failed_on, is_interrupt, message_of
+from fredsim.plugins.failures import failed_on, failing, is_interrupt, message_of
 
 __all__ = ["NATIVE", "Captured", "capture", "kept"]
 
@@ -46,7 +46,8 @@ class Captured:
 
     graph: Graph
     remarks: tuple[str, ...] = ()
-    running: tuple[RunningNorm, ...] = ()
+    #: Of each batch norm of the graph, which statistics follow it: several if the module computes it more than once.
+    running: tuple[tuple[RunningNorm, ...], ...] = ()
 
 
 def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss | None = None) -> Captured:
@@ -63,7 +64,7 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
     every = every if every.is_floating_point() else every.long()
     samples, others = every[:TRIED], every[TRIED:] if len(x) > TRIED + 1 else every[:TRIED]
     with kept(module):
-        exported = _exported(module.train(), samples, refused)
+        exported = _exported(_in_training(module), samples, refused)
         try:
             program = Program(exported, module)
             nodes = program.nodes(x.shape[1:], dict(layout.tensors))
@@ -73,11 +74,14 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
             raise refused(f"{error}{near}{f'; {NATIVE}' * error.native}") from None
         except ValueError as error:
             raise refused(f"gives outputs that do not fit the data: {error}") from None
+        if any(0 in shape for shape in graph.shapes):
+            raise refused(f"computes with a tensor without elements; {NATIVE}")
         if lacks := lacking_rows(graph, x):
             raise refused(lacks)
         _Comparison(module, exported, graph, refused).at(samples, others)
     remarks = [_about_statistics(module, graph)]
-    return Captured(graph, tuple(filter(None, remarks)), tuple(RunningNorm(*norm) for norm in program.running))
+    running = tuple(tuple(RunningNorm(*norm) for norm in norms) for norms in program.running)
+    return Captured(graph, tuple(filter(None, remarks)), running)
 
 
 def _check_parameters(module: Any, refused: Refusal) -> None:
@@ -90,9 +94,13 @@ def _check_parameters(module: Any, refused: Refusal) -> None:
 
 @contextmanager
 def kept(module: Any) -> Iterator[None]:
-    """Put the module's mode and values back after a `with` block, and let PyTorch write no messages within it."""
+    """Put the module's mode, values and attributes back after a `with` block, and let PyTorch write no messages in it.
+
+    What a forward pass keeps while torch.export traces it is no real tensor.
+    """
     values = [(value, value.detach().clone()) for value in (*module.parameters(), *module.buffers())]
     modes = [(part, part.training) for part in module.modules()]
+    attributes = [(part, dict(vars(part)), dict(part._buffers.items())) for part in module.modules()]
     trained = [(value, value.requires_grad) for value in module.parameters()]
     level, threads = logging.root.manager.disable, torch.get_num_threads()
     logging.disable(logging.CRITICAL)
@@ -102,13 +110,20 @@ def kept(module: Any) -> Iterator[None]:
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("ignore")
-            for value, _ in trained:
-                value.requires_grad_(True)
             yield
     finally:
         logging.disable(level)
         torch.set_num_threads(threads)
         torch.backends.opt_einsum.enabled = einsum
+        for part, known, buffers in attributes:
+            for name in vars(part).keys() - known.keys():
+                del vars(part)[name]
+            vars(part).update(known)
+            for name, value in list(part._buffers.items()):
+                if name not in buffers:
+                    del part._buffers[name]
+                elif buffers[name] is not value:  # the module has assigned it
+                    part._buffers[name] = buffers[name]
         for part, mode in modes:
             part.training = mode
         for value, learns in trained:
@@ -118,18 +133,25 @@ def kept(module: Any) -> Iterator[None]:
                 value.copy_(before)
 
 
+def _in_training(module: Any) -> Any:
+    """Return a module in training mode, whose own `train` may have frozen parameters: they need gradients here."""
+    module.train()
+    for value in module.parameters():
+        value.requires_grad_(True)
+    return module
+
+
 def _exported(module: Any, samples: Any, refused: Refusal) -> Any:
     """Return the exported program of a module, for any number of samples."""
     written = io.StringIO()  # export prints the program where it fails
-    try:
-        with redirect_stdout(written), redirect_stderr(written):
-            return torch.export.export(
-                module, (samples.clone(),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False
-            )
-    except BaseException as error:
-        if is_interrupt(error):
-            raise
-        raise refused(_reason(error, module, samples)) from error
+    with (
+        failing(lambda error: refused(_reason(error, module, samples))),
+        redirect_stdout(written),
+        redirect_stderr(written),
+    ):
+        return torch.export.export(
+            module, (samples.clone(),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), strict=False
+        )
 
 
 def _reason(error: BaseException, module: Any, samples: Any) -> str:
@@ -190,6 +212,19 @@ class _Comparison:
                 wrong.append(self._once(samples))
         if sum(map(bool, wrong)) > 1:
             raise self._refused(f"was not captured rightly: {max(wrong)}; {NATIVE}, and report this")
+        self._of_one(samples[:1])
+
+    def _of_one(self, sample: Any) -> None:
+        """Raise ConfigError if one sample is computed otherwise: torch.export takes it that there are two or more."""
+        try:
+            evaluated = self._evaluated(sample)
+        except BaseException as error:  # of any type: one sample may have no statistics
+            if is_interrupt(error):
+                raise
+            return
+        output = self._graph.forward(self._params, sample.numpy()).output
+        if evaluated.size != output.size or not _near(output, evaluated.reshape(output.shape)):
+            raise self._refused(f"computes one sample otherwise than several, by their number; {NATIVE}")
 
     @contextmanager
     def _moved(self, seed: int) -> Iterator[None]:
@@ -211,17 +246,14 @@ class _Comparison:
         self._check_program(samples)
         expected, *gradients = self._gradients(self._without_dropout, samples)
         output, weights = expected.numpy(), _weights_of(expected).numpy()
-        params = torch.cat([value.detach().reshape(-1) for value in self._parameters]).numpy()
+        params = self._params
         passed = self._graph.forward(params, samples.numpy())
         if not _near(passed.output, output):
             apart = np.abs(passed.output - output).max()
             raise self._refused(
                 f"was not captured rightly: outputs are {apart:.2g} from PyTorch's; {NATIVE}, and report this"
             )
-        with _by_own_statistics(self._module), torch.no_grad():
-            evaluated = self._module.eval()(samples.clone()).numpy()
-        self._module.train()
-        if not _near(evaluated, output):
+        if not _near(self._evaluated(samples), output):
             raise self._refused(
                 "computes other things in evaluation than in training, dropout and running statistics apart; a "
                 f"portable module computes the same: {NATIVE}"
@@ -233,19 +265,52 @@ class _Comparison:
                 return f"the gradient of {name} is {apart}"
         return ""
 
-    def _gradients(self, forward: Callable[[Any], Any], samples: Any) -> list[Any]:
+    @property
+    def _params(self) -> Array:
+        """The module's parameters as one vector."""
+        found: Array = torch.cat([value.detach().reshape(-1) for value in self._parameters]).numpy()
+        return found
+
+    def _evaluated(self, samples: Any) -> Array:
+        """Return the outputs in evaluation, by the statistics of these samples."""
+        try:
+            with _by_own_statistics(self._module), torch.no_grad():
+                found: Array = self._module.eval()(samples.clone()).numpy()
+        finally:
+            _in_training(self._module)
+        return found
+
+    def _gradients(
+        self, forward: Callable[[Any], Any], samples: Any, gradients_of: Callable[[Any], Sequence[Any]] | None = None
+    ) -> list[Any]:
         """Return the outputs, and the parameters' gradients of their product with fixed weights."""
         torch.default_generator.manual_seed(0)
         output = forward(samples.clone())  # it may write into them
         loss = (output * _weights_of(output)).sum()
-        found = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        found = (gradients_of or self._by_grad)(loss)
         return [output.detach(), *(each.reshape(-1) for each in found)]
+
+    def _by_grad(self, loss: Any) -> Sequence[Any]:
+        found: Sequence[Any] = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        return found
+
+    def _by_backward(self, loss: Any) -> Sequence[Any]:
+        """Return the gradients as training loops have them, with what is hooked to where they are added up."""
+        before = [value.grad for value in self._parameters]
+        try:
+            for value in self._parameters:
+                value.grad = None
+            loss.backward()
+            return [torch.zeros_like(value) if value.grad is None else value.grad for value in self._parameters]
+        finally:
+            for value, gradient in zip(self._parameters, before, strict=True):
+                value.grad = gradient
 
     def _check_program(self, samples: Any) -> None:
         """Raise ConfigError unless module and program compute the same."""
         before = [value.detach().clone() for value in self._parameters]
         try:
-            own_ones = self._gradients(self._module, samples)
+            own_ones = self._gradients(self._module, samples, self._by_backward)
             pairs = zip(own_ones, self._gradients(self._program, samples), strict=True)
         except BaseException as error:  # of any type: the module is the user's
             if is_interrupt(error):
@@ -257,7 +322,8 @@ class _Comparison:
                     f"changes its parameter {name!r} in forward, which torch.export leaves out; {NATIVE}"
                 )
         for own, its in pairs:
-            if not torch.allclose(own, its, TOLERANCE, TOLERANCE * float(own.abs().max()), equal_nan=True):
+            largest = float(own.abs().max()) if own.numel() else 0.0
+            if not torch.allclose(own, its, TOLERANCE, TOLERANCE * largest, equal_nan=True):
                 raise self._refused(
                     "has another gradient than torch.export's program of it, as with a torch.autograd.Function or a "
                     f"hook of its own; {NATIVE}"
@@ -289,6 +355,8 @@ def _apart(leaves: Sequence[Leaves], expected: Array, whole: float) -> str:
 
     Of matrices some rows are looked at, the largest gradients among them: all would take long.
     """
+    if not expected.size:
+        return ""
     rows = np.square(expected.reshape(len(expected), -1), dtype=np.float64).sum(axis=1)
     parts = [slice(0, len(expected))]
     if expected.ndim > 1:

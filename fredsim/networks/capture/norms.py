@@ -41,14 +41,21 @@ def _affine(to: Builder, x: Traced, weight: Tensor | None, bias: Tensor | None, 
     return x
 
 
-def _normalized(to: Builder, x: Tensor, operator: Any, weight: Tensor | None, bias: Tensor | None) -> Traced:
-    """Return the result of a norm over channels, whose tensors have one element a channel; `operator` is affine."""
+def _normalized(
+    to: Builder, x: Tensor, operator: Any, weight: Tensor | None, bias: Tensor | None
+) -> tuple[Traced, int]:
+    """Return the result of a norm over channels, whose tensors have one element a channel, and the norm's own value.
+
+    `operator` is affine.
+    """
     both = isinstance(weight, Given) and isinstance(bias, Given) and not (weight.rows or bias.rows)
     if both:
-        return whole(to, x, operator, tensors_of(weight, bias))
+        normal = whole(to, x, operator, tensors_of(weight, bias))
+        return normal, normal.value
     found = traced(to, x)
     channels = (found.sizes[1].count, *[1] * (len(found.dims) - 2))
-    return _affine(to, whole(to, found, replace(operator, affine=False)), weight, bias, channels)
+    normal = whole(to, found, replace(operator, affine=False))
+    return _affine(to, normal, weight, bias, channels), normal.value
 
 
 @named("group_norm")
@@ -60,7 +67,7 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Traced:
-    return _normalized(to, x, GroupNorm(num_groups, eps), weight, bias)
+    return _normalized(to, x, GroupNorm(num_groups, eps), weight, bias)[0]
 
 
 @named("instance_norm")
@@ -74,7 +81,7 @@ def instance_norm(
 ) -> Traced:
     if not use_input_stats:
         raise UnsupportedError("normalizes by running statistics", "group_norm")
-    return _normalized(to, x, GroupNorm(traced(to, x).sizes[1].count, eps), weight, bias)
+    return _normalized(to, x, GroupNorm(traced(to, x).sizes[1].count, eps), weight, bias)[0]
 
 
 @named("batch_norm")
@@ -91,8 +98,9 @@ def batch_norm(
 ) -> Traced:
     if training:
         mean, variance = (getattr(one, "name", "") for one in (running_mean, running_var))
-        to.running.append((mean, variance, momentum))
-        return _normalized(to, x, BatchNorm(eps), weight, bias)
+        found, norm = _normalized(to, x, BatchNorm(eps), weight, bias)
+        to.running.setdefault(norm, []).append((mean, variance, momentum))
+        return found
     if not isinstance(running_mean, Fixed) or not isinstance(running_var, Fixed):
         raise UnsupportedError("normalizes by statistics that are no buffers")
     found = traced(to, x)

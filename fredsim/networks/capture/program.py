@@ -81,10 +81,10 @@ class Program:
     def __init__(self, exported: Any, module: Any) -> None:
         self._exported, self._module = exported, module
         self._nodes: list[Any] = list(exported.graph.nodes)
-        first: dict[int, str] = {id(value): name for name, value in module.named_parameters()}
-        self._names = {
-            name: first[id(value)] for name, value in module.named_parameters(remove_duplicate=False)
-        }  # the first name of each parameter, which others may share
+        first = {id(value): name for name, value in (*module.named_parameters(), *module.named_buffers())}
+        every = module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False)
+        #: The first name of each parameter and buffer, which others may share.
+        self._names = {name: first[id(value)] for named in every for name, value in named}
 
     def nodes(self, sample: Shape, tensors: dict[str, Shape]) -> tuple[Node, ...]:
         """Return the nodes of the graph. Raises UnsupportedError, which names the operator and its layer."""
@@ -93,6 +93,9 @@ class Program:
             *self._to.fused
         }:  # weights of attention that are also used elsewhere, dropped once
             value = self._walked(Builder(sample, tensors, apart=True))
+        kept = self._to.needed(value)
+        #: Of each batch norm, in the order of the nodes, whose running statistics follow it; see Builder.running.
+        self.running = [norms for norm, norms in sorted(self._to.running.items()) if norm in kept]
         nodes = self._to.pruned(value)
         if not nodes:
             raise UnsupportedError("returns the sample itself")
@@ -104,7 +107,11 @@ class Program:
         self._symbol, needed = None, self._needed()
         for node in self._nodes:
             if node in needed and node.op == "placeholder":
-                self._known[node] = self._placeholder(node)
+                try:
+                    self._known[node] = self._placeholder(node)
+                except UNKNOWN_CALL as error:
+                    text = f"takes something that fredsim does not know ({type(error).__name__}: {one_line(error)})"
+                    raise UnsupportedError(text[:200]) from error
             elif node in needed and node.op == "call_function":
                 try:
                     self._call(node)
@@ -118,11 +125,6 @@ class Program:
         if not isinstance(result, Traced) or result.batch is None:
             raise UnsupportedError("has an output that does not depend on the sample")
         return self._to.sample_first(result)
-
-    @property
-    def running(self) -> list[tuple[str, str, float]]:
-        """Of each batch norm, in the order of the nodes, the names of its running mean and variance, its momentum."""
-        return self._to.running
 
     def _outputs(self) -> list[Any]:
         """Return the node of the output. Raises UnsupportedError if there are several, or another than a tensor."""
@@ -169,9 +171,9 @@ class Program:
         if kind == "USER_INPUT":
             self._symbol = node.meta["val"].shape[0].node.expr
             return self._to.traced(0)
-        buffers = dict(self._module.named_buffers())
-        if target in buffers:
-            return replace(self._fixed(buffers[target]), name=target)
+        if kind == "BUFFER" and target in self._names:
+            name = self._names[target]
+            return replace(self._fixed(self._module.get_buffer(name)), name=name)
         return self._fixed(self._exported.constants[target])
 
     @staticmethod

@@ -99,8 +99,9 @@ class Builder:
         self.nodes: list[Node] = []
         self._tensors = tensors
         self._known: dict[Node, int] = {}
-        #: Of each batch norm the names of its running statistics, "" if it keeps none, and its momentum.
-        self.running: list[tuple[str, str, float]] = []
+        #: By the value of a batch norm, each time that it is computed: the names of the running statistics that follow
+        #: it, "" if none do, and their momentum.
+        self.running: dict[int, list[tuple[str, str, float]]] = {}
 
     def add(self, operator: Operator, *inputs: int, tensors: dict[str, str] | None = None) -> int:
         """Return the value of an operator; without inputs it takes the sample. An equal node is not added again.

@@ -191,14 +191,13 @@ def cat(to: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     found = [traced(to, x) for x in tensors]
     if len(found) == 1:
         return found[0]
-    at, count = axis_of(dim, len(found[0].dims)), len(found[0].dims)
+    at = axis_of(dim, len(found[0].dims))
     batch = next((x.batch for x in found if x.batch is not None), None)
     if at == batch:
         raise UnsupportedError("joins samples")
     if batch is not None:
         found = [x if x.batch is not None else replace(x, dims=_with_batch(x, batch)) for x in found]
     values, dims, kept = to.together(*found)
-    del count
     return to.of_together(to.add(Cat(kept.index(at)), *values), dims, kept)
 
 

@@ -101,9 +101,10 @@ class _Mean(Operator):
     def _windows(self, x: Shape) -> Windows:
         """Return the part of each window that lies inside the image."""
 
-    @abstractmethod
     def _count(self, window: tuple[int, int, int, int]) -> int:
-        """Return what the sum over a window is divided by."""
+        """Return what the sum over a window is divided by: the number of its elements, unless padding counts, too."""
+        top, bottom, left, right = window
+        return (bottom - top) * (right - left)
 
     def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, Shape]:
         """Keep the shape of x."""
@@ -135,8 +136,7 @@ class AvgPool2d(_Windowed, _Mean):
     count_padding: bool = True
 
     def _count(self, window: tuple[int, int, int, int]) -> int:
-        top, bottom, left, right = window
-        return self.kernel[0] * self.kernel[1] if self.count_padding else (bottom - top) * (right - left)
+        return self.kernel[0] * self.kernel[1] if self.count_padding else super()._count(window)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,3 @@ class AdaptiveAvgPool2d(_Mean):
     def _windows(self, x: Shape) -> Windows:
         spans = [[(i * n // k, -(-(i + 1) * n // k)) for i in range(k)] for n, k in zip(x[1:], self.size, strict=True)]
         return [(*r, *c) for r in spans[0] for c in spans[1]]
-
-    def _count(self, window: tuple[int, int, int, int]) -> int:
-        top, bottom, left, right = window
-        return (bottom - top) * (right - left)

@@ -100,7 +100,7 @@ class Slice(_View):
 
 @dataclass(frozen=True)
 class Cat(Operator):
-    """Inputs one after the other along one axis of a sample."""
+    """Inputs one after the other along one axis of a sample. Beside floats, integers become float32."""
 
     at_least: ClassVar[Mapping[str, int]] = {"axis": 0}
 
@@ -118,7 +118,8 @@ class Cat(Operator):
     def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, list[int]]:
         """Keep where inputs end."""
         ends = list(accumulate(x.shape[self.axis + 1] for x in inputs))
-        return np.concatenate(inputs, axis=self.axis + 1), ends
+        joined = np.concatenate(inputs, axis=self.axis + 1)
+        return joined.astype(np.float32, copy=False) if joined.dtype.kind == "f" else joined, ends
 
     def backward(self, error: Array, kept: list[int], tensors: Tensors) -> list[Array | None]:
         return [np.ascontiguousarray(part) for part in np.split(error, kept[:-1], axis=self.axis + 1)]

@@ -7,8 +7,6 @@ another name, flushed to the disk and renamed, the JSON last: a checkpoint is co
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping
@@ -21,12 +19,15 @@ import numpy as np
 
 from fredsim.config.experiment import Experiment
 from fredsim.errors import FredsimError, OutputError
+from fredsim.numerics import CONTRACT
 from fredsim.plugins.states import State
-from fredsim.runs.checkpoint.format import FORMAT, json_with_digest, read_arrays, read_metadata
+from fredsim.runs.checkpoint.format import FORMAT, json_with_digest, read_metadata
+from fredsim.runs.checkpoint.tensors import map_arrays, tensor_chunks, tensor_type
 from fredsim.runs.folder.growing_files import FilePrefix
 from fredsim.simulation.paths.loop import Diverged
 from fredsim.system.files import CHUNK_BYTES, LINK, hash_of_prefix, open_whole, read_bytes, whole_name, write_chunks
-from fredsim.system.version import fredsim_version
+from fredsim.system.machine import processor_name
+from fredsim.system.version import fredsim_version, package_version
 
 __all__ = [
     "EVERY_MINUTE",
@@ -40,11 +41,6 @@ __all__ = [
 
 LAST_KEPT = 2
 SUFFIXES = {"json", "safetensors"}
-#: The safetensors format's names of types. Arrays of any other type are written as bytes.
-SAFETENSORS_TYPES = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
-    "uint64": "U64", "int64": "I64", "float16": "F16", "float32": "F32", "float64": "F64",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,10 +64,11 @@ class Checkpoint:
 
     iteration: int
     identity: Mapping[str, Any]
-    """Experiment, code, versions, backend and path: only a run with the same identity can continue from it."""
+    """Experiment, code, versions, backend and path, as `identity_of_run` has them, without which no run continues."""
     files: Mapping[str, FilePrefix]
     """What the growing files held at that time, by name."""
     state: State
+    """Arrays, which lie in the checkpoint's file until they are changed, numbers and texts; {} once it is restored."""
     spent: Mapping[str, float]
     """The seconds that the run has taken so far, by their names in summary.json."""
 
@@ -82,22 +79,33 @@ def identity_of_run(
     path: str,
     code: Mapping[str, str],
     model_files: Mapping[str, str],
+    data: str | None,
     *,
     numerics: str,
     device: str | None,
+    threads: int,
 ) -> dict[str, Any]:
     """Return the identity of a run.
 
-    `code` has the SHA-256 of the user's modules, `model_files` that of the files that a PyTorch module reads, by name.
-    `device` is where gradients are computed, which native ones of the backend cuda depend on; None: on the processor.
+    `code` has the SHA-256 of the user's modules, `model_files` that of the files that a PyTorch module reads, by name;
+    `data` is the digest of the data.
+    `device` is where gradients are computed, None: on the processor; native ones depend on it, and on `threads`.
     """
-    where = {"device": device} if backend == "cuda" and numerics == "native" else {}
+    where: dict[str, Any] = {}
+    if numerics == "native":  # portable runs go on on any machine
+        if experiment.problem is None:  # whose class computes by itself
+            where = {"threads": threads, "device": device, "torch": package_version("torch")}
+        if device is None:
+            where["processor"] = processor_name()
+        where["numpy"] = package_version("numpy")
     return {
         "experiment": experiment.digest,
         "fredsim": fredsim_version(),
+        "contract": CONTRACT,  # between releases it may change, and the version does not
         "backend": backend,
         "path": path,
         "code": dict(code),
+        "data": data,
         "probe": None if experiment.probe is None else experiment.probe.model_dump(),
         **({"model_files": dict(model_files)} if model_files else {}),
         **where,
@@ -124,14 +132,14 @@ class Checkpoints:
         self.folder.mkdir(exist_ok=True)
         tensors, plain = self.paths(checkpoint.iteration)
         arrays = {name: value for name, value in checkpoint.state.items() if isinstance(value, np.ndarray)}
-        digest = write_chunks(tensors, _safetensors(arrays))
+        digest = write_chunks(tensors, tensor_chunks(arrays))
         metadata = {
             "format": FORMAT,
             "iteration": checkpoint.iteration,
             "identity": dict(checkpoint.identity),
             "files": {name: asdict(file) for name, file in checkpoint.files.items()},
             "tensors": digest,
-            "dtypes": {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items() if not _safetensors_type(a)},
+            "dtypes": {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items() if not tensor_type(a)},
             "spent": dict(checkpoint.spent),
             "values": {
                 name: value.item() if isinstance(value, np.generic) else value
@@ -222,10 +230,7 @@ class Checkpoints:
             for key in {**wanted, **found}:
                 if wanted.get(key) != found.get(key):
                     raise ValueError(f"its {key} is {found.get(key)}, not {wanted.get(key)}")
-            content = read_bytes(tensors)
-            if hashlib.sha256(content).hexdigest() != metadata.tensors:
-                raise ValueError(f"{tensors.name} is not as it was written")
-            arrays = read_arrays(content, metadata.dtypes)
+            arrays = map_arrays(tensors, metadata.tensors, metadata.dtypes)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise OutputError(f"{plain}: cannot be used ({reason})") from None
@@ -250,29 +255,6 @@ def _iteration(path: Path) -> int | None:
     stem, _, kind = whole_name(path.name).partition(".")
     ours = kind in SUFFIXES and stem.isdecimal() and stem == f"{int(stem):012d}" and not path.is_dir()
     return int(stem) if ours else None
-
-
-def _safetensors_type(array: Any) -> str | None:
-    """Return the safetensors name of an array's type, None if the format does not have it."""
-    return SAFETENSORS_TYPES.get(array.dtype.name) if array.dtype.isnative else None
-
-
-def _safetensors(arrays: Mapping[str, Any]) -> Iterator[bytes | memoryview]:
-    """Yield the chunks of a safetensors file; the package's own writer would first copy every array."""
-    header, at = {}, 0
-    for name, array in arrays.items():
-        kind = _safetensors_type(array)
-        shape = list(array.shape) if kind else [array.nbytes]
-        header[name] = {"dtype": kind or "U8", "shape": shape, "data_offsets": [at, at + array.nbytes]}
-        at += array.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for array in arrays.values():
-        if array.nbytes:
-            view: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-            for begin in range(0, len(view), CHUNK_BYTES):
-                yield view[begin : begin + CHUNK_BYTES]
 
 
 @contextmanager

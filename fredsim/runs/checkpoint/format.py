@@ -14,8 +14,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fredsim.errors import shown
 from fredsim.plugins.packing import State
-from fredsim.plugins.state_arrays import numeric
-from fredsim.system.tensor_files import parse_tensors
 
 __all__ = [
     "FORMAT",
@@ -23,7 +21,6 @@ __all__ = [
     "check_restored",
     "check_types",
     "json_with_digest",
-    "read_arrays",
     "read_metadata",
 ]
 
@@ -106,17 +103,6 @@ def read_metadata(text: bytes, iteration: int) -> CheckpointMetadata:
     if metadata.iteration != iteration:
         raise ValueError(f"its iteration is {metadata.iteration}")
     return metadata
-
-
-def read_arrays(content: bytes, dtypes: Mapping[str, list[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a safetensors file; those in `dtypes` get that type and shape. Raises ValueError."""
-    arrays = {name: array.copy() for name, array in parse_tensors(content).items()}
-    try:
-        for name, (dtype, shape) in dtypes.items():
-            arrays[name] = arrays[name].view(numeric(dtype)).reshape(shape)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"its arrays cannot be read ({error})") from None
-    return arrays
 
 
 def check_types(state: State, first: State, params: NDArray[np.float32]) -> None:

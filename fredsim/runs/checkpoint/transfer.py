@@ -2,7 +2,8 @@
 
 A lost worker's disk is lost with it. So each checkpoint is sent at once, with the bytes that the growing files have
 gained since the last one, in chunks through a queue of the scheduler; the JSON, which completes it, is sent last. The
-worker that does the run next gets the newest complete checkpoint.
+first of all chunks is config.yaml, which has the numbers of rows that the worker found. The worker that does the run
+next gets the newest complete checkpoint.
 """
 
 from __future__ import annotations
@@ -14,14 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fredsim.errors import OutputError
+from fredsim.errors import OutputError, shown
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
-from fredsim.runs.folder.run_files import FILES
+from fredsim.runs.checkpoint.format import read_metadata
 from fredsim.system.files import CHUNK_BYTES, open_growing, read_bytes, write_atomic
 
-__all__ = ["CheckpointSender", "Chunk", "make_queue", "read_resume_files", "write_chunk", "write_resume_files"]
+__all__ = [
+    "GROWING",
+    "CheckpointSender",
+    "Chunk",
+    "check_chunk",
+    "make_queue",
+    "read_resume_files",
+    "write_chunk",
+    "write_resume_files",
+]
 
 CHECKPOINT = re.compile(r"checkpoint/\d{12}\.(json|safetensors)")
+#: The files that grow during a run, of which a checkpoint has a prefix.
+GROWING = ("metrics.csv", "probe.csv", "events.parquet", "live.csv")
 MOST_WAITING = 4  # the most chunks that wait in the scheduler's queue
 Chunk = tuple[str, int, bytes]
 """The name of a file in the run's folder, an offset in it, and the bytes that the file has from there on to its end."""
@@ -42,9 +54,13 @@ class CheckpointSender:
         """Send a checkpoint. Raises OSError."""
         tensors, plain = Checkpoints(self.folder).paths(iteration)
         content = plain.read_bytes()
-        for name, file in json.loads(content)["files"].items():
-            self._send_from(name, self._sent[name] if name in self._sent else self._bytes_there(name), file["size"])
-            self._sent[name] = file["size"]
+        sizes = {name: file["size"] for name, file in json.loads(content)["files"].items()}
+        if not self._sent:
+            self._send_from("config.yaml", 0, (self.folder / "config.yaml").stat().st_size)
+            self._sent = {name: self._bytes_there(name) for name in sizes}
+        for name, size in sizes.items():
+            self._send_from(name, self._sent[name], size)
+            self._sent[name] = size
         self._send_from(f"checkpoint/{tensors.name}", 0, tensors.stat().st_size)
         self.send((f"checkpoint/{plain.name}", 0, content))
 
@@ -72,23 +88,47 @@ def make_queue(client: Any, key: str) -> Any:
     return Queue(key, client=client, maxsize=MOST_WAITING)
 
 
-def write_chunk(folder: Path, chunk: Chunk, *, keep: bool) -> None:
-    """Write a chunk that a worker sent into the folder of the run. Raises OSError, ValueError for what is no chunk."""
+def check_chunk(chunk: Any) -> Chunk:
+    """Return what a worker sent if it is a chunk. Raises ValueError."""
+    if not isinstance(chunk, tuple | list) or len(chunk) != 3:
+        raise ValueError("it is no part of a file")
     name, begin, content = chunk
-    if not isinstance(name, str) or (name not in FILES and not CHECKPOINT.fullmatch(name)):
-        raise ValueError(f"it is of a file {name!r}, which no run has")
+    known = isinstance(name, str) and (name == "config.yaml" or name in GROWING or CHECKPOINT.fullmatch(name))
+    if not known:
+        raise ValueError(f"it is of a file {shown(name)}, which no checkpoint has")
     if type(begin) is not int or begin < 0 or not isinstance(content, bytes):
         raise ValueError(f"it is no part of {name}")
+    return name, begin, content
+
+
+def write_chunk(folder: Path, chunk: Chunk, *, keep: bool) -> int | None:
+    """Write a chunk, not of config.yaml; return the iteration of the checkpoint that it completes, or None.
+
+    Raises OSError; ValueError if what comes before it in its file, or what its checkpoint refers to, is not there.
+    """
+    name, begin, content = chunk
     path, checkpoints = folder / name, Checkpoints(folder, keep=keep)
     path.parent.mkdir(exist_ok=True)
     if path.suffix == ".json":
+        for needed, prefix in read_metadata(content, int(path.stem)).files.items():
+            if _size(folder / needed) < prefix.size:
+                raise ValueError(
+                    f"it refers to {prefix.size:,} bytes of {needed}, of which {_size(folder / needed):,} are there"
+                )
         write_atomic(path, content)
         checkpoints.remove_others(int(path.stem))
-        return
+        return int(path.stem)
+    if begin > _size(path):
+        raise ValueError(f"it is of {name} from byte {begin:,} on, of which {_size(path):,} are there")
     with open_growing(path, anew=not begin) as file:
         file.truncate(begin)
         file.seek(begin)
         file.write(content)
+    return None
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
 
 
 def read_resume_files(folder: Path) -> dict[str, bytes]:

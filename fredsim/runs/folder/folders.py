@@ -74,18 +74,28 @@ def _lock(folder: Path, lock: Callable[[], None]) -> None:
             return
 
 
-def claim(folder: Path, name: str, content: str, digest: str = "", runs: Collection[str] | None = None) -> None:
+def claim(
+    folder: Path,
+    name: str,
+    content: str,
+    digest: str = "",
+    runs: Collection[str] | None = None,
+    *,
+    goes_on: bool = False,
+) -> None:
     """Claim a locked folder for one experiment, by writing `content` to its file `name` (config.yaml or sweep.yaml).
 
     The folder may be empty; or hold this file with content that gives the same bits; or have lost the file, if its
     summary.json has the experiment's `digest`; or hold nothing but some of a sweep's `runs`, given by the names of
     their folders. A folder in which all runs failed or were killed, before their first checkpoint, is emptied. Raises
-    OutputError if it holds anything else.
+    OutputError if it holds anything else, such as the record of a live run, unless this run `goes_on` with that.
     """
     with write_errors(folder):
         present = folder / name
         if present.is_file() and (_same_bits(present, content) or _holds_only(folder, runs)):
-            pass
+            if _holds_live_record(folder) and not goes_on:
+                what = f"{folder} holds the record of a live run, which cannot be made again"
+                raise OutputError(f"{what}; choose another folder by {option('out')}, or remove it")
         elif _is_unfinished(folder):
             _delete_contents(folder, but=name)
         elif present.is_file():
@@ -103,10 +113,10 @@ def withdraw(folder: Path, experiment: Experiment) -> None:
     """Remove the summary.json of an earlier run of an experiment from its folder, for the run has failed now.
 
     A run that begins removes it itself; this is for one that failed before. What the run could not have claimed stays:
-    the record of another experiment, or one whose config.yaml was edited or damaged; and so does what another process
-    writes. Raises OutputError if it cannot be removed.
+    the record of another experiment or of a live run, or one whose config.yaml was edited or damaged; and so does what
+    another process writes. Raises OutputError if it cannot be removed.
     """
-    if not Result(folder).has_ended:  # in the folder's place there may be a file
+    if not Result(folder).has_ended or _holds_live_record(folder):  # in the folder's place there may be a file
         return
     with ExitStack() as opened:
         try:
@@ -121,6 +131,14 @@ def withdraw(folder: Path, experiment: Experiment) -> None:
         if ours:
             with write_errors(folder):
                 (folder / "summary.json").unlink(missing_ok=True)
+
+
+def _holds_live_record(folder: Path) -> bool:
+    """Return whether a folder has the record of a live run that has ended, or that can go on from a checkpoint.
+
+    Once it is deleted, nobody can make it again, as one can a simulated run.
+    """
+    return os.path.lexists(folder / "live.csv") and (Result(folder).has_ended or os.path.lexists(folder / "checkpoint"))
 
 
 def _holds_only(folder: Path, runs: Collection[str] | None) -> bool:

@@ -15,6 +15,7 @@ from fredsim.config.data import DataChoice
 from fredsim.config.experiment import config_digest
 from fredsim.config.partition import make_shards
 from fredsim.data.datasets import data_root
+from fredsim.data.targets import Targets
 from fredsim.errors import ConfigError
 from fredsim.plugins.modules import look_as_recorded
 from fredsim.runs.folder.results import Result
@@ -53,11 +54,13 @@ def label_counts(result: Result, root: str | os.PathLike[str] | None = None) -> 
         look_as_recorded(result.folder, config_digest(result.config))
     of, seed = Clients.model_validate(result.config["clients"]), result.config["seed"]
     count = of.count
-    train = data.load(data_root(root), seed).train
-    if train.unfit or train.y.dtype.kind not in "iu" or train.y.ndim > 1:
+    targets = Targets(ignored=(result.config.get("loss") or {}).get("ignore_index"))
+    found = data.load(data_root(root), seed, targets).train.y
+    if found.dtype.kind not in "biu" or found.ndim > 1:  # labels may be any integers: the loss decides what they mean
         raise ConfigError(f"{result.folder}: its data, {data.name}, have no labels that clients could hold")
-    shards = make_shards(of.partition, train.y, count, seed)
-    labels, which = np.unique(train.y, return_inverse=True)
+    of_rows = np.asarray(found).astype(np.int64)
+    shards = make_shards(of.partition, of_rows, count, seed)
+    labels, which = np.unique(of_rows, return_inverse=True)
     few = min(count, MOST_CLIENTS, max(1, MOST_COUNTS // len(labels)))
     clients = np.arange(few) * count // few
     if shards is None:

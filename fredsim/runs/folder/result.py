@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from fredsim.config.document import read_document
 from fredsim.config.experiment import config_digest
 from fredsim.config.sweep.expansion import is_folder_name
-from fredsim.errors import OutputError, one_line, shown, visible
+from fredsim.errors import OutputError, one_line, shown, visible, warn
 from fredsim.runs.folder.per_client import CLIENTS
 from fredsim.runs.folder.run_files import (
+    FILES,
     check_config,
     file_digest,
-    file_digests,
     read_recorded,
     summary_text,
     too_large,
@@ -33,7 +33,6 @@ from fredsim.simulation.record.recorder import MEASURED, Row
 from fredsim.system.csv_files import COUNT, DIGEST, FINITE, NUMBER, OPTIONAL, CellCheck, read_cells, read_table
 from fredsim.system.files import LINK, irregular_kind, read_bytes
 from fredsim.system.json_files import MOST_BYTES, parse_json
-from fredsim.system.notices import warn
 from fredsim.system.parquet_files import open_parquet
 from fredsim.system.tensor_files import parse_tensors
 
@@ -184,15 +183,22 @@ class Result:
         if name := too_large(self.folder):
             yield self.folder / name, "is larger than this machine's memory"
             return
-        found, recorded = file_digests(self.folder), self.summary.get("files", {})
-        for name in {**recorded, **found}:
-            if name not in found:
-                kind = irregular_kind(self.folder / name, follow=False)
-                yield self.folder / name, f"cannot be read (it is {kind})" if kind else "is gone"
-            elif name not in recorded:
-                yield self.folder / name, "was not written by the run"
-            elif found[name] != recorded[name]:
-                yield self.folder / name, CHANGED
+        recorded = self.summary.get("files", {})
+        for name in {**recorded, **dict.fromkeys(FILES)}:
+            path = self.folder / name
+            try:
+                found = file_digest(path)
+            except FileNotFoundError:
+                if name in recorded:
+                    yield path, "is gone"
+            except OSError as error:  # one in the place of a file that no run has written is none of its files
+                if name in recorded or not irregular_kind(path, follow=False):
+                    yield path, f"cannot be read ({error.strerror or error})"
+            else:
+                if name not in recorded:
+                    yield path, "was not written by the run"
+                elif found != recorded[name]:
+                    yield path, CHANGED
         if self.summary.get("config") != config_digest(read_document(self.folder / "config.yaml").data):
             yield self.folder / "config.yaml", CHANGED
         path = self.folder / "summary.json"

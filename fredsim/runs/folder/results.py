@@ -10,7 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fredsim.errors import OutputError, brief, option, visible
+from fredsim.config.document import read_document
+from fredsim.config.sweep.outline import count_runs
+from fredsim.errors import ConfigError, OutputError, brief, option, visible
 from fredsim.runs.folder.result import Result, check_inside, result_of
 from fredsim.runs.folder.sweep_tables import check_tables, recorded_rows
 from fredsim.system.csv_files import TEXT, read_cells, read_table
@@ -18,7 +20,7 @@ from fredsim.system.csv_files import TEXT, read_cells, read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Result", "Results", "load"]
+__all__ = ["Result", "Results", "load", "nothing_ended", "results_of"]
 
 
 class Results:
@@ -118,3 +120,26 @@ def load(folder: str | os.PathLike[str], *, as_found: bool = False) -> Result | 
     if within:
         remedy += f", such as {folder / within[0]} (`fredsim ls {shlex.quote(str(folder))}` lists them)"
     raise OutputError(f"{folder}: holds no results (neither config.yaml nor runs.csv); {remedy}")
+
+
+def results_of(folder: Path, *, as_found: bool = False) -> list[Result]:
+    """Return the result in a run's folder, as a list of one, or all results of a sweep; `as_found` as in `Result`.
+
+    Raises OutputError if there are no results.
+    """
+    loaded = load(folder, as_found=as_found)
+    results = [loaded] if isinstance(loaded, Result) else list(loaded)
+    if not results:
+        raise nothing_ended(folder)
+    return results
+
+
+def nothing_ended(folder: Path) -> OutputError:
+    """Return the error for a sweep all of whose rows are of runs that failed, which may not be all of its runs."""
+    failed, left = len(recorded_rows(folder)), 0
+    with suppress(ConfigError, OutputError):
+        left = count_runs(read_document(folder / "sweep.yaml")) - failed
+    if left <= 0:
+        return OutputError(f"{folder}: all its runs failed; {folder / 'runs.csv'} says why")
+    what = f"{folder}: has no results yet: {failed:,} of its runs failed, as {folder / 'runs.csv'} says"
+    return OutputError(f"{what}, and {left:,} did not end; {option('resume', 'True')} does them")

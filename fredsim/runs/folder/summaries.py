@@ -17,6 +17,7 @@ from fredsim.config.data import DataRead
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment
 from fredsim.config.models import Recorded, recorded
+from fredsim.config.registry import own_modules
 from fredsim.config.resolution import resolve
 from fredsim.numerics import CONTRACT
 from fredsim.plugins.user_code import digest_changes, named_modules
@@ -28,9 +29,11 @@ __all__ = ["CIRCUMSTANCES", "file_changes", "record_difference", "recorded_modul
 
 #: Entries that were added after fredsim 1.0.0, with the version that added each: records of earlier ones lack them.
 ADDED: dict[str, tuple[int, ...]] = {"model_files": (1, 1)}
-VERSION = re.compile(r"\d+(\.\d+)*([.+-]?[a-z]\w*([.+-]\w+)*)?")
+#: A version by Python's rules; a build between releases may end in a sign, as Python 3.12.3+ does.
+VERSION = re.compile(r"\d\w*([.+!-]\w+)*\+?", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40,64}(-dirty)?")
 MOST_THREADS = 2**16
+SHORT_NAMES = (1, 1)  # the version since which `code` has the modules of short names, which installed packages give
 LONGEST = 500  # the most characters of a text
 
 
@@ -47,8 +50,12 @@ def record_difference(one: Result, other: Result) -> str | None:
     record, now = one.summary, dict(other.summary)
     config = read_document(one.folder / "config.yaml")
     with recorded(recorded_module(one, config.data)):
-        experiments = _digests(resolve(config.data, config.place))
+        experiment = resolve(config.data, config.place)
+    experiments = _digests(experiment)
     now["experiment"] = record.get("experiment") if record.get("experiment") in experiments else experiments[0]
+    if version_numbers(record["versions"].get("fredsim")) < SHORT_NAMES:
+        short = own_modules(experiment.plain()) - named_modules(experiment.plain()) - record.get("code", {}).keys()
+        now["code"] = {name: digest for name, digest in now["code"].items() if name not in short}
     made = [(said.get("backend"), said.get("config"), said["versions"].get("fredsim")) for said in (record, now)]
     free = CIRCUMSTANCES.keys() - (TAKEN if made[0] == made[1] else set())
     added = ({"live": None}, {"live.csv": ""}) if one.live else ({}, {})

@@ -6,7 +6,7 @@ import logging
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,12 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.config.experiment import Experiment
+from fredsim.config.resolution import placed
 from fredsim.config.sweep.expansion import Expansion
-from fredsim.errors import ClusterError, ConfigError, SimulationError, flow, how_to_install
+from fredsim.data.kept import own_data_read_anew
+from fredsim.errors import ClusterError, ConfigError, SimulationError, flow, needs
+from fredsim.plugins.modules import search_folders
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.folder.growing_files import GrowingText
 from fredsim.runs.folder.results import Result
 from fredsim.runs.live.live_csv import COLUMNS, fingerprint
+from fredsim.runs.live.worker import Basis, LiveWorker
 from fredsim.runs.live.workers import START_SECONDS, DaskWorkers
 from fredsim.runs.many.cluster import Cluster
 from fredsim.runs.many.remarks import remark_after, remark_before
@@ -29,6 +33,7 @@ from fredsim.runs.many.runner import check_jobs, check_policy, stop_on_interrupt
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import make_server, with_changes
+from fredsim.runs.single.prepared import prepare
 from fredsim.runs.single.run import Hooks
 from fredsim.simulation.clients.pushes import EventObserver
 from fredsim.simulation.paths.live_pushes import LiveDispatcher, WorkerPool, live_parts
@@ -37,6 +42,7 @@ from fredsim.simulation.paths.start import make_simulation
 from fredsim.simulation.plugins.client_work import ClientWork
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.system.limits import default_threads
+from fredsim.system.machine import git_commit
 
 __all__ = ["execute_live", "run_live", "worker_of"]
 
@@ -58,6 +64,7 @@ def _check(expansion: Expansion, workers: int | None, dask: str | None, delay: f
     refuse_what_workers_cannot(expansion.runs[0].experiment)
 
 
+@own_data_read_anew
 def run_live(
     expansion: Expansion,
     out: str | os.PathLike[str] | None = None,
@@ -89,29 +96,41 @@ def run_live(
     """
     _check(expansion, workers, dask, delay, policy)
     (run,) = expansion.runs
+    experiment = run.experiment
     folder = Path(out) if out is not None else Path("results") / f"{expansion.name}-live"
+    git_commit.cache_clear()  # see `run_expansion`
     if remarks:
         remark_before(expansion.runs, root)
+    with placed(run.place):
+        basis = Basis.of(experiment, prepare(experiment, root))
     with ExitStack() as opened:
-        stop = opened.enter_context(stop_on_interrupt())
-        monitor = opened.enter_context(monitor or Monitor())
-        threads = 1
-        if dask is None:
-            workers = default_threads() if workers is None else workers
-            threads = max(1, default_threads() // workers)
-            cluster = opened.enter_context(local_cluster(workers))
-        else:
-            cluster = opened.enter_context(Cluster(dask, direct=True))
-        make = partial(_actor, cluster, run.experiment, threads, delay)
-        pool = opened.enter_context(DaskWorkers(cluster, make, monitor.note, stop))
+        stop, monitor = opened.enter_context(stop_on_interrupt()), opened.enter_context(monitor or Monitor())
+        made, threads = _cluster(workers, dask)
+        cluster = opened.enter_context(made)
+        theirs = None if root is None or dask is not None else Path(root).absolute()  # None: the worker's own
+        make = partial(_actor, cluster, experiment, threads, delay, theirs)
+        _, work, compresses = worker_of(experiment)
+        samples = experiment.clients.batch_size * work.steps
+        pool = opened.enter_context(
+            DaskWorkers(cluster, make, monitor.note, stop, basis, samples, compresses=compresses)
+        )
         execute_live(
-            run.experiment, folder, pool, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
-            policy=policy, facts=lambda: {"workers": pool.workers, "works_redone": pool.redone, "delay": delay},
+            experiment, folder, pool, root=root, observer=monitor.observer(), stop=stop, heading=expansion.heading,
+            policy=policy, default_threads=threads if experiment.model.native else None,  # bits depend on the workers'
+            facts=lambda: {"workers": pool.workers, "works_redone": pool.redone, "delay": delay},
         )  # fmt: skip
     loaded = Result(folder)
     if remarks:
         remark_after(expansion, loaded, root)
     return loaded
+
+
+def _cluster(workers: int | None, dask: str | None) -> tuple[AbstractContextManager[Cluster], int]:
+    """Return the cluster that computes, and how many threads each of its workers has."""
+    if dask is not None:
+        return Cluster(dask, direct=True), 1
+    workers = default_threads() if workers is None else workers
+    return local_cluster(workers), max(1, default_threads() // workers)
 
 
 def execute_live(
@@ -151,11 +170,17 @@ def _simulation(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
     return make_simulation(live_parts(parts, dispatcher, Noting()))
 
 
-def _actor(cluster: Cluster, experiment: Experiment, threads: int, delay: float, address: str) -> Any:
-    """Create a LiveWorker as an actor at the worker `address`."""
-    from fredsim.runs.live.worker import LiveWorker
-
-    return cluster.actor(LiveWorker, address, *worker_of(experiment), threads, delay, seconds=START_SECONDS)
+def _actor(
+    cluster: Cluster,
+    experiment: Experiment,
+    threads: int,
+    delay: float,
+    root: str | os.PathLike[str] | None,
+    address: str,
+) -> Any:
+    """Create a LiveWorker as an actor at the worker `address`; `root` is its folder of data, None its own."""
+    arguments = (*worker_of(experiment), threads, delay, search_folders(), root)
+    return cluster.actor(LiveWorker, address, *arguments, seconds=START_SECONDS)
 
 
 def worker_of(experiment: Experiment) -> tuple[Experiment, ClientWork, bool]:
@@ -210,17 +235,12 @@ def local_cluster(workers: int) -> Iterator[Cluster]:
     processes. Dask adds its scratch space to `sys.path`, by default a folder of `/tmp` that another user may have made;
     here it is one of this user alone.
     """
-    try:
+    with needs("live:", "Dask's distributed and cryptography", "cluster"):
         import dask
         from distributed import LocalCluster
         from distributed.security import Security
 
         security = Security.temporary()
-    except ImportError as error:
-        raise ConfigError(
-            f"live: needs Dask's distributed and cryptography, which cannot be imported ({error}); "
-            f"{how_to_install('cluster')}"
-        ) from None
     settings: dict[str, Any] = {f"distributed.{of}.http.routes": [] for of in ("scheduler", "worker")}  # no pages
     where = dask.config.get("temporary-directory", None)
     with TemporaryDirectory(prefix="fredsim-", dir=where, ignore_cleanup_errors=True) as scratch:

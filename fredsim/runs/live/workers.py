@@ -9,15 +9,17 @@ import math
 import queue
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fredsim.errors import ClusterError, FredsimError
+from fredsim.errors import ClusterError, FredsimError, shown
+from fredsim.plugins.guarded import MOST_COUNTED
 from fredsim.runs.live.wire import unpack
-from fredsim.runs.many.cluster import Cluster
+from fredsim.runs.live.worker import Answer, Basis
+from fredsim.runs.many.cluster import ATTEMPTS, Cluster
 from fredsim.simulation.paths.live_pushes import ClientTask, TaskResult
 from fredsim.simulation.paths.loop import StopRequested
 
@@ -28,6 +30,7 @@ CHECK_SECONDS = 0.5  # between two checks of which workers there are
 WAIT_SECONDS = 60.0  # how long to wait for a worker if there is none
 START_SECONDS = 300.0  # how long a worker may take to load the data and compile
 CLOCK_READINGS = 5  # how often two clocks are compared
+LATEST = 2**62  # no clock of a machine reaches it in nanoseconds
 
 
 class Connection:
@@ -76,15 +79,19 @@ class Connection:
             if isinstance(answer, FredsimError):  # any worker would fail at this task
                 pool.failure = answer
                 return
-            push, losses, finite, size, before, began, done = answer
-            if push.dtype == np.uint8:
-                push = unpack(push)
+            try:
+                push, losses, finite, size, before, began, done = checked_answer(
+                    answer, pool.basis.size, pool.samples, compresses=pool.compresses
+                )
+            except ValueError as error:  # what it computes next would be no better
+                pool.failure = ClusterError(f"the worker {self.address} {error}; restart it")
+                return
             with pool.changed:
                 if self._is_closed():
                     return
                 self.sent.popleft()
-            done = min(done + self._clock_offset, received)  # clocks of two machines drift apart
-            began = min(began + self._clock_offset, done)
+            done = max(0, min(done + self._clock_offset, received))  # clocks of two machines drift apart
+            began = max(0, min(began + self._clock_offset, done))
             pool.arrived.put(TaskResult(task, push, losses, finite, size, before, began, done, received, self.address))
 
 
@@ -92,12 +99,23 @@ class DaskWorkers:
     """The workers of a Dask cluster, used in a `with` statement."""
 
     def __init__(
-        self, cluster: Cluster, make: Callable[[str], Any], note: Callable[[str], None], stop: Callable[[], bool]
+        self,
+        cluster: Cluster,
+        make: Callable[[str], Any],
+        note: Callable[[str], None],
+        stop: Callable[[], bool],
+        basis: Basis,
+        samples: int,
+        *,
+        compresses: bool,
     ) -> None:
         """Take the cluster and three callbacks.
 
         `make` creates a LiveWorker actor at a worker's address, `note` shows a message, `stop` returns whether to stop.
+        `basis` is what all must compute from, `samples` how many losses a task has; `compresses` says whether workers
+        compress pushes.
         """
+        self.basis, self.samples, self.compresses = basis, samples, compresses
         self._cluster, self._make, self._note, self._stop = cluster, make, note, stop
         self.changed = threading.Condition()  # the pool's lock; notified when tasks are assigned, or a worker is lost
         self.closed = False
@@ -108,9 +126,11 @@ class DaskWorkers:
         self._start_threads: dict[str, threading.Thread] = {}  # that start the present workers, by address
         self._unassigned: deque[ClientTask] = deque()  # tasks that wait for a worker
         self._current_task: dict[int, int] = {}  # the task_id of the task that a client is to push next, by client
+        self._noted: set[str] = set()  # messages that are shown once
         self._last_check = -math.inf  # the time of the last check of which workers there are
-        #: How many tasks of lost workers were done again; and how many workers ever started.
+        #: How many tasks of lost workers were done again; and how many workers there were at once, at most.
         self.redone = self.workers = 0
+        self._losses: Counter[int] = Counter()  # how many workers were lost while they computed a task, by task_id
         self._entered = False
 
     def __enter__(self) -> DaskWorkers:
@@ -186,6 +206,10 @@ class DaskWorkers:
             raise ClusterError(
                 f"the scheduler was lost ({error}); the same command continues from the checkpoint"
             ) from None
+        for silence in self._cluster.silent:
+            if silence not in self._noted:
+                self._noted.add(silence)
+                self._note(f"{silence}; it gets no task")
         with self.changed:
             for address in [address for address in self._connections if address not in found]:
                 self.drop(self._connections[address], "it has gone")
@@ -209,15 +233,16 @@ class DaskWorkers:
             return
         try:
             actor = self._make(address)
-            failure, _, _ = actor.ready().result(timeout=START_SECONDS)
+            found = actor.ready().result(timeout=START_SECONDS)
+            failure = self.basis.difference(found) if isinstance(found, Basis) else str(found)
             offset = 0 if failure else _clock_offset(actor)
         except Exception as error:  # of any type: the worker has gone, or is broken
             self._note(f"the worker {address} does not start ({type(error).__name__}: {error})")
             return
         with self.changed:
-            if failure is None and not self.closed:
+            if not failure and not self.closed:
                 self._connections[address] = Connection(self, address, actor, offset)
-                self.workers += 1
+                self.workers = max(self.workers, len(self._connections))
                 while self._unassigned:
                     self._assign(self._unassigned.popleft())
             elif self._entered and self.workers:
@@ -238,17 +263,63 @@ class DaskWorkers:
             self.redone += len(tasks)
             many = "1 task is" if len(tasks) == 1 else f"{len(tasks)} tasks are"
             self._note(f"the worker {connection.address} was lost ({why}); {many} done again elsewhere")
+            if connection.sent:
+                self._count_loss(connection.sent[0][0], connection.address, why)
             for task in tasks:
                 self._assign(task)
             self.changed.notify_all()
 
+    def _count_loss(self, task: ClientTask, address: str, why: str) -> None:
+        """Count a worker that was lost while it computed a task; after too many of them, the task is the cause."""
+        self._losses[task.task_id] += 1
+        if self._losses[task.task_id] >= ATTEMPTS and self.failure is None:
+            self.failure = ClusterError(
+                f"client {task.client}, its task {task.number}: {ATTEMPTS} workers were lost while they computed it; "
+                f"the last, {address} ({why}); see whether it takes too much memory, or what ends their processes"
+            )
+
+
+def checked_answer(answer: Any, size: int, samples: int, *, compresses: bool) -> Answer:
+    """Return a worker's answer, with its push (P,) decoded, if it is that of a task. Raises ValueError if it is not.
+
+    Kernels rely on the shapes: `size` is P, `samples` the number of losses. `compresses` says whether workers compress
+    pushes; only then they count bytes.
+    """
+    if not isinstance(answer, tuple | list) or len(answer) != 7:
+        raise ValueError("sent something else than the outcome of a task")
+    push, losses, *numbers = answer
+    if isinstance(push, np.ndarray) and push.dtype == np.uint8 and push.ndim == 1:
+        try:
+            push = unpack(push)
+        except Exception:  # of any type: bytes may be anything
+            raise ValueError("sent a push that cannot be decoded") from None
+    for what, array, dtype, shape in (("a push", push, "float32", (size,)), ("losses", losses, "float32", (samples,))):
+        if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
+            is_array = isinstance(array, np.ndarray)
+            found = f"{array.dtype}{list(array.shape)}" if is_array else type(array).__name__
+            raise ValueError(f"sent {what} of {found}, not {dtype}{list(shape)}")
+    if [type(number) for number in numbers] != [bool, int, int, int, int]:
+        raise ValueError("sent something else than the numbers of a task")
+    _, count, before, *times = numbers
+    if not (1 if compresses else 0) <= count <= (MOST_COUNTED if compresses else 0):
+        how = f"between 1 and {MOST_COUNTED}" if compresses else "0, as it compresses nothing"
+        raise ValueError(f"sent {count} as the bytes of a compressed push, not a number {how}")
+    if not 0 <= before < 2**64 or max(map(abs, times)) >= LATEST:
+        raise ValueError("sent a fingerprint or a time of more than 64 bits")
+    return np.ascontiguousarray(push), losses, *numbers
+
 
 def _clock_offset(actor: Any) -> int:
-    """Return by how much a worker's clock is behind this machine's, in ns, from the fastest of a few round trips."""
+    """Return by how much a worker's clock is behind this machine's, in ns, from the fastest of a few round trips.
+
+    Raises ValueError if it sends no time.
+    """
     found: list[tuple[int, int]] = []
     for _ in range(CLOCK_READINGS):
         sent = time.monotonic_ns()
         theirs = actor.clock().result(timeout=START_SECONDS)
         took = time.monotonic_ns() - sent
+        if type(theirs) is not int:
+            raise ValueError(f"its clock says {shown(theirs)}")
         found.append((took, sent + took // 2 - theirs))
     return min(found)[1]

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +21,21 @@ from fredsim.config.experiment import Experiment
 from fredsim.config.losses import OwnLossChoice
 from fredsim.config.sweep.expansion import Expansion, ResolvedRun
 from fredsim.data.datasets import data_root
+from fredsim.data.kept import kept_with_data
 from fredsim.data.remarks import about_channels, about_images, about_labels, about_samples
-from fredsim.dispatchers.trace_file import COLUMNS, recorded_staleness, survey
-from fredsim.errors import FredsimError, nearest, shown
+from fredsim.dispatchers.base import DONE, STAGES
+from fredsim.dispatchers.trace_file import COLUMNS, has_stages, recorded_staleness, survey
+from fredsim.errors import FredsimError, nearest, shown, warn
 from fredsim.runs.folder.result import Result
 from fredsim.runs.folder.results import Results
 from fredsim.runs.single.prepared import Prepared, first_outputs, own_loss, prepare
-from fredsim.simulation.schedule.event_log import CLOCK, DONE, EVENTS
-from fredsim.system.notices import warn
+from fredsim.simulation.schedule.event_log import EVENTS
 
 __all__ = ["remark_after", "remark_before", "runs_at_chance"]
 
 #: The parts of an experiment whose numbers are computed with in float32.
 IN_FLOAT32 = ("server", "compress", "average", "data", "model", "clients.optimizer", "clients.prox", "clients.clip",
               "clients.clip_each_sample", "clients.noise")  # fmt: skip
-#: The columns of events.parquet, of which a trace uses some.
-RECORDED = {*EVENTS, *CLOCK, *DONE, "given_up"}
 OF_IMAGES = ("lenet", "resnet", "vgg")  # the models whose first axis is that of the channels
 CHANCE = 0.95  # of the error of always giving the most frequent label: by luck, what learned nothing may have less
 MOST_NAMED = 3  # the most runs that a remark names
@@ -61,7 +59,8 @@ def remark_before(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | No
         model, loss = run.experiment.model, run.experiment.plain().get("loss")
         parts = [model.model_dump(), data.model_dump(), run.experiment.clients.batch_size, loss]
         key = json.dumps(parts, sort_keys=True)
-        if (model.user_code or isinstance(run.experiment.loss, OwnLossChoice)) and key not in seen:
+        own = model.user_code or isinstance(run.experiment.loss, OwnLossChoice)
+        if own and run.experiment.problem is None and key not in seen:  # there is nothing to say of a problem
             seen.add(key)
             with suppress(FredsimError, MemoryError):
                 for text in _about_own(run.experiment, prepare(run.experiment, root)):
@@ -98,8 +97,17 @@ def _about_trace(experiment: Experiment) -> Iterator[str]:
     """Yield a remark on a trace's columns that are not used."""
     if experiment.dispatcher.name == "trace":
         file = experiment.dispatcher.hyper["file"]
-        known = {*COLUMNS, *RECORDED}
-        if unknown := sorted(survey(file, experiment.clients.count).names - known):
+        found = survey(file, experiment.clients.count)
+        names, span = found.names, found.last - found.first
+        if found.timed and found.first > 10 * span > 0:
+            begin, rest = (f"{time / 1e9:g}" for time in (found.first, span))
+            yield f"{file}: its first time is {begin} s, and all others follow within {rest} s; subtract the first time"
+        if (some := [name for name in STAGES[:3] if name in names]) and not has_stages(names):
+            needed = f"the times of tasks take {', '.join(STAGES[:3])}, and time or time_ns"
+            yield f"{file}: {', '.join(some)} {'is' if len(some) == 1 else 'are'} not used: {needed}"
+        if len(alone := [name for name in DONE if name in names]) == 1:
+            yield f"{file}: {alone[0]} is not used: which gradients were done takes {' and '.join(DONE)}"
+        if unknown := sorted(names.difference(COLUMNS, EVENTS)):
             named = ", ".join(shown(name) for name in unknown[:MOST_NAMED])
             more = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
             hint = nearest(unknown[0], COLUMNS)
@@ -176,7 +184,7 @@ def _is_at_chance(result: Result, experiment: Experiment, root: str | os.PathLik
     return bool(error >= CHANCE * _error_of_one_label(type(data), data.model_dump_json(), data_root(root)) > 0)
 
 
-@lru_cache(4)
+@kept_with_data(4)
 def _error_of_one_label(kind: type[AnyData], data: str, root: Path) -> float:
     """Return the validation error of always giving the most frequent label; 0 without validation rows."""
     found = kind.model_validate_json(data).load(root, 0)

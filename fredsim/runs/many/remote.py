@@ -5,11 +5,13 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from distributed import get_client, get_worker
 
+from fredsim.data.kept import forget_own_data
 from fredsim.errors import FredsimError
 from fredsim.plugins.modules import look_in
 from fredsim.runs.checkpoint.transfer import CheckpointSender, Chunk, make_queue, write_resume_files
@@ -17,6 +19,7 @@ from fredsim.runs.many.tasks import Task
 from fredsim.runs.processes.callbacks import as_text
 from fredsim.runs.processes.isolation import keep_apart
 from fredsim.runs.processes.worker import Relay
+from fredsim.system.machine import git_commit
 
 __all__ = ["run_on_worker"]
 
@@ -63,10 +66,13 @@ def run_on_worker(
         dask_task = worker.state.tasks.get(key)
         return dask_task is None or dask_task.state != "executing"
 
-    with ONE_RUN, tempfile.TemporaryDirectory(prefix="fredsim-", dir=worker.local_directory) as scratch:
+    kept = nullcontext() if queue is None else closing(queue)
+    with kept, ONE_RUN, tempfile.TemporaryDirectory(prefix="fredsim-", dir=worker.local_directory) as scratch:
         folder = Path(scratch) / "run"
         look_in(*folders)
         keep_apart()
+        git_commit.cache_clear()  # a worker does sweeps for days
+        forget_own_data()
         write_resume_files(folder, resume_files)
         here = replace(task, folder=folder, root=None)  # None: this machine's own data folder
         observer = CheckpointRelay(send_callback, CheckpointSender(folder, send_chunk, resume_files))

@@ -13,6 +13,7 @@ from pathlib import Path
 from fredsim.config.experiment import Experiment
 from fredsim.config.resolution import placed
 from fredsim.config.sweep.expansion import Expansion
+from fredsim.data.kept import own_data_read_anew
 from fredsim.errors import ConfigError, OutputError
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.folder.results import Result, Results
@@ -24,6 +25,7 @@ from fredsim.runs.many.tasks import Jobs
 from fredsim.runs.processes.observer import Monitor
 from fredsim.runs.single.execution import execute, load_early
 from fredsim.system.limits import default_threads
+from fredsim.system.machine import git_commit
 
 __all__ = ["Stop", "check_jobs", "check_policy", "run_expansion", "stop_on_interrupt"]
 
@@ -48,6 +50,7 @@ def check_policy(policy: CheckpointPolicy) -> None:
         raise ConfigError("checkpoints are to be kept, and checkpoint is 0: there are none; leave one of the two out")
 
 
+@own_data_read_anew
 def run_expansion(
     expansion: Expansion,
     out: str | os.PathLike[str] | None = None,
@@ -74,6 +77,7 @@ def run_expansion(
     if dask is not None and not expansion.is_sweep:
         raise ConfigError("dask: is given; a cluster does the runs of a sweep, and this is a single run; leave it out")
     check_policy(policy)
+    git_commit.cache_clear()  # a notebook gives several commands, and files change in between
     default = (expansion.folder if resume else None) or Path("results") / expansion.name
     folder = Path(out) if out is not None else default
     with nullcontext(stop) if stop is not None else stop_on_interrupt() as stop, monitor or Monitor() as monitor:
@@ -184,5 +188,5 @@ def stop_on_interrupt() -> Iterator[Stop]:
     try:
         yield stop
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for one, handler in before.items():  # None: it was set by other code than Python's
+            signal.signal(one, signal.SIG_DFL if handler is None else handler)

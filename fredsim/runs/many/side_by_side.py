@@ -7,6 +7,7 @@ device processes all of them together (fredsim.cuda.together), and each run goes
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fredsim.errors import ConfigError, FredsimError
+from fredsim.errors import ConfigError, FredsimError, NoMemoryError
 from fredsim.runs.folder.growing_files import GrowingText
 from fredsim.runs.many.tasks import OnEnd, Task
 from fredsim.runs.processes.observer import Monitor
@@ -57,7 +58,10 @@ class SideBySide:
         try:
             self._begin()
             while self._questions:
+                under_way = len(self._under_way)
                 self._process()
+                if len(self._under_way) < under_way:
+                    gc.collect()  # what refers to itself is not freed at once, and others may need its memory
                 self._begin()
         finally:  # after an interrupt, or an error in this process, runs are still under way
             for turns in self._under_way:
@@ -100,7 +104,7 @@ class SideBySide:
 
         asked, self._questions = self._questions, {}
         error: Exception | None = None
-        answers: list[Any] = [None] * len(asked)
+        answers: Sequence[Any] = [None] * len(asked)
         try:
             answers = process_together(list(asked.values()))
         except (MemoryError, FredsimError) as failure:  # as each run would have met it by itself
@@ -109,7 +113,10 @@ class SideBySide:
         self._pace.all_took(now - self._processed)
         self._processed = now
         for turns, answer in zip(asked, answers, strict=True):
-            self._go_on(turns, answer, error)
+            if isinstance(answer, MemoryError):
+                self._go_on(turns, None, answer)
+            else:
+                self._go_on(turns, answer, error)
 
     def _go_on(self, turns: Turns, answer: Any = None, error: Exception | None = None) -> None:
         """Let a run go on to its next stretch, or to its end."""
@@ -126,12 +133,14 @@ class SideBySide:
             self._questions[turns] = question
             return
         del self._under_way[turns]
-        if isinstance(turns.result, NoRoomError):
-            if self._under_way:  # there may be room when one of these has ended
+        if isinstance(turns.result, NoRoomError | NoMemoryError):
+            if self._under_way:  # there may be room when one of these has ended: then it begins anew
                 self._most = len(self._under_way)
                 self._left.appendleft(task)
-            else:
+            elif isinstance(turns.result, NoRoomError):
                 self._alone.append((task, "the device has no room for all that its clients hold"))
+            else:
+                self._alone.append((task, "there is too little memory"))
         else:
             self._on_end(task, turns.result)
 

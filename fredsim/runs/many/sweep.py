@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import dump_yaml
+from fredsim.config.registry import own_modules
 from fredsim.config.resolution import with_place
 from fredsim.config.sweep.expansion import Expansion
 from fredsim.errors import ConfigError
@@ -51,7 +52,8 @@ def run_sweep(
     run is missing or does not fit it; OutputError if the folder holds something else.
     """
     names = [run.folder_name for run in expansion.runs]
-    check_data(expansion.runs, root)
+    best = "" if expansion.selection is None else expansion.selection.best
+    made_from = check_data(expansion.runs, root, best, elsewhere=cluster is not None)
     with locked(folder):
         for name in names:
             check_inside(folder, name)
@@ -63,8 +65,9 @@ def run_sweep(
             if why is None:
                 tables.add(number)
             else:
-                code = user_code_digests(run.experiment.plain())
-                tasks.append(Task(number, run.label, run.experiment, folder / name, root, code, policy))
+                code = user_code_digests(own_modules(run.experiment.plain()))
+                wanted = made_from[number]._replace(code=code)
+                tasks.append(Task(number, run.label, run.experiment, folder / name, root, wanted, policy))
                 again += [f"{run.label} is done again: {why}"] if why else []
         tables.write()
         monitor.sweep(len(expansion.runs), len(expansion.runs) - len(tasks))

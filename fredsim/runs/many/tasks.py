@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from fredsim.runs.checkpoint.checkpoints import NO_CHECKPOINTS, CheckpointPolicy
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.preloading import OneRun
+from fredsim.runs.single.prepared import ANYTHING, Wanted
 from fredsim.runs.single.run import SIMULATED_RUN, Hooks
 
 __all__ = ["Jobs", "OnEnd", "Task"]
@@ -24,17 +25,14 @@ Jobs = int | Literal["device"] | None
 
 @dataclass(frozen=True)
 class Task(OneRun):
-    """A run to do: its number in the sweep, and the arguments of `execute`.
-
-    `code` is the SHA-256 of the user's modules that it uses; the process that does the run must have the same modules.
-    """
+    """A run to do: its number in the sweep, and the arguments of `execute`."""
 
     number: int
     label: str
     experiment: Experiment
     folder: Path
     root: str | os.PathLike[str] | None
-    code: Mapping[str, str]
+    wanted: Wanted = ANYTHING
     policy: CheckpointPolicy = NO_CHECKPOINTS
 
     def do(
@@ -48,7 +46,7 @@ class Task(OneRun):
         try:
             execute(
                 self.experiment, self.folder, root=self.root, observer=observer, stop=stop, label=self.label,
-                default_threads=threads, code=self.code, policy=self.policy, hooks=hooks,
+                default_threads=threads, wanted=self.wanted, policy=self.policy, hooks=hooks,
             )  # fmt: skip
         except FredsimError as error:
             return error

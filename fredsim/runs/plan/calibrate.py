@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from fredsim.config.document import Document
 from fredsim.config.experiment import exchange_keys
+from fredsim.dispatchers.base import earlier_arrivals
 from fredsim.dispatchers.distributions import Distributions
 from fredsim.errors import OutputError
 from fredsim.numerics.arrays import Floats
@@ -42,13 +43,19 @@ def calibrated(result: Result) -> dict[str, Any]:
     largest distance between the two distribution functions (Kolmogorov and Smirnov). `link.latency` is the mean time
     that a push or a fetch travels; if copies have different sizes, `link.up` and `link.down` are the bandwidth, the
     same for both, and `latency` is the rest of the time. `server.seconds` is the mean time that the server takes for a
-    push. If there are more clients than workers, the time that a task waits for its worker counts as computation.
-    Raises OutputError if the record has no such times, or too few tasks.
+    push. If there are more clients than workers, the time that a task waits for its worker counts as computation; only
+    a task that begins with a fetch, or is its client's first, tells that time. Raises OutputError if the record has no
+    such times, or too few tasks.
     """
     events = result.events
     if "began_ns" not in events or len(events) < FEWEST:
         raise OutputError(
             f"{result.folder}: has no record of {FEWEST} tasks with their times; make one by `fredsim live`"
+        )
+    if not result.config["dispatcher"]["wait"]:
+        raise OutputError(
+            f"{result.folder}: dispatcher.wait is false, so clients fetch while they compute, and no task tells how "
+            "long a fetch took; record a run that waits"
         )
     events = result.events_of(READ)
     began, done, received, time, begun = (
@@ -59,10 +66,18 @@ def calibrated(result: Result) -> dict[str, Any]:
     serving = time - np.maximum(received, before)
     down, up = np.maximum(began - fetched, 0), received - done
     clients = events["client"].to_numpy()
+    last = earlier_arrivals(clients)[1]
+    fresh = (last < 0) | (begun != begun[last])  # not the later tasks from one fetch, if a gate dropped the next ones
     shared = len(np.unique(clients)) > result.summary.get("live", {}).get("workers", len(clients))
-    takes = (done - began + (down if shared else 0)) / 1e9
+    if shared and fresh.sum() < FEWEST:
+        raise OutputError(
+            f"{result.folder}: there are more clients than workers, and {fresh.sum()} tasks began with a fetch, fewer "
+            f"than {FEWEST}; record a run without its fetch gate, or with as many workers"
+        )
+    known = fresh if shared else np.ones(len(events), bool)
+    takes, whose = (done - began + (down if shared else 0))[known] / 1e9, clients[known]
     pushed, fetched_bytes, copies = (events[name].to_numpy() for name in ("bytes_pushed", "bytes_fetched", "fetched"))
-    again = begun >= 0  # the initial parameters are not fetched
+    again = fresh & (begun >= 0)  # the initial parameters are not fetched
     one_copy = fetched_bytes[begun[again]] / np.maximum(copies[begun[again]], 1)  # a server may release several at once
     sizes, times = pushed, up / 1e9
     if not shared:
@@ -71,8 +86,8 @@ def calibrated(result: Result) -> dict[str, Any]:
         raise OutputError(
             f"{result.folder}: nothing was sent, so no copy's time is known; record a run without its gates"
         )
-    seconds = _seconds(takes, clients, result.config["clients"]["count"])
-    scale = np.asarray(seconds)[clients] if isinstance(seconds, list) else seconds
+    seconds = _seconds(takes, whose, result.config["clients"]["count"])
+    scale = np.asarray(seconds)[whose] if isinstance(seconds, list) else seconds
     return exchange_keys(result.config["dispatcher"]) | {
         "name": "clock",
         "compute": {"seconds": seconds, "noise": _nearest(takes / scale)},

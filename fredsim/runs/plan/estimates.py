@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +23,7 @@ from fredsim.networks.layout import Layout
 from fredsim.networks.mlp import as_mlp
 from fredsim.numerics.operations import NumpyOperations
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.modules import has_file
 from fredsim.runs.folder.results import Result
 from fredsim.runs.plan.forecast import Milestone, RunClock, arrived_share, clock_of, forecast_run
 from fredsim.runs.processes.isolation import do_apart
@@ -38,12 +37,15 @@ from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.contract import without_average
 from fredsim.simulation.plugins.run_context import RunContext
 from fredsim.simulation.schedule.length import LONGEST_SCHEDULE
+from fredsim.system.files import scratch_folder
 from fredsim.system.memory import reset_peak_memory
 
 __all__ = ["Estimate", "estimate"]
 
 ENOUGH_SECONDS = 0.3  # how long a beginning must take for the time of the whole run to be estimated from it
 FIRST_LENGTH = 64  # iterations of the first beginning that is tried
+#: How many updates a beginning must have where a run, or its rows, are counted in them; unless it takes too long.
+LEAST_UPDATES, LONGEST_SECONDS = 2, 30.0
 PER_CLIENT_ON_CLOCK = 64  # iterations per client of a beginning from which the course of a clock can be forecast …
 MOST_ON_CLOCK = 4096  # … but at most this many iterations in all, or as many as take five times ENOUGH_SECONDS
 
@@ -159,6 +161,7 @@ def _measurement_key(prepared: Prepared, threads: int | None, run_clock: RunCloc
             events = run_clock.clock.clock.expected_arrivals(prepared.length.until)
     # These decide the path.
     kept |= {"order": events is None or events <= LONGEST_SCHEDULE, "in updates": prepared.length.updates is not None}
+    kept["of updates"] = _counts_updates(prepared)
     return json.dumps([threads, kept], sort_keys=True)
 
 
@@ -174,8 +177,9 @@ def _measure(
     """Run the beginning, longer and longer from `first` iterations on, until it takes long enough; return its summary.
 
     Added to the summary are the number of `rows`; `peak`, the most memory that the process had, and `buffers`, the
-    engine's part of it; `ended`, whether the whole run ended within the beginning; and two `milestones` of its clock,
-    one within the beginning and one at its end (fredsim.runs.plan.forecast).
+    engine's part of it; `ended`, whether the whole run ended within the beginning; two `milestones` of its clock, one
+    within the beginning and one at its end (fredsim.runs.plan.forecast); and, if updates count, how many events there
+    were `up_to` the last one.
     """
     length, clients = prepared.length, prepared.experiment.clients.count
     total = length.iterations or (length.updates or 0) * clients or 2**31  # an update may want several arrivals
@@ -184,42 +188,58 @@ def _measure(
     least = min(total, PER_CLIENT_ON_CLOCK * clients, MOST_ON_CLOCK) if reacts else 0
     milestones: list[Milestone] = []
     observer = Measuring()
-    apart = memory and _whole_process(prepared) and not own_modules(prepared.experiment.plain())
+    apart = memory and _whole_process(prepared) and all(map(has_file, own_modules(prepared.experiment.plain())))
     apart = apart and prepared.experiment.backend != "cuda"  # of which the device's memory is said
     while True:
         reset_peak_memory()
-        with tempfile.TemporaryDirectory() as folder:
-            how = {"most_iterations": iterations, "default_threads": threads, "test": False}
-            _run_beginning(Execution(prepared.experiment, Path(folder) / "run", root, how), observer, apart=apart)
-            result = Result(Path(folder) / "run")
-            summary = {**result.summary, "rows": len(result.metrics), **observer.memory_taken}
-            if run_clock is not None:
-                columns = (result.metrics[name].tolist() for name in ("iteration", "time"))
-                milestones += list(zip(*columns, strict=True))
+        how = {"most_iterations": iterations, "default_threads": threads, "test": False}
+        result = _beginning(prepared, root, how, observer, apart=apart)
+        summary = {**result.summary, "rows": len(result.metrics), **observer.memory_taken}
+        if run_clock is not None:
+            columns = (result.metrics[name].tolist() for name in ("iteration", "time"))
+            milestones += list(zip(*columns, strict=True))
         done, ended = summary["iterations"], summary["iterations"] < iterations
         enough = ENOUGH_SECONDS if done >= least else 5 * ENOUGH_SECONDS
+        if _counts_updates(prepared) and summary["updates"] < LEAST_UPDATES:
+            enough = LONGEST_SECONDS
         if summary["seconds"] >= enough or ended or iterations >= total:
+            summary["up_to"] = done
+            if _counts_updates(prepared) and 0 < summary["updates"] < done:  # the last events may be of the next one
+                shorter = how | {"most_updates": summary["updates"]}
+                summary["up_to"] = _beginning(prepared, root, shorter, Measuring(), apart=apart).summary["iterations"]
             before = max(one for one in milestones if one[0] <= 0.6 * done) if milestones else None
             return {**summary, "ended": ended, "milestones": milestones and (before, milestones[-1])}
         wanted = 1.5 * iterations * ENOUGH_SECONDS / max(summary["seconds"], 1e-3)
         iterations = min(total, max(2 * iterations, min(16 * iterations, int(wanted))))
 
 
-def _run_beginning(task: Execution, observer: Measuring, *, apart: bool) -> None:
-    """Run the beginning of a run, `apart` in a new process; raise what it raises.
+def _counts_updates(prepared: Prepared) -> bool:
+    """Return whether the length of a run, or what is between its rows, is counted in updates."""
+    return prepared.length.updates is not None or prepared.interval.unit == "updates"
 
-    If something is compiled there, which takes memory that later runs do not take, it runs once more.
+
+def _beginning(
+    prepared: Prepared, root: str | os.PathLike[str] | None, how: dict[str, Any], observer: Measuring, *, apart: bool
+) -> Result:
+    """Run the beginning of a run, `apart` in a new process, and return its result; raise what it raises.
+
+    If something is compiled there, which takes memory that later runs do not take, it runs once more. Of the result,
+    summary and metrics have been read.
     """
-    if not apart:
-        execute(task.experiment, task.folder, root=task.root, observer=observer, **task.how)
-        return
-    for _ in range(2):
-        observer.compiled = False
-        # A forked process would be found to have less: it does not read what it shares with this one.
-        if failure := do_apart(task, observer, lambda: False, Started()):
-            raise failure
-        if not observer.compiled:
-            break
+    with scratch_folder() as folder:
+        task = Execution(prepared.experiment, folder / "run", root, how)
+        if not apart:
+            execute(task.experiment, task.folder, root=root, observer=observer, **how)
+        for _ in range(2 * apart):
+            observer.compiled = False
+            # A forked process would be found to have less: it does not read what it shares with this one.
+            if failure := do_apart(task, observer, lambda: False, Started()):
+                raise failure
+            if not observer.compiled:
+                break
+        result = Result(task.folder)
+        _ = result.summary, result.metrics
+        return result
 
 
 class Measuring(Observer):
@@ -242,14 +262,15 @@ def _estimate(label: str, prepared: Prepared, run_clock: RunClock | None, summar
     experiment, done = prepared.experiment, max(1, int(summary["iterations"]))
     length, total = prepared.length, None
     if length.until is None:
-        total = length.iterations or math.ceil((length.updates or 0) * done / max(1, summary["updates"]))
+        total = length.iterations or math.ceil((length.updates or 0) * summary["up_to"] / max(1, summary["updates"]))
     forecast = None if run_clock is None else forecast_run(prepared, run_clock, summary, total)
     total = forecast.iterations if forecast is not None else total or 0
     clients = min(experiment.clients.count, total)  # those that arrive at all
     most_held, memory = _memory(prepared, summary, clients)
     _, protocol = make_server(experiment)
     interval, dataset = prepared.interval, prepared.dataset
-    rows = interval.rows(total, total * summary["updates"] / done, forecast.simulated * 1e9 if forecast else 0.0)
+    updates = length.updates or total * summary["updates"] / max(1, summary["up_to"])
+    rows = interval.rows(total, updates, forecast.simulated * 1e9 if forecast else 0.0)
     if length.until is not None and interval.unit == "iterations" and interval.due(total, 0, 0):
         rows += 1  # the row when the time is over
     evaluations = rows + len(dataset.test) / max(1, len(dataset.validation))  # the test rows are evaluated at the end
@@ -278,17 +299,17 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     experiment, model = prepared.experiment, prepared.model
     size = 4 * model.layout.size
     guarded, protocol = make_server(experiment)
-    at_work = clients if protocol.fraction == 1 else clients_at_work(experiment.clients.count, protocol.fraction)
+    at_work = clients_at_work(experiment.clients.count, protocol.fraction)
     tasks = min(clients, at_work) * protocol.tasks_per_client
     if prepared.stages is not None:  # a pipeline also has what it held for its last minibatches
         tasks *= 1 + prepared.stages.depth
     server = without_average(guarded.inner)
-    together = False  # whether the server holds all clients until the last has pushed, so that they share a version
+    together = False  # whether the server holds all at work until the last has pushed, so that they share a version
     if guarded.contract.built_in and guarded.contract.holds:
         layout, streams = Layout((("params", (1,)),)), Streams(experiment.seed)
         context = RunContext(experiment.clients.count, layout, streams, NumpyOperations())
         guarded.start(np.zeros(1, np.float32), context)
-        together = guarded.pushes_until_release() == experiment.clients.count
+        together = guarded.pushes_until_release() == at_work
     if summary["path"] == "hand":
         from fredsim.kernels.backend import pending_bytes
 
@@ -319,6 +340,8 @@ def _memory(prepared: Prepared, summary: dict[str, Any], clients: int) -> tuple[
     work = summary["buffers"]  # the values and errors of a minibatch, which on the path `hand` clients hold
     if not work and model.graph is not None and summary["path"] != "hand":
         work = 4 * experiment.clients.batch_size * 2 * model.graph.values
+    if experiment.clients.clip_each_sample is not None:
+        work += experiment.clients.batch_size * size  # the samples' gradients
     return most_held, held + arrays * size + own + data + work
 
 

@@ -44,10 +44,11 @@ class Forecast:
 
 @dataclass(frozen=True)
 class RunClock:
-    """A run's clock, started; whether computed results affect who arrives when; and a client's local steps."""
+    """A run's clock, started; whether computed results affect who arrives when; a copy's bytes; and local steps."""
 
     clock: GuardedClock
     reacts: bool
+    size: int
     steps: int | VariedSteps
 
 
@@ -60,7 +61,9 @@ def clock_of(prepared: Prepared) -> RunClock | None:
     _context(prepared).call_init(clock)
     if not clock.timed:
         return None
-    return RunClock(clock, arrivals_react(clock, server.contract, protocol), protocol.work.steps_of_tasks)
+    work = protocol.work
+    size = 4 * prepared.model.layout.size * work.copied_arrays
+    return RunClock(clock, arrivals_react(clock, server.contract, protocol), size, work.steps_of_tasks)
 
 
 def _context(prepared: Prepared) -> RunContext:
@@ -81,8 +84,8 @@ def arrived_share(prepared: Prepared, iterations: int, clients: int) -> float:
             _context(prepared).call_init(dispatcher)
             order = dispatcher.choose_many(0, iterations)
     elif not found.reacts:
-        size, until = 4 * prepared.model.layout.size, prepared.length.until
-        found.clock.configure(reacts=False, size=size, steps=found.steps, until=until)
+        until = prepared.length.until
+        found.clock.configure(reacts=False, size=found.size, steps=found.steps, until=until)
         order = Order.joined(list(found.clock.orders(iterations, until))).client
     if order is None:
         return 1 - (1 - 1 / max(1, clients)) ** iterations
@@ -116,7 +119,7 @@ def _run_ahead(prepared: Prepared, found: RunClock, iterations: int | None) -> t
     """Return milestones in the middle and at the end of the first arrivals, and whether these are all of the run's."""
     clients, until = prepared.experiment.clients.count, prepared.length.until
     clock = found.clock
-    clock.configure(reacts=False, size=4 * prepared.model.layout.size, steps=found.steps, until=until)
+    clock.configure(reacts=False, size=found.size, steps=found.steps, until=until)
     most = min(max(AHEAD, 2 * clients), MOST_AHEAD, iterations or MOST_AHEAD)
     order = Order.joined(list(clock.orders(most, until)))
     assert order.time is not None

@@ -21,15 +21,14 @@ from typing import Any
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, config_digest
 from fredsim.config.registry import own_modules
-from fredsim.errors import SimulationError
+from fredsim.errors import SimulationError, warn
 from fredsim.plugins import modules
 from fredsim.plugins.fingerprints import fingerprint
-from fredsim.plugins.modules import folder_kept, imported_before
+from fredsim.plugins.modules import folder_kept, has_file, imported_before
 from fredsim.runs.processes.forking import new_process
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.processes.process import Process, ProcessTask, ended_early
 from fredsim.runs.processes.worker import Placed, for_one_task
-from fredsim.system.notices import warn
 
 __all__ = [
     "begin_here",
@@ -95,14 +94,9 @@ def must_be_apart(experiment: Experiment) -> bool:
         return False
     if not names:
         return bool(_opened or any(_ran))
-    if not all(map(_has_file, names)):
+    if not all(map(has_file, names)):
         return False
     return bool(_ran) or _opened not in ([], [experiment.digest]) or any(map(imported_before, names))
-
-
-def _has_file(name: str) -> bool:
-    module = sys.modules.get(name)
-    return name != "__main__" and (module is None or getattr(module, "__file__", None) is not None)
 
 
 def _kept(experiment: Experiment) -> dict[str, str]:
@@ -113,7 +107,7 @@ def _kept(experiment: Experiment) -> dict[str, str]:
     names = own_modules(experiment.plain())
     return {
         name if module == "__main__" else f"{module}.{name}": fingerprint(value)
-        for module in sorted(name for name in names if name in sys.modules and not _has_file(name))
+        for module in sorted(name for name in names if name in sys.modules and not has_file(name))
         for name, value in vars(sys.modules[module]).items()
         if not name.startswith("__") and _may_keep(module, value)
     }

@@ -24,7 +24,7 @@ from fredsim.errors import FredsimWarning, SimulationError, on_command_line, opt
 from fredsim.plugins.exits import end_process, exits_raise
 from fredsim.plugins.modules import places, put_places
 from fredsim.runs.processes.observer import Observer
-from fredsim.system.environment import wrong_surroundings
+from fredsim.system.environment import take_any_letter, wrong_surroundings
 
 __all__ = ["STOP", "Placed", "Relay", "be_silent", "for_one_task", "main", "serve"]
 
@@ -123,11 +123,13 @@ def main() -> None:
 def be_silent() -> None:
     """Leave the terminal, interrupts and warnings to the parent; what is printed goes to the messages."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it, and sends STOP
+    take_any_letter(sys.stdout)  # as long as it is the file that Python has opened
     with open(os.devnull, "rb") as null:  # a user's server may read from stdin, or print to stdout
         os.dup2(null.fileno(), 0)
     os.dup2(2, 1)
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # this process may be killed at any time
+        # Each line at once, as this process may be killed, and whole (see PYTHONUNBUFFERED), as others print, too
+        sys.stdout.reconfigure(line_buffering=True, write_through=False)
     warnings.simplefilter("ignore", FredsimWarning)  # the parent warns, once
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, closing
@@ -13,9 +14,11 @@ import numpy as np
 from safetensors.numpy import save
 
 from fredsim.compute.engines import Engine
+from fredsim.config.choices import Backend
 from fredsim.config.document import Document, dump_yaml
 from fredsim.config.experiment import Experiment, config_digest
-from fredsim.errors import FredsimError
+from fredsim.config.registry import own_modules
+from fredsim.errors import FredsimError, SimulationError, option
 from fredsim.plugins.user_code import user_code_digests, version_mismatch_error
 from fredsim.runs.checkpoint.checkpoints import NO_CHECKPOINTS, CheckpointPolicy, Checkpoints, resume_errors
 from fredsim.runs.folder.folders import claim, locked
@@ -35,7 +38,7 @@ from fredsim.runs.processes.isolation import (
 from fredsim.runs.processes.observer import Observer
 from fredsim.runs.single.opening import check, chosen_backend
 from fredsim.runs.single.preloading import OneRun
-from fredsim.runs.single.prepared import Prepared, prepare
+from fredsim.runs.single.prepared import ANYTHING, Prepared, Wanted, prepare
 from fredsim.runs.single.provenance import provenance
 from fredsim.runs.single.run import SIMULATED_RUN, Hooks, Run
 from fredsim.simulation.paths.backends import make_engine
@@ -43,10 +46,11 @@ from fredsim.simulation.paths.loop import Outcome, evaluate
 from fredsim.simulation.record.recorder import Recorder, Row, histogram_text
 from fredsim.simulation.schedule.length import Length
 from fredsim.system.files import write_atomic, write_errors
+from fredsim.system.machine import current_commit
 from fredsim.system.memory import memory_errors, peak_memory, release_free_memory
 from fredsim.system.notices import on_notices
 
-__all__ = ["Execution", "execute", "load_early"]
+__all__ = ["Execution", "execute", "load_early", "remove_earlier"]
 
 
 def execute(
@@ -113,73 +117,112 @@ def execute_here(
     label: str = "",
     heading: str = "",
     most_iterations: int | None = None,
+    most_updates: int | None = None,
     default_threads: int | None = None,
-    code: Mapping[str, str] | None = None,
+    wanted: Wanted = ANYTHING,
     policy: CheckpointPolicy = NO_CHECKPOINTS,
     stop_at: int | None = None,
     test: bool = True,
     hooks: Hooks = SIMULATED_RUN,
 ) -> None:
-    """Run one experiment in this process and write its folder.
+    """Run one experiment in this process and write its folder, from the newest checkpoint there if it has not ended.
 
-    `heading`: comment lines above its config.yaml; `most_iterations`: stop after this many, as an interrupt would;
-    `stop_at`: stop at this iteration, at which the recorded run wrote a checkpoint; `test`: evaluate the test rows at
-    the end; `hooks`: what a live run does differently; `default_threads`: their number if the experiment gives none;
-    `code`: the SHA-256 that the user's modules must have; `policy`: when to write checkpoints. A run that has not ended
-    continues from the newest checkpoint in its folder. Raises ConfigError, DataError, OutputError, SimulationError.
+    `heading`: comment lines above its config.yaml; `most_iterations`: stop after this many, as an interrupt would, or
+    after `most_updates`, given with them; `stop_at`: stop at this iteration, at which the recorded run wrote a
+    checkpoint; `test`: evaluate the test rows; `hooks`: what a live run does differently; `default_threads`: if the
+    experiment gives none; `wanted`: what it is made from; `policy`: when to write checkpoints. See `execute`.
     """
-    observer = observer or Observer()
+    observer, commit = observer or Observer(), current_commit()  # now: it, and the current folder, may change
     release_free_memory()  # what an earlier run in this process has left
-    prepared = prepare(experiment, root)
-    backend = chosen_backend(experiment, prepared.model.layout.size)
-    size, length = experiment.clients.batch_size, prepared.length
-    threads = experiment.threads or default_threads
+    prepared, name = prepare(experiment, root), label or experiment.name
+    length = prepared.length
     with on_notices(observer.compiling, observer.note), ExitStack() as opened:
-        engine = opened.enter_context(closing(make_engine(backend, prepared.model, prepared.dataset, size, threads)))
-        part = length if most_iterations is None else Length(most_iterations, None, length.until)
+        backend, engine = _engine(experiment, prepared, default_threads)
+        opened.enter_context(closing(engine))
+        part = length if most_iterations is None else Length(most_iterations, most_updates, length.until)
         run = Run(prepared, backend, engine, folder, observer, stop, part, policy=policy, stop_at=stop_at, hooks=hooks)
-        found = _own_code(experiment, code) | dict(prepared.model.code)  # the user's modules have been imported by now
+        opened.enter_context(closing(run))
+        found = _checked_code(experiment, wanted, prepared) | dict(prepared.model.code)
         opened.enter_context(locked(folder))
-        _claim(folder, heading, prepared.experiment, experiment)
-        observer.begin(label or experiment.name, length.iterations, length.updates, experiment.seconds)
         run.identify(found)
+        goes_on = hooks is not SIMULATED_RUN and not Result(folder).has_finished and run.can_go_on()
+        _claim(folder, heading, prepared.experiment, experiment, goes_on=goes_on)
+        observer.begin(name, length.iterations, length.updates, experiment.seconds)
         checkpoint = None if Result(folder).has_finished else run.newest_checkpoint()
-        _remove_earlier(folder, None if checkpoint is None else checkpoint.files)
+        remove_earlier(folder, None if checkpoint is None else checkpoint.files)
         opened.enter_context(resume_errors(checkpoint, folder))
         outcome, recorder = run(checkpoint)
         summary = {
             "name": experiment.name,
             "status": outcome.status if most_iterations is None else "interrupted",
-            **_results(run, engine, outcome, recorder.rows[-1], test=test),
+            **_results(run, outcome, recorder.last, test=test),
             "experiment": experiment.digest,
             "config": config_digest(prepared.experiment.plain()),  # as _claim has written it
             "code": found,
-            **provenance(backend, engine, outcome.choice, prepared.dataset),
-            **({"model_files": files} if (files := prepared.model_files) else {}),
+            **provenance(backend, run.engine, outcome.choice, prepared.dataset, commit),
+            **({"model_files": read} if (read := prepared.model_files) else {}),
             **hooks.facts(),
         }
-        with write_errors(folder):
-            _write(folder, prepared, engine, outcome, recorder)
-            _write_summary(folder, summary, keep=policy.keep)
-    observer.memory(peak_memory(), engine.buffer_bytes)
-    observer.end(label or experiment.name, summary | {"status": Result(folder).ending})
+        _write_end(folder, prepared, run.engine, outcome, recorder, summary, keep=policy.keep)
+    observer.memory(peak_memory(), run.engine.buffer_bytes)
+    observer.end(name, summary | {"status": Result(folder).ending})
 
 
-def _claim(folder: Path, heading: str, used: Experiment, given: Experiment) -> None:
+def _engine(experiment: Experiment, prepared: Prepared, default_threads: int | None) -> tuple[Backend, Engine]:
+    """Return what computes the run, and its engine; on a device, free what earlier runs have left there."""
+    model, dataset = prepared.model, prepared.dataset
+    backend = chosen_backend(experiment, model.layout.size, model.graph, dataset)
+    if backend == "cuda":  # what refers to itself is not freed at once, and may be most of the device's memory
+        gc.collect()
+    size, threads = experiment.clients.batch_size, experiment.threads or default_threads
+    return backend, make_engine(backend, model, dataset, size, threads)
+
+
+def _claim(folder: Path, heading: str, used: Experiment, given: Experiment, *, goes_on: bool) -> None:
     """Write config.yaml, with the defaults that are `used`, and note that it runs code that was `given` here."""
-    claim(folder, "config.yaml", heading + dump_yaml(used.plain()), given.digest)
+    claim(folder, "config.yaml", heading + dump_yaml(used.plain()), given.digest, goes_on=goes_on)
     note_code(folder / "config.yaml", [given])
 
 
-def _own_code(experiment: Experiment, wanted: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the SHA-256 of the user's modules. Raises ConfigError if they are not the `wanted` ones."""
-    found = user_code_digests(experiment.plain())
-    if wanted is not None and found != wanted:
-        raise version_mismatch_error(wanted, found)
+def _checked_code(experiment: Experiment, wanted: Wanted, prepared: Prepared) -> dict[str, str]:
+    """Return the SHA-256 of the user's modules.
+
+    Raises SimulationError if what a run is made from is not what the process that started the sweep has.
+    """
+    _check_files(wanted.files, prepared.model_files)
+    if wanted.data is not None and prepared.dataset.digest != wanted.data:
+        raise SimulationError(
+            "the process that does this run has other data than the one that started the sweep; put the same files "
+            f"into its FREDSIM_DATA, and {option('resume', 'True')} does the run again"
+        )
+    found = user_code_digests(own_modules(experiment.plain()))
+    if wanted.code is not None and found != wanted.code:
+        raise version_mismatch_error(wanted.code, found)
     return found
 
 
-def _remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
+def _check_files(wanted: Mapping[str, str] | None, found: Mapping[str, str]) -> None:
+    """Raise SimulationError if a file that model or data are made from has another content than `wanted` says.
+
+    Its folder may be another: that of a class's module, beside which it lies, is so on another machine. A file that one
+    process alone has read is no difference: the other may have kept what it read for an earlier run.
+    """
+    before, now = _by_name(wanted or {}), _by_name(found)
+    common = sorted(before.keys() & now.keys())
+    if other := [name for name in common if not (before[name] <= now[name] or now[name] <= before[name])]:
+        what = "the process that does this run reads other files than the one that started the sweep"
+        raise SimulationError(f"{what}: {', '.join(other)}; put the same ones there, and start the sweep again")
+
+
+def _by_name(files: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return the digests of files by their name without the folder."""
+    found: dict[str, set[str]] = {}
+    for path, digest in files.items():
+        found.setdefault(os.path.basename(path), set()).add(digest)
+    return found
+
+
+def remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
     """Remove the files of an earlier run, except those in `kept`, with which this run continues.
 
     `kept` is None for a run that starts from the beginning; then checkpoints are removed, too. Raises OutputError.
@@ -190,6 +233,16 @@ def _remove_earlier(folder: Path, kept: Collection[str] | None) -> None:
                 (folder / name).unlink(missing_ok=True)
         if kept is None:
             Checkpoints(folder).clear()
+
+
+def _write_end(
+    folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder, summary: dict[str, Any],
+    *, keep: bool,
+) -> None:  # fmt: skip
+    """Write what a run leaves at its end, summary.json last. Raises OutputError."""
+    with write_errors(folder):
+        _write(folder, prepared, engine, outcome, recorder)
+        _write_summary(folder, summary, keep=keep)
 
 
 def _write(folder: Path, prepared: Prepared, engine: Engine, outcome: Outcome, recorder: Recorder) -> None:
@@ -218,8 +271,10 @@ def _write_summary(folder: Path, summary: dict[str, Any], *, keep: bool) -> None
         Checkpoints(folder).clear()
 
 
-def _results(run: Run, engine: Engine, outcome: Outcome, last: Row, *, test: bool) -> dict[str, Any]:
+def _results(run: Run, outcome: Outcome, last: Row | None, *, test: bool) -> dict[str, Any]:
     """Return the results in summary.json; without `test`, no test error."""
+    assert last is not None  # each run has a row at its beginning
+    engine = run.engine
     own: dict[str, Any] = {} if engine.problem is None else {"measured_by": engine.problem.measure}
     if engine.problem is not None or run.larger_is_better:
         own["larger_is_better"] = run.larger_is_better

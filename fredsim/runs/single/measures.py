@@ -21,13 +21,19 @@ def measures_of(prepared: Prepared, backend: Backend, threads: int) -> dict[str,
     model, dataset = prepared.model, prepared.dataset
     if model.measured_by == "gap":
         found["gap"] = gap(dataset)
+
+    def engine_of_block(size: int) -> Engine:
+        try:
+            return make_engine(backend, model, dataset, size, threads)
+        except ConfigError as error:  # of a module that cannot take so few rows
+            what = f"evaluation.gradient_norm is true, and the last training rows that it takes together are {size}"
+            raise ConfigError(f"{what}: {error}; have another number of rows (data.train), or leave it out") from None
+
     if prepared.experiment.evaluation.gradient_norm:
         if model.measured_by == "gap":
             found["gradient_norm"] = gradient_norm(dataset)
         else:
-            found["gradient_norm"] = engine_gradient_norm(
-                len(dataset.train), lambda size: make_engine(backend, model, dataset, size, threads)
-            )
+            found["gradient_norm"] = engine_gradient_norm(len(dataset.train), engine_of_block)
     return found
 
 

@@ -17,6 +17,7 @@ from fredsim.config.experiment import Experiment
 from fredsim.config.registry import build, is_user_clock
 from fredsim.config.resolution import for_each_run, placed, resolve
 from fredsim.config.sweep.expansion import Expansion, Source, expand, open_source
+from fredsim.data.datasets import Dataset
 from fredsim.dispatchers.base import Timeline
 from fredsim.dispatchers.trace import Trace
 from fredsim.errors import ConfigError, SimulationError, shown
@@ -87,7 +88,7 @@ def check(experiment: Experiment, place: PlaceOf) -> None:
         check_steps(f"clients.local_steps is {steps}", steps, size)
         with suppress(SimulationError):
             _, protocol = make_server(experiment)
-            steps = protocol.local_steps  # some servers set them
+            steps = protocol.work.steps  # some servers set them
             check_steps(f"server.name is {experiment.server.name}, with {steps} local steps", steps, size)
         with suppress(SimulationError):
             check_dispatcher(experiment, make_dispatcher(experiment))
@@ -115,8 +116,8 @@ def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
     return guarded, make_protocol(experiment, guarded.contract)
 
 
-def chosen_backend(experiment: Experiment, size: int) -> Backend:
-    """Return what computes an experiment whose network has so many parameters.
+def chosen_backend(experiment: Experiment, size: int, graph: Graph | None, dataset: Dataset) -> Backend:
+    """Return what computes an experiment whose network has so many parameters, and this graph if it is portable.
 
     Where there is a device, `auto` takes it for what is queued there, and for large networks: a push that the host has
     to wait for costs as much time as many of a small network on the processor (docs/devices.md).
@@ -124,19 +125,27 @@ def chosen_backend(experiment: Experiment, size: int) -> Backend:
     backend = resolve_backend(experiment.backend)
     if experiment.backend != "auto" or backend != "cuda":
         return backend
-    if experiment.stages is not None or experiment.path in ("hand", "fused"):
-        return "numba"  # which alone has these paths, and pipelines whose passes are at different parameters
+    if experiment.stages is not None or experiment.path in ("hand", "fused") or experiment.memory is not None:
+        return "numba"  # which alone has these paths and that limit, and passes at different parameters
+    if graph is not None:
+        from fredsim.cuda.backend import can_compute
+
+        if not can_compute(graph, dataset, experiment.clients.batch_size):
+            return "numba"
     if size >= LARGE:
         return backend
+    if experiment.path == "snapshots":
+        return "numba"
     server, protocol = make_server(experiment)
     if not server.contract.built_in:  # most see whole gradients, and one more `init` of theirs might do anything
         return "numba"
     small = Layout((("w", (4,)),))
     context = RunContext(experiment.clients.count, small, Streams(experiment.seed), NumpyBackendOperations())
     server.start(np.zeros(small.size, np.float32), context)
+    mapped = dataset.staged or (graph is not None and graph.frozen)  # see make_engine
     choice = choose_path(
         experiment.path, backend, server.contract, protocol, experiment.iterations,
-        probed=experiment.probe is not None, why_whole="",
+        probed=experiment.probe is not None, why_whole="no whole windows" if mapped else "", queues=not mapped,
     )  # fmt: skip
     return backend if choice.path == "queued" else "numba"
 
@@ -183,6 +192,7 @@ def make_dispatcher(experiment: Experiment) -> GuardedDispatcher:
     clients = experiment.clients.count
     guarded = (GuardedClock if isinstance(dispatcher, Timeline) else GuardedDispatcher)(dispatcher, clients)
     if isinstance(dispatcher, Trace):
+        dispatcher.fraction = experiment.clients.fraction
         dispatcher.check_length(None if experiment.until else experiment.iterations)
     if isinstance(guarded, GuardedClock) and not experiment.dispatcher.wait and not guarded.clock.sends_on_arrival:
         raise ConfigError(
@@ -213,7 +223,8 @@ def check_sizes(experiment: Experiment, graph: Graph, length: Length) -> None:
     minibatch = 4 * (clients.batch_size * (inputs + graph.values) + size)
     of = "the samples, activations and gradient of one minibatch take"
     refuse_beyond_memory(minibatch, f"clients.batch_size is {clients.batch_size}; {of}", "lower it")
-    together = min(experiment.window or 1, clients.count, length.events or clients.count)
+    at_work = clients_at_work(clients.count, clients.fraction)
+    together = min(experiment.window or 1, at_work, length.events or at_work)
     refuse_beyond_memory(
         together * minibatch, f"window is {experiment.window}; {together:,} minibatches at once take", "lower it"
     )

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fredsim.compute.graph_engine import BLOCK
+from fredsim.compute.metrics import checked_columns
 from fredsim.config.data import DataRead
 from fredsim.config.experiment import Evaluation, Experiment
+from fredsim.config.metrics import is_of_class
 from fredsim.config.partition import Lists, PartitionChoice, make_shards
 from fredsim.config.resolution import check_batch, for_each_run, placed
 from fredsim.config.sweep.expansion import ResolvedRun
 from fredsim.data.datasets import Dataset, data_root
+from fredsim.data.kept import kept_with_data
 from fredsim.data.partitions.shards import Shards
 from fredsim.dispatchers.durations import LAST
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, nearest
 from fredsim.networks.network import Network
 from fredsim.networks.own_loss import ArrayLoss
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import folder_kept
+from fredsim.runs.processes.isolation import note_opened
 from fredsim.runs.single.opening import check_sizes, make_server
 from fredsim.simulation.clients.stages import StagePlan
 from fredsim.simulation.schedule.length import Interval, Length
 from fredsim.system.memory import memory_errors
 
 __all__ = [
+    "ANYTHING",
     "Prepared",
+    "Wanted",
     "assign_shards",
     "check_data",
     "first_outputs",
@@ -42,6 +47,7 @@ __all__ = [
     "prepare",
 ]
 
+MOST_NAMED = 20  # classes of which a message names the columns
 TRIED = 4  # samples on which a user's own loss is tried
 
 
@@ -50,7 +56,7 @@ class Prepared:
     """A run's resolved experiment, data, model, length, and the interval at which rows are recorded.
 
     `shards` says which training rows each client has; None: all clients share all of them. `stages` are those of
-    clients that are pipelines; None: clients are none.
+    clients that are pipelines; None: clients are none. `metrics` are the columns of `evaluation.metrics`.
     """
 
     experiment: Experiment
@@ -60,6 +66,7 @@ class Prepared:
     interval: Interval
     shards: Shards | None = None
     stages: StagePlan | None = None
+    metrics: tuple[str, ...] = ()
 
     @property
     def model_files(self) -> dict[str, str]:
@@ -82,6 +89,7 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
         rows = {"train": len(dataset.train), "validation": len(dataset.validation)}
     experiment = experiment.model_copy(update={"data": data.model_copy(update=rows)})
     check_batch(experiment, len(dataset.train))
+    metrics = _columns(experiment, dataset)
     model = experiment.network(dataset)
     _check_statistics(experiment, model, dataset)
     if (loss := own_loss(model)) is not None:
@@ -100,26 +108,57 @@ def prepare(experiment: Experiment, root: str | os.PathLike[str] | None, local_s
     stages = None if experiment.stages is None else StagePlan.of(experiment.stages, model.layout)
     if stages is not None and stages.two_vectors:
         _check_two_vectors(experiment)
-    return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset), stages)
+    return Prepared(experiment, dataset, model, length, interval, assign_shards(experiment, dataset), stages, metrics)
+
+
+def _columns(experiment: Experiment, dataset: Dataset) -> tuple[str, ...]:
+    """Return the columns of `evaluation.metrics`. Raises ConfigError if the data lack what they, or `until`, need."""
+    evaluation = experiment.evaluation
+    columns = checked_columns([one.metric() for one in evaluation.metrics], dataset, test=evaluation.test)
+    if experiment.until is not None and experiment.problem is None:
+        goal = experiment.until.goal[0]
+        _check_class(f"until.{goal}: is", goal, columns)
+    return columns
+
+
+def _check_class(asked: str, column: str, columns: Sequence[str]) -> None:
+    """Raise ConfigError if a column is the error of a class that the data lack; `asked` says who asks for it."""
+    if is_of_class(column) and column not in columns:
+        known = [name for name in columns if is_of_class(name)]
+        named = ", ".join(known) if len(known) <= MOST_NAMED else f"{known[0]}, {known[1]}, … {known[-1]}"
+        what = "the error of a class that the data have not"
+        raise ConfigError(f"{asked} {what}{nearest(column, known)} (known: {named})")
 
 
 def _check_statistics(experiment: Experiment, network: Network, dataset: Dataset) -> None:
     """Raise ConfigError if samples that a batch norm sees together are one element a channel, which has no variance."""
-    graph, size = network.graph, experiment.clients.batch_size
+    graph, clients, evaluation = network.graph, experiment.clients, experiment.evaluation
+    size = clients.batch_size
     norms = [] if graph is None else graph.batch_norms
     if graph is None or all(math.prod(graph.shapes[node.inputs[0]][1:]) > 1 for node in norms):
         return
+    if clients.clip_each_sample is not None and graph.running is None:
+        what = "each sample is then computed alone, and a batch norm has one element a channel"
+        remedy = "leave it out, or give clients.clip"
+        raise ConfigError(f"clients.clip_each_sample is {clients.clip_each_sample:g}; {what}: {remedy}")
     if size < 2 and graph.running is not None:
         what = "a norm has one element a channel, and running variances need two"
         raise ConfigError(f"clients.batch_size is {size}; {what}: give 2, or leave model.buffers out")
     if size < 2:
         what = "a batch norm has one element a channel (PyTorch: Expected more than 1 value per channel)"
         raise ConfigError(f"clients.batch_size is {size}; {what}: give 2")
-    for part, split in (("validation", dataset.validation), ("test", dataset.test)):
+    alone = f"{BLOCK} at a time, the last by itself, one element a channel of a batch norm"
+    if evaluation.gradient_norm and len(dataset.train) % BLOCK == 1:
+        what = f"of which evaluation.gradient_norm takes {alone}"
+        remedy = "have another number of rows (data.train), or leave gradient_norm out"
+        raise ConfigError(f"data has {len(dataset.train):,} rows for training, {what}: {remedy}")
+    evaluated = {"validation": dataset.validation, "test": dataset.test}
+    if evaluation.per_client:
+        evaluated["training"] = dataset.train
+    for part, split in evaluated.items():
         if graph.running is None and len(split) % BLOCK == 1:
-            what = f"are evaluated {BLOCK} at a time, the last by itself, one element a channel of a batch norm"
             remedy = "have another number of rows, or keep running statistics (model.buffers: averaged)"
-            raise ConfigError(f"data has {len(split):,} rows for {part}, which {what}: {remedy}")
+            raise ConfigError(f"data has {len(split):,} rows for {part}, which are evaluated {alone}: {remedy}")
 
 
 def own_loss(network: Network) -> ArrayLoss | None:
@@ -171,17 +210,44 @@ def _steps_of_epochs(experiment: Experiment) -> int:
 
 def model_files(experiment: Experiment, root: str | os.PathLike[str] | None) -> dict[str, str]:
     """Return the SHA-256 of the files that a model or data are made from now, by name; raise as `prepare` does."""
-    return prepare(experiment, root).model_files if made_of_files(experiment) else {}
+    if not made_of_files(experiment):
+        return {}
+    note_opened(experiment)
+    return prepare(experiment, root).model_files
 
 
-def check_data(runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None) -> None:
-    """Raise ConfigError, with file and line, or DataError if the data of a run is missing or does not fit it."""
+class Wanted(NamedTuple):
+    """What the process that does a run must have like the one that started the sweep; None is not compared."""
 
-    def check(run: ResolvedRun) -> None:
+    code: Mapping[str, str] | None = None
+    """The SHA-256 of the user's modules that the run uses."""
+    files: Mapping[str, str] | None = None
+    """The SHA-256 of the files that its model or data are made from, by name."""
+    data: str | None = None
+    """The digest of its data."""
+
+
+ANYTHING = Wanted()
+
+
+def check_data(
+    runs: Sequence[ResolvedRun], root: str | os.PathLike[str] | None, best: str = "", *, elsewhere: bool = False
+) -> list[Wanted]:
+    """Return what each run is made from here, but for code; of its data only if it is done `elsewhere`.
+
+    Raises ConfigError, with file and line, or DataError if the data of a run is missing or does not fit it. `best` is
+    the column by which one of the runs is chosen, if one is.
+    """
+
+    def check(run: ResolvedRun) -> Wanted:
+        note_opened(run.experiment)
         with placed(run.place):
-            prepare(run.experiment, root)
+            prepared = prepare(run.experiment, root)
+            if run.experiment.problem is None:
+                _check_class(f"select.best: is {best!r},", best, prepared.metrics)
+            return Wanted(files=prepared.model_files, data=prepared.dataset.digest if elsewhere else None)
 
-    for_each_run(runs, check, lambda run: run.label)
+    return for_each_run(runs, check, lambda run: run.label)
 
 
 def assign_shards(experiment: Experiment, dataset: Dataset) -> Shards | None:
@@ -196,7 +262,7 @@ def _assign(partition: PartitionChoice, dataset: Dataset, clients: int, seed: in
 
 
 #: The runs of a sweep share shards: making them takes longer than any other check before the first run.
-_assign_once = functools.lru_cache(maxsize=16)(_assign)
+_assign_once = kept_with_data(16)(_assign)
 
 
 def _interval(evaluation: Evaluation, batches: int, steps: int) -> Interval:

@@ -19,13 +19,16 @@ from fredsim.compute.problem_engine import ProblemMetrics
 from fredsim.compute.storage import Limits
 from fredsim.config.choices import Backend
 from fredsim.config.experiment import Experiment
+from fredsim.config.registry import own_modules
 from fredsim.errors import ClusterError, ConfigError, FredsimError, SimulationError, nearest
 from fredsim.networks.own_problem import OwnProblem
 from fredsim.numerics.streams import Streams
+from fredsim.numerics.subnormals import check_subnormals
 from fredsim.plugins.modules import folder_kept, imported_anew
 from fredsim.plugins.outside import Outside
 from fredsim.plugins.state_arrays import by_reference
 from fredsim.plugins.states import State
+from fredsim.plugins.user_code import named_objects
 from fredsim.runs.checkpoint.checkpoints import (
     NO_CHECKPOINTS,
     Checkpoint,
@@ -102,6 +105,7 @@ class Run:
         self._checkpoints, self._seconds_between = Checkpoints(folder, keep=policy.keep), policy.seconds
         self._checkpoint_at = policy.at
         self._prepared, self._backend, self._engine = prepared, backend, engine
+        self._own_engine: Engine | None = None  # in its place
         self._observer, self._stop, self._length, self._drawn = observer, stop, length, length
         self._folder, self._stop_at, self._hooks = folder, stop_at, hooks
         self._metrics, self._probe = GrowingText(folder / "metrics.csv"), GrowingText(folder / "probe.csv")
@@ -126,6 +130,11 @@ class Run:
         return tuple(self._measures)
 
     @property
+    def engine(self) -> Engine:
+        """The engine that computes it: after a divergence perhaps another than the given one, until `close`."""
+        return self._engine
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """The columns of `evaluation.metrics`."""
         return self._metrics_of_outputs.columns if self._metrics_of_outputs else ()
@@ -142,12 +151,23 @@ class Run:
         path = self.simulation.choice.path
         self._identity = identity_of_run(
             self._prepared.experiment, self._backend, path, code, self._prepared.model_files,
-            numerics=self._engine.numerics, device=self._engine.device_name,
+            self._prepared.dataset.digest,
+            numerics=self._engine.numerics, device=self._engine.device_name, threads=self._engine.threads,
         )  # fmt: skip
+
+    def can_go_on(self) -> bool:
+        """Return whether there is a checkpoint to continue from; tell the observer why those that are there are none.
+
+        For a live run, which must not begin anew if there is none. A state that does not fit shows only later.
+        """
+        checkpoint, faults = self._checkpoints.newest(self._identity)
+        for fault in faults if checkpoint is None else ():
+            self._observer.note(fault)
+        return checkpoint is not None
 
     @folder_kept()
     def newest_checkpoint(self) -> Checkpoint | None:
-        """Restore the newest checkpoint that the run can continue from, and return it; None if there is none.
+        """Restore the newest checkpoint that the run can continue from; return it without its state, None if none.
 
         Tells the observer why newer ones cannot be used. Raises FredsimError if a user's class refuses the state.
         """
@@ -169,7 +189,7 @@ class Run:
                 latest = checkpoint.iteration - 1
             else:
                 self._observer.note(f"continues from the checkpoint at iteration {checkpoint.iteration}")
-                return checkpoint
+                return replace(checkpoint, state={})  # what was restored is not kept a second time
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         """Restore a checkpoint's state in the simulation, which has not begun. Raises ValueError if it does not fit."""
@@ -206,11 +226,14 @@ class Run:
                 raise
             self._length, self._stop, self._seconds_between = Length(diverged.iteration), lambda: False, 0.0
             trusted = self.simulation.declares_state
+            self._check_repeatable(diverged)
             with imported_anew(self._identity["code"]):  # a user's module may keep something of the first time
+                self._renew_model()
                 self.simulation, self.recorder = self._make()
                 last, _ = self._checkpoints.newest(self._identity) if trusted else (None, [])
                 if last is not None:
                     self._restore(last)
+                    last = replace(last, state={})
                 try:
                     outcome, recorder = self._run(last)
                 except Diverged as again:
@@ -222,6 +245,33 @@ class Run:
                         f"{what}; a class of the user's keeps something outside its objects"
                     ) from None
             return replace(outcome, status="diverged"), recorder
+
+    @np.errstate(all="ignore")  # as when the start was noted
+    def _check_repeatable(self, diverged: Diverged) -> None:
+        """Raise SimulationError if a script's or notebook's class has changed it: it cannot be imported anew."""
+        if "__main__" in own_modules(self._prepared.experiment.plain()):
+            try:
+                self.simulation.take_state()
+            except SimulationError as error:
+                what = f"diverges at iteration {diverged.iteration}, and cannot be run again to save what was before"
+                raise SimulationError(f"{what}: {error}; or put the class into a module of its own") from None
+
+    def _renew_model(self) -> None:
+        """Make a model of a user's code, and its engine, anew: its objects may keep something of the first time."""
+        prepared = self._prepared
+        if prepared.model.graph is not None:
+            return
+        model, size = prepared.experiment.network(prepared.dataset), prepared.experiment.clients.batch_size
+        self.close()
+        self._prepared, threads = replace(prepared, model=model), self._engine.threads
+        self._engine = self._own_engine = make_engine(self._backend, model, prepared.dataset, size, threads)
+        self._measures = measures_of(self._prepared, self._backend, threads)
+
+    def close(self) -> None:
+        """Close the engine that the run has made itself, if it has."""
+        if self._own_engine is not None:
+            self._own_engine.close()
+            self._own_engine = None
 
     def events(self, checkpoint: Checkpoint | None = None) -> Generator[Simulation]:
         """Run event by event; yield the simulation at the beginning and after each event. Raises Diverged."""
@@ -365,6 +415,7 @@ class Run:
         writer = csv.writer(self._metrics, lineterminator="\n")
 
         def on_row(row: Row) -> None:
+            check_subnormals()
             writer.writerow(row.values())
             self._observer.row(row)
 
@@ -376,8 +427,15 @@ class Run:
     def _outside(self) -> Outside | None:
         """Return what looks at what users' functions keep; None if there are none."""
         network, metrics = self._prepared.model, self._metrics_of_outputs
-        functions = [*network.functions, *(metrics.functions if metrics else ())]
+        functions = [*network.functions, *(metrics.functions if metrics else ()), *self._stateless()]
         return Outside(functions, network.kept) if functions else None
+
+    def _stateless(self) -> list[Any]:
+        """Return the user's problem, augmentation, and schedules of fredsim's classes: they have no state to save."""
+        plain = self._prepared.experiment.plain()
+        of_rates = (plain.get("server"), (plain.get("clients") or {}).get("optimizer"))
+        rates = [part["lr"] for part in of_rates if part and ":" not in part["name"] and "lr" in part]
+        return named_objects([plain.get("problem"), (plain.get("data") or {}).get("augment"), *rates])
 
     def _memory(self) -> int | None:
         """Return how many bytes of the limit `memory` the data leaves for what clients hold; None if there is none."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,20 +19,24 @@ from fredsim.plugins.state_arrays import same
 from fredsim.runs.checkpoint.checkpoints import Checkpoints
 from fredsim.runs.folder.results import Result
 from fredsim.runs.processes.observer import Observer
+from fredsim.runs.single.opening import chosen_backend
 from fredsim.runs.single.prepared import prepare
 from fredsim.runs.single.run import Hooks, Run
 from fredsim.runs.verify.differences import last_common_row
-from fredsim.runs.verify.verify import identity_of, recorded_experiment
+from fredsim.runs.verify.verify import identity_of, recorded_experiment, threads_of
 from fredsim.simulation.clients.outbox import PendingPush
 from fredsim.simulation.clients.pushes import EventObserver
-from fredsim.simulation.paths.backends import make_engine, resolve_backend
+from fredsim.simulation.paths.backends import make_engine
 from fredsim.simulation.paths.loop import Diverged, Simulation
 from fredsim.simulation.paths.start import make_simulation
+from fredsim.system.files import scratch_folder
 
 __all__ = ["first_event", "replay"]
 
 #: The fields of EventDetails that two runs are compared by, in the order in which they come about.
 EVENT_PARTS = ("order", "minibatch", "gradient", "push", "update")
+
+NOTHING = np.empty((0, 0), np.int64)
 
 
 @dataclass(eq=False)
@@ -74,7 +76,8 @@ class LastEvent(EventObserver):
         """Keep who arrives, and with what."""
         gradient = np.asarray(pending.push).copy()
         push = None if pending.message is None else np.asarray(pending.message.push).copy()
-        self.details = EventDetails((client, timestamp, time), self._minibatches.pop(client), gradient, push, gradient)
+        samples = self._minibatches.pop(client, NOTHING)  # of a task that was given up, nothing may be computed
+        self.details = EventDetails((client, timestamp, time), samples, gradient, push, gradient)
 
     def arrived(self, iteration: int, params: NDArray[np.float32]) -> None:
         """Keep the parameters."""
@@ -95,7 +98,7 @@ def first_event(one: Result, other: Result, *, root: Root = None, observer: Obse
     """
     observer, before = observer or Observer(), last_common_row(one, other)
     try:
-        identities = [identity_of(result, root) | {"path": ""} for result in (one, other)]
+        identities = [identity_of(result, root) | {"path": "", "data": None} for result in (one, other)]
         if identities[0] == identities[1]:
             return "both repeat to the same run: `fredsim verify` says which differs from what it recorded"
         starts = [_last_checkpoint(result, before, root) for result in (one, other)]
@@ -159,11 +162,12 @@ def _rerun(result: Result, start: int | None, root: Root, observer: Observer) ->
     experiment, last = recorded_experiment(result), LastEvent()
     experiment = experiment.model_copy(update={"path": "snapshots", "memory": None})
     with ExitStack() as opened:
-        scratch = Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        scratch = opened.enter_context(scratch_folder())
         with imported_anew(own_modules(experiment.plain())):  # the two runs share nothing of a user's modules
-            prepared, backend = prepare(experiment, root), resolve_backend(experiment.backend)
-            size = experiment.clients.batch_size
-            engine = make_engine(backend, prepared.model, prepared.dataset, size, experiment.threads)
+            prepared, size = prepare(experiment, root), experiment.clients.batch_size
+            model = prepared.model
+            backend = chosen_backend(experiment, model.layout.size, model.graph, prepared.dataset)
+            engine = make_engine(backend, model, prepared.dataset, size, experiment.threads or threads_of(result))
             opened.callback(engine.close)
             run = Run(
                 prepared, backend, engine, scratch, observer, lambda: False, prepared.length,

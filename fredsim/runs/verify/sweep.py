@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fredsim.config.document import differing, read_document
 from fredsim.config.experiment import FIGURE_KEYS, Experiment
-from fredsim.config.sweep.expansion import Expansion
+from fredsim.config.sweep.expansion import Expansion, is_folder_name
 from fredsim.config.sweep.selection import Selection
 from fredsim.errors import FredsimError, OutputError
 from fredsim.runs.folder.result import Result, result_of
@@ -29,10 +28,12 @@ from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_expansion, with_changes
 from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.verify.verify import DifferenceError, on_backend, repeat_all
+from fredsim.system.files import scratch_folder
 
 __all__ = [
     "failed_runs",
     "has_rows_alone",
+    "held_runs",
     "is_sweep",
     "missing_rows",
     "recorded_expansion",
@@ -60,9 +61,14 @@ def recorded_expansion(folder: Path) -> Expansion:
     return open_expansion(str(folder))
 
 
-def stopped_runs(folder: Path, expansion: Expansion) -> list[Result]:
-    """Return the runs of a sweep that were interrupted, which runs.csv does not have; as found."""
-    results = [result_of(folder, run.folder_name, as_found=True) for run in expansion.runs]
+def held_runs(folder: Path) -> list[str]:
+    """Return the names of the runs that have a folder in that of a sweep."""
+    return sorted(name for name in _held(folder) if is_folder_name(name) and not os.path.islink(folder / name))
+
+
+def stopped_runs(folder: Path, names: Iterable[str]) -> list[Result]:
+    """Return those of a sweep's runs that were interrupted, which runs.csv does not have; as found."""
+    results = [result_of(folder, name, as_found=True) for name in names]
     return [result for result in results if result.has_ended and not result.has_finished]
 
 
@@ -187,14 +193,14 @@ class Row(OneRun):
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
         """Repeat it, on `threads` threads if its experiment gives no number; return what is wrong, or None."""
         try:
-            with tempfile.TemporaryDirectory() as scratch:
+            with scratch_folder() as scratch:
                 execute(
-                    self.experiment, Path(scratch), root=self.root, observer=observer, stop=stop, label=self.name,
+                    self.experiment, scratch, root=self.root, observer=observer, stop=stop, label=self.name,
                     default_threads=threads,
                 )  # fmt: skip
                 if stop():
                     return None
-                return self._difference(outcome_values(Result(Path(scratch)), self.selection), observer)
+                return self._difference(outcome_values(Result(scratch), self.selection), observer)
         except FredsimError as error:
             return error
 

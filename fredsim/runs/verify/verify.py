@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,13 +19,14 @@ from typing import Any, TypeVar
 from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, config_digest, exchange_keys
 from fredsim.config.models import recorded
+from fredsim.config.registry import own_modules
 from fredsim.errors import FredsimError, OutputError
 from fredsim.plugins.modules import look_as_recorded
 from fredsim.plugins.state_arrays import same
 from fredsim.plugins.states import State
 from fredsim.plugins.user_code import code_changes, user_code_digests
 from fredsim.runs.checkpoint.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints, identity_of_run
-from fredsim.runs.folder.results import Result, load
+from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import check_config, first_line, read_recorded
 from fredsim.runs.folder.summaries import file_changes, record_difference, recorded_module
 from fredsim.runs.many.runner import stop_on_interrupt
@@ -38,7 +38,7 @@ from fredsim.runs.single.opening import open_experiment
 from fredsim.runs.single.preloading import OneRun
 from fredsim.runs.single.prepared import made_of_files, prepare
 from fredsim.runs.verify.differences import check, difference
-from fredsim.system.files import read_bytes
+from fredsim.system.files import read_bytes, scratch_folder
 
 __all__ = [
     "DifferenceError",
@@ -47,11 +47,12 @@ __all__ = [
     "on_backend",
     "recorded_experiment",
     "repeat_all",
-    "results_of",
+    "threads_of",
     "verify",
     "verify_all",
 ]  # fmt: skip
 
+MOST_THREADS = 1024  # the most that an experiment may give; the summary may be forged
 AT_STOP_ONLY = CheckpointPolicy(math.inf, keep=True)
 
 
@@ -72,10 +73,12 @@ def verify(
     """
     experiment = recorded_experiment(result, backend)
     check(result)  # before the run, not after it
-    with tempfile.TemporaryDirectory() as folder:
-        again = partial(execute, experiment, Path(folder), root=root, label=result.folder.name)
+    with scratch_folder() as folder:
+        again = partial(
+            execute, experiment, folder, root=root, label=result.folder.name, default_threads=threads_of(result)
+        )
         again(observer=observer, **_end_of(result))
-        return _difference(result, Path(folder), again)
+        return _difference(result, folder, again)
 
 
 def _end_of(result: Result) -> dict[str, Any]:
@@ -216,8 +219,8 @@ class Piece(OneRun):
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
         """Repeat it, on `threads` threads if its experiment gives no number; return what is wrong, or None."""
         try:
-            with tempfile.TemporaryDirectory() as scratch:
-                found = self._difference(Path(scratch), observer, stop, threads)
+            with scratch_folder() as scratch:
+                found = self._difference(scratch, observer, stop, threads)
         except FredsimError as error:
             return error
         return None if found is None else DifferenceError(found)
@@ -233,8 +236,9 @@ class Piece(OneRun):
         if not result.live and (self.begin is not None or end is not None):  # checkpoints need the recorded path
             experiment = experiment.model_copy(update={"path": result.summary["path"]})
         again = partial(
-            execute, experiment, scratch, root=self.root, stop=stop, label=self.label, default_threads=threads
-        )
+            execute, experiment, scratch, root=self.root, stop=stop, label=self.label,
+            default_threads=threads_of(result) or threads,
+        )  # fmt: skip
         ending = _end_of(result) if end is None else {"stop_at": end}
         again(observer=observer, **{"policy": replace(AT_STOP_ONLY, at=end), **ending})
         if stop():
@@ -273,14 +277,21 @@ def first_unequal(one: State, other: State) -> str:
 def identity_of(result: Result, root: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Return the identity that a run's checkpoints must have for this code to continue from them as the run did."""
     experiment, summary = recorded_experiment(result), result.summary
-    code, files = user_code_digests(experiment.plain()), dict[str, str]()
+    code, files = user_code_digests(own_modules(experiment.plain())), dict[str, str]()
     if made_of_files(experiment):
         prepared = prepare(experiment, root)
         code, files = code | dict(prepared.model.code), prepared.model_files
     return identity_of_run(
-        experiment, summary["backend"], summary["path"], code, files,
+        experiment, summary["backend"], summary["path"], code, files, summary.get("data"),
         numerics=summary.get("numerics", "portable"), device=summary.get("device"),
+        threads=threads_of(result) or 1,
     )  # fmt: skip
+
+
+def threads_of(result: Result) -> int | None:
+    """Return the number of threads on which a run was computed, if its bits depend on it; None for a portable one."""
+    native = result.summary.get("numerics") == "native"
+    return min(int(result.summary["threads"]), MOST_THREADS) if native else None
 
 
 def recorded_experiment(result: Result, backend: str | None = None) -> Experiment:
@@ -327,7 +338,7 @@ def changes(result: Result, root: Path | None = None) -> list[str]:
     """
     experiment = recorded_experiment(result)
     prepared = prepare(experiment, root)
-    code = user_code_digests(experiment.plain()) | dict(prepared.model.code)
+    code = user_code_digests(own_modules(experiment.plain())) | dict(prepared.model.code)
     found = code_changes(result.summary.get("code", {}), code)
     found += file_changes(result.summary.get("model_files", {}), prepared.model_files)
     if result.summary.get("data") not in (None, prepared.dataset.digest):
@@ -335,15 +346,3 @@ def changes(result: Result, root: Path | None = None) -> list[str]:
     if result.summary.get("config") not in (None, config_digest(read_document(result.folder / "config.yaml").data)):
         found.append("config.yaml was edited after the run")
     return found
-
-
-def results_of(folder: Path, *, as_found: bool = False) -> list[Result]:
-    """Return the result in a run's folder, as a list of one, or all results of a sweep; `as_found` as in `Result`.
-
-    Raises OutputError if there are no results.
-    """
-    loaded = load(folder, as_found=as_found)
-    results = [loaded] if isinstance(loaded, Result) else list(loaded)
-    if not results:
-        raise OutputError(f"{folder}: all its runs failed; {folder / 'runs.csv'} says why")
-    return results

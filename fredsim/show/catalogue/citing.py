@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from fredsim.config.clients import Clients
 from fredsim.config.experiment import Experiment
@@ -14,8 +14,8 @@ from fredsim.config.stages import METHODS
 from fredsim.config.sweep.expansion import Expansion, Source
 from fredsim.dispatchers.gates import spelled_out
 from fredsim.errors import OutputError, visible
+from fredsim.runs.folder.results import results_of
 from fredsim.runs.single.opening import open_expansion
-from fredsim.runs.verify.verify import results_of
 from fredsim.servers.schedules import SCHEDULES
 from fredsim.show.catalogue.bibliography import NUMBER, bibliography, entries_of
 from fredsim.show.catalogue.listing import LISTINGS, PUBLISHED_DATA, own_text
@@ -23,6 +23,15 @@ from fredsim.show.escaping import escape_latex
 from fredsim.system.version import fredsim_version
 
 __all__ = ["bibtex_of"]
+
+
+class Cited(NamedTuple):
+    """A part of an experiment, and its citation, which is empty if nobody knows it; `own`: it is a user's text."""
+
+    part: str
+    citation: str
+    own: bool = False
+
 
 DECAY = "Loshchilov and Hutter 2019, arXiv:1711.05101"
 
@@ -38,10 +47,10 @@ def bibtex_of(source: Source, overrides: Sequence[str] = ()) -> str:
     entries = {"fredsim": own}
     uses: dict[str, dict[str, None]] = {"fredsim": {"fredsim": None}}
     unknown: dict[str, None] = {}
-    for what, citation in _citations(expansion):
+    for what, citation, is_own in _citations(expansion):
         if not citation:
             unknown[what] = None
-        for key, (entry, about) in entries_of(citation).items():
+        for key, (entry, about) in entries_of(citation, entries, own=is_own).items():
             entries[key] = entry
             uses.setdefault(key, {})[f"{what} ({about})" if about else what] = None
     parts = [f"% {_comment(', '.join(uses[key]))}\n{entry}\n" for key, entry in entries.items()]
@@ -65,17 +74,17 @@ def _versions(expansion: Expansion) -> list[str]:
     return [escape_latex(one) for one in recorded] or [fredsim_version()]
 
 
-def _citations(expansion: Expansion) -> Iterator[tuple[str, str]]:
-    """Yield (part, citation) for each part of the experiments that was published, or that is not fredsim's own.
+def _citations(expansion: Expansion) -> Iterator[Cited]:
+    """Yield each part of the experiments that was published, or that is not fredsim's own.
 
     The citation of a part whose source is unknown, such as a user's class, is empty.
     """
     for number in dict.fromkeys(NUMBER.findall(expansion.heading)):
-        yield f"experiment {expansion.name}", f"arXiv:{number}"
+        yield Cited(f"experiment {expansion.name}", f"arXiv:{number}")
     for run in expansion.runs:
         experiment = run.experiment
         if experiment.published is not None:
-            yield "published points", experiment.published.source.partition(";")[0]
+            yield Cited("published points", experiment.published.source.partition(";")[0], own=True)
         yield from _of_class("server", experiment.server.name, experiment.server.hyper)
         yield from _of_class("dispatcher", experiment.dispatcher.name, experiment.dispatcher.hyper)
         for gate in (experiment.dispatcher.push, experiment.dispatcher.fetch):
@@ -87,56 +96,57 @@ def _citations(expansion: Expansion) -> Iterator[tuple[str, str]]:
         yield from _of_clients(experiment.clients)
         if experiment.stages is not None:
             if isinstance(experiment.stages.delay, str):
-                yield f"delay {experiment.stages.delay}", METHODS[experiment.stages.delay]
+                yield Cited(f"delay {experiment.stages.delay}", METHODS[experiment.stages.delay])
             if experiment.stages.correction is not None or experiment.stages.reschedule is not None:
-                yield "corrections for stages", METHODS["pipemare"]
+                yield Cited("corrections for stages", METHODS["pipemare"])
         yield from _of_data(experiment)
 
 
-def _of_clients(clients: Clients) -> Iterator[tuple[str, str]]:
-    """Yield (part, citation) for what clients do besides SGD."""
+def _of_clients(clients: Clients) -> Iterator[Cited]:
+    """Yield what clients do besides SGD."""
     if clients.optimizer is not None:
         yield from _of_class("optimizer", clients.optimizer.name, clients.optimizer.hyper)
     if clients.prox:
-        yield "proximal term", "Li et al. 2020, Federated optimization in heterogeneous networks, arXiv:1812.06127"
+        paper = "Li et al. 2020, Federated optimization in heterogeneous networks, arXiv:1812.06127"
+        yield Cited("proximal term", paper)
     if clients.control_variates:
-        yield "control variates", "Karimireddy et al. 2020, SCAFFOLD, arXiv:1910.06378"
+        yield Cited("control variates", "Karimireddy et al. 2020, SCAFFOLD, arXiv:1910.06378")
     if clients.clip_each_sample:
-        yield "clipped samples", "Abadi et al. 2016, Deep learning with differential privacy, arXiv:1607.00133"
+        yield Cited("clipped samples", "Abadi et al. 2016, Deep learning with differential privacy, arXiv:1607.00133")
     if clients.fraction < 1:
-        yield "fraction of clients", "McMahan et al. 2017, arXiv:1602.05629"
+        yield Cited("fraction of clients", "McMahan et al. 2017, arXiv:1602.05629")
 
 
-def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (part, citation) for a class, the classes within it, its schedule, and its weight decay."""
+def _of_class(kind: Kind, name: str, hyper: Mapping[str, Any]) -> Iterator[Cited]:
+    """Yield a class, the classes within it, its schedule, and its weight decay."""
     citation = own_text(find_class(kind, name), "citation")
     if citation or name not in KNOWN[kind]:
-        yield f"{kind} {name}", citation
+        yield Cited(f"{kind} {name}", citation, own=name not in KNOWN[kind])
     inner, rate = hyper.get("inner"), hyper.get("lr")
     if isinstance(inner, Mapping) and "name" in inner:
         yield from _of_class(kind, str(inner["name"]), inner)
     while isinstance(rate, Mapping) and rate.get("name") in SCHEDULES:
         found = re.search(r"\(([A-Z][^()]*\b\d{4}\b[^()]*)\)", SCHEDULES[str(rate["name"])].__doc__ or "")
         if found:
-            yield f"schedule {rate['name']}", found[1]
+            yield Cited(f"schedule {rate['name']}", found[1])
         rate = rate.get("then")
     if name in KNOWN[kind] and hyper.get("weight_decay"):
-        yield "weight decay", DECAY
+        yield Cited("weight decay", DECAY)
 
 
-def _of_data(experiment: Experiment) -> Iterator[tuple[str, str]]:
-    """Yield (part, citation) for the data, its partition and the model, or for a problem."""
+def _of_data(experiment: Experiment) -> Iterator[Cited]:
+    """Yield the data, its partition and the model, or a problem."""
     if experiment.problem is not None:
-        yield f"problem {experiment.problem.name}", ""
+        yield Cited(f"problem {experiment.problem.name}", "")
         return
     data, model = experiment.data.name, experiment.model.name
     known = LISTINGS["datasets"]().get(data)
     citation = PUBLISHED_DATA.get(data, known.citation if known else "")
     if citation or not known:
-        yield f"data {data}", citation
+        yield Cited(f"data {data}", citation)
     partition = experiment.clients.partition
     if partition.citation:
-        yield f"partition {getattr(partition, 'name', '')}", partition.citation
+        yield Cited(f"partition {getattr(partition, 'name', '')}", partition.citation)
     entry = LISTINGS["models"]().get(model)
     if entry is None or entry.citation:
-        yield f"model {model}", entry.citation if entry else ""
+        yield Cited(f"model {model}", entry.citation if entry else "")

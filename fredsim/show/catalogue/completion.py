@@ -101,11 +101,14 @@ def of_experiment(ctx: typer.Context, incomplete: str) -> list[Offer]:
 
 def experiments(incomplete: str) -> list[Offer]:
     """Offer the experiments that come with fredsim, and files here."""
-    here = Path(incomplete if incomplete.endswith("/") else Path(incomplete).parent)
+    start = incomplete[: incomplete.rfind("/") + 1]  # as it was typed: also ./ and //
     found: list[str] = []
     with suppress(OSError):
-        found += [f"{path}/" for path in here.iterdir() if path.is_dir() and not path.name.startswith(".")]
-        found += map(str, here.glob("*.yaml"))
+        for path in Path(start).iterdir():
+            if path.is_dir() and not path.name.startswith("."):
+                found.append(f"{start}{path.name}/")
+            if path.suffix in {".yaml", ".yml"}:
+                found.append(f"{start}{path.name}")
     return _offered([*((name, "") for name in sorted(found)), *names_by_kind()["experiments"].items()], incomplete)
 
 

@@ -25,6 +25,7 @@ from fredsim.plugins.modules import import_named
 from fredsim.servers.schedules import Constant
 from fredsim.show.catalogue.listing import Entry, default_of, own_text
 from fredsim.show.catalogue.names import names_by_kind
+from fredsim.simulation.plugins.client_work import clients_at_work
 
 __all__ = ["constant_of", "describe", "description", "explain_nulls", "models_of", "range_of"]
 
@@ -108,7 +109,7 @@ def range_of(annotation: Any, metadata: Any = ()) -> str:
         if _holds(annotation, Constant):
             null = " or null" if type(None) in arguments else ""
             return f"number > 0, or a schedule{null}"
-        return " or ".join(range_of(part) for part in arguments)
+        return " or ".join(range_of(part, metadata if part in (int, float) else ()) for part in arguments)
     if origin is list:
         return f"list of {range_of(arguments[0])}"
     if origin is dict:
@@ -174,7 +175,10 @@ def explain_nulls(text: str, experiment: Experiment) -> str:
         choice = getattr(experiment, key)
         cls = find_class(kind, choice.name) if choice is not None else None
         if cls is not None and issubclass(cls, Configurable) and hasattr(cls.Hyper, "resolve_defaults"):
-            meaning[key] = cls.Hyper(**choice.hyper).resolve_defaults(experiment.clients.count)
+            clients = experiment.clients
+            drawn = key == "server" and clients.fraction < 1 and getattr(cls, "takes_fraction", False)
+            count = clients_at_work(clients.count, clients.fraction) if drawn else clients.count
+            meaning[key] = cls.Hyper(**choice.hyper).resolve_defaults(count)
     for line in text.splitlines():
         section = line.partition(":")[0] if line[:1].isalpha() else section
         nulls = re.findall(r"([\w.]+): null(?=[,}\s]|$)", line)

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from fredsim.errors import ConfigError, OutputError, how_to_install, nearest
-from fredsim.runs.folder.results import Result, Results, load
+from fredsim.errors import ConfigError, nearest, needs
+from fredsim.runs.folder.results import Result, Results, load, nothing_ended
 from fredsim.show.distinct import distinct
 from fredsim.show.export.recorded import ExportedRun, read_run
+from fredsim.show.lacking import note_lacking
 
 __all__ = ["TARGETS", "export"]
 
@@ -32,15 +33,12 @@ def export(folders: Sequence[Path], to: str, output: Path | None = None) -> Iter
     """
     if to not in TARGETS:
         raise ConfigError(f"--to: is '{to}'{nearest(to, TARGETS)} (known: {', '.join(TARGETS)})")
-    try:
+    with needs(f"fredsim export --to {to}", to, to):
         write = import_module(f"fredsim.show.export.to_{to}").write
-    except ImportError as error:
-        raise ConfigError(
-            f"fredsim export --to {to} needs {to}, which cannot be imported ({error}); {how_to_install(to)}"
-        ) from None
     runs: dict[str, ExportedRun] = {}
     found = list(_named(folders))
     kept = distinct([result for _, result in found])
+    note_lacking(folders, "exported")
     for name, result in found:
         if result not in kept:
             continue
@@ -57,7 +55,7 @@ def _named(folders: Sequence[Path]) -> Iterator[tuple[str, Result]]:
         loaded, name = load(folder), folder.resolve().name
         if isinstance(loaded, Results):
             if not len(loaded):
-                raise OutputError(f"{folder}: all its runs failed; {folder / 'runs.csv'} says why")
+                raise nothing_ended(folder)
             yield from ((f"{name}/{result.folder.name}", result) for result in loaded)
         else:
             yield name, loaded

@@ -8,7 +8,10 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,9 @@ NAME, COMPLETE = "fredsim.run", "fredsim.sha256"
 # MLflow's limits: metrics in a batch, parameters or tags in a batch, and characters of a text.
 METRICS, TEXTS, LONGEST = 1000, 100, 6000
 SEARCHED = 1000  # the runs that are looked at together
+LONGEST_NAME, ROOM = 250, 10  # the most letters of a name, and how many a shortened one leaves for a number
+#: A character that names must not have.
+ODD = re.compile(r"[^/\w.\- ]" if os.name == "nt" else r"[^/\w.\- :]")
 ENDS = {"finished": "FINISHED", "diverged": "FAILED"}
 
 
@@ -95,12 +101,13 @@ def _add(client: Any, experiment: str, run: ExportedRun) -> None:
     }
     tags |= {f"fredsim.{key}": value for key, value in run.facts.items() if f"fredsim.{key}" != COMPLETE}
     identity = client.create_run(experiment, start_time=0, tags={NAME: run.name}, run_name=run.name).info.run_id
-    texts = _truncated({key: as_text(value) for key, value in run.params.items()})
+    texts = _accepted({key: as_text(value) for key, value in run.params.items()})
     for some in _batches([Param(key, value) for key, value in texts.items()], TEXTS):
         client.log_batch(identity, params=some)
-    for some in _batches([RunTag(key, value) for key, value in _truncated(tags).items()], TEXTS):
+    for some in _batches([RunTag(key, value) for key, value in _accepted(tags).items()], TEXTS):
         client.log_batch(identity, tags=some)
-    points = [(key, point) for key, found in kept.items() for point in found]
+    named = _named(kept)
+    points = [(named[key], point) for key, found in kept.items() for point in found]
     metrics = [Metric(key, point.value, _milliseconds(point.seconds), point.step) for key, point in points]
     for some in _batches(metrics, METRICS):
         client.log_batch(identity, metrics=some)
@@ -112,9 +119,33 @@ def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _truncated(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return texts cut to the length that MLflow accepts."""
-    return {key: text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for key, text in texts.items()}
+def _named(names: Iterable[str]) -> dict[str, str]:
+    """Return a name that MLflow accepts for each of these names, the same one if it does, and no two alike.
+
+    Users' files have any names, and so have arguments of their classes.
+    """
+    found: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: _plain(name) != name):  # names that are accepted stay as they are
+        others = {*found.values()}
+        tries = (f"{_plain(name)}{more}" for more in chain([""], (f"_{number}" for number in count(2))))
+        found[name] = next(one for one in tries if one not in others)
+    return found
+
+
+def _plain(name: str) -> str:
+    """Return a name without what MLflow refuses: some letters, too many, and what is no plain path within a folder."""
+    plain = ODD.sub("_", name)
+    plain = plain if len(plain) <= LONGEST_NAME else plain[: LONGEST_NAME - ROOM]
+    if posixpath.normpath(plain) != plain or plain.startswith(("..", "/")):
+        plain = f"_{plain.replace('/', '_')}"
+    return plain
+
+
+def _accepted(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return texts by names that MLflow accepts, cut to its length; under another, the text has the true one."""
+    named = _named(texts)
+    shown = {named[key]: text if named[key] == key else f"{key}: {text}" for key, text in texts.items()}
+    return {key: text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for key, text in shown.items()}
 
 
 def _batches(items: Sequence[Any], size: int) -> Iterator[list[Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,13 +25,11 @@ __all__ = [
     "available_y",
     "axis_unit",
     "default_y",
-    "final_values",
     "in_nats",
     "label_of",
     "mark_diverged",
     "marker_notes",
     "quantity_text",
-    "share_of",
     "x_of",
 ]
 
@@ -73,7 +70,7 @@ class Kind:
     scales if they are `shared`; otherwise there are `axes` of them, and one panel with all runs, unless panels are
     `columns` of one Axes. `panels` are the keys, or the beginnings of keys, whose values make a panel by default.
     `panel_per_run`: there is a panel for each run, one below the other. `beside`: the legend is always beside the
-    panels, even if it is short.
+    panels, even if it is short. `shows`: what it shows that not all runs have (fredsim.show.plots.groups.RECORDED).
     """
 
     draw: Callable[[Sequence[Axes], Sequence[Panel], Options], Drawing]
@@ -83,15 +80,19 @@ class Kind:
     panel_per_run: bool = False
     columns: bool = False
     beside: bool = False
+    shows: str = ""
 
 
-def marker_notes(runs: Iterable[Result], sources: Collection[str]) -> list[str]:
-    """Return the sentences of a caption about crosses (runs that diverged) and circles (published points)."""
+def marker_notes(runs: Iterable[Result], sources: Collection[str], place: str = "at the upper edge") -> list[str]:
+    """Return the sentences of a caption about crosses (runs that diverged) and circles (published points).
+
+    `place`: where the cross of a run stands whose last value is not finite.
+    """
     ended = [(run.ending, run.not_finite) for run in runs]
     crosses = ["×: a run diverged."] if "diverged" in (ending for ending, _ in ended) else []
     if names := sorted({name for _, name in ended if name}):
         what = " or ".join("a loss" if name == "loss" else f"a {name}" for name in names)
-        crosses = [f"×: a run diverged, or ended with {what} that is not finite (such a value is at the upper edge)."]
+        crosses = [f"×: a run diverged, or ended with {what} that is not finite (such a value is {place})."]
     published = [f"Circles: published ({'; '.join(sources)})."] if sources else []
     return [*crosses, *published]
 
@@ -141,19 +142,6 @@ def default_y(results: Sequence[Result]) -> str:
     return "gap" if "gap" in known else "validation_loss"
 
 
-def final_values(runs: Iterable[Result], y: str) -> list[float]:
-    """Return the final y of each run that does not count as diverged; a run that has none is left out.
-
-    If all of them count as diverged, return the final values of those that ended, NaN and infinity included.
-    """
-    final = [(run, value) for run in runs if (value := run.final(y)) is not None]
-    good = [value for run, value in final if not run.has_diverged and math.isfinite(value)]
-    ended = [value for run, value in final if run.not_finite]
-    if good or all(map(math.isfinite, ended)):
-        return good or ended
-    return ended[:1] if len({*ended}) == 1 else [math.nan]
-
-
 def x_of(metrics: pd.DataFrame, x: str) -> pd.Series[float]:
     """Return the column of metrics.csv for an x axis; for `bytes`, the sum of bytes pushed and fetched."""
     if x == "bytes":
@@ -177,8 +165,3 @@ def axis_unit(x: str | None, largest: float) -> tuple[float, str]:
 def quantity_text(x: str, *, real: bool) -> str:
     """Return what an axis of `X` counts, for captions; `real`: at least one run was live, with real seconds."""
     return {"bytes": "pushed and fetched bytes", "seconds": "seconds" if real else "simulated seconds"}.get(x, x)
-
-
-def share_of(row: pd.Series[float], copies: str) -> float:
-    """Return the share of the potential pushes or fetches that were made."""
-    return float(row[copies] / max(1, row[f"potential_{copies}"]))

@@ -101,7 +101,7 @@ def _prepared(
         panels = by_run(results)
     else:
         one = found.axes and not found.columns
-        panels = group(results, options.by, [] if one else options.panel, options.axis, found.panels)
+        panels = group(results, options.by, [] if one else options.panel, options.axis, found.panels, found.shows)
     return panels, options, found
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import combinations, cycle
 from typing import Any
 
 from fredsim.config.document import flatten
-from fredsim.config.experiment import Affects, irrelevant_to
 from fredsim.errors import ConfigError, nearest, visible
 from fredsim.runs.folder.results import Result
 from fredsim.show.colours import PALETTE
-from fredsim.show.plots.words import NO_NOISE, words
+from fredsim.show.distinct import of_bits
+from fredsim.show.plots.words import NO_NOISE, owners, words
 
 __all__ = ["Flat", "Line", "Panel", "by_run", "differences", "flat_config", "group", "labels", "single_panel"]
 
@@ -21,6 +21,9 @@ DASHES = ("-", "--", "-.", ":")  # those of the lines after the first eight
 PANEL_KEYS = ("clients.count", "clients.batch_size")
 #: The partition of configurations that have none: all clients share all rows.
 SHARED_ROWS = {"clients.partition.name": "iid", "clients.partition.shards": False}
+
+#: What a run may have beside its rows, which changes no bit of it.
+RECORDED = ("probe", "per_tensor", "events", "published")
 
 Flat = Mapping[str, Any]
 
@@ -87,19 +90,22 @@ def group(
     panel: Sequence[str] | None,
     along: str | None = None,
     default_panels: Sequence[str] = PANEL_KEYS,
+    shows: str = "probe",
 ) -> list[Panel]:
     """Return the panels of a figure.
 
     Args:
-        results: the runs.
+        results: the runs; those that differ in nothing that changes a bit, and have the same bits, count once.
         by: dotted keys; runs with the same values of these keys make a line. None: all keys that differ, except seed.
         panel: dotted keys that make a panel in the same way; None: the `default_panels`, if they differ.
         along: the key of the x axis, which makes neither a line nor a panel.
         default_panels: keys, or sections of an experiment whose keys all count; by default λ and µ.
+        shows: what is shown that not all runs have recorded: one of RECORDED; by default what a report shows.
 
     Raises ConfigError for a key that no run has.
 
     """
+    results = _once(results, shows)
     flat = [flat_config(result) for result in results]
     known = _keys(flat)
     for key in (*(by or ()), *(panel or ()), *([along] if along else [])):
@@ -120,13 +126,15 @@ def group(
         rest = [{key: value for key, value in config.items() if key not in elsewhere} for config in flat]
         texts = _run_labels(rest, named="server.name" not in (*panel, along))
     else:
-        texts = [_joined(by, config) for config in flat]
+        texts = _labelled([dict(_nearest_key(key, config) for key in by) for config in flat])
     looks: dict[str, tuple[str, str]] = {}
     panels: dict[str, dict[str, Line]] = {}
     parts: dict[str, tuple[str, ...]] = {}
-    for result, config, text in zip(results, flat, texts, strict=True):
-        title = _joined(panel, config)
-        parts.setdefault(title, tuple(_joined([key], config) for key in panel))
+    found = [[_nearest_key(key, config) for key in panel] for config in flat]
+    whose = _whose([*map(dict, found)])
+    for result, text, pairs in zip(results, texts, found, strict=True):
+        title = _text(dict(pairs), whose)
+        parts.setdefault(title, tuple(_text(dict([pair]), whose) for pair in pairs))
         n = len(looks)
         colour, dash = looks.setdefault(text, (PALETTE[n % len(PALETTE)], DASHES[n // len(PALETTE) % len(DASHES)]))
         panels.setdefault(title, {}).setdefault(text, Line(text, colour, dash, [])).runs.append(result)
@@ -135,8 +143,27 @@ def group(
 
 def flat_config(result: Result) -> Flat:
     """Return a run's configuration under dotted keys, without keys that affect no bit."""
-    flat = flatten({key: value for key, value in result.config.items() if key not in irrelevant_to(Affects.BITS)})
+    flat = flatten(of_bits(result))
     return flat if "clients.partition.name" in flat else flat | SHARED_ROWS
+
+
+def _once(results: Sequence[Result], shows: str = "probe") -> list[Result]:
+    """Return the runs without those that are another one on another backend or other threads: no further seeds.
+
+    Of such runs remains the first of those that have recorded what is shown, or else the most (`shows` as in `group`).
+    """
+    kept: dict[object, Result] = {}
+    for result in results:
+        same = (repr(flat_config(result)), result.summary["digest"]) if result.has_ended else id(result)
+        kept[same] = max(kept.get(same, result), result, key=lambda run: _recorded(run, shows))
+    return list(kept.values())
+
+
+def _recorded(result: Result, shows: str) -> tuple[bool, int]:
+    """Return whether a run has recorded what is shown, and how much it has of what changes no bit."""
+    probe = result.config.get("probe") or {}
+    has = {key: bool(result.config.get(key)) for key in RECORDED} | {"per_tensor": bool(probe.get("per_tensor"))}
+    return has.get(shows, False), sum(has.values())
 
 
 def _keys(flat: Sequence[Flat]) -> list[str]:
@@ -171,29 +198,52 @@ def _run_labels(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
     for config in flat:
         servers.setdefault(config["server.name"], []).append(config)
     own = {name: (_differing(members), _differing(members, present=True)) for name, members in servers.items()}
-    long, short = [], []
+    long: list[dict[str, Any]] = []
+    short: list[dict[str, Any]] = []
     for config in flat:
         keys, varied = (
             [key for key in order if key in config and key in (of_own if key.startswith("server.") else of_all)]
             for of_own, of_all in zip(own[config["server.name"]], (everywhere, among), strict=True)
         )
         name = {"server.name": config["server.name"]} if named else {}
-        texts = [_texts(name | {key: config[key] for key in some}) for some in (keys, varied or keys[:1])]
-        long.append(texts[0])
-        short.append(texts[1])
-    found = short if len(set(short)) == len(set(long)) else long
+        long.append(name | {key: config[key] for key in keys})
+        short.append(name | {key: config[key] for key in varied or keys[:1]})
+    whole, found = _labelled(long), _labelled(short)
+    found = found if len(set(found)) == len(set(whole)) else whole
     return [text or ("others" if any(found) else "all runs") for text in found]
 
 
-def _joined(keys: Sequence[str], config: Flat) -> str:
-    """Return the values of these keys as one text; if a run does not have a key, that of the nearest one."""
-    return _texts(dict(_nearest_key(key, config) for key in keys))
+def _labelled(rows: Sequence[Flat]) -> list[str]:
+    """Return the values of each row as one text, in which keys are told apart that have the same words."""
+    whose = _whose(rows)
+    return [_text(row, whose) for row in rows]
 
 
-def _texts(values: Flat) -> str:
-    """Return the values of these keys as one text, without null and no noise, unless there is nothing else."""
-    shown = {key: value for key, value in values.items() if value is not None and (key, value) != NO_NOISE} or values
-    return ", ".join(dict.fromkeys(visible(words(key, value)) for key, value in shown.items()))
+def _whose(rows: Sequence[Flat]) -> dict[str, str]:
+    """Return what stands before the words of those keys that would be taken for another one of the same row.
+
+    If different rows have the same text even so, also before those that would be taken for one of another row.
+    """
+    texts: dict[str, set[str]] = {}
+    for row in rows:
+        for key, value in row.items():
+            if value is not None:
+                texts.setdefault(key, set()).add(words(key, value))
+    pairs = {frozenset(pair) for keys in {(*row,) for row in rows} for pair in combinations(keys, 2)}
+    found = owners(texts, pairs)
+    different = {repr(_shown(row)) for row in rows}
+    return found if len({_text(row, found) for row in rows}) == len(different) else owners(texts)
+
+
+def _shown(values: Flat) -> Flat:
+    """Return values without null and no noise, unless there is nothing else."""
+    return {key: value for key, value in values.items() if value is not None and (key, value) != NO_NOISE} or values
+
+
+def _text(values: Flat, whose: Mapping[str, str]) -> str:
+    """Return those of these values that are shown as one text; `whose`: what stands before the words of a key."""
+    told = (" ".join(filter(None, (whose.get(key), words(key, value)))) for key, value in _shown(values).items())
+    return ", ".join(dict.fromkeys(map(visible, told)))
 
 
 def _nearest_key(key: str, config: Flat) -> tuple[str, Any]:

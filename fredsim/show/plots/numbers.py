@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import Formatter
 
-__all__ = ["MINUS", "THIN", "TickNumbers", "cut_above", "drawable", "given", "median", "number"]
+from fredsim.show.tables import as_given
+
+__all__ = ["MINUS", "THIN", "TickNumbers", "cut_above", "drawable", "given", "median", "number", "worth"]
 
 THIN = "\u2009"  # the thin space between thousands
 MINUS = "\u2212"
@@ -41,6 +43,11 @@ def cut_above(values: Sequence[float], usual: float) -> float:
     return top if 0 < least * 10**MOST_DECADES < most and most > top else math.inf
 
 
+def worth(value: float) -> float:
+    """Return a value for comparisons in which less is better: infinity if it is not finite."""
+    return value if math.isfinite(value) else math.inf
+
+
 def drawable(values: Any) -> Any:
     """Return whether a value, or each of an array, is a number that an axis can have."""
     return np.abs(values) <= MOST_DRAWN
@@ -67,9 +74,7 @@ def given(value: object) -> str:
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return str(value)
-    short = f"{value:.15g}"
-    if abs(float(short) - value) > 2 * math.ulp(value):
-        short = repr(value)
+    short = as_given(value)
     mantissa, _, exponent = short.partition("e")
     if exponent:
         return _raised(mantissa, int(exponent)).replace("-", MINUS)
@@ -101,7 +106,13 @@ def _raised(mantissa: str, exponent: int) -> str:
 
 
 class TickNumbers(Formatter):
-    """Writes the numbers of an axis in the style of `number`, all of them with powers of ten if one of them has one."""
+    """Writes the numbers of an axis in the style of `number`, all of them with powers of ten if one of them has one.
+
+    `zero`: the text at 0.
+    """
+
+    def __init__(self, zero: str = "0") -> None:
+        self._zero = zero
 
     def __call__(self, value: float, pos: int | None = None) -> str:
         """Return the text of one tick."""
@@ -109,6 +120,10 @@ class TickNumbers(Formatter):
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
         """Return the texts of the ticks of an axis."""
+        texts = self._texts(values)
+        return [self._zero if text == "0" else text for text in texts]
+
+    def _texts(self, values: Sequence[float]) -> list[str]:
         sizes = [abs(float(f"{value:.12g}")) for value in values]
         most = max(sizes, default=0.0)
         even = len({round(high - low, 12) for low, high in pairwise(values)}) <= 1

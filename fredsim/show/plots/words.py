@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 from fredsim.config.registry import KNOWN
@@ -17,6 +17,7 @@ __all__ = [
     "head",
     "name_of",
     "noun",
+    "owners",
     "part",
     "place",
     "said",
@@ -149,18 +150,53 @@ def words(key: str, value: Any) -> str:
     """
     if key == "average.name":
         return "no average" if value in {None, "none"} else f"{value} average"
-    *above, last = key.removeprefix("dispatcher.compute.").split(".")
-    if last == "name":
-        return f"{above[0]} {value}" if key.startswith("dispatcher.compute.") else value_name(key, value)
+    gate, name = _stem(key)
+    if key.endswith(".name"):
+        return f"{name} {value}" if name else value_name(key, value)
     if isinstance(value, bool | None) and (key, value) in WORDS:
         return WORDS[key, value]
-    gate = f"{above[1]} " if above[:1] == ["dispatcher"] and len(above) > 1 else ""
-    name = last.replace("_", " ")
     if value is None or value is False or (key, value) == NO_NOISE:
         return f"{gate}no {name}"
     if value is True:
         return f"{gate}{name}"
     return f"{SYMBOLS[key]} = {given(value)}" if key in SYMBOLS else f"{gate}{name} {given(value)}"
+
+
+def _stem(key: str) -> tuple[str, str]:
+    """Return what `words` puts before the values of a key: the gate that it is of, and its name; of a name nothing."""
+    *above, last = key.removeprefix("dispatcher.compute.").split(".")
+    if last == "name":
+        return "", above[0] if key.startswith("dispatcher.compute.") else ""
+    return (f"{above[1]} " if above[:1] == ["dispatcher"] and len(above) > 1 else ""), last.replace("_", " ")
+
+
+def owners(texts: Mapping[str, Set[str]], pairs: Set[Set[str]] | None = None) -> dict[str, str]:
+    """Return what tells keys apart that `words` calls the same, by key: the nearest parts of the key above its last.
+
+    `texts`: the words of each key's values. Names, such as those of optimizers, are the same only if a value is.
+    `pairs`: which keys are to be told from each other; None: all.
+    """
+    found: dict[str, str] = {}
+    for key, own in texts.items():
+        same = [other for other, more in texts.items() if _alike(key, other) and (any(_stem(key)) or own & more)]
+        same = [other for other in same if pairs is None or {key, other} in pairs]
+        above = key.split(".")[:-1]
+        for count in range(1, len(above) + 1) if same else ():
+            found[key] = " ".join(above[-count:]).replace("_", " ")
+            if not any(other.split(".")[-count - 1 : -1] == above[-count:] for other in same):
+                break
+    return found
+
+
+def _alike(key: str, other: str) -> bool:
+    """Return whether two keys have the same words before their values, though neither is a part of the other.
+
+    Those of a server have its name in every label.
+    """
+    if key in SYMBOLS or other in SYMBOLS or "server.name" in {key, other}:
+        return False
+    within = f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
+    return not within and _stem(key) == _stem(other)
 
 
 def noun(keys: Set[str], within: Set[str] = frozenset(), *, switch: bool = False) -> str:

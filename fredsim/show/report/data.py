@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -19,7 +18,7 @@ from fredsim.show.report import figures
 from fredsim.show.report.compression import Pool
 from fredsim.show.report.run_table import run_table
 from fredsim.show.report.sections import Section
-from fredsim.show.report.winner import standings
+from fredsim.show.report.winner import winners
 from fredsim.system.files import read_bytes
 
 __all__ = ["Given", "data_of", "lines_of"]
@@ -39,7 +38,7 @@ class Given:
 
 def data_of(given: Given, found: Sequence[Section], lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return all that the scripts need, as plain data; a column of numbers by its place among `columns`."""
-    pool, first = Pool(), standings(given.panels)[1][0]
+    pool = Pool()
     drawn = {
         f"{section.key}-{n}": figure | {"data": [_pooled(trace, pool) for trace in figure["data"]], "panel": None}
         for section in found
@@ -59,7 +58,8 @@ def data_of(given: Given, found: Sequence[Section], lines: Sequence[dict[str, An
     return {
         "lines": lines,
         "sequences": [SEQUENCE, DARK_SEQUENCE],
-        "won": None if math.isinf(first.middle) else {"panel": first.panel, "line": visible(first.line.label)},
+        "won": [{"panel": one.panel, "line": visible(one.line.label)} for one in winners(given.panels)],
+        "larger": [y for y in ys if any(run.larger_is_better(y) for run in given.results)],
         "palettes": [PALETTE, DARK_PALETTE],
         "figures": drawn,
         "table": run_table(given.results, given.failures, given.sweeps, several=given.several),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -23,16 +22,18 @@ from fredsim.errors import visible
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import requested_files
 from fredsim.show.plots import published
+from fredsim.show.plots.combined import by_iteration, by_steps, median_x, middles, steps
 from fredsim.show.plots.drawing import available_y, in_nats, x_of
 from fredsim.show.plots.groups import Line, Panel
-from fredsim.show.plots.kinds.curves import by_iteration, by_steps, steps
 from fredsim.show.plots.kinds.probe import PARTS, probes_of, quartiles
 from fredsim.show.plots.kinds.staleness import SHOWN, counts_of, percentile
 from fredsim.show.plots.numbers import drawable
 from fredsim.show.report.compression import thinned
+from fredsim.show.thinning import outlined
 
 __all__ = [
     "DASHES",
+    "PLACE",
     "Figure",
     "axes_of",
     "copies",
@@ -45,7 +46,10 @@ __all__ = [
 ]
 
 DASHES = ("solid", "dash", "dashdot", "dot")
+#: Where the cross of a run stands whose last value is not finite.
+PLACE = "at the run's worst finite one"
 BINS = 60  # of a histogram of staleness
+MEDIAN_PARTS = 100  # of a long median: each has its smallest and its largest value
 TITLES = {"bytes": "bytes pushed and fetched", "seconds": "simulated time (s)"}
 
 Figure = dict[str, Any]
@@ -82,7 +86,8 @@ def staleness(panels: Sequence[Panel]) -> list[Figure]:
         width = -(-end // BINS)
         edges = np.arange(0, end + width, width)
         for line, counts in counted:
-            shares = np.histogram(counts.index, edges, weights=counts)[0] / max(1, counts.sum()) / width
+            within = counts[counts.index < edges[-1]]  # np.histogram would add the end itself to the last bar
+            shares = np.histogram(within.index, edges, weights=within)[0] / max(1, counts.sum()) / width
             trace = _trace(line) | {"x": edges - 0.5, "y": [*shares, 0.0]}
             trace["line"] |= {"shape": "hv"}
             traces.append(trace)
@@ -107,8 +112,9 @@ def copies(panels: Sequence[Panel]) -> list[Figure]:
             traces, most = [], 0
             for line in panel.lines:
                 for run in line.runs:
-                    potential = run.metrics[f"potential_{kind}"]
-                    traces.append(_trace(line) | {"x": potential, "y": run.metrics[kind]})
+                    rows = run.metrics.iloc[thinned(len(run.metrics))]
+                    potential = rows[f"potential_{kind}"]
+                    traces.append(_trace(line) | {"x": potential, "y": rows[kind]})
                     most = max(most, potential.iloc[-1])
             every = {"meta": {"is": "all", "label": "all pass"}, "mode": "lines", "line": {"width": 1}}
             traces.append(every | {"hoverinfo": "skip", "x": [0, most], "y": [0, most]})
@@ -170,19 +176,18 @@ def _band(line: Line, x: Any, low: Any, high: Any) -> Iterator[dict[str, Any]]:
 def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield a line's traces: its band, its median, the ends of runs that diverged, and published points."""
     stepped = [x for x in axes if by_steps(line.runs, x)]
-    at = {x: by_iteration(line, partial(x_of, x=x)).median(axis=1) for x in axes if x not in stepped}
+    at = {x: median_x(line.runs, x) for x in axes if x not in stepped}
     if at:
-        yield from _runs(line, at, {y: by_iteration(line, itemgetter(y)) for y in ys})
+        yield from _runs(line, at, {y: by_iteration(line.runs, itemgetter(y)) for y in ys})
     for x in stepped:  # these have other rows for each y
         for y in ys:
-            grid, values = steps(line, x, y)
+            grid, values = steps(line.runs, x, itemgetter(y))
             yield from _runs(line, {x: grid}, {y: values})
     for run in line.runs:
         if run.has_diverged:
             last = run.metrics.iloc[-1:]
-            highest = {y: run.metrics[y][np.isfinite(run.metrics[y])].max() for y in ys}  # where a last y is not finite
             cross = {"symbol": "x", "size": 9}
-            shown = {y: last[y].where(np.isfinite(last[y]), highest[y]) for y in ys}
+            shown = {y: last[y].where(np.isfinite(last[y]), _worst_of(run, y)) for y in ys}
             ends = {"x": {x: x_of(last, x) for x in axes}, "y": shown}
             name = _named(line, "diverged")
             yield name | {"mode": "markers", "marker": cross} | ends
@@ -195,13 +200,25 @@ def _curve(line: Line, axes: Sequence[str], ys: Sequence[str]) -> Iterator[dict[
                 yield name | {"mode": "markers", "marker": circle} | places
 
 
+def _worst_of(run: Result, y: str) -> float:
+    """Return the worst finite value that a run had, NaN if it had none."""
+    finite = run.metrics[y][np.isfinite(run.metrics[y])]
+    return float(finite.min() if run.larger_is_better(y) else finite.max())
+
+
 def _runs(line: Line, at: dict[str, pd.Series[float]], values: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
     """Yield the band and the median of a line's runs, whose values of each y have a column per run."""
     values = {y: found.where(drawable(found)) for y, found in values.items()}
+    drawn = [{y: middles(line.runs, y, found) for y, found in values.items()}]
     if len(line.runs) > 1:
-        low, high = ({y: getattr(found, end)(axis=1) for y, found in values.items()} for end in ("min", "max"))
-        yield from _band(line, at, low, high)
-    yield _trace(line) | {"x": at, "y": {y: found.median(axis=1) for y, found in values.items()}}
+        values = {y: found.where(drawn[0][y].notna(), axis=0) for y, found in values.items()}
+        drawn += ({y: getattr(found, end)(axis=1) for y, found in values.items()} for end in ("min", "max"))
+    rows = outlined([np.asarray(column, np.float64) for columns in drawn for column in columns.values()], MEDIAN_PARTS)
+    at = {x: column.iloc[rows] for x, column in at.items()}
+    middle, *edges = ({y: column.iloc[rows] for y, column in columns.items()} for columns in drawn)
+    if edges:
+        yield from _band(line, at, *edges)
+    yield _trace(line) | {"x": at, "y": middle}
 
 
 def run_curve(run: Result, axes: Sequence[str], ys: Sequence[str]) -> dict[str, Any]:

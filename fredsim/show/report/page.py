@@ -10,15 +10,17 @@ from importlib import resources
 from pathlib import Path
 
 from fredsim.config.document import Document, read_document
-from fredsim.errors import ConfigError, OutputError, how_to_install
-from fredsim.runs.folder.results import Result, load
+from fredsim.errors import needs
+from fredsim.runs.folder.results import Result, load, nothing_ended
 from fredsim.show.distinct import distinct
 from fredsim.show.escaping import escape_html
+from fredsim.show.lacking import did_not_end, unended
 from fredsim.show.plots.groups import group
 from fredsim.show.report import parts
 from fredsim.show.report.compression import packed, packed_json
 from fredsim.show.report.data import Given, data_of, lines_of
 from fredsim.show.report.sections import sections
+from fredsim.show.terminal import say
 from fredsim.system.files import write_atomic, write_errors
 
 __all__ = ["report"]
@@ -50,35 +52,49 @@ def report(
     failures: list[tuple[str, str]] = []
     headings: dict[str, None] = {}
     sweeps: list[Document] = []
+    left: dict[Path, tuple[Path, int]] = {}  # by the true path of a sweep: its folder, and how many runs did not end
     for folder in folders:
         loaded = load(folder)
-        if isinstance(loaded, Result):
-            results.append(loaded)
-        else:
-            results += loaded
-            failures += loaded.failures
         document = read_document(folder / ("config.yaml" if isinstance(loaded, Result) else "sweep.yaml"))
         headings[document.heading] = None
-        sweeps += [] if isinstance(loaded, Result) else [document]
+        if isinstance(loaded, Result):
+            results.append(loaded)
+            continue
+        results += loaded
+        if folder.resolve() not in left:  # otherwise it is named twice
+            failures += loaded.failures
+            sweeps.append(document)
+            left[folder.resolve()] = (folder, unended(document, len(loaded) + len(loaded.failures)))
     if not results:
-        raise OutputError(f"{folders[0]}: all its runs failed; {folders[0] / 'runs.csv'} says why")
+        raise nothing_ended(folders[0])
     results = distinct(results)
     panels = group(results, by, panel)
-    given = Given(results, failures, list(filter(None, headings)), sweeps, panels, several=len(folders) > 1)
-    text = _page(given, program, log=log)
+    drawn = {id(run) for one in panels for run in one.runs}
+    shown = [run for run in results if id(run) in drawn]  # each of the others has the bits of one of these
+    given = Given(shown, failures, list(filter(None, headings)), sweeps, panels, several=len(folders) > 1)
+    text = _page(given, _left_out(list(left.values()), len(results) - len(shown)), program, log=log)
     with write_errors(path, "choose another place for it"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text)
 
 
+def _left_out(left: Sequence[tuple[Path, int]], again: int) -> list[str]:
+    """Return the sentences about runs that are not shown; print which sweeps have some that did not end."""
+    notes = []
+    for folder, count in left:
+        if count:
+            say(f"note: {folder}: {did_not_end(count, 'shown')}", err=True)
+    if total := sum(count for _, count in left):
+        notes.append(f"Runs that did not end ({total:,}) are not shown.")
+    if again:
+        notes.append(f"Runs that are one of these again, say on another backend ({again:,}), are not shown.")
+    return notes
+
+
 def _plotly() -> str:
     """Return the text of plotly.js. Raises ConfigError if plotly is not installed."""
-    try:
+    with needs("fredsim report", "plotly", "report"):
         from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise ConfigError(
-            f"fredsim report needs plotly, which cannot be imported ({error}); {how_to_install('report')}"
-        ) from None
     return parsed_once(str(get_plotlyjs()))
 
 
@@ -91,7 +107,7 @@ def parsed_once(program: str) -> str:
     return PROGRAM.sub(r"\1(\2)\3", program)
 
 
-def _page(given: Given, program: str, *, log: bool) -> str:
+def _page(given: Given, notes: Sequence[str], program: str, *, log: bool) -> str:
     names = ", ".join(dict.fromkeys(result.config["name"] for result in given.results))
     found = list(sections(given.panels))
     style, start, own = _file("page.css"), _file("start.js"), "".join(_file(f"{name}.js") for name in SCRIPTS)
@@ -102,7 +118,7 @@ def _page(given: Given, program: str, *, log: bool) -> str:
         "style": style,
         "start": start,
         "question": parts.question(names, given.headings),
-        "facts": parts.facts(given.results, given.failures),
+        "facts": parts.facts(given.results, given.failures, notes),
         "winner": parts.winner(given.panels),
         "sections": "".join(parts.section_html(section, len(lines), log=log) for section in found),
         "provenance": parts.provenance(given.results),

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from fredsim.config.figures.options import X, Y
+from fredsim.config.figures.options import LOG_FROM, X, Y
 from fredsim.runs.folder.results import Result
 from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import Panel, differences, labels
 from fredsim.show.report.sections import Section
-from fredsim.show.report.winner import verdict, winner_table
+from fredsim.show.report.winner import verdict, winner_table, winners
 from fredsim.show.tables import Table, short
 
 __all__ = ["facts", "provenance", "question", "section_html", "table_html", "winner"]
 
 VALUES = 8  # the most values that are listed for a key in which the runs differ
-LOG_FROM = 5  # the largest value over the smallest from which an axis is logarithmic at first
 FEW_LINES = 6  # up to so many lines have bands at first
 PROVENANCE = ("backend", "device", "numerics", "path", "path_why", "machine", "processor", "git", "data")
 
@@ -32,13 +31,14 @@ def question(names: str, headings: Iterable[str]) -> str:
     return "".join(parts)
 
 
-def facts(results: Sequence[Result], failures: Sequence[object]) -> str:
-    """Return how many runs there are, how they ended, and in what they differ."""
+def facts(results: Sequence[Result], failures: Sequence[object], notes: Sequence[str] = ()) -> str:
+    """Return how many runs there are, how they ended, and in what they differ; `notes`: what more there is to say."""
     ended = Counter(result.ending for result in results)
     ended["failed"] += len(failures)
     how = ", ".join(f"{count} {status}" for status, count in ended.items() if count)
     total = ended.total()
-    text = f"<p>{total} run{'s' if total > 1 else ''}: {how}.</p>"
+    said = " ".join([f"{total} run{'s' if total > 1 else ''}: {how}.", *notes])
+    text = f"<p>{escape_html(said)}</p>"
     rows = []
     for key, values in differences(results).items():
         shown = [str(value) for value in values]
@@ -54,7 +54,9 @@ def winner(panels: Sequence[Panel]) -> str:
     """Return who won, as a sentence and a small table; only the sentence if there is a single line."""
     table = winner_table(panels)
     text = f'<p class="verdict">{escape_html(verdict(panels))}</p>'
-    return text + (table_html(table) if len(table.rows) > 1 else "")
+    if stopped := sum(run.summary["status"] == "interrupted" for panel in panels for run in panel.runs):
+        text += f'<p class="caption">Runs that were interrupted ({stopped:,}) count by what they had then.</p>'
+    return text + (table_html(table, won=len(winners(panels))) if len(table.rows) > 1 else "")
 
 
 def section_html(section: Section, lines: int, *, log: bool) -> str:
@@ -85,7 +87,8 @@ def _controls(section: Section, lines: int, *, log: bool) -> str:
         )
         groups.append(f'<span class="choice">{buttons}</span>')
     span = section.figures[0]["y"][section.y[0]]["range"]
-    is_wide = span is not None and span[1] > LOG_FROM * span[2]  # the largest, and the smallest above 0
+    least, largest, above = span or (0, 0, 0)  # the smallest, the largest, and the smallest above 0
+    is_wide = least >= 0 and largest > LOG_FROM * above
     boxes = [("log", "logarithmic", log or (is_wide and not section.linear)), ("logx", "logarithmic x", False)]
     if any(trace["meta"]["is"] == "band" for figure in section.figures for trace in figure["data"]):
         boxes.append(("bands", "bands", lines <= FEW_LINES))
@@ -119,8 +122,8 @@ def provenance(results: Sequence[Result]) -> str:
     return f"{table_html(Table(rows))}<details><summary>digests</summary>{table_html(Table(digests))}</details>"
 
 
-def table_html(table: Table) -> str:
-    """Return a table with numbers to the right, in a box that scrolls if it is wide."""
+def table_html(table: Table, won: int = 0) -> str:
+    """Return a table with numbers to the right, in a box that scrolls if it is wide; its first `won` rows won."""
 
     def cell(tag: str, name: str, text: str) -> str:
         number = "" if name in table.text_columns else ' class="number"'
@@ -128,5 +131,6 @@ def table_html(table: Table) -> str:
 
     head = "".join(cell("th", name, name.replace("_", " ")) for name in table.columns)
     rows = ("".join(cell("td", name, short(row.get(name))) for name in table.columns) for row in table.rows)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    bold = [' class="won"' if number < won else "" for number in range(len(table.rows))]
+    body = "".join(f"<tr{kind}>{row}</tr>" for kind, row in zip(bold, rows, strict=True))
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -38,7 +38,8 @@ def run_table(
 
     `several`: the runs are of more than one folder. A column has a `name`, a `kind` (name, own, key, outcome) and
     whether it is `numeric`, and `largest` if more is better in it; a row has one value per column: a number, a text, or
-    None for none.
+    None for none. `worst` has, for each row, the numbers of the columns in which it counts as the worst there can be;
+    `diverged` and `interrupted` have the numbers of the rows of such runs.
     """
     # What sweeps vary, in their order; of the several axes of `cases` all.
     own = list(dict.fromkeys(key for sweep in sweeps for _, axes in outline_of(sweep).runs for key in flatten(axes)))
@@ -63,6 +64,7 @@ def run_table(
         if name not in MEASURES and len({*values[name]}) == 1 and values[name][0] is not None:
             shared[name] = values[name][0]
     shown = [name for name in names if name not in shared and any(value is not None for value in values[name])]
+    lost = [[name for name in (*MEASURES, *metrics) if _is_lost(result, name)] for result in results]
     return {
         "columns": [
             _column(name, values[name], own, metrics)
@@ -70,6 +72,9 @@ def run_table(
             for name in shown
         ],
         "rows": [[row.get(name) for name in shown] for row in rows],
+        "worst": [[shown.index(name) for name in some if name in shown] for some in lost] + [[] for _ in failures],
+        "diverged": [n for n, result in enumerate(results) if result.has_diverged],
+        "interrupted": [n for n, result in enumerate(results) if result.summary["status"] == "interrupted"],
         "shared": {name.replace("_", " "): value for name, value in shared.items()},
     }
 
@@ -81,6 +86,15 @@ def _column(name: str, values: Sequence[Any], own: Sequence[str], metrics: Seque
     numeric = all(not isinstance(value, str) or value in {"nan", "inf", "-inf"} for value in there)
     title = visible(key) if kind in {"own", "key"} else key.replace("_", " ")
     return {"name": title, "kind": kind, "numeric": numeric, "measure": name in (*MEASURES, *metrics)}
+
+
+def _is_lost(result: Result, name: str) -> bool:
+    """Return whether a run counts as the worst in a measure that it has: it diverged, or its final value is NaN."""
+    if name not in result.metrics:  # as the test error, which is computed at the end
+        return result.has_diverged and result.outcome.get(name) is not None
+    if result.metrics[name].isna().all():
+        return False
+    return result.has_diverged or math.isnan(result.final(name) or 0)
 
 
 def _plain(value: Any) -> int | float | str | None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fredsim.show.distinct import alike
+from fredsim.show.plots.combined import by_steps, note_steps
 from fredsim.show.plots.drawing import Options, available_y, default_y, marker_notes
+from fredsim.show.plots.finals import note_diverged
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.kinds import copies, curves, probe, staleness
 from fredsim.show.report import figures
@@ -52,17 +54,22 @@ def sections(panels: Sequence[Panel]) -> Iterator[Section]:
 def _curves(panels: Sequence[Panel]) -> Section:
     lines = [(panel, line) for panel in panels for line in panel.lines]
     runs = [run for _, line in lines for run in line.runs]
+    y = sorted(available_y(runs), key=lambda one: one != default_y(runs))
     caption = []
     if len(runs) > len(lines):
         caption.append("Lines: medians of runs; bands: their smallest and largest.")
-        if "seconds" in figures.axes_of(runs):
-            caption.append(f"Against seconds: {curves.STEPS[0].lower()}{curves.STEPS[1:]}")
+        several = [line.runs for _, line in lines if len(line.runs) > 1]
+        caption += note_diverged(several, *y)
+        text = note_steps(run for some in several for run in some)
+        if any(by_steps(some, "iterations") for some in several):
+            caption.append(text)
+        elif "seconds" in figures.axes_of(runs):
+            caption.append(f"Against seconds: {text[0].lower()}{text[1:]}")
     caption += [f"{text[0].upper()}{text[1:]}." for _, line in lines if (text := alike(line.runs))]
     published = (run.config.get("published") for run in runs)
-    caption += marker_notes(runs, dict.fromkeys(one["source"] for one in published if one))
+    caption += marker_notes(runs, dict.fromkeys(one["source"] for one in published if one), figures.PLACE)
     rows = [curves.final_row(panel, line, default_y(runs), Options()) for panel, line in lines]
     first = curves.default_x(runs)
     x = [first, *(one for one in figures.axes_of(runs) if one != first)]
-    y = sorted(available_y(runs), key=lambda one: one != default_y(runs))
     linear = any(run.larger_is_better(y[0]) for run in runs)
     return Section("curves", "Curves", figures.curves(panels), " ".join(caption), Table(rows), x, y, linear)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import default_y
+from fredsim.show.plots.finals import ranking_value, why_none
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import median
 from fredsim.show.tables import Table, short
 
-__all__ = ["Standing", "standings", "verdict", "winner_table"]
+__all__ = ["Standing", "standings", "verdict", "winner_table", "winners"]
 
 MOST_ROWS = 5
 NOUNS = {
@@ -24,7 +24,7 @@ NOUNS = {
 
 @dataclass(frozen=True)
 class Standing:
-    """A line, the number of its panel, and the final values of its runs: infinity for each that diverged."""
+    """A line, the number of its panel, and the final values of its runs: the worst for each that diverged."""
 
     panel: int
     line: Line
@@ -36,11 +36,11 @@ class Standing:
     @property
     def key(self) -> float:
         """What is the smaller, the better the line is."""
-        return -self.middle if self.largest and math.isfinite(self.middle) else self.middle
+        return -self.middle if self.largest else self.middle
 
     @property
     def middle(self) -> float:
-        """The median of the final values; infinity if half of the runs diverged."""
+        """The median of the final values; not finite if half of the runs diverged."""
         return median(self.values)
 
 
@@ -51,28 +51,29 @@ def standings(panels: Sequence[Panel]) -> tuple[str, list[Standing]]:
     """
     every = [run for panel in panels for run in panel.runs]
     y = default_y(every)
-    if not any("problem" in run.config or _final(run, y) < math.inf for run in every):
+    if not any("problem" in run.config or ranking_value(run, y, math.inf) < math.inf for run in every):
         y = "validation_loss"
     largest = all(run.larger_is_better(y) for run in every)
+    least = -math.inf if largest else math.inf
     found = []
     for number, panel in enumerate(panels):
         for line in panel.lines:
             name = ", ".join(filter(None, (line.label, panel.title)))
-            found.append(Standing(number, line, name, [_final(run, y) for run in line.runs], largest))
+            found.append(Standing(number, line, name, [ranking_value(run, y, least) for run in line.runs], largest))
     return y, sorted(found, key=lambda one: one.key)
 
 
-def _final(run: Result, y: str) -> float:
-    value = run.final(y)
-    return math.inf if value is None or run.has_diverged or math.isnan(value) else value
+def winners(panels: Sequence[Panel]) -> list[Standing]:
+    """Return the lines of the best median, which are several in a tie; none if no line has a median."""
+    first, *rest = standings(panels)[1]
+    return [] if math.isinf(first.middle) else [first, *(one for one in rest if one.middle == first.middle)]
 
 
 def _ahead(first: Standing, second: Standing) -> tuple[float, int]:
     """Return in how many pairs of their runs the first is ahead, and how many there are; equal values count half."""
     pairs = [(a, b) for a in first.values for b in second.values]
     sign = -1 if first.largest else 1
-    keys = [tuple(sign * one if math.isfinite(one) else one for one in pair) for pair in pairs]
-    return sum((a < b) + (a == b) / 2 for a, b in keys), len(pairs)
+    return sum((sign * a < sign * b) + (a == b) / 2 for a, b in pairs), len(pairs)
 
 
 def verdict(panels: Sequence[Panel]) -> str:
@@ -91,7 +92,8 @@ def verdict(panels: Sequence[Panel]) -> str:
         more = f" (and {len(equal) - 2} more)" if len(equal) > 2 else ""
         return f"A tie: {names}{more} have the same {noun}, {_spread(first)}, the {extreme} of {len(found)}."
     second = rest[0]
-    value = short(second.middle) if math.isfinite(second.middle) else "of which half or more diverged"
+    none = "of which half or more diverged" if why_none(second.line.runs) == "diverged" else "which has none"
+    value = short(second.middle) if math.isfinite(second.middle) else none
     text = f"{first.name} won: its {noun} is {_spread(first)}, the {extreme} of {len(found)}. "
     return text + f"Next is {second.name}, {value}. {_certainty(first, second)}"
 
@@ -99,8 +101,11 @@ def verdict(panels: Sequence[Panel]) -> str:
 def _spread(one: Standing) -> str:
     if len(one.values) == 1:
         return f"{short(one.middle)} (one run)"
-    low, high = min(one.values), max(one.values)
-    to = f"{short(low)} to {short(high)}" if math.isfinite(high) else f"from {short(low)}, and some diverged"
+    good = [value for value in one.values if math.isfinite(value)]
+    to = f"{short(min(good))} to {short(max(good))}"
+    if len(good) < len(one.values):
+        lost = "diverged" if why_none(one.line.runs) == "diverged" else "have none"
+        to = f"{'up to' if one.largest else 'from'} {short((max if one.largest else min)(good))}, and some {lost}"
     return f"{short(one.middle)} (median of {len(one.values)} runs, {to})"
 
 
@@ -122,12 +127,15 @@ def winner_table(panels: Sequence[Panel]) -> Table:
     rows: list[dict[str, Any]] = []
     for place, one in enumerate(found[:MOST_ROWS], start=1):
         good = [value for value in one.values if math.isfinite(value)]
-        tests = [run.outcome.get("test_error") for run in one.line.runs]
-        row = {"": place, "line": one.name, "runs": len(one.values), "diverged": len(one.values) - len(good)}
+        diverged = sum(run.has_diverged for run in one.line.runs)
+        row = {"": place, "line": one.name, "runs": len(one.values), "diverged": diverged}
         row[f"final {y}"] = one.middle if math.isfinite(one.middle) else None
         row |= {"smallest": min(good, default=None), "largest": max(good, default=None)} if len(one.values) > 1 else {}
-        if y == "validation_error" and all(value is not None for value in tests):
-            row["test error"] = median(float(value) for value in tests if value is not None)
+        tests = [math.inf if run.has_diverged else run.outcome.get("test_error") for run in one.line.runs]
+        known = [error for error in tests if error is not None]
+        if y == "validation_error" and len(known) == len(tests) and min(known) < math.inf:
+            middle = median(known)
+            row["test error"] = middle if math.isfinite(middle) else None
         if place > 1:
             won, pairs = _ahead(found[0], one)
             row["winner ahead"] = "equal" if won == pairs / 2 == 0.5 else f"{won:g} of {pairs}"

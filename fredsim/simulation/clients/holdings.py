@@ -38,14 +38,8 @@ class Version:
         self.holders = 0
 
 
-class Nothing(Version):
-    """What a client holds that is not at work."""
-
-    def __init__(self) -> None:
-        super().__init__(np.empty(0, np.float32), -1, shared=False)
-
-
-NOTHING = Nothing()
+#: What a client holds that is not at work.
+NOTHING = Version(np.empty(0, np.float32), -1, shared=False)
 
 
 class Holdings(Stateful):
@@ -65,17 +59,16 @@ class Holdings(Stateful):
         work: LocalWork,
         tensors: Sequence[slice],
         pool: Pool,
-        first_rate: Callable[[int], float] | None = None,
+        rates: bool = False,
         pipeline: PipelineParams | None = None,
         current: Callable[[], Array] | None = None,
     ) -> None:
         """Let every client hold the initial `params` (P,).
 
         `work` computes what clients push, `tensors` are the tensors' slices of the flat vector, and `pool` allocates
-        the versions' arrays. `first_rate` is asked once, with the client that needs it first, for the learning rate
-        that belongs to the initial parameters; None if clients take no steps of their own. `pipeline` composes the
-        parameters of clients that are pipelines. `current` returns the server's parameters (P,), if gradients are to be
-        computed at these.
+        the versions' arrays. `rates`: clients take steps of their own; `set_first_rate` is then called before the
+        first gradient. `pipeline` composes the parameters of clients that are pipelines. `current` returns the server's
+        parameters (P,), if gradients are to be computed at these.
         """
         self._engine, self._operations = engine, engine.operations
         self._work = work
@@ -97,9 +90,7 @@ class Holdings(Stateful):
         #: Of pipelines: by how many minibatches ago, from 1, and by client, the version that it held.
         self._past: list[list[Version]] = [[nothing] * clients for _ in range(depth)]
         self._fresh: Array | None = None  # a copy of the server's parameters, at which gradients are computed
-        names = () if first_rate is None else self._lists()
-        self._first_rate = first_rate
-        self._rates = {name: np.full(clients, np.nan) for name in names}  # of these lists, by client
+        self._rates = {name: np.full(clients, np.nan) for name in (self._lists() if rates else ())}  # by client
 
     def timestamp(self, client: int) -> int:
         """Return the timestamp of the version that the task under way started from; of a pipeline, of the oldest."""
@@ -158,14 +149,17 @@ class Holdings(Stateful):
 
     def rate(self, client: int) -> float:
         """Return the learning rate of the client's own steps in the task under way; 0 if it takes no such steps."""
-        if self._first_rate is None:
-            return 0.0
-        rate = float(self._rates["under_way"][client])
-        if np.isnan(rate):  # all clients still hold the initial parameters
-            rate = self._first_rate(client)
-            for rates in self._rates.values():
-                rates[...] = rate
-        return rate
+        return float(self._rates["under_way"][client]) if self._rates else 0.0
+
+    @property
+    def lacks_rates(self) -> bool:
+        """Whether the learning rate that belongs to the initial parameters is still needed."""
+        return any(bool(np.isnan(rates).any()) for rates in self._rates.values())
+
+    def set_first_rate(self, rate: float) -> None:
+        """Let the initial parameters, which all clients hold, have this learning rate of the clients' own steps."""
+        for rates in self._rates.values():
+            rates[...] = rate
 
     def begin(self, client: int) -> None:
         """Let a client that does not wait begin its next task, from the version that it holds now."""

@@ -25,6 +25,7 @@ from fredsim.networks.captured import table_rows
 from fredsim.networks.graph import Graph
 from fredsim.networks.network import Network
 from fredsim.numerics.distributions import Draw
+from fredsim.numerics.subnormals import check_subnormals
 from fredsim.system.limits import default_threads
 
 __all__ = ["make_engine", "make_operations", "resolve_backend"]
@@ -62,7 +63,8 @@ def make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, t
     """Return a backend's engine for minibatches of µ samples; `threads` None means one thread per processor.
 
     A network without a graph has an engine of its own, which takes the servers' operations from the backend. Raises
-    ConfigError if something that the backend needs is missing, or if it cannot compute the network.
+    ConfigError if something that the backend needs is missing, or if it cannot compute the network; SimulationError if
+    the processor has been told to flush subnormal numbers.
     """
     if dataset.staged:
         rows = None if network.graph is None else table_rows(network.graph)
@@ -70,6 +72,7 @@ def make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, t
         engine = cast(Engine, staged)  # what it does not do itself, the engine in it does
     else:
         engine = _make_engine(backend, network, dataset, mu, threads)
+    check_subnormals()
     if network.graph is not None and network.graph.frozen:
         return cast(Engine, PartlyTrained(engine, network.graph, network.values))
     return engine

@@ -18,6 +18,7 @@ from fredsim.dispatchers.base import Order, Timeline
 from fredsim.dispatchers.local_steps import VariedSteps
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
+from fredsim.plugins.states import State
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.clients.pushes import EventObserver, Pushes
 from fredsim.simulation.paths.loop import Parts
@@ -65,6 +66,11 @@ class TaskResult:
 class WorkerPool(Protocol):
     """The workers, which do the clients' tasks."""
 
+    workers: int
+    """How many there were at once, at most."""
+    redone: int
+    """How many tasks were done again, because their worker was lost."""
+
     def begin(self, task: ClientTask) -> None:
         """Let a client begin this task; if it has another task that it has not pushed yet, it gives that up."""
 
@@ -96,6 +102,16 @@ class LiveDispatcher(Timeline):
     def init(self, clients: int, streams: Streams) -> None:
         """Start the run's clock."""
         self.start()
+
+    def take_state(self) -> State:
+        """Return the state, with what the pool counts: it is of the whole run, not of its last process."""
+        return super().take_state() | {"workers": self.pool.workers, "redone": self.pool.redone}
+
+    def put_state(self, state: State) -> None:
+        """Restore a state, before the first task."""
+        super().put_state(state)
+        self.pool.workers = max(self.pool.workers, int(state["workers"]))
+        self.pool.redone = int(state["redone"])
 
     def start(self) -> None:
         """Let the run's clock continue from now."""

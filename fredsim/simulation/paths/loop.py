@@ -23,6 +23,7 @@ from fredsim.compute.problem_engine import ProblemMetrics
 from fredsim.compute.storage import Limits, Pool
 from fredsim.config.choices import Backend, PathName
 from fredsim.data.sampling import Sampler
+from fredsim.errors import SimulationError
 from fredsim.networks.network import Network
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.streams import Streams
@@ -35,6 +36,7 @@ from fredsim.simulation.clients.stages import StagePlan
 from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.pace import Pace
 from fredsim.simulation.paths.probe import Probe
+from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import GuardedServer
 from fredsim.simulation.plugins.protocol import Protocol
@@ -45,6 +47,9 @@ from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import Goal, Interval, Length
 
 __all__ = ["Diverged", "Outcome", "Parts", "Simulation", "StopRequested", "evaluate"]
+
+#: The most rows between two events.
+MOST_ROWS = 1_000_000
 
 Measurements = tuple[tuple[float, float], str, dict[str, float]]
 
@@ -130,6 +135,11 @@ class Parts:
         """The pool of arrays for what clients hold, and for what the server keeps for each of them."""
         return self.engine.operations.pool(len(self.params), self.limits)
 
+    @property
+    def at_work(self) -> int:
+        """How many clients are at work at once."""
+        return clients_at_work(self.clients, self.protocol.fraction)
+
     def most_tasks(self, tasks: int) -> int:
         """Return `tasks`, how many tasks may be under way at once, or the number of events if that is smaller."""
         events = self.events
@@ -174,7 +184,8 @@ class Simulation:
             self._record_rows_before(length.until + 1)
             if not self._goal_reached:
                 self.time = length.until
-        if self._recorder.rows[-1].iteration != self.iteration or self._recorder.rows[-1].time != self._now:
+        last = self._recorder.last
+        if last is None or (last.iteration, last.time) != (self.iteration, self._now):
             self._record()
         if self._log is not None:
             self._log.flush()
@@ -203,7 +214,7 @@ class Simulation:
 
     def process_until(self, length: Length) -> Status:
         """Process events until the run has this length or is stopped. Record only the rows that are due."""
-        if not self._recorder.rows:
+        if self._recorder.last is None:
             self._record()
         server = self.server
         self._start()
@@ -219,9 +230,9 @@ class Simulation:
 
     @property
     def _goal_reached(self) -> bool:
-        """Whether a row has reached the run's goal."""
-        goal, rows = self._parts.goal, self._recorder.rows
-        return goal is not None and bool(rows) and goal.reached(rows[-1])
+        """Whether the last row has reached the run's goal."""
+        goal, last = self._parts.goal, self._recorder.last
+        return goal is not None and last is not None and goal.reached(last)
 
     @property
     def timed(self) -> bool:
@@ -280,7 +291,17 @@ class Simulation:
         return self.time / 1e9 if self._dispatcher.timed else float(self.iteration)
 
     def _record_rows_before(self, time: int) -> None:
-        """Record the rows that are due on the clock before an event at `time`, in nanoseconds."""
+        """Record the rows that are due on the clock before an event at `time`, in nanoseconds.
+
+        Raises SimulationError if they are far too many.
+        """
+        if self._interval.next_time(self._rows_on_clock + MOST_ROWS) < time:
+            every, seconds = self._interval.every / 1e9, (time - self.time) / 1e9
+            raise SimulationError(
+                f"iteration {self.iteration}: nothing happens for {seconds:g} seconds, and evaluation.every is "
+                f"{every:g}, so that more than {MOST_ROWS:,} rows would be the same: give a larger every, or "
+                "shorter times (of a trace: subtract its first time)"
+            )
         while not self._goal_reached and (due := self._interval.next_time(self._rows_on_clock)) < time:
             self.time = int(due)
             self._record()

@@ -11,7 +11,6 @@ balanced tree, so probe.csv has the same bits on every backend. Nothing in this 
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from fredsim.compute.engines import Engine
 from fredsim.compute.storage import Limits
 from fredsim.numerics.arrays import Array
 from fredsim.numerics.ops.draws import Keys
-from fredsim.numerics.oracle import tree_sum
+from fredsim.numerics.oracle import norm
 from fredsim.plugins.states import Stateful
 from fredsim.simulation.clients.holdings import Holdings
 from fredsim.simulation.plugins.guarded_server import GuardedServer
@@ -98,19 +97,15 @@ class Probe(Stateful):
                 grads, _ = engine.gradients_at_two([held, own], [backward, own], both, keys.twice())
             stale, fresh = (grads[i].astype(np.float64) for i in range(2))
             vectors = stale - fresh, stale, held.astype(np.float64) - own.astype(np.float64)
-            values = iteration + 1, server.timestamp, client, server.timestamp - timestamp, *map(_norm, vectors)
+            values = iteration + 1, server.timestamp, client, server.timestamp - timestamp, *map(norm, vectors)
             row: dict[str, object] = dict(zip(COLUMNS, values, strict=True))
             if server.contract.v:
                 row["v_mean"] = server.mean()
             for tensor, part in self._tensors.items():
                 of_part = zip(OF_TENSORS, vectors, strict=True)
-                row |= {of_tensor(column, tensor): _norm(vector[part]) for column, vector in of_part}
+                row |= {of_tensor(column, tensor): norm(vector[part]) for column, vector in of_part}
             row |= server.proxies(client, timestamp, iteration, set(row))
         if not self._begun:
             self._writer.writerow(row)
             self._begun = True
         self._writer.writerow(row.values())
-
-
-def _norm(values: NDArray[np.float64]) -> float:
-    return math.sqrt(tree_sum(values * values))

@@ -26,12 +26,11 @@ from fredsim.simulation.clients.stages import PipelineParams
 from fredsim.simulation.paths.choice import Choice
 from fredsim.simulation.paths.loop import Diverged, Parts, Simulation
 from fredsim.simulation.paths.probe import Probe
-from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.contract import Contract, without_average
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import PushResult
 from fredsim.simulation.plugins.local_work import LocalWork, StepCounts, Tasks
-from fredsim.simulation.plugins.protocol import Protocol
+from fredsim.simulation.plugins.protocol import Protocol, counts_whole
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import Length
 from fredsim.simulation.schedule.schedule import Arrivals, Schedule
@@ -71,11 +70,13 @@ class Snapshots(Simulation):
         self._holdings = Holdings(
             parts.engine, parts.params, parts.clients,
             wait=wait, work=self._work, tensors=tensors, pool=self._pool,
-            first_rate=self._first_rate if self._own_steps else None,
-            pipeline=self._pipeline, current=(lambda: self.server.params) if protocol.current else None,
+            rates=self._own_steps, pipeline=self._pipeline,
+            current=(lambda: self.server.params) if protocol.current else None,
         )  # fmt: skip
         self._pushes, self._observer = parts.pushes(self._holdings), parts.observer
-        self._statistics = parts.engine.statistics
+        if (statistics := parts.engine.statistics) is not None:
+            statistics.begin()
+        self._statistics = statistics
         if contract.checked and protocol.fetch_gate is None and not (contract.fetch or contract.begins):
             self.server.check = self._holdings.check
         self._warm()
@@ -86,7 +87,7 @@ class Snapshots(Simulation):
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
         self._clock = clock if clock is not None and clock.reacts else None  # told when clients continue
         #: How many local steps a task has.
-        self._steps: int | StepCounts = protocol.local_steps
+        self._steps: int | StepCounts = protocol.work.steps
         if clock is not None and (steps := clock.clock.task_steps) is not None:
             self._steps = steps
         self._sends_early = False  # whether a push is computed as soon as its gradient is done: the clock asks for it
@@ -111,9 +112,8 @@ class Snapshots(Simulation):
         certain = not (contract.cancels or held_differ or protocol.work.own or protocol.current)
         if parts.engine.takes_current:
             self._let_gradients_take_current()
-            certain = False
-        if self._own_steps and parts.engine.numerics == "native":  # steps of several clients would be one minibatch
-            certain = False
+        joined = self._own_steps and parts.engine.numerics == "native"  # steps of several would be one minibatch
+        certain = certain and not (parts.engine.takes_current or joined)
         wanted, size = parts.limits.window if certain else 1, parts.params.nbytes
         self._window = parts.engine.fix_window(wanted, parts.clients, size)
 
@@ -135,7 +135,7 @@ class Snapshots(Simulation):
         """Raise ConfigError if what clients may hold, and what is kept for them, may exceed this machine's memory."""
         parts, contract = self._parts, self.server.contract
         if parts.limits.memory is None and parts.engine.device_name is None and not contract.holds:
-            copies = 1 + parts.most_tasks(parts.clients * parts.protocol.tasks_per_client)
+            copies = 1 + parts.most_tasks(parts.at_work * parts.protocol.tasks_per_client)
             own = contract.per_client + parts.protocol.work.kept_arrays
             if parts.stages is not None:  # a version is not shared by several clients if these fetch one by one
                 own += parts.stages.arrays + parts.stages.depth
@@ -143,19 +143,9 @@ class Snapshots(Simulation):
             what, each = f"{copies:,} copies of the parameters that they may hold", parts.params.nbytes
             refuse_what_clients_hold(parts.clients, what, copies * each, arrays, each)
 
-    @property
-    def _copies(self) -> int:
-        """How many arrays (P,) a copy has: control variates travel with what is pushed and fetched."""
-        return 1 if self._control is None else 2
-
     def _rate(self) -> float | None:
         """Return the server's present learning rate, for a client that fetches; None if clients take no own steps."""
         return self._client_work.rate(self.server) if self._own_steps else None
-
-    def _first_rate(self, client: int) -> float:
-        """Return the learning rate of the initial parameters, before the first of the clients' own steps."""
-        self.server.set_event(client, self.iteration)
-        return self._client_work.rate(self.server)
 
     def _make_work(self) -> LocalWork:
         """Return what computes the clients' pushes."""
@@ -165,10 +155,9 @@ class Snapshots(Simulation):
             self._control = ControlVariates(
                 parts.params.size, parts.clients, parts.engine.operations, lambda: parts.pool
             )
-        single = parts.single() if work.clip_each_sample and parts.single is not None else None
         return LocalWork(
             parts.engine, parts.params.size, work,
-            streams=parts.streams, single=single, pool=lambda: parts.pool, control=self._control,
+            streams=parts.streams, single=parts.single, pool=lambda: parts.pool, control=self._control,
         )  # fmt: skip
 
     def _make_pipeline(self) -> PipelineParams | None:
@@ -209,8 +198,11 @@ class Snapshots(Simulation):
         return super()._stateful_parts() | own | {"live": self._pushes}
 
     def _start(self) -> None:
+        if self._holdings.lacks_rates:  # before any event, so that it is the rate of the initial parameters
+            self.server.set_event(None, self.iteration)
+            self._holdings.set_first_rate(self._client_work.rate(self.server))
         if self._participation is not None and not self._participation.begun:
-            self._participation.draw(clients_at_work(self._parts.clients, self._protocol.fraction))
+            self._participation.draw(self._parts.at_work)
             for client in self._participation.idle():
                 self._dispatcher.hold(client)
                 self._holdings.leave(client)
@@ -223,15 +215,15 @@ class Snapshots(Simulation):
         if not len(schedule):
             self._ended = True
             return
+        clients = schedule.client.tolist()
+        times, found = [0] * len(clients) if schedule.time is None else schedule.time.tolist(), []
+        self._pass_time(times[0])
+        if self._goal_reached:  # a row on the clock, due before this event, reached the goal
+            return
         given_up = [False] * len(schedule) if schedule.given_up is None else (schedule.given_up > 0).tolist()
         if (probe := self._parts.probe) is not None and probe.due(self.iteration) and not given_up[0]:
             self._measure(probe, schedule.first(1))
-        clients = schedule.client.tolist()
-        times, found = [0] * len(clients) if schedule.time is None else schedule.time.tolist(), []
         if self._sends_early:
-            self._pass_time(times[0])
-            if self._goal_reached:
-                return
             found = [self._arrive(clients[0], self._outbox.under_way.pop(clients[0]))]
         else:
             pushes, losses, finite = self._compute(clients, self._tasks(schedule), given_up)
@@ -240,8 +232,6 @@ class Snapshots(Simulation):
                 if not finite[i] and not given_up[i]:
                     raise Diverged(self.iteration)
                 self._pass_time(times[i])
-                if self._goal_reached:  # a row on the clock, due before this event, reached the goal
-                    return
                 self.server.set_event(client, self.iteration)
                 message = None if given_up[i] else self._send(client, pushes[i], sent[i])
                 found.append(self._arrive(client, PendingPush(message, pushes[i], losses[i], given_up[i])))
@@ -298,7 +288,7 @@ class Snapshots(Simulation):
         """Note that a client's gradient is done and a push of `size` bytes is on its way; return these bytes."""
         if self._log is not None:
             self._log.note_done(client, number)
-        size = self._parts.params.nbytes * self._copies if size is None else size
+        size = self._parts.params.nbytes * self._client_work.copied_arrays if size is None else size
         self._outbox.on_way[client] = size
         return size
 
@@ -376,16 +366,14 @@ class Snapshots(Simulation):
                 raise Diverged(self.iteration)
             if self._protocol.wait:
                 self._begin(other)
-            if self._clock is not None:
-                self._clock.release(other, size)
-            elif server.contract.holds or self._participation is not None:
-                self._dispatcher.release(other)
+            self._release(other, size)
         for other in pushed.restarted:
             self._cancel(other)
             size = self._fetch(other)
             self._begin(other)  # its task under way is given up: it starts over even if `wait` is false
             if self._clock is not None:
                 self._clock.clock.restart(other, size)
+                self._note_begun(other)
             else:
                 self._arrivals.give_up(other)
         self.iteration += 1
@@ -395,6 +383,19 @@ class Snapshots(Simulation):
             self._observer.arrived(self.iteration - 1, server.params)
         fetches, received = map(sub, recorder.fetched, fetched)
         return before, before - started_from, int(sent > 0), fetches, sent, received
+
+    def _release(self, client: int, size: int) -> None:
+        """Tell the dispatcher that a client continues, with a fetch of so many bytes."""
+        if self._clock is not None:
+            self._clock.release(client, size)
+            self._note_begun(client)
+        elif self.server.contract.holds or self._participation is not None:
+            self._dispatcher.release(client)
+
+    def _note_begun(self, client: int) -> None:
+        """Note in the events that a client that may have waited, or that was restarted, begins its next task."""
+        if self._log is not None:
+            self._log.note_begun(client, self.time)
 
     def _who_continues(self, released: Sequence[int]) -> Sequence[int]:
         """Return the clients that fetch and continue: those released, or as many that are drawn among the idle ones."""
@@ -414,10 +415,14 @@ class Snapshots(Simulation):
         passes = protocol.push_gate.passes(step, client, self.server)
         if protocol.compressor is not None and not isinstance(passes, bool):
             raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
-        if self.server.contract.pushes == "params" and not isinstance(passes, bool) and protocol.dropped_push == "skip":
+        contract = self.server.contract
+        if not isinstance(passes, bool) and contract.bytes_pushed:
+            raise ConfigError(counts_whole("push"))
+        if contract.pushes == "params" and not isinstance(passes, bool) and protocol.dropped_push == "skip":
+            instead = "" if contract.fetch else "dropped_push: reapply, or "
             raise ConfigError(
                 "dispatcher.push passes tensor by tensor, and the server's clients push parameters: zeros would take "
-                "the place of a tensor that does not pass; give dropped_push: reapply, or a gate for whole pushes"
+                f"the place of a tensor that does not pass; give {instead}a gate for whole pushes"
             )
         return self._outbox.offer(client, push, started_from, passes, partial(self._compress, client, step))
 
@@ -425,7 +430,9 @@ class Snapshots(Simulation):
         if size := self._pushes.size:
             return push, size
         if self._protocol.compressor is None:
-            return push, self.server.bytes_of("pushed", push.nbytes) + push.nbytes * (self._copies - 1)
+            return push, self.server.bytes_of("pushed", push.nbytes) + push.nbytes * (
+                self._client_work.copied_arrays - 1
+            )
         return self._protocol.compressor.compress(push, client, step)
 
     def _begin(self, client: int) -> None:
@@ -451,6 +458,8 @@ class Snapshots(Simulation):
         """Let a client fetch, if the gate allows it; return how many bytes it fetched, 0 if the fetch was dropped."""
         server, holdings, gate = self.server, self._holdings, self._protocol.fetch_gate
         passes = True if gate is None else gate.passes(self.iteration, client, server)
+        if not isinstance(passes, bool) and server.contract.bytes_fetched:
+            raise ConfigError(counts_whole("fetch"))
         parts = None if isinstance(passes, bool) or all(passes) else passes
         if not (passes if parts is None else any(parts)):
             self._refuse(client)
@@ -464,7 +473,7 @@ class Snapshots(Simulation):
             if shared and server.contract.checked and not holdings.matches_version(given, server.timestamp):
                 raise server.changed_params(client, self.iteration)
             holdings.fetch(client, given, server.timestamp, self._rate(), shared=shared)
-            size = server.bytes_of("fetched", given.nbytes) + given.nbytes * (self._copies - 1)
+            size = server.bytes_of("fetched", given.nbytes) + given.nbytes * (self._client_work.copied_arrays - 1)
             if self._control is not None:
                 self._control.fetched(client)
         else:

@@ -64,7 +64,7 @@ def _configure_clock(parts: Parts) -> bool:
         return False
     reacts = arrivals_react(clock, parts.server.contract, parts.protocol)
     work = parts.protocol.work
-    size = parts.params.nbytes * (2 if work.control_variates else 1)
+    size = parts.params.nbytes * work.copied_arrays
     clock.configure(reacts=reacts, size=size, steps=work.steps_of_tasks, until=parts.length.until)
     return reacts
 

@@ -70,6 +70,11 @@ class ClientWork:
         return isinstance(self.optimizer, GuardedOptimizer)
 
     @property
+    def copied_arrays(self) -> int:
+        """How many arrays (P,) a copy has: control variates travel with what is pushed and fetched."""
+        return 2 if self.control_variates else 1
+
+    @property
     def kept_arrays(self) -> int:
         """How many arrays (P,) are kept for each client from task to task; those of a user's class are not known."""
         kept = self.optimizer if isinstance(self.optimizer, Optimizer) and self.optimizer.keeps_state else None

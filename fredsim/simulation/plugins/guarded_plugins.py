@@ -102,14 +102,14 @@ class GuardedDispatcher(Guarded):
         self.set_event(client, self._step)
         self.guard("hold", lambda: self._inner.hold(client))
 
-    def release(self, client: int) -> None:
-        """Let a held client be chosen again."""
+    def release(self, client: int, *size: int) -> None:
+        """Let a held client be chosen again; on a clock it fetches `size` bytes first."""
         self._held.discard(client)
         if self._built_in:
-            self._inner.release(client)
+            self._inner.release(client, *size)
             return
         self.set_event(client, self._step)
-        self.guard("release", lambda: self._inner.release(client))
+        self.guard("release", lambda: self._inner.release(client, *size))
 
     def put_state(self, state: State) -> None:
         """Restore the state, and hold the clients that were held."""
@@ -212,6 +212,11 @@ class GuardedCompressor(Guarded):
     def has_memory(self) -> bool:
         """Whether the result for a push may depend on earlier pushes; assumed so for a user's compressor."""
         return not self._built_in or self._inner.keeps_residual
+
+    @property
+    def adds_earlier(self) -> bool:
+        """Whether a client's earlier pushes are known to be in what is decoded."""
+        return bool(getattr(self._inner, "keeps_residual", False))
 
     def start(self, context: RunContext) -> None:
         """Start the compressor."""

@@ -84,7 +84,8 @@ class GuardedServer(Guarded):
         if self.contract.built_in:
             return self._inner.params
         params: Array = self.get("params", None)
-        fits = type(params) is np.ndarray and params.flags.carray
+        fits = type(params) is np.ndarray and params.flags.carray and params.dtype == np.float32
+        fits = fits and params.shape == (self._size,)
         return params if fits else checked_array(self, params, self._size, "params")
 
     @property
@@ -265,6 +266,8 @@ class GuardedServer(Guarded):
             what = "the client was not released; a server that may hold its clients declares holds = True"
         elif self.contract.holds and self._certain and (released or restarted):
             what = f"releases clients {self._certain} pushes before the one that pushes_until_release named"
+        # A NumPy id would overflow in the sums of times and ids that dispatchers work with.
+        released, restarted = tuple(map(int, released)), tuple(map(int, restarted))
         self._held.add(client)
         for other in () if what else named:
             if other in released and other not in self._held:

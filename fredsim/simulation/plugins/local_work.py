@@ -8,7 +8,6 @@ rounded.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -17,9 +16,10 @@ import numpy as np
 
 from fredsim.compute.engines import Engine
 from fredsim.data.sampling import Sampler
+from fredsim.errors import ConfigError
 from fredsim.numerics.arrays import MARGIN, Array, Integers
 from fredsim.numerics.ops.draws import Keys
-from fredsim.numerics.oracle import tree_sum
+from fredsim.numerics.oracle import norm, tree_sum
 from fredsim.numerics.rules import Rule
 from fredsim.numerics.streams import Stream, Streams, normal_quantile
 from fredsim.optimizers import Optimizer
@@ -29,7 +29,7 @@ from fredsim.servers.elementwise import DECAY, PerClient
 from fredsim.simulation.plugins.client_work import ClientWork, Form
 from fredsim.simulation.plugins.guarded_plugins import GuardedOptimizer
 
-__all__ = ["ControlVariates", "LocalWork", "StepCounts", "Tasks", "norm"]
+__all__ = ["ControlVariates", "LocalWork", "StepCounts", "Tasks"]
 
 
 def step(theta: Any, total: Any, g: Any, rate: Any) -> Any:
@@ -43,6 +43,7 @@ def step_delta(theta: Any, total: Any, g: Any, rate: Any) -> Any:
     return theta - moved, total - moved
 
 
+AT_ONCE = 2**18  # elements of samples' gradients of which means are formed together: a megabyte
 #: SGD, by what is made of its steps.
 STEPS: dict[Form, Rule] = {
     "gradients": Rule(step, state=("total",)),
@@ -143,18 +144,19 @@ class LocalWork(Stateful):
         work: ClientWork,
         *,
         streams: Streams,
-        single: Engine | None = None,
+        single: Callable[[], Engine] | None = None,
         pool: Callable[[], Any] | None = None,
         control: ControlVariates | None = None,
     ) -> None:
         """Prepare for `size` parameters.
 
-        `streams` are those of the noise; `single` computes the gradients of single samples, if these are clipped;
-        `pool` returns that of the arrays (P,) that clients keep from task to task.
+        `streams` are those of the noise; `single` makes the engine for single samples, if their gradients are clipped;
+        `pool` returns that of the arrays (P,) that clients keep from task to task. Raises ConfigError if samples cannot
+        be computed alone.
         """
         self._engine, self._size, self._work, self._streams = engine, size, work, streams
         self._operations = engine.operations
-        self._single, self._control = single, control
+        self._single, self._control = self._engine_for_samples(single), control
         self._optimizer = optimizer = work.optimizer
         #: SGD whose steps are added up while they are taken.
         self._sums = STEPS.get(work.form) if not isinstance(optimizer, GuardedOptimizer) else None
@@ -174,6 +176,23 @@ class LocalWork(Stateful):
             self._kept = {name: PerClient(self._operations.zeros(size), pool) for name in rule.state}
         if isinstance(optimizer, GuardedOptimizer):
             optimizer.note_start()
+
+    def _engine_for_samples(self, make: Callable[[], Engine] | None) -> Engine | None:
+        """Return what computes the gradients of single samples; None if these are not clipped.
+
+        That of a problem of the user's own computes single gradients anyway, and looks at what the class does.
+        """
+        limit = self._work.clip_each_sample
+        if limit is None:
+            return None
+        if self._engine.problem is not None:
+            return self._engine
+        assert make is not None
+        try:
+            return make()
+        except ConfigError as error:
+            what = f"clients.clip_each_sample is {limit:g}, so that each sample is computed alone"
+            raise ConfigError(f"{what}: {error}; leave it out, or give clients.clip") from None
 
     def __call__(
         self,
@@ -252,9 +271,7 @@ class LocalWork(Stateful):
                 else:
                     (grad,), ((own[i],),) = self._single.gradients_at_two([params], [backward[b]], one, its_keys)
                 each[i] = clipped(np.asarray(grad), limit)
-            with np.errstate(all="ignore"):
-                mean = (tree_sum(each) + np.float32(0)) / np.float32(len(samples))
-            means.append(self._given(mean))
+            means.append(self._given(mean_of_samples(each)))
             losses.append(own)
         return means, np.array(losses).reshape(rows.shape)
 
@@ -354,15 +371,9 @@ class LocalWork(Stateful):
             self._optimizer.put_state(state)
 
 
-def norm(values: Array) -> float:
-    """Return ‖values‖₂: squares in float64, summed by the balanced tree, and their root."""
-    wide = values.astype(np.float64)
-    return math.sqrt(float(tree_sum(wide * wide)))
-
-
 def factor_of(grad: Array, limit: float) -> np.float32 | None:
     """Return limit ÷ ‖grad‖, rounded to float32 once, if the norm is above the limit; else None."""
-    length = norm(grad)
+    length = norm(grad.astype(np.float64))
     return np.float32(limit / length) if length > limit else None
 
 
@@ -371,3 +382,14 @@ def clipped(grad: Array, limit: float) -> Array:
     factor = factor_of(grad, limit)
     with np.errstate(all="ignore"):
         return grad if factor is None else grad * factor
+
+
+def mean_of_samples(each: Array) -> Array:
+    """Return the mean (P,) of samples' gradients (n, P) by the tree over samples, of some elements at a time."""
+    count, size = each.shape
+    mean, at_once = np.empty(size, np.float32), max(1, AT_ONCE // count)
+    with np.errstate(all="ignore"):
+        for begin in range(0, size, at_once):
+            part = slice(begin, begin + at_once)
+            mean[part] = (tree_sum(each[:, part]) + np.float32(0)) / np.float32(count)
+    return mean

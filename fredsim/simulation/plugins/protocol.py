@@ -16,7 +16,7 @@ from fredsim.simulation.plugins.contract import SETTINGS, Contract
 from fredsim.simulation.plugins.guarded_plugins import GuardedCompressor, GuardedGate
 from fredsim.simulation.plugins.run_context import RunContext
 
-__all__ = ["Protocol", "check", "make_compressor", "make_protocol"]
+__all__ = ["Protocol", "check", "counts_whole", "make_compressor", "make_protocol"]
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,6 @@ class Protocol:
     fraction: float = 1.0  # the share of the clients that are at work at once
     stages: bool = False  # whether clients are pipelines
     current: bool = False  # whether gradients are computed at the server's parameters when a push arrives
-
-    @property
-    def local_steps(self) -> int:
-        """How many local steps clients take; the most of the fastest client if they differ."""
-        return self.work.steps
 
     @property
     def tasks_per_client(self) -> int:
@@ -62,7 +57,10 @@ def make_protocol(experiment: Experiment, contract: Contract) -> Protocol:
     defaults = type(asked)()
     for key, value in contract.gates.items():
         if settings[key] != getattr(defaults, key):
-            raise ConfigError(f"dispatcher.{key} is given; the server {server} brings its own")
+            own = f"clients of the server {server} must {key} every time: leave it out"
+            raise ConfigError(
+                f"dispatcher.{key} is given; {own if value == 'always' else f'the server {server} brings its own'}"
+            )
         settings[key] = value
     gates: dict[str, GuardedGate | None] = {}
     for key, stream in (("push", Stream.PUSH_GATE), ("fetch", Stream.FETCH_GATE)):
@@ -100,17 +98,19 @@ def check(protocol: Protocol, contract: Contract) -> None:
             raise ConfigError(
                 f"dispatcher.{name} asks for the gradients' deviation v, which this server does not keep; fasgd does"
             )
-    sums = protocol.dropped_push in {"accumulate", "average"}
+    sums, moves = protocol.dropped_push in {"accumulate", "average"}, contract.pushes == "params" and contract.fetch
     if sums and contract.pushes == "params":
         raise ConfigError(
             f"dispatcher.dropped_push is {protocol.dropped_push}; the server's clients push parameters, whose sums "
-            "mean nothing; use skip or reapply"
+            f"mean nothing; use {'skip' if moves else 'skip or reapply'}"
         )
-    if protocol.push_gate and contract.corrects and protocol.dropped_push != "skip":
+    if protocol.push_gate and moves and protocol.dropped_push == "reapply":
         raise ConfigError(
-            f"dispatcher.dropped_push is {protocol.dropped_push}; the server corrects a gradient by the parameters "
-            "that it was computed from, and one that is applied again or summed with others cannot be; use skip"
+            "dispatcher.dropped_push is reapply; the server's clients push their own parameters and go on from them, "
+            "and would go back to those that they pushed last; use skip"
         )
+    if contract.corrects:
+        _check_corrected(protocol)
     if protocol.compressor and contract.pushes == "params":
         raise ConfigError(
             "compress is given; the server's clients push parameters, whose errors would not shrink with the steps; "
@@ -121,16 +121,52 @@ def check(protocol: Protocol, contract: Contract) -> None:
             "compress is given; the server says by itself how many bytes a push takes (bytes_pushed), as it encodes "
             "it: leave compress out"
         )
+    for name, gate, counts in (
+        ("push", protocol.push_gate, contract.bytes_pushed),
+        ("fetch", protocol.fetch_gate, contract.bytes_fetched),
+    ):
+        if gate and gate.per_tensor and counts:
+            raise ConfigError(counts_whole(name))
     if protocol.compressor and protocol.push_gate and protocol.push_gate.per_tensor:
         raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
     if protocol.replica and protocol.work != ClientWork():
         raise ConfigError("dispatcher.replica is true; it goes with clients that push single gradients only")
-    _check_control_variates(protocol, contract)
-    _check_fraction(protocol, contract)
-    if protocol.stages and (why := _why_no_stages(protocol, contract)):
-        raise ConfigError(f"stages is given; {why}: leave one of them out")
-    if protocol.current and (why := _why_not_current(protocol, contract)):
-        raise ConfigError(f"clients.current is true; {why}: leave one of them out")
+    for given, what, why_not in (
+        (protocol.work.control_variates, "clients.control_variates is true", _why_no_control_variates),
+        (protocol.fraction < 1, f"clients.fraction is {protocol.fraction:g}", _why_no_fraction),
+        (protocol.stages, "stages is given", _why_no_stages),
+        (protocol.current, "clients.current is true", _why_not_current),
+    ):
+        if given and (why := why_not(protocol, contract)):
+            raise ConfigError(f"{what}; {why}: leave one of them out")
+
+
+def counts_whole(copy: str) -> str:
+    """Return why a gate for pushes or fetches cannot pass single tensors."""
+    return (
+        f"dispatcher.{copy} passes tensor by tensor, and the server says by itself how many bytes a whole {copy} "
+        f"takes (bytes_{copy}ed); give a gate for whole copies"
+    )
+
+
+def _check_corrected(protocol: Protocol) -> None:
+    """Raise ConfigError if a push may be no gradient of the parameters that its client began from."""
+    of = "the server corrects a gradient by the parameters that it was computed from"
+    if protocol.push_gate and protocol.dropped_push != "skip":
+        raise ConfigError(
+            f"dispatcher.dropped_push is {protocol.dropped_push}; {of}, and one that is applied again or summed with "
+            "others cannot be; use skip"
+        )
+    if protocol.work.takes_steps:
+        raise ConfigError(
+            "clients take steps of their own (clients.local_steps, optimizer, pushes or control_variates); "
+            f"{of}, and a sum of several steps, or a difference of parameters, is no such gradient: leave them out"
+        )
+    if protocol.compressor and protocol.compressor.adds_earlier:
+        raise ConfigError(
+            f"compress adds what earlier pushes left; {of}, and a sum with earlier ones is of none: give a compressor "
+            "without memory, such as qsgd"
+        )
 
 
 def _why_no_stages(protocol: Protocol, contract: Contract) -> str:
@@ -169,37 +205,27 @@ def _why_not_current(protocol: Protocol, contract: Contract) -> str:
     return ""
 
 
-def _check_control_variates(protocol: Protocol, contract: Contract) -> None:
-    """Raise ConfigError if SCAFFOLD's control variates do not go with a protocol and a server."""
-    if not protocol.work.control_variates:
-        return
-    why = ""
+def _why_no_control_variates(protocol: Protocol, contract: Contract) -> str:
+    """Return why SCAFFOLD's control variates do not go with a protocol and a server; else ''."""
     if protocol.push_gate or protocol.fetch_gate:
-        why = "a gate may drop a copy, and the control variates with it"
-    elif protocol.compressor:
-        why = "compress is given, and the control variates are not compressed"
-    elif not protocol.wait:
-        why = "dispatcher.wait is false"
-    elif contract.cancels:
-        why = "the server restarts clients, whose control variates would be lost"
-    if why:
-        raise ConfigError(f"clients.control_variates is true; {why}: leave one of them out")
+        return "a gate may drop a copy, and the control variates with it"
+    if protocol.compressor:
+        return "compress is given, and the control variates are not compressed"
+    if not protocol.wait:
+        return "dispatcher.wait is false"
+    return "the server restarts clients, whose control variates would be lost" if contract.cancels else ""
 
 
-def _check_fraction(protocol: Protocol, contract: Contract) -> None:
-    """Raise ConfigError if a share of the clients cannot be drawn."""
-    if protocol.fraction == 1.0:
-        return
-    why = ""
+def _why_no_fraction(protocol: Protocol, contract: Contract) -> str:
+    """Return why a share of the clients cannot be drawn; else ''."""
     if protocol.fetch_gate:
-        why = "a client that was drawn must fetch, and a gate may drop it (dispatcher.fetch)"
-    elif not protocol.wait:
-        why = "dispatcher.wait is false, so that clients never wait to be drawn"
-    elif contract.cancels:
-        why = "the server restarts clients"
-    elif contract.pushes == "params" and contract.fetch:
-        why = "the server's clients push their own parameters and go on from them, which one that is not drawn loses"
-    elif contract.holds and not contract.takes_fraction:
-        why = "the server waits for clients by name, and one that is not drawn never comes"
-    if why:
-        raise ConfigError(f"clients.fraction is {protocol.fraction:g}; {why}: leave one of them out")
+        return "a client that was drawn must fetch, and a gate may drop it (dispatcher.fetch)"
+    if not protocol.wait:
+        return "dispatcher.wait is false, so that clients never wait to be drawn"
+    if contract.cancels:
+        return "the server restarts clients"
+    if contract.pushes == "params" and contract.fetch:
+        return "the server's clients push their own parameters and go on from them, which one that is not drawn loses"
+    if contract.holds and not contract.takes_fraction:
+        return "the server holds clients, and does not say that it can do with those that are drawn (takes_fraction)"
+    return ""

@@ -114,7 +114,8 @@ class Recorder(Stateful):
         `clients` is their number if each is counted by itself, too; 0 if not. `losses`: whether gradients have some.
         """
         self._on_row, self._has_losses = on_row, losses
-        self.rows: list[Row] = []
+        #: The last row; None before the first.
+        self.last: Row | None = None
         self.histogram: Counter[int] = Counter()
         self.potential_pushes = self.pushes = self.bytes_pushed = 0
         self.potential_fetches = self.fetches = self.bytes_fetched = 0
@@ -227,18 +228,18 @@ class Recorder(Stateful):
             more={name: more[name] for name in self._more} | self._own_numbers(),
         )
         self._staleness, self._losses = [], []
-        self.rows.append(row)
+        self.last = row
         self._on_row(row)
 
     def take_state(self) -> State:
         """Return the counts, what was recorded since the last row, and the last row itself."""
         self._losses = [np.concatenate(self._losses)] if self._losses else []
-        return super().take_state() | {"row": json.dumps(asdict(self.rows[-1])) if self.rows else ""}
+        return super().take_state() | {"row": json.dumps(asdict(self.last)) if self.last else ""}
 
     def put_state(self, state: State) -> None:
-        """Restore a state; of all rows only the last one is restored."""
+        """Restore a state, with the last row."""
         super().put_state(state)
-        self.rows = [Row(**json.loads(state["row"]))] if state["row"] else []
+        self.last = Row(**json.loads(state["row"])) if state["row"] else None
 
     def _own_numbers(self) -> dict[str, float | None]:
         """Return the sums and means of the server's numbers since the row before, by balanced trees in float64."""

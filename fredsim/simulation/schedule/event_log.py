@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fredsim.dispatchers.base import earlier_arrivals
+from fredsim.dispatchers.base import DONE, STAGES, earlier_arrivals
 from fredsim.numerics.arrays import Integers
 from fredsim.plugins.states import State, Stateful
 from fredsim.simulation.schedule.schedule import Schedule
 
-__all__ = ["CLOCK", "DONE", "EVENTS", "EventLog", "EventSink"]
+__all__ = ["EVENTS", "EventLog", "EventSink"]
 
 #: Columns of every events.parquet, and their types.
 EVENTS = {
@@ -24,12 +24,12 @@ EVENTS = {
     "bytes_fetched": "int64", "sent": "int64",
 }  # fmt: skip
 #: Further columns of runs on a clock.
-CLOCK = dict.fromkeys(("began_ns", "done_ns", "received_ns", "time_ns"), "int64")
+CLOCK = dict.fromkeys(STAGES, "int64")
 #: A further column of runs on a clock on which tasks may be given up.
 GIVEN_UP = {"given_up": "bool"}
 #: Further columns of runs in which a push is gated or compressed as soon as its gradient is done, before it arrives:
 #: lists of the clients whose gradients were done since the previous event, and of the numbers of their tasks.
-DONE = {"done_client": "list of int32", "done_number": "list of int64"}
+LISTS = dict(zip(DONE, ("list of int32", "list of int64"), strict=True))
 
 #: The most rows that are kept in memory before they are written.
 MOST = 2**18
@@ -59,7 +59,8 @@ class EventLog(Stateful):
         self._kept = [name for name in self.columns if name != "time"]
         self._rows = np.empty((len(self._kept), MOST), np.int64)  # pages never written to take no memory
         self._count = 0
-        self._last = np.zeros(clients if timed else 0, np.int64)  # when each client arrived last, in nanoseconds
+        self._last = np.zeros(clients if timed else 0, np.int64)  # when each client's task may have begun, nanoseconds
+        self._begun: list[tuple[int, int]] = []  # clients that begin a task after the next rows, and when
         self._done: list[int] = []  # client, number, client, number, …
         self._done_until: list[int] = [0]  # the length of `_done` before each row, and after the last
 
@@ -67,11 +68,19 @@ class EventLog(Stateful):
     def columns(self) -> dict[str, str]:
         """The columns of this run's events, and their types."""
         clock, given_up = CLOCK if self._timed else {}, GIVEN_UP if self._may_give_up else {}
-        return EVENTS | clock | given_up | (DONE if self.early else {})
+        return EVENTS | clock | given_up | (LISTS if self.early else {})
 
     def note_done(self, client: int, number: int) -> None:
         """Note that a client's gradient is done and its push has been gated and compressed."""
         self._done += (client, number)
+
+    def note_begun(self, client: int, time: int) -> None:
+        """Note that a client begins a task at `time`, in nanoseconds, after the rows that are added next.
+
+        For a client that does not begin at its arrival: it was held, or its task was given up.
+        """
+        if self._timed:
+            self._begun.append((client, time))
 
     def add(
         self,
@@ -117,10 +126,14 @@ class EventLog(Stateful):
         time, clients = schedule.time, schedule.client
         assert time is not None
         if schedule.stages is not None:
+            self._begun.clear()
             return *schedule.stages.T, time
         before = earlier_arrivals(clients)[1]
         began = np.where(before >= 0, time[before], self._last[clients])
         self._last[clients] = time  # if a client arrives several times, its last time is kept
+        for client, at in self._begun:
+            self._last[client] = at
+        self._begun.clear()
         return began, time, time, time
 
     def flush(self) -> None:

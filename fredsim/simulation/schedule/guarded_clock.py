@@ -58,11 +58,6 @@ class GuardedClock(GuardedDispatcher):
         """Return about `count` next arrivals; none if no gradient will ever arrive again."""
         return self.clock.draw(count)
 
-    def release(self, client: int, size: int | None = None) -> None:
-        """Release a held client: it begins its next task once it has fetched `size` bytes."""
-        self._held.discard(client)
-        self.clock.release(client, size)
-
     def orders(self, count: int | None, until: int | None) -> Iterator[Order]:
         """Yield, in pieces, the first `count` arrivals, or those until a time in nanoseconds.
 

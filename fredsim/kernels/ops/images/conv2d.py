@@ -11,7 +11,6 @@ import numpy as np
 from fredsim.compute.buffers import Buffer
 from fredsim.jit.processor import WIDE
 from fredsim.kernels.ops.images.conv_weights import (
-    BAND_LEVELS,
     gradient_tile,
     pack_forward,
     pack_transposed,
@@ -22,7 +21,7 @@ from fredsim.kernels.ops.images.conv_weights import (
 from fredsim.kernels.ops.images.correlate import LANES, correlate, padded, spans, tile_of
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.program import BATCH, Steps
-from fredsim.kernels.ops.sums import gradient_of_channels
+from fredsim.kernels.ops.sums import BAND, gradient_of_channels
 from fredsim.kernels.ops.values import Value
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.ops.conv2d import Conv2d
@@ -203,7 +202,8 @@ class ConvKernels(OperatorKernels):
             at_once *= 2
         level = (-(-mu // at_once) - 1).bit_length()
         total, levels = plan.buffer(size * (mu if apart else 1)), plan.buffer(1 if apart else size * level)
-        stack, stack_stride = plan.each_thread((BAND_LEVELS + at_once.bit_length()) * height * vectors * LANES)
+        band_levels, sample_levels = (-(-rows // BAND) - 1).bit_length(), (at_once - 1).bit_length()
+        stack, stack_stride = plan.each_thread((band_levels + sample_levels) * height * vectors * LANES)
         nothing = np.zeros(columns * op.stride[1] * x.shape[0] + height + MARGIN, np.float32)
         plan.step(
             weight_gradient(tile), x=x, x_sample=x_panels * x.sample, x_row=x.row, x_rows=x.shape[1],
@@ -213,7 +213,7 @@ class ConvKernels(OperatorKernels):
             apart=op.dilation[0], taps=op.kernel[0], runs=runs, heights=heights,
             widths=self.out_lanes // (LANES * vectors), groups=op.groups, inputs=self.each_in,
             group_outputs=self.each_out, lanes=self.out_lanes, samples=mu, at_once=at_once, own=apart, stack=stack,
-            stack_stride=stack_stride, levels=levels, level=size, out=total,
+            stack_stride=stack_stride, band_levels=band_levels, levels=levels, level=size, out=total,
         )  # fmt: skip
         block, block_stride = plan.each_thread(256)
         plan.step(

@@ -45,13 +45,13 @@ from fredsim.kernels.ops.rows import part_of
 @kernel(x=floats, x_sample=int, x_row=int, x_rows=int, x_run=int, channels=int, nothing=floats, e=floats, e_sample=int,
         e_row=int, e_column=int, e_panel=int, rows=int, columns=int, stride=int, stride_columns=int, first=int,
         first_column=int, taps=int, runs=int, heights=int, widths=int, groups=int, inputs=int, group_outputs=int,
-        lanes=int, samples=int, at_once=int, own=int, apart=int, stack=floats, stack_stride=int, levels=floats,
-        level=int, out=floats)
+        lanes=int, samples=int, at_once=int, own=int, apart=int, stack=floats, stack_stride=int, band_levels=int,
+        levels=floats, level=int, out=floats)
 def weights(rank, size, barrier, a):
     """Compute all tiles; see fredsim.kernels.ops.images.conv_weights. If `own`, each sample's are written."""
     like, few = zeros(16), zeros(8)
     bands_stack = shift(a.stack, rank * a.stack_stride)
-    samples_stack = shift(bands_stack, {bands} * {floats})
+    samples_stack = shift(bands_stack, a.band_levels * {floats})
     begin, end = part_of(rank, size, a.groups * a.taps * a.runs * a.heights * a.widths)
     bands = (a.rows + 7) // 8
     blocks = (a.samples + a.at_once - 1) // a.at_once
@@ -111,9 +111,6 @@ class GradientTile(NamedTuple):
     halves: tuple[bool, ...] = (False,)
 
 
-BAND_LEVELS = 16  # of a tree of bands: enough for 2^16 of them
-
-
 def _sums(height: int, vectors: int, half: bool) -> str:
     """Return the lines that compute one tile."""
     halves = [half and q == vectors - 1 for q in range(vectors)]
@@ -144,9 +141,7 @@ def weight_gradient(tile: GradientTile) -> Kernel:
     height, vectors, halves = tile
     lanes = LANES * vectors
     tiles = choice(f"q0 + {lanes} < a.lanes", [_sums(height, vectors, half) for half in halves])
-    source = SOURCE.format(
-        A=height, lanes=lanes, bands=BAND_LEVELS, floats=height * lanes, tiles=indent(tiles, " " * 12)
-    )
+    source = SOURCE.format(A=height, lanes=lanes, floats=height * lanes, tiles=indent(tiles, " " * 12))
     ends = ", the last vectors halves" if any(halves) else ""
     module = make_module(source, f"gradients of weights in tiles of {height} × {vectors}{ends}")
     found: Kernel = module.weights

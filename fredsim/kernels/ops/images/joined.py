@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from fredsim.kernels.ops.images.norms import NormKernels
-from fredsim.networks.graph import Graph, Node
+from fredsim.networks.graph import Graph
 from fredsim.numerics.ops.arithmetic import Add
 from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm
 from fredsim.numerics.ops.pointwise import Relu
@@ -22,12 +22,12 @@ __all__ = ["Joined", "find_joined"]
 class Joined:
     """Which nodes are computed by a later one's kernels, by number.
 
-    `norms` has the norm of the node, by its number, that ends what is computed together; `inputs` the values that this
-    node then takes: the norm's input, and what is added to the norm's output.
+    `norms` has the number of the norm of the node, by its number, that ends what is computed together; `inputs` the
+    values that this node then takes: the norm's input, and what is added to the norm's output.
     """
 
     followed: set[int] = field(default_factory=set)
-    norms: dict[int, Node] = field(default_factory=dict)
+    norms: dict[int, int] = field(default_factory=dict)
     inputs: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -50,7 +50,7 @@ def find_joined(graph: Graph) -> Joined:
 
 def _join(graph: Graph, number: int, used: Counter[int], joined: Joined) -> None:
     """Join a norm with what follows it, if it does."""
-    norm, last, inputs = graph.nodes[number - 1], number, graph.nodes[number - 1].inputs
+    last, inputs = number, graph.nodes[number - 1].inputs
     add = _taker(graph, last, used)
     if add and isinstance(graph.nodes[add - 1].operator, Add):
         a, b = graph.nodes[add - 1].inputs
@@ -65,7 +65,7 @@ def _join(graph: Graph, number: int, used: Counter[int], joined: Joined) -> None
         last = relu
     if last != number:
         joined.followed.add(number)
-        joined.norms[last] = norm
+        joined.norms[last] = number
         joined.inputs[last] = inputs
 
 

@@ -35,27 +35,31 @@ def with_images(graph: Graph) -> Graph:
 
     The norm of a sequence of n positions is that of an image of n rows of one column. Channels that become the last
     axis after rows and columns were joined become it before, when the elements already lie so. Pixels that are repeated
-    by a product with ones are so by one node.
+    by a product with ones are so by one node. What stands for several nodes stands at the place of the first, at which
+    these send the image its error: others may add to that before the last. If the output were not the last value then,
+    as nobody takes some value between these nodes, the graph stays as it is.
     """
     used = Counter(i for node in graph.nodes for i in node.inputs)
     used[len(graph.nodes)] += 1
-    to, shapes, gone, repeated = _Writer(), graph.shapes, _joined_first(graph, used), _repeated(graph, used)
+    to, shapes, turned, repeated = _Writer(), graph.shapes, _joined_first(graph, used), _repeated(graph, used)
     for number, node in enumerate(graph.nodes, start=1):
         operator, inputs = node.operator, tuple(to.numbers[i] for i in node.inputs)
         shape = shapes[node.inputs[0]]
-        if number in gone:  # what takes it does it later
-            to.numbers.append(inputs[0])
+        if number in turned:
+            to.numbers.append(to.add(Reshape(shapes[number][::-1]), to.add(Permute((1, 2, 0)), *inputs)))
         elif number in repeated:
             source, pixels = repeated[number]
             to.numbers.append(to.numbers[source] if pixels is None else to.add(pixels, to.numbers[source]))
-        elif gone.intersection(node.inputs):
-            to.numbers.append(to.add(Reshape(shapes[number]), to.add(Permute((1, 2, 0)), *inputs)))
+        elif turned.intersection(node.inputs):  # it is done
+            to.numbers.append(inputs[0])
         elif isinstance(operator, BatchNorm | FrozenBatchNorm | GroupNorm) and len(shape) != 3:
             image = to.add(Reshape((shape[0], math.prod(shape[1:]), 1)), *inputs)
             to.numbers.append(to.add(Reshape(_sizes(shape)), to.add(operator, image, like=node)))
         else:
             to.numbers.append(to.add(operator, *inputs, like=node))
-    changed = len(to.nodes) != len(graph.nodes) or gone
+    while to.numbers[-1] < len(to.nodes) and isinstance(to.nodes[-1].operator, Constant | Reshape):
+        to.nodes.pop()  # the ones of a product that is written otherwise: nobody takes them
+    changed = (len(to.nodes) != len(graph.nodes) or turned) and to.numbers[-1] == len(to.nodes)
     return replace(graph, nodes=tuple(to.nodes)) if changed else graph
 
 
@@ -64,9 +68,10 @@ def _sizes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _repeated(graph: Graph, used: Counter[int]) -> dict[int, tuple[int, RepeatedPixels | None]]:
-    """Return, of nodes that repeat an image's pixels, the image's number, and what the last of them is written as.
+    """Return of nodes that repeat an image's pixels: of the first, the image's number, and what it is written as.
 
-    (C, H, W) becomes (C, H, 1, W, 1); a product with ones makes (C, H, r, W, c) of it, which becomes (C, H·r, W·c).
+    Of the others, return the first's number. (C, H, W) becomes (C, H, 1, W, 1); a product with ones makes
+    (C, H, r, W, c) of it, which becomes (C, H·r, W·c).
     """
     found = dict[int, tuple[int, RepeatedPixels | None]]()
     for number, node in enumerate(graph.nodes, start=1):
@@ -90,8 +95,7 @@ def _repeated(graph: Graph, used: Counter[int]) -> dict[int, tuple[int, Repeated
             and graph.shapes[source] == (channels, rows, columns)
             and graph.shapes[number] == (channels, rows * down, columns * across)
         ):
-            found |= {before: (source, None), product: (source, None)}
-            found[number] = source, RepeatedPixels(down, across)
+            found |= {before: (source, RepeatedPixels(down, across)), product: (before, None), number: (before, None)}
     return found
 
 

@@ -108,11 +108,11 @@ class CrossEntropyKernels(FallbackLoss):
         if counted.size and not 0 <= counted.min() <= counted.max() < classes:  # the definition says what these are
             super().losses(plan, output, error, wrong=wrong)
             return
-        smoothing, stride = self.loss.smoothing, -(-classes // 16) * 16
+        smoothing, (work, stride) = self.loss.smoothing, plan.each_thread(-(-classes // 16) * 16)
         plan.step(
             cross_entropy, batch=BATCH, output=output, samples=output.samples, positions=math.prod(output.shape[:-1]),
             classes=classes, labels=labels, size=labels.itemsize, some=ignored is not None, ignored=ignored or 0,
             smoothing=bool(smoothing), shares=np.array([1 - smoothing, smoothing / classes], np.float32),
-            work=plan.buffer(stride * plan.threads), work_stride=stride, learn=error is not None,
+            work=work, work_stride=stride, learn=error is not None,
             errors=0 if error is None else error, wrong=wrong,
         )  # fmt: skip

@@ -26,6 +26,7 @@ from fredsim.kernels.ops.rows import part_of
 from fredsim.kernels.ops.sequences.dense_positions import put_tile
 from fredsim.kernels.ops.sequences.products import PANEL, TILE_ROWS, multiply, pack_columns
 from fredsim.kernels.ops.values import Value
+from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.rules import where
 
 __all__ = ["ALL", "AttentionKernels", "combine"]
@@ -272,13 +273,13 @@ class AttentionKernels(OperatorKernels):
         if op.masked is not None:
             pattern = ~np.array(op.masked)
             seen[:, :queries] = (pattern & np.tri(queries, keys, dtype=bool) if op.causal else pattern).T
-        work = (max(width, values) + keys) * padded + 64
+        work, work_stride = plan.each_thread((max(width, values) + keys) * padded + MARGIN)
         scale = 1 / math.sqrt(width) if op.scale is None else op.scale
         return {
             "samples": plan.mu, "heads": heads, "queries": queries, "keys": keys, "width": width, "values": values,
             "causal": op.causal, "seen": seen, "masked": op.masked is not None, "scale": np.array([scale], np.float32),
             "lanes": LANES, "nothing": np.zeros(PANEL, np.float32), **self._strides(),
-            "work": plan.buffer(work * plan.threads), "work_stride": work,
+            "work": work, "work_stride": work_stride,
         }  # fmt: skip
 
     def _parts(self, value: Sequence[Value]) -> dict[str, Value]:

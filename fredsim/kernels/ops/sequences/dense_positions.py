@@ -187,12 +187,12 @@ def sum_products(plan: Steps, tensor: Tensor, factors: Value | None, values: Val
     panels = min(max(1, 256 // blocks), max(1, 4096 // positions), -(-across // plan.threads))
     if across < plan.threads:
         blocks = min(blocks, -(-down * across // plan.threads))
-    work = STACK + levels * TILE * blocks * panels + (blocks * TILE_ROWS + panels * PANEL) * positions
-    work += (blocks + 1) * PANEL
+    copies = (blocks * TILE_ROWS + panels * PANEL) * positions + (blocks + 1) * PANEL
+    work, work_stride = plan.each_thread(STACK + levels * TILE * blocks * panels + copies)
     plan.step(
         form_sums if factors is None else form_gradient, batch=BATCH, factors=0 if factors is None else factors,
         rows=rows, values=values, columns=columns, positions=positions, samples=values.samples, blocks=blocks,
-        panels=panels, levels=levels, work=plan.buffer(work * plan.threads), work_stride=work,
+        panels=panels, levels=levels, work=work, work_stride=work_stride,
         **plan.gradient_fields(tensor),
     )  # fmt: skip
 
@@ -203,10 +203,6 @@ class PositionsKernels(OperatorKernels):
     image = False
 
     shares = True
-
-    @property
-    def _inputs(self) -> int:
-        return self.shapes[0][-1]
 
     def _multiply(self, plan: Steps, x: Value, out: Value, *, turned: bool, bias: int) -> Value:
         """Add the steps that multiply by the weight (depth, width), the transpose of the tensor's axes if `turned`."""

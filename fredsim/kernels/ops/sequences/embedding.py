@@ -170,8 +170,9 @@ def put_row(out, at, total, left):
 
 
 class EmbeddingKernels(OperatorKernels):
-    """fredsim.numerics.ops.embedding.Embedding."""
+    """fredsim.numerics.ops.embedding.Embedding of plain values."""
 
+    image = False
     shares = True
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:

@@ -113,7 +113,8 @@ def _fuse(graph: Graph, number: int) -> Graph | None:
             return None
     parts = tuple(_three(shapes[i]) for i in node.inputs)
     fused = HeadsAttention(attention, parts, tuple(lies), shapes[last], output)  # type: ignore[arg-type]
-    return _without(graph, gone, last, Node(fused, tuple(sources)))
+    # It has attention's place, as drawing nodes are counted in their order.
+    return _without(graph, gone, number, last, Node(fused, tuple(sources)))
 
 
 def _users(graph: Graph) -> list[list[int]]:
@@ -170,13 +171,16 @@ def _lie(number: int, indices: Indices) -> Lie | None:
     return Lie(number, begin, head, row) if np.array_equal(three, wanted) else None
 
 
-def _without(graph: Graph, gone: set[int], last: int, fused: Node) -> Graph:
-    """Return the graph without some nodes, the last of which another one stands for."""
+def _without(graph: Graph, gone: set[int], number: int, last: int, fused: Node) -> Graph | None:
+    """Return the graph without the nodes `gone`; another one stands at `number` for what `last` of them returns.
+
+    None if the output would not be the last value then, as nobody takes some value between these.
+    """
     numbers, nodes = {0: 0}, []
-    for number, node in enumerate(graph.nodes, start=1):
-        if number in gone and number != last:
+    for place, node in enumerate(graph.nodes, start=1):
+        if place in gone and place != number:
             continue
-        kept = fused if number == last else node
+        kept = fused if place == number else node
         nodes.append(replace(kept, inputs=tuple(numbers[i] for i in kept.inputs)))
-        numbers[number] = len(nodes)
-    return replace(graph, nodes=tuple(nodes))
+        numbers[last if place == number else place] = len(nodes)
+    return replace(graph, nodes=tuple(nodes)) if numbers[len(graph.nodes)] == len(nodes) else None

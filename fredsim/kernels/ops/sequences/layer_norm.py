@@ -201,13 +201,13 @@ class LayerNormKernels(OperatorKernels):
     def _fields(self, plan: Steps, x: Value) -> dict[str, object]:
         channels = self.shapes[0][-1]
         width = -(-channels // 16) * 16
-        floats_of_one = 2 * TOGETHER * width + BESIDE  # for one thread
+        work, stride = plan.each_thread(2 * TOGETHER * width + BESIDE)
         return {
             "batch": BATCH, "x": x, "rows": x.samples * x.size // channels, "channels": channels,
             "eps": np.array([self.operator.eps], np.float32),
             "gamma": self._place("weight"), "beta": self._place("bias"),
             "centred": not isinstance(self.operator, RmsNorm), "learn": plan.learn,
-            "work": plan.buffer(plan.threads * floats_of_one), "work_stride": floats_of_one,
+            "work": work, "work_stride": stride,
         }  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:

@@ -68,12 +68,12 @@ class MatMulKernels(OperatorKernels):
         rows, columns = out.shape[-2:]
         depth = a.shape[-2] if turned == "left" else a.shape[-1]
         row, term = (1, rows) if turned == "left" else (depth, 1)
-        floats_of_one = depth * -(-columns // PANEL) * PANEL if turned == "right" else 0
+        work, stride = plan.each_thread(depth * -(-columns // PANEL) * PANEL if turned == "right" else 0)
         plan.step(
             multiply_turned if turned == "right" else multiply_pairs, a=a, a_row=row, a_term=term, b=b,
             pairs=plan.mu * math.prod(out.shape[:-2]), rows=rows, depth=depth, columns=columns,
             blocks=-(-rows // BLOCK), out=out, nothing=np.zeros(columns + PANEL, np.float32),
-            work=plan.buffer(plan.threads * floats_of_one), work_stride=floats_of_one,
+            work=work, work_stride=stride,
         )  # fmt: skip
         return out
 

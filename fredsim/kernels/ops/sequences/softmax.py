@@ -132,10 +132,10 @@ class SoftmaxKernels(OperatorKernels):
 
     def _fields(self, plan: Steps, x: Value) -> dict[str, object]:
         columns = self.shapes[0][-1]
-        floats_of_one = VECTORS + 2 * TOGETHER * -(-columns // 16) * 16
+        work, stride = plan.each_thread(VECTORS + 2 * TOGETHER * -(-columns // 16) * 16)
         return {
             "x": x, "rows": plan.mu * x.size // columns, "columns": columns, "logs": self.logs,
-            "work": plan.buffer(plan.threads * floats_of_one), "work_stride": floats_of_one,
+            "work": work, "work_stride": stride,
         }  # fmt: skip
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:

@@ -8,8 +8,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
+from fredsim.config.figures.options import SHARES
 from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
-from fredsim.show.plots.drawing import Drawing, Kind, Options, X, default_y, final_values, share_of
+from fredsim.show.plots.combined import combined
+from fredsim.show.plots.drawing import Drawing, Kind, Options, X, default_y
+from fredsim.show.plots.finals import cost, counted, final_middle, note_costs, tabulated
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.hidden_lines import coinciding, merged_names
 from fredsim.show.plots.numbers import median, number
@@ -20,21 +23,20 @@ from fredsim.show.tables import Table
 __all__ = ["CAPTION", "KIND", "final_row", "shares_of"]
 
 CAPTION = "Copies that passed the gates against those that could have been made; grey: all pass."
-COPIED = ("pushes", "fetches")
 
 
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw each line's share of copies up to each iteration: the median of its runs, and the smallest and largest."""
     del options
     (panel,) = panels
-    found = {line.label: [shares_of(line, copies) for copies in COPIED] for line in panel.lines}
+    found = {line.label: [shares_of(line, copies) for copies in SHARES] for line in panel.lines}
     same = coinciding([{label: tuple(one.to_csv() for one in some) for label, some in found.items()}])
     lines = [line for line in panel.lines if line.label in same]
-    for place, (axes, copies) in enumerate(zip(grid, COPIED, strict=True)):
+    for place, (axes, copies) in enumerate(zip(grid, SHARES, strict=True)):
         for line in lines:
             shares = found[line.label][place]
             axes.plot(shares.index, shares.median(axis=1), color=line.colour, linestyle=line.dash, label=line.label)
-            if len(line.runs) > 1 and len(lines) <= MANY:
+            if shares.shape[1] > 1 and len(lines) <= MANY:
                 edges = shares.min(axis=1), shares.max(axis=1)
                 axes.fill_between(shares.index, *edges, color=line.colour, alpha=0.18, linewidth=0)
         axes.set_xlabel(X["iterations"])
@@ -47,12 +49,15 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         unclip(axes)
     rows = [final_row(line) for line in panel.lines]
     text = "Up to each iteration, the share of the copies that could have been made which passed the gates."
+    text = " ".join([text, *note_costs((line.runs for line in lines), "Lines and bytes")])
     subject = subject_of([panel])
     made = {row["line"]: row["bytes"] for row in rows if row["line"] in same}
     order = sorted(made, key=lambda label: -made[label])
+    ended = {line.label for line in lines if final_middle(line.runs, default_y(line.runs)) is not None}
+    ahead = [label for label in order if label in ended]
     answer = ""
-    if len(made) > 1 and made[order[0]]:
-        most, fewest = order[0], order[-1]
+    if len(ahead) > 1 and made[ahead[0]]:
+        most, fewest = ahead[0], ahead[-1]
         share = f"{number(100 * made[fewest] / made[most], 3)} % of those of {subject.full[most]}"
         answer = f"Fewest bytes: {subject.full[fewest]}, {share}"
     return Drawing(
@@ -65,27 +70,26 @@ KIND = Kind(draw, axes=2)
 
 
 def shares_of(line: Line, copies: str) -> pd.DataFrame:
-    """Return the shares of a line's runs up to each iteration with a row, one column per run, indexed by iteration.
+    """Return the shares up to each iteration of those runs of a line that count, one column per run.
 
     There is none where no copy was possible yet.
     """
-    columns = []
-    for run in line.runs:
-        rows = run.metrics.drop_duplicates("iteration").set_index("iteration")
-        rows = rows[rows[f"potential_{copies}"] > 0]
-        columns.append(rows[copies] / rows[f"potential_{copies}"])
-    return pd.concat(columns, axis=1).sort_index()
+
+    def share(metrics: pd.DataFrame) -> pd.Series[float]:
+        potential = metrics[f"potential_{copies}"]
+        return metrics[copies] / potential.where(potential > 0)
+
+    return combined(counted(line.runs), "iterations", share)[1]
 
 
 def final_row(line: Line) -> dict[str, Any]:
     """Return a line's row: medians over its runs of copies, their shares, bytes and the error at the end."""
-    last = [run.metrics.iloc[-1] for run in line.runs]
-    row: dict[str, Any] = {"line": line.label, "runs": len(last)}
-    for copies in ("pushes", "fetches"):
+    last = [run.metrics.iloc[-1] for run in counted(line.runs)]
+    row: dict[str, Any] = {"line": line.label, "runs": len(line.runs)}
+    for copies in SHARES:
         row[copies] = int(median(int(end[copies]) for end in last))
-        row[f"of potential {copies}"] = float(median(share_of(end, copies) for end in last))
-    row["bytes"] = int(median(int(end["bytes_pushed"] + end["bytes_fetched"]) for end in last))
+        row[f"of potential {copies}"] = cost(line.runs, copies)
+    row["bytes"] = int(cost(line.runs, "bytes"))
     y = default_y(line.runs)
-    final = final_values(line.runs, y)
-    row[f"final {y}"] = median(final) if final else None
+    row[f"final {y}"] = tabulated(line.runs, y)
     return row

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from fredsim.config.figures.options import SHARES
+from fredsim.config.figures.quantities import of_which_less_is_better
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import published
 from fredsim.show.plots.axes import figure_of, plain_numbers, style_y, unclip
@@ -22,20 +23,18 @@ from fredsim.show.plots.drawing import (
     Kind,
     Options,
     axis_unit,
-    final_values,
     label_of,
     mark_diverged,
     marker_notes,
-    share_of,
-    x_of,
 )
+from fredsim.show.plots.finals import cost, final_middle, note_costs, note_diverged, tabulated
 from fredsim.show.plots.groups import Line, Panel, flat_config, labels
 from fredsim.show.plots.hidden_lines import coinciding, tell_apart
 from fredsim.show.plots.numbers import TickNumbers, cut_above, drawable, median, number
 from fredsim.show.plots.titles.end_titles import Point, titled, x_label
-from fredsim.show.plots.titles.questions import of_which_less_is_better, ranked
+from fredsim.show.plots.titles.questions import ranked
 from fredsim.show.plots.words import spoken, value_name
-from fredsim.show.tables import PUBLISHED, Table
+from fredsim.show.tables import PUBLISHED, AllDigits, Table
 
 __all__ = ["KIND"]
 
@@ -90,7 +89,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     return titled(Drawing(text, tables, bool(sources)), panels, points, same, options)
 
 
-KIND = Kind(draw, shared=True)
+KIND = Kind(draw, shared=True, shows="published")
 
 
 def _words_in_order(points: Sequence[Mapping[str, Sequence[Point]]], options: Options) -> list[str]:
@@ -143,9 +142,8 @@ def _publish(
     for point in points:
         for source, value, ended in published.at_end(point.runs, options.y):
             sources[source] = None
-            finals = final_values(ended, options.y)
             at = options.x or "bytes", point.x
-            rows.append(published.row(panel, line.label, at, value, median(finals) if finals else None))
+            rows.append(published.row(panel, line.label, at, value, final_middle(ended, options.y)))
             if point.x is not None:
                 axes.plot(place(point.x), value, "o", color=line.colour, fillstyle="none", markersize=6.5)
     return rows
@@ -164,17 +162,9 @@ def _points(line: Line, options: Options) -> list[Point]:
                 x = str(x).lower() if isinstance(x, bool) else str(x)
             key = repr(x)
         groups.setdefault(key, (x, []))[1].append(run)
-    points = [
-        Point(_measured(runs, options) if options.axis is None else x, runs, final_values(runs, options.y))
-        for x, runs in groups.values()
-    ]
+    of = options.x or "bytes"
+    points = [Point(cost(runs, of) if options.axis is None else x, runs, options.y) for x, runs in groups.values()]
     return sorted(points, key=lambda point: 0.0 if point.x is None or isinstance(point.x, str) else point.x)
-
-
-def _measured(runs: Sequence[Result], options: Options) -> float:
-    if options.x in SHARES:
-        return median(share_of(run.metrics.iloc[-1], options.x) for run in runs)
-    return median(float(x_of(run.metrics, options.x or "bytes").iloc[-1]) for run in runs)
 
 
 def _top(points: Sequence[Point], y: str) -> float:
@@ -200,31 +190,32 @@ def _draw(
 
     What lies above `top` is drawn there. Returns the line that joins the points, if there are any.
     """
-    shown: list[tuple[float, list[float]]] = []
+    shown: list[tuple[float, float, list[float]]] = []
     for point in points:
-        finals = [value for value in point.finals if drawable(value)] or [math.nan for _ in point.finals[:1]]
-        if point.x is None and finals:
+        middle = point.middle if drawable(point.middle) else math.nan
+        finals = [value for value in point.finals if drawable(value) and drawable(middle)] or [math.nan]
+        if point.x is None:
             alone = len(points) == 1
-            axes.axhline(median(finals), color=line.colour, linestyle=":", label=line.label if alone else None)
-        elif point.x is not None:
+            axes.axhline(middle, color=line.colour, linestyle=":", label=line.label if alone else None)
+        else:
             x = place(point.x)
-            shown += [(x, finals)] if finals else []
+            shown += [(x, middle, finals)] if point.finals else []
             for run in point.runs:
                 if run.has_diverged:
                     last = float(run.metrics[options.y].iloc[-1])
                     mark_diverged(axes, x, last if last <= top else math.inf, line.colour)
     if not shown:
         return None
-    middle = [min(median(finals), top) for _, finals in shown]
-    low = [value - min(*finals, top) for value, (_, finals) in zip(middle, shown, strict=True)]
-    high = [min(max(finals), top) - value for value, (_, finals) in zip(middle, shown, strict=True)]
-    for x, finals in shown:
-        if median(finals) > top:
+    drawn = [min(middle, top) for _, middle, _ in shown]
+    low = [value - min(*finals, value) for value, (_, _, finals) in zip(drawn, shown, strict=True)]
+    high = [min(max(*finals, value), top) - value for value, (_, _, finals) in zip(drawn, shown, strict=True)]
+    for x, middle, _ in shown:
+        if middle > top:
             axes.plot(x, top, "^", color=line.colour, fillstyle="none", markersize=6)
     found: Line2D = axes.errorbar(
-        [x for x, _ in shown],
-        middle,
-        [low, high] if any(len(finals) > 1 for _, finals in shown) else None,
+        [x for x, _, _ in shown],
+        drawn,
+        [low, high] if any(len(finals) > 1 for _, _, finals in shown) else None,
         color=line.colour,
         linestyle=line.dash if joined else "",
         marker="o",
@@ -242,6 +233,9 @@ def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]
     most = max(len(point.runs) for point in points)
     if most > 1:
         parts.append(f"Points: median of up to {most} runs; whiskers: their smallest and largest.")
+        groups = [point.runs for point in points]
+        parts += note_diverged(groups, options.y)
+        parts += note_costs(groups, name.capitalize()) if options.axis is None else []
     if any(point.x is None for point in points):
         parts.append("Dotted: runs that have no such value.")
     return " ".join([*parts, *marker_notes((run for point in points for run in point.runs), sources)])
@@ -250,18 +244,17 @@ def _caption(points: Sequence[Point], options: Options, sources: dict[str, None]
 def _row(panel: Panel, line: Line, point: Point, name: str, options: Options) -> dict[str, Any]:
     """Return a point's row: how its runs ended, and how many copies they made."""
     finals = point.finals
-    last = [run.metrics.iloc[-1] for run in point.runs]
     row = panel.row({"line": line.label})
-    row |= {"of": name} if options.axis is None else {options.axis: point.x}
-    row |= {"runs": len(last), "diverged": sum(run.has_diverged for run in point.runs)}
-    row[f"final {options.y}"] = median(finals) if finals else None
+    x = AllDigits(point.x) if isinstance(point.x, float) else point.x
+    row |= {"of": name} if options.axis is None else {options.axis: x}
+    row |= {"runs": len(point.runs), "diverged": sum(run.has_diverged for run in point.runs)}
+    row[f"final {options.y}"] = tabulated(point.runs, options.y)
     if len(finals) > 1:
         row |= {"smallest": min(finals), "largest": max(finals)}
-    row["bytes"] = int(median(int(end["bytes_pushed"] + end["bytes_fetched"]) for end in last))
-    for copies in SHARES:
-        row[f"of potential {copies}"] = float(median(share_of(end, copies) for end in last))
+    row["bytes"] = int(cost(point.runs, "bytes"))
+    row |= {f"of potential {copies}": cost(point.runs, copies) for copies in SHARES}
     if all(run.timed for run in point.runs):
-        row["seconds"] = float(median(end["time"] for end in last))
+        row["seconds"] = cost(point.runs, "seconds")
     if options.x in {"iterations", "updates"}:  # bytes, shares and seconds have columns already
         row[options.x] = point.x
     return row

@@ -15,20 +15,22 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
+from fredsim.config.figures.quantities import of_which_less_is_better, quantity
 from fredsim.errors import ConfigError
 from fredsim.show.colours import PALETTE
 from fredsim.show.plots.axes import figure_of
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit, label_of, quantity_text
+from fredsim.show.plots.finals import final_values, finals, why_none
 from fredsim.show.plots.groups import Line, Panel, flat_config
 from fredsim.show.plots.headers import add_headers, neighbours
 from fredsim.show.plots.kinds.curves import first_x
 from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.styles import Style, style_of
 from fredsim.show.plots.titles.fair import field_of
-from fredsim.show.plots.titles.questions import leaders, of_which_less_is_better, quantity, ranked, which
+from fredsim.show.plots.titles.questions import leaders, ranked, which
 from fredsim.show.plots.titles.subjects import Subject, subject_of
 from fredsim.show.plots.words import head
-from fredsim.show.tables import Table
+from fredsim.show.tables import Table, as_given
 
 __all__ = ["KIND"]
 
@@ -137,11 +139,11 @@ def _of_times(panels: Sequence[Panel], subject: Subject, options: Options) -> Ce
             middle, count = column[line.label]
             missing[-1][line.label] = f"{count} of {len(line.runs)}" if count else "never"
             partly = missing[-1][line.label] if count and math.isinf(middle) else partly
-            row = panel.row({"line": line.label, "runs": len(line.runs), f"{x} to {value:g}": _number(middle)})
-            rows.append(row | {f"reached {value:g}": count, "times the best": _number(_ratio(middle, best))})
+            row = panel.row({"line": line.label, "runs": len(line.runs), f"{x} to {as_given(value)}": _number(middle)})
+            rows.append(row | {f"reached {as_given(value)}": count, "times the best": _number(_ratio(middle, best))})
     caption = (
-        f"{quantity_text(x, real=real).capitalize()} to a {what} of {value:g}; of several runs the median, where one "
-        "that is never there counts as infinite."
+        f"{quantity_text(x, real=real).capitalize()} to a {what} of {as_given(value)}; of several runs the median, "
+        "where one that is never there counts as infinite."
     )
     caption += f" {partly}: only so many runs are there." if partly else ""
     question = f"Which {subject.noun} is first at a {quantity(options.y)} of {number(value)}?"
@@ -155,29 +157,23 @@ def _of_ends(panels: Sequence[Panel], subject: Subject, options: Options) -> Cel
         raise ConfigError(
             f"y is {options.y}, of which less need not be better; give a matrix `reach`, or an error or a loss as y"
         )
-    ends = [{line.label: _finals(line, options.y) for line in panel.lines} for panel in panels]
-    middles = [{label: median(values) for label, values in column.items()} for column in ends]
+    middles = [{line.label: median(finals(line.runs, options.y)) for line in panel.lines} for panel in panels]
     rows = []
-    for panel, column, middle in zip(panels, ends, middles, strict=True):
+    for panel, middle in zip(panels, middles, strict=True):
         for line in panel.lines:
-            values, at = column[line.label], middle[line.label]
-            row = panel.row({"line": line.label, "runs": len(values), "diverged": values.count(math.inf)})
-            row |= {f"final {options.y}": _number(at), "smallest": _number(min(values))}
-            row |= {"largest": _number(max(values)), "times the best": _number(_ratio(at, min(middle.values())))}
+            ended, at = final_values(line.runs, options.y) or [math.nan], middle[line.label]
+            diverged = sum(run.has_diverged for run in line.runs)
+            row = panel.row({"line": line.label, "runs": len(line.runs), "diverged": diverged})
+            row |= {f"final {options.y}": _number(at), "smallest": _number(min(ended))}
+            row |= {"largest": _number(max(ended)), "times the best": _number(_ratio(at, min(middle.values())))}
             rows.append(row)
     what = label_of(options.y).partition(" (")[0]
     caption = (
         f"{what[0].upper()}{what[1:]} at the end of runs; of several the median, where one that diverged counts as "
         "infinite."
     )
-    missing = [dict.fromkeys(column, "diverged") for column in middles]
+    missing = [{line.label: why_none(line.runs) for line in panel.lines} for panel in panels]
     return Cells(middles, rows, missing, f"{what} at the end", caption, which(subject, options.y), None)
-
-
-def _finals(line: Line, y: str) -> list[float]:
-    """Return the y with which each run of a line ended, infinity for one that diverged."""
-    ends = [math.inf if run.has_diverged else run.final(y) for run in line.runs]
-    return [math.inf if end is None or not math.isfinite(end) else end for end in ends]
 
 
 def _rows_in_order(

@@ -63,7 +63,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     )
 
 
-KIND = Kind(draw, axes=2)
+KIND = Kind(draw, axes=2, shows="probe")
 
 
 def _answer(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> str:

@@ -76,7 +76,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     )  # fmt: skip
 
 
-KIND = Kind(draw, shared=True)
+KIND = Kind(draw, shared=True, shows="per_tensor")
 
 
 def shares_of(line: Line) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from fredsim.config.figures.options import MOST_LANES, MOST_TIMELINES
 from fredsim.errors import ConfigError, option, visible
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.axes import figure_of, plain_numbers
@@ -23,8 +24,6 @@ from fredsim.show.tables import Table
 __all__ = ["KIND", "trace"]
 
 LANES = 8  # how many clients are drawn by default
-MOST_LANES = 64
-MOST_RUNS = 8
 TASKS = 12  # how many tasks per client are drawn by default, on average
 LANE = 0.22  # the height of a lane, in inches
 AROUND = 1.1  # the height of a panel without its lanes, in inches
@@ -34,9 +33,9 @@ APART = 60  # the most tasks in a lane that are separated by thin lines
 def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Drawing:
     """Draw the clients and the times that the options select, by default the first ones, the same for all runs."""
     runs = [panel.lines[0].runs[0] for panel in panels]
-    if len(runs) > MOST_RUNS:
+    if len(runs) > MOST_TIMELINES:
         what = f"has a panel for each run, and these are {len(runs)}"
-        raise ConfigError(f"the timeline: {what}; name the folders of {MOST_RUNS} at most")
+        raise ConfigError(f"the timeline: {what}; name the folders of {MOST_TIMELINES} at most")
     fewest = min(int(run.config["clients"]["count"]) for run in runs)
     if options.clients is None:
         options = replace(options, clients=f"0-{min(LANES, fewest) - 1}")

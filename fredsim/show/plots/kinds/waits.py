@@ -58,7 +58,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     )  # fmt: skip
 
 
-KIND = Kind(draw, beside=True)
+KIND = Kind(draw, beside=True, shows="events")
 
 
 def _answer(bars: Sequence[dict[str, Any]]) -> str:

@@ -44,8 +44,7 @@ def cheapest(
     """
     most = FEWEST[x]
     start = f"{most[0].upper()}{most[1:]} within {NEAR_TEXT} of the lowest{of and f' at {of}'}"
-    found = [_order(costs) for costs in panels]
-    found = [order for order in found if order]
+    found = [order for order in map(_order, panels) if order]
     if not found:
         return ""
     called = own_parts({label: names.get(label, label) for costs in panels for label in costs})
@@ -53,8 +52,9 @@ def cheapest(
         wins = Counter(order[0][0] for order in found).most_common()
         label, count = wins[0]
         rest = f", {called[wins[1][0]]} in {wins[1][1]}" if len(wins) > 1 else ""
-        return f"{start}: {called[label]} in {count} of {len(found)} panels{rest}{', …' if len(wins) > 2 else ''}"
+        return f"{start}: {called[label]} in {count} of {len(panels)} panels{rest}{', …' if len(wins) > 2 else ''}"
     (order,) = found
+    start += f" in 1 of {len(panels)} panels" if len(panels) > 1 else ""
     alone = len(called) == 1
     texts = [
         f"{best.name if alone else called[label]} ({amount(best.cost)}, {number(best.value)})" for label, best in order

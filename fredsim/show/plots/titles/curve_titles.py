@@ -11,23 +11,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from fredsim.show.plots.drawing import Drawing, Options, axis_unit, final_values, x_of
+from fredsim.config.figures.quantities import of_which_less_is_better, quantity
+from fredsim.show.plots.drawing import Drawing, Options, axis_unit, x_of
+from fredsim.show.plots.finals import final_middle, why_none
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.line_ends import End, name_ends
-from fredsim.show.plots.numbers import median, number
+from fredsim.show.plots.numbers import number
 from fredsim.show.plots.titles.costs import FEWEST, NEAR_TEXT, limit_of
 from fredsim.show.plots.titles.fair import Field, field_of
-from fredsim.show.plots.titles.questions import (
-    direction,
-    leaders,
-    of_one,
-    of_which_less_is_better,
-    quantity,
-    ranked,
-    single,
-    which,
-)
+from fredsim.show.plots.titles.questions import direction, leaders, of_one, ranked, single, which
 from fredsim.show.plots.titles.subjects import noun_of_panels, subject_of
 from fredsim.show.plots.words import spoken
 
@@ -52,6 +45,12 @@ class Shape(NamedTuple):
         """What is the same for lines that hide one another."""
         return tuple(values.tobytes() for values in (self.at, self.middle, *(self.band or ())))
 
+    def until(self, stop: float) -> Shape:
+        """Return the part of the line up to this x, in the axis's unit."""
+        shown = self.at <= stop
+        band = self.band and (self.band[0][shown], self.band[1][shown])
+        return Shape(self.at[shown], self.middle[shown], band)
+
 
 def titled(
     drawing: Drawing, panels: Sequence[Panel], shapes: Sequence[Mapping[str, Shape]],
@@ -63,7 +62,8 @@ def titled(
     """
     subject, label = subject_of(panels), single(panels)
     lines = [{line.label: line.runs for line in panel.lines if line.label in same} for panel in panels]
-    finals = [{one: median(final_values(runs, y) or [math.nan]) for one, runs in some.items()} for some in lines]
+    ends = [{one: final_middle(runs, y) for one, runs in some.items()} for some in lines]
+    finals = [{one: math.nan if middle is None else middle for one, middle in some.items()} for some in ends]
     fields = [field_of(some, x) for some in lines]
     known, largest = _known_best(panels, y)
     directed, when = bool(of_which_less_is_better(y) or known), _when(panels, x)
@@ -87,18 +87,22 @@ def _first_there(
     shapes: Sequence[Mapping[str, Shape]], finals: Sequence[Mapping[str, float]], fields: Sequence[Field],
     names: Mapping[str, str], unit: str,
 ) -> str:  # fmt: skip
-    """Return who first comes down to about the lowest final value, counted in the bytes of the axis."""
+    """Return who first comes down to about the lowest final value, counted in the bytes of the axis.
+
+    A line that has no final value, as where half of its runs diverged, is not there.
+    """
     found, limit = [], math.inf
     for shape, final, field in zip(shapes, finals, fields, strict=True):
-        limit = limit_of(min((final[one] for one in field.compared if math.isfinite(final[one])), default=math.inf))
-        there = {one: shape[one].at[shape[one].middle <= limit] for one in field.compared}
-        found.append({one: float(at[0]) if len(at) else math.inf for one, at in there.items()})
+        ended = {one: final[one] for one in field.compared if math.isfinite(final[one])}
+        limit = limit_of(min(ended.values(), default=math.inf))
+        there = {one: shape[one].at[shape[one].middle <= limit] for one in ended}
+        costs = {one: float(at[0]) for one, at in there.items() if len(at)}
+        found.append({one: costs.get(one, math.inf) for one in field.compared})
     to = f"to {NEAR_TEXT} above the lowest"
     if len(fields) == 1:
         of = f" at {fields[0].of}" if fields[0].of else ""
         to = f"to {number(limit)}, {NEAR_TEXT} above the lowest{of}"
-    text = leaders(found, names, f" {unit}")
-    return f"Fewest bytes {to}:{text.partition(':')[2]}" if text else ""
+    return leaders(found, names, f" {unit}", start=f"Fewest bytes {to}")
 
 
 def _of_counts(
@@ -114,11 +118,15 @@ def _of_counts(
               for panel, found in zip(panels, finals, strict=True)]  # fmt: skip
     if len(panels) == 1:
         question = f"How does the {quantity(y)} {when} depend on the number of clients λ?"
-        return question, f"{number(values[0][least])} at λ = {least}, {number(values[0][most])} at λ = {most}"
+        ends = {one: values[0][one] for one in (least, most)}
+        none = {counts[line.label]: why_none(line.runs) for line in panels[0].lines}
+        told = {one: number(value) if math.isfinite(value) else none[one] for one, value in ends.items()}
+        known = any(map(math.isfinite, ends.values()))
+        return question, ", ".join(f"{text} at λ = {one}" for one, text in told.items()) if known else ""
     adjective = "highest" if largest else (of_which_less_is_better(y) or ("", "lowest"))[1]
     question = f"Which {noun_of_panels(panels)} keeps the {adjective} {quantity(y)} as the number of clients λ grows?"
-    ends = {panel.title: found[most] for panel, found in zip(panels, values, strict=True) if most in found}
-    start, colon, rest = leaders([ends], {title: spoken(title) for title in ends}, largest=largest).partition(":")
+    last = {panel.title: found[most] for panel, found in zip(panels, values, strict=True) if most in found}
+    start, colon, rest = leaders([last], {title: spoken(title) for title in last}, largest=largest).partition(":")
     return question, f"{start} at λ = {most}{colon}{rest}" if colon else ""
 
 
@@ -151,7 +159,8 @@ def name_lines(
 ) -> bool:  # fmt: skip
     """Name the lines of a single panel where they end, if they are many; return whether that was done.
 
-    The lines of a sweep have a legend, whose title says what is swept.
+    `shapes` are the parts of lines that the panel shows. The lines of a sweep have a legend, whose title says what is
+    swept.
     """
     subject = subject_of(panels)
     entries = subject.entries
@@ -167,11 +176,12 @@ def name_lines(
     ends = []
     for line in drawn:
         shape = shapes[0][line.label]
-        known = np.flatnonzero(np.isfinite(shape.middle) & (shape.at <= (options.end or np.inf)))
+        known = np.flatnonzero(np.isfinite(shape.middle))
         if not len(known):
             return False
-        text = drawing.merged.get(line.label, entries[line.label])
-        ends.append(End(float(shape.at[known[-1]]), float(shape.middle[known[-1]]), text, line.colour))
+        text, y = drawing.merged.get(line.label, entries[line.label]), float(shape.middle[known[-1]])
+        y = y if grid[0].get_yscale() == "linear" else max(y, 0.0)  # at the foot of a logarithmic axis
+        ends.append(End(float(shape.at[known[-1]]), y, text, line.colour))
     if max(len(end.name) for end in ends) > LONGEST_END:
         return False
     if min(end.x for end in ends) < (1 - FAR_APART) * max(end.x for end in ends):  # a name would be far from its line

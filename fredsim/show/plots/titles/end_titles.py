@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fredsim.config.figures.options import SHARES
+from fredsim.config.figures.quantities import of_which_less_is_better
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import Drawing, Options, X, axis_unit
+from fredsim.show.plots.finals import final_middle, final_values
 from fredsim.show.plots.groups import Panel, labels
 from fredsim.show.plots.hidden_lines import merged_names
-from fredsim.show.plots.numbers import median, number
+from fredsim.show.plots.numbers import number, worth
 from fredsim.show.plots.titles.costs import FEWEST, Cost, cheapest
 from fredsim.show.plots.titles.fair import field_of
-from fredsim.show.plots.titles.questions import UNNAMED, direction, leaders, of_which_less_is_better, ranked, single
+from fredsim.show.plots.titles.questions import UNNAMED, direction, leaders, ranked, single
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.plots.words import field_name, name_of, noun, spoken, value_name
 
@@ -26,19 +29,25 @@ COSTS = {"seconds": "simulated seconds"}
 
 @dataclass(frozen=True)
 class Point:
-    """Runs that differ only in their seed, or have the same value on the x axis, and their final values of y.
+    """Runs that differ only in their seed, or have the same value on the x axis, and how they ended.
 
     `x` is None if they do not have its key, or have null there.
     """
 
     x: float | str | None
     runs: list[Result]
-    finals: list[float]
+    y: str
 
-    @property
+    @cached_property
+    def finals(self) -> list[float]:
+        """The final values of the runs that are drawn: of those that did not diverge, if there are any."""
+        return final_values(self.runs, self.y)
+
+    @cached_property
     def middle(self) -> float:
-        """The median of the final values, infinity if there are none."""
-        return median(self.finals or [math.inf])
+        """The median of the final values, where runs that diverged have the worst; NaN if that is not finite."""
+        middle = final_middle(self.runs, self.y)
+        return math.nan if middle is None else middle
 
     @property
     def key(self) -> str:
@@ -59,7 +68,10 @@ def titled(
         return replace(drawing, question=f"How does {name} depend on {x}?", merged=merged)
     drawn = [{one: some for one, some in found.items() if one in same} for found in points]
     first = -1 if options.axis in GROWING else 0  # of these keys the largest value counts
-    best = [{one: min(some[first:], key=_worth) for one, some in found.items()} for found in drawn]
+    best = [
+        {one: min(some[first:], key=lambda point: worth(point.middle)) for one, some in found.items()}
+        for found in drawn
+    ]
     finals = [{one: point.middle for one, point in found.items()} for found in best]
     better, order = direction(cheap=options.axis is None), ranked(finals)
     of = "" if label in UNNAMED else f" of {spoken(label)}"
@@ -80,7 +92,8 @@ def titled(
         question = f"At which {x} is the {name}{of} {adjective}?"
         one, *more = (found[label] for found in best if label in found)
         at = f"at {name_of(options.axis)} = {number(one.x)}" if isinstance(one.x, int | float) else "without (dotted)"
-        answer = "" if more else f"{adjective.capitalize()} {at}: {number(one.middle)}"
+        known = not more and math.isfinite(one.middle)
+        answer = f"{adjective.capitalize()} {at}: {number(one.middle)}" if known else ""
     elif options.axis in GROWING:
         question = f"Which {subject.noun} keeps the {adjective} {name} as the {x} grows?"
         start, colon, rest = answer.partition(":")
@@ -135,10 +148,6 @@ def _cheapest(
         return f"{number(value / unit, 3)} {unit_name or x}"
 
     return cheapest(costs, names, x, amount, f"λ = {most}" if several else "")
-
-
-def _worth(point: Point) -> float:
-    return point.middle if math.isfinite(point.middle) else math.inf
 
 
 def _placed(best: Sequence[Mapping[str, Point]], names: Mapping[str, str], options: Options) -> dict[str, str]:

@@ -56,7 +56,7 @@ def is_fresh(config: Mapping[str, Any]) -> bool:
     """Return whether no gradient of a run can be stale, because rounds wait, or a pipeline has no delays."""
     server, clients, stages = config["server"], config["clients"], config.get("stages") or {}
     kind = KNOWN["server"].get(server["name"])
-    waits = kind is not None and bool(kind.__dict__.get("holds"))
+    waits = bool(getattr(kind, "holds", False))
     whole = server.get("aggregate") in (None, clients["count"]) or bool(server.get("restart"))
     if not stages:
         return waits and whole

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from fredsim.config.figures.options import name_of_error
+from fredsim.config.figures.quantities import of_which_less_is_better, quantity
 from fredsim.show.plots.groups import Panel
-from fredsim.show.plots.numbers import number
+from fredsim.show.plots.numbers import number, worth
 from fredsim.show.plots.titles.fair import Field
 from fredsim.show.plots.titles.subjects import Subject
 
@@ -20,25 +20,13 @@ __all__ = [
     "direction",
     "leaders",
     "of_one",
-    "of_which_less_is_better",
     "own_parts",
-    "quantity",
     "ranked",
     "shortened",
     "single",
     "which",
 ]
 
-#: The columns of which less is better, and the adjective of the least.
-QUANTITIES = {
-    "validation_error": ("validation error", "lowest"),
-    "validation_loss": ("validation loss", "lowest"),
-    "perplexity": ("perplexity", "lowest"),
-    "test_perplexity": ("test perplexity", "lowest"),
-    "train_loss": ("training loss", "lowest"),
-    "gap": ("gap to the optimum", "smallest"),
-    "gradient_norm": ("gradient norm", "smallest"),
-}
 #: The labels of runs that differ in nothing.
 UNNAMED = ("", "all runs", "others")
 DOWN, UP = "↓ lower is better", "↑ higher is better"
@@ -51,17 +39,6 @@ LONGEST = 50  # … and of the names of lines that are about equal
 
 #: Each panel's values by label; less is better, and NaN or infinity are no result.
 Values = Sequence[Mapping[str, float]]
-
-
-def of_which_less_is_better(y: str) -> tuple[str, str] | None:
-    """Return the name of a column in a sentence, and the adjective of its least; None of a number of other kinds."""
-    error = name_of_error(y)
-    return QUANTITIES.get(y, (error, "lowest") if error else None)
-
-
-def quantity(y: str) -> str:
-    """Return the name of a column in a sentence."""
-    return (of_which_less_is_better(y) or (y, ""))[0]
 
 
 def direction(*, largest: bool = False, cheap: bool = False) -> str:
@@ -103,7 +80,7 @@ def ranked(values: Values, *, largest: bool = False) -> list[str]:
         values = [{label: -value for label, value in found.items()} for found in values]
     ranks: dict[str, list[int]] = {}
     for found in values:
-        order = sorted(found, key=lambda label: found[label] if math.isfinite(found[label]) else math.inf)
+        order = sorted(found, key=lambda label: worth(found[label]))
         for label in found:
             better = sum(1 for other in order if found[other] < found[label])
             ranks.setdefault(label, []).append(better if math.isfinite(found[label]) else len(order))
@@ -118,35 +95,39 @@ def leaders(
     *,
     largest: bool = False,
     fields: Sequence[Field] = (),
+    start: str = "",
 ) -> str:
     """Return who is ahead: in one panel the best and the next with their values, in several how many each is best in.
 
-    Lines of about the same value are said to be about equal. `names`: what a line is called, by label, of which the
-    answer has what not all have; `panels`: what panels are called; `largest`: more is better; `fields`: for each panel
-    which lines are compared, by default all; the best reference is named, too.
+    Lines of about the same value are said to be about equal. If only one of several panels has values to compare, that
+    is said. `names`: what a line is called, by label, of which the answer has what not all have; `panels`: what panels
+    are called; `largest`: more is better; `fields`: for each panel which lines are compared, by default all; the best
+    reference is named, too. `start`: the answer's first words in place of `Ahead`, with what the compared share.
     """
     top = max if largest else min
     every, values = values, [_of_field(*one) for one in zip(values, fields, strict=True)] if fields else values
     finite = [{label: value for label, value in found.items() if math.isfinite(value)} for found in values]
-    finite = [found for found, whole in zip(finite, values, strict=True) if found and len(whole) > 1]
+    compared = [found for found, whole in zip(finite, values, strict=True) if len(whole) > 1]
+    finite = [found for found in compared if found]
     if not finite:
         return ""
     told = values if len(finite) == 1 else every  # of one panel, what the compared lines share is said before them
     called = own_parts({label: names.get(label, label) for found in told for label in found})
     if len(finite) == 1:
-        text = _of_one_panel(finite[0], called, unit, largest=largest)
-        if len(values) > 1 or not fields:
-            return text
-        start, colon, rest = text.partition(":")
-        of = f" at {fields[0].of}" if fields[0].of else ""
-        return f"{start}{of}{colon}{rest}{_reference(every[0], fields[0], names, unit, largest=largest)}"
+        first, _, rest = _of_one_panel(finite[0], called, unit, largest=largest).partition(":")
+        if len(values) > 1:
+            return f"{start or first} in 1 of {len(values)} {panels}:{rest}"
+        if not fields:
+            return f"{start or first}:{rest}"
+        of = f" at {fields[0].of}" if fields[0].of and not start else ""
+        return f"{start or first}{of}:{rest}{_reference(every[0], fields[0], names, unit, largest=largest)}"
     wins = Counter(label for found in finite for label, value in found.items() if value == top(found.values()))
     ahead = wins.most_common()
     if len(wins) > MOST_LEADERS + 1:  # the last would take no more room than that there are others
         ahead = [*ahead[:MOST_LEADERS], ("others", sum(count for _, count in ahead[MOST_LEADERS:]))]
     texts = [f"{called.get(label, label)} in {count}" for label, count in ahead]
-    texts[0] += f" of {len(finite)} {panels}"
-    return f"Ahead: {', '.join(texts)}"
+    texts[0] += f" of {len(compared)} {panels}"
+    return f"{start or 'Ahead'}: {', '.join(texts)}"
 
 
 def _of_field(found: Mapping[str, float], field: Field) -> dict[str, float]:

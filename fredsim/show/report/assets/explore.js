@@ -9,12 +9,7 @@ function numbersOf(at) {
   return data.runs.map((_, row) => numberOf(data.table.rows[row][at])).filter(isNumber);
 }
 
-// Return the smallest, the largest and the smallest positive number of a column; null if none is positive.
-function spanOf(at) {
-  const values = numbersOf(at);
-  const above = values.filter((value) => value > 0);
-  return above.length ? [values, values, above].map((of, n) => of.reduce((a, b) => (n === 1 ? Math.max(a, b) : Math.min(a, b)))) : null;
-}
+const spanOf = (at) => spanOfAll(numbersOf(at));
 
 // Whether an axis of the column is logarithmic: all its values are positive, and span enough.
 const isLog = (at) => data.table.columns[at].numeric && Boolean(spanOf(at)) && spanOf(at)[0] > 0 && spans(spanOf(at));
@@ -90,7 +85,8 @@ function drawScatter() {
   const marker = { size: selected.map((one) => (one ? 12 : 9)), color: rows.map(of), opacity: 0.85, line: edges };
   const axis = (at) => {
     const title = escaped(columns[at].name);
-    const look = axisOf({ title, range: columns[at].numeric ? spanOf(at) : null, log: isLog(at), fromZero: false });
+    const shown = rows.map((row) => numberOf(table[row][at])).filter(isNumber); // a filter leaves no empty room
+    const look = axisOf({ title, range: columns[at].numeric ? spanOfAll(shown) ?? spanOf(at) : null, log: isLog(at), fromZero: false });
     return columns[at].numeric ? look : { ...look, type: "category" };
   };
   const layout = { xaxis: axis(explored.x), yaxis: axis(explored.y), hovermode: "closest", ...plain() };

@@ -5,6 +5,7 @@ const CONFIG = {
   responsive: true, displaylogo: false, showLink: false, sendData: false, showSendToCloud: false, plotlyServerURL: "",
   doubleClick: "reset", modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
 };
+const PAPER = 640; // the width of figures on paper in pixels: 17 cm
 const MOST_NAMED = 3; // the most lines that coincide whose names are all given
 const ids = () => Object.keys(data.figures);
 const checked = (name) => Boolean(find(`input[name="${name}"]`)?.checked);
@@ -32,19 +33,20 @@ function smoothed(values, weight) {
   });
 }
 
-// Whether the figures have a line: it is not hidden, nor, if only lines of the table are wanted, filtered out.
-function isShown(label) {
-  if (label === undefined) return true;
-  if (state.hidden.has(label)) return false;
-  return !state.onlyShown || shownRows().some((row) => data.runs[row]?.line === label);
+// Return the labels of the lines that figures have: not hidden, nor, if only lines of the table are wanted, filtered out.
+function shownLines() {
+  const wanted = state.onlyShown ? new Set(shownRows().map((row) => data.runs[row]?.line)) : null;
+  return new Set(data.lines.map(({ label }) => label).filter((label) => !state.hidden.has(label) && (!wanted || wanted.has(label))));
 }
 
-function tracesOf(id, x, y, log) {
+// Return the traces of a figure; `ranges`: those of the axes that are logarithmic.
+function tracesOf(id, x, y, ranges) {
   const figure = data.figures[id];
+  const lines = shownLines();
   const curves = isCurves(figure);
   const weight = curves ? Number(find("input[name=smooth]").value) : 0;
   const bands = !find("input[name=bands]") || checked("bands");
-  const known = figure.data.filter(({ meta, legendgroup }) => isShown(legendgroup) && (bands || meta.is !== "band"));
+  const known = figure.data.filter(({ meta, legendgroup }) => (legendgroup === undefined || lines.has(legendgroup)) && (bands || meta.is !== "band"));
   const panel = Number(id.split("-")[1]);
   const traces = together(known, x, y).map((trace) => {
     const labels = trace.meta.labels ?? [trace.legendgroup];
@@ -59,7 +61,7 @@ function tracesOf(id, x, y, log) {
     return shown;
   });
   if (curves) traces.push(...selectedRuns(panel, x, y, weight));
-  return atFoot(traces, log ? spanOfLines(x, y) : null);
+  return traces.map((trace) => withFeet(trace, ranges));
 }
 
 // Keep one trace of lines that would hide one another, as their columns are the same: the first, with the labels of all.
@@ -87,7 +89,8 @@ function namesOf(labels, count) {
 // Say below a figure which of its lines coincide.
 function noteTogether(div, traces) {
   const key = find(".together", div.parentElement) ?? make("p", { class: "key together" });
-  const some = traces.filter(({ meta }) => meta.labels);
+  const seen = traces.filter(({ meta, y }) => meta.labels && y.filter((value) => value !== null).length > 1); // a point is no line
+  const some = [...new Map(seen.map((trace) => [trace.meta.labels.join("\n"), trace])).values()]; // once, of lines of several traces
   key.replaceChildren(...some.map(({ line, meta }) => {
     const title = meta.labels.join("\n");
     return make("span", { title }, swatch(line.color, DASHED[line.dash]), make("span", { text: meta.label }));
@@ -108,23 +111,25 @@ function selectedRuns(panel, x, y, weight) {
   });
 }
 
-function atFoot(traces, range) {
-  if (!range || range[0] > 0) return traces;
-  return traces.map((trace) => ({
-    ...trace, customdata: trace.y, y: trace.y.map((value) => (value !== null && value <= 0 ? foot(range) : value)),
-  }));
+// Return a trace with what is 0 or below at the feet of logarithmic axes; its true values are in `meta.x` and `customdata`.
+function withFeet(trace, ranges) {
+  const moved = { ...trace };
+  if (hasFoot(ranges.x)) Object.assign(moved, { x: atFoot(trace.x, ranges.x), meta: { ...trace.meta, x: trace.x } });
+  if (hasFoot(ranges.y)) Object.assign(moved, { y: atFoot(trace.y, ranges.y), customdata: trace.y });
+  return moved;
 }
 
-// Return the smallest, the largest and the smallest positive y of the curves: of all, or, without bands, of the others.
+// Return the smallest, the largest and the smallest positive y of the curves: of all, or, without bands, of the others;
+// and of the runs that are selected. Null if none is positive.
 function spanOfLines(x, y) {
   const found = Object.entries(data.figures).filter(([id]) => id.startsWith("curves-")).map(([, figure]) => figure);
   const whole = found[0].y[y].range;
-  if (!whole || !find("input[name=bands]") || checked("bands")) return whole;
-  const values = found.flatMap((figure) => figure.data).filter(({ meta }) => meta.is !== "band")
-    .filter((trace) => column(trace.x, x).length).flatMap((trace) => column(trace.y, y)).filter((value) => value !== null);
-  const least = (numbers) => numbers.reduce((a, b) => Math.min(a, b), Infinity);
-  const above = least(values.filter((value) => value > 0));
-  return above < Infinity ? [least(values), -least(values.map((value) => -value)), above] : null;
+  if (!whole) return null;
+  const bands = !find("input[name=bands]") || checked("bands");
+  const traces = bands ? [] : found.flatMap((figure) => figure.data).filter(({ meta }) => meta.is !== "band");
+  const drawn = [...traces, ...[...state.selected].map((row) => data.runs[row])].filter((one) => column(one.x, x).length);
+  const span = spanOfAll([...(bands ? whole : []), ...drawn.flatMap((one) => column(one.y, y))].filter((value) => value !== null));
+  return span && span[2] < Infinity ? span : null;
 }
 
 function draw(id) {
@@ -135,8 +140,9 @@ function draw(id) {
   const [log, logx] = [curves && checked("log"), curves && checked("logx")];
   const uirevision = `${x} ${y} ${log} ${logx}`; // a click in the legend keeps what is zoomed into
   const same = div.layout?.uirevision === uirevision;
+  div.ranges = { xaxis: figure.x[x].range, yaxis: curves ? spanOfLines(x, y) : figure.y[y].range };
   const of = (axis, chosen, logarithmic, name) => axisOf({
-    title: axis[chosen].title, range: curves && name === "yaxis" ? spanOfLines(x, y) : axis[chosen].range, log: logarithmic, unit: chosen === "bytes" ? "B" : "",
+    title: axis[chosen].title, range: div.ranges[name], log: logarithmic, unit: chosen === "bytes" ? "B" : "",
     fromZero: !chosen.endsWith("loss"), zoomed: same && div.layout[name].type === "log" ? div.layout[name].range : null,
   });
   const spike = { showspikes: true, spikemode: "across", spikethickness: 1, spikedash: "dot", spikecolor: colour("--axis") };
@@ -148,7 +154,7 @@ function draw(id) {
     hoverdistance: -1, // the nearest, however far
     ...plain(),
   };
-  const traces = tracesOf(id, x, y, log);
+  const traces = tracesOf(id, x, y, { x: logx && div.ranges.xaxis, y: log && div.ranges.yaxis });
   noteTogether(div, traces);
   return Plotly.react(div, traces, layout, CONFIG);
 }
@@ -163,20 +169,23 @@ function plain() {
     paper_bgcolor: colour("--ground"),
     plot_bgcolor: colour("--ground"),
     modebar: { color: colour("--quiet"), activecolor: colour("--ink"), bgcolor: "rgba(0, 0, 0, 0)" },
+    ...(state.paper ? { width: PAPER } : {}),
   };
 }
 
 // Draw the figures of a kind, such as `curves`; "": of all kinds.
 async function drawFigures(kind = "") {
-  for (const id of ids().filter((one) => one.startsWith(kind))) {
-    const div = document.getElementById(id);
-    const first = !div.layout;
-    await draw(id);
-    if (first) {
-      followZoom(div);
-      showHover(div, (event) => compared(div, id, event));
-    }
-  }
+  for (const id of ids().filter((one) => one.startsWith(kind))) await drawFigure(id);
+}
+
+// Draw a figure; the first time, also listen to the pointer on it.
+async function drawFigure(id) {
+  const div = document.getElementById(id);
+  const first = !div.layout;
+  await draw(id);
+  if (!first) return;
+  followZoom(div);
+  showHover(div, (event) => compared(div, id, event));
 }
 
 // The controls of the curves
@@ -186,22 +195,29 @@ function makeControls() {
   for (const input of findAll(".controls input")) {
     input.addEventListener(input.type === "range" ? "input" : "change", () => {
       state.touched.add(input.name);
-      if (input.name === "y" && !state.touched.has("log")) log.checked = spans(data.figures["curves-0"].y[input.value].range);
+      if (input.name === "y" && !state.touched.has("log")) {
+        log.checked = !data.larger.includes(input.value) && spans(data.figures["curves-0"].y[input.value].range);
+      }
       if (input.name === "smooth") find("#smoothed").textContent = input.value;
       redraw();
     });
   }
-  // Paper is white, and not as wide as the window; 640 pixels are 17 cm.
+  // Paper is white. All is drawn at once, since a browser may paint no frame before it prints.
   let before;
   window.addEventListener("beforeprint", () => {
     before = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light";
+    state.paper = true;
     drawLegend();
-    for (const id of [...ids(), "scatter"]) Plotly.relayout(id, { width: 640 });
-    redraw();
+    if (!("drawn" in document.documentElement.dataset)) return;
+    ids().forEach(drawFigure);
+    drawScatter();
+    drawParallel();
   });
   window.addEventListener("afterprint", () => {
-    for (const id of [...ids(), "scatter"]) Plotly.relayout(id, { width: null, autosize: true });
+    state.paper = false;
+    const drawn = [...ids(), "scatter"].filter((id) => document.getElementById(id)?.layout);
+    for (const id of drawn) Plotly.relayout(id, { width: null, autosize: true });
     useTheme(before);
   });
 }

@@ -1,48 +1,64 @@
 // The rows of the table that are shown: filters of columns, search, order; and the file of them.
 
 // Return what tells whether a value passes the filter of a column; null if the filter cannot be read.
+const filterOfColumn = (at, text) => filterOf(text, data.table.columns[at].numeric, (value) => cellText(at, value));
+
+// Return what tells whether a value passes a filter; `shown` is a value's text in the table, which finds it, too.
 // "a|b" is a or b. Each may be <1, <=1, >1, >=1, =1, 1..2, a number, "exactly this", or a part of the text; ! negates.
-function filterOf(text, numeric) {
-  const parts = text.match(/"(?:[^"\\]|\\.)*"|[^|"]+|"/g) ?? [];
-  const tests = parts.filter((part) => part.trim()).map((part) => testOf(part.trim(), numeric));
+function filterOf(text, numeric, shown = String) {
+  const parts = text.match(/(?:"(?:[^"\\]|\\.)*"|[^|])+/g) ?? []; // a | between quotes is a letter
+  const tests = parts.filter((part) => part.trim()).map((part) => testOf(part.trim(), numeric, shown));
   if (tests.some((test) => test === null)) return null;
   return (value) => !tests.length || tests.some((test) => test(value));
 }
 
-function testOf(part, numeric) {
+function testOf(part, numeric, shown) {
+  if (!part) return null;
+  const is = (wanted) => (value) => value !== null && (String(value) === wanted || shown(value) === wanted);
   if (part.startsWith("!")) {
-    const test = testOf(part.slice(1).trim(), numeric);
+    const test = testOf(part.slice(1).trim(), numeric, shown);
     return test && ((value) => !test(value));
   }
   if (part.startsWith('"')) {
-    const exactly = quoted(part);
-    return exactly === null ? null : (value) => value !== null && String(value) === exactly;
+    const wanted = quoted(part);
+    return wanted === null ? null : is(wanted);
   }
   const compared = part.match(/^(<=|>=|<|>|=)\s*(.*)$/);
   const range = part.match(/^(.+?)\.\.(.+)$/);
-  if (numeric && compared) return comparison(compared[1], readNumber(compared[2]));
+  if (numeric && compared) return comparison(compared[1], compared[2], is);
   if (numeric && range) {
     const [low, high] = [readNumber(range[1]), readNumber(range[2])];
     return low === null || high === null ? null : (value) => value !== null && numberOf(value) >= low && numberOf(value) <= high;
   }
-  if (numeric) return comparison("=", readNumber(part));
-  if (compared && compared[1] === "=") return (value) => value !== null && String(value) === compared[2];
+  if (numeric) return comparison("=", part, is);
+  if (compared && compared[1] === "=") return is(compared[2]);
   const wanted = part.toLowerCase();
-  return (value) => value !== null && String(value).toLowerCase().includes(wanted);
+  return (value) => value !== null && [String(value), shown(value)].some((text) => text.toLowerCase().includes(wanted));
 }
 
-function comparison(sign, wanted) {
+// Return the filter for exactly this value.
+const exactly = (value) => JSON.stringify(String(value));
+
+// Return what compares a number; a text that the table shows for several is equal to each of them.
+function comparison(sign, text, is) {
+  const wanted = readNumber(text);
   if (wanted === null) return null;
+  const equal = sign.includes("=") ? is(text) : () => false;
   const tests = {
     "<": (a) => a < wanted, "<=": (a) => a <= wanted, ">": (a) => a > wanted, ">=": (a) => a >= wanted, "=": (a) => Object.is(a, wanted) || a === wanted,
   };
-  return (value) => value !== null && tests[sign](numberOf(value));
+  return (value) => value !== null && (tests[sign](numberOf(value)) || equal(value));
 }
 
+const LOWERED = Object.fromEntries(Object.entries(RAISED).map(([letter, raised]) => [raised, letter]));
+
+// Return the number that a text is, also as the table writes it: 1,000 or 2 × 10⁻⁷; null if it is none.
 function readNumber(text) {
   const known = text.trim().toLowerCase();
   if (known in NOT_FINITE) return NOT_FINITE[known];
-  return known === "" || Number.isNaN(Number(known)) ? null : Number(known);
+  const plain = (/^-?\d{1,3}(,\d{3})+(\.\d*)?$/.test(known) ? known.replaceAll(",", "") : known)
+    .replace(/^(?:(.+?)\s*×\s*)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)$/, (_, digits = "1", raised) => `${digits}e${[...raised].map((one) => LOWERED[one]).join("")}`);
+  return plain === "" || Number.isNaN(Number(plain)) ? null : Number(plain);
 }
 
 function quoted(text) {
@@ -53,16 +69,24 @@ function quoted(text) {
   }
 }
 
-// Return the numbers of the rows that are shown, in the order of the table.
+// Return the text of a row that is searched: all values, as they are and as the table shows them; they stay the same.
+const rowTexts = new Map();
+function textOf(row) {
+  if (!rowTexts.has(row)) {
+    const texts = data.table.rows[row].flatMap((value, at) => (value === null ? [] : [String(value), cellText(at, value)]));
+    rowTexts.set(row, texts.join(" ").toLowerCase());
+  }
+  return rowTexts.get(row);
+}
+
+// Return the numbers of the rows that pass filters and search, in the order of the table.
 function shownRows() {
-  const { columns, rows } = data.table;
-  const tests = [...state.filters].map(([at, text]) => [at, filterOf(text, columns[at].numeric)]).filter(([, test]) => test);
+  const { rows } = data.table;
+  const tests = [...state.filters].map(([at, text]) => [at, filterOfColumn(at, text)]).filter(([, test]) => test);
   const words = state.search.toLowerCase().split(/\s+/).filter(Boolean);
   const found = [...rows.keys()].filter((row) => {
-    const values = rows[row];
-    if (!tests.every(([at, test]) => test(values[at]))) return false;
-    const text = words.length ? values.filter((value) => value !== null).map(String).join(" ").toLowerCase() : "";
-    return words.every((word) => text.includes(word));
+    if (!tests.every(([at, test]) => test(rows[row][at]))) return false;
+    return words.every((word) => textOf(row).includes(word));
   });
   const { column: at, down } = state.sort;
   return at < 0 ? found : found.sort((a, b) => order(rows[a][at], rows[b][at], down) || a - b);
@@ -96,7 +120,7 @@ const isNumeral = (text) => /^\s*[+-]?(nan|inf(inity)?|(\d+(_\d+)*\.?(\d+(_\d+)*
 
 function saveCsv() {
   const link = make("a", { download: "runs.csv" });
-  link.href = URL.createObjectURL(new Blob([csvOf(shownRows())], { type: "text/csv" }));
+  link.href = URL.createObjectURL(new Blob([csvOf(rowsOnPage())], { type: "text/csv" }));
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }

@@ -60,7 +60,7 @@ function compared(div, id, event) {
   const near = nearest(event);
   const { x } = near;
   const ends = div._fullLayout.xaxis.range.map((end) => (div._fullLayout.xaxis.type === "log" ? 10 ** end : end));
-  const found = [];
+  const distinct = new Map(); // what several runs of a line have in common is said once
   div.data.forEach((trace, number) => {
     if (!["line", "run", "mark"].includes(trace.meta.is)) return;
     const reach = Math.abs(ends[1] - ends[0]) * 0.01;
@@ -68,15 +68,19 @@ function compared(div, id, event) {
     if (value === null) return;
     const mark = trace.meta.is === "mark";
     const dash = mark ? "2 3" : DASHED[trace.line.dash];
-    found.push({ number, value, stroke: mark ? trace.marker.color : trace.line.color, dash, label: trace.meta.label });
+    const { label } = trace.meta;
+    const key = `${value} ${label}`;
+    const row = { number, value, stroke: mark ? trace.marker.color : trace.line.color, dash, label };
+    if (number === near.curveNumber || !distinct.has(key)) distinct.set(key, row);
   });
-  found.sort((a, b) => a.value - b.value);
+  const found = [...distinct.values()].sort((a, b) => a.value - b.value);
   const at = found.findIndex(({ number }) => number === near.curveNumber);
   const first = Math.max(0, Math.min(at - (MOST_COMPARED >> 1), found.length - MOST_COMPARED));
   const rows = found.slice(first, first + MOST_COMPARED);
   const title = figure.x[choice("x", figure.x)].title.split(" (")[0];
+  const trueX = near.data.meta.x ? near.data.meta.x[near.pointNumber] : x; // which may stand at the foot of the axis
   const weight = isCurves(figure) ? Number(find("input[name=smooth]").value) : 0;
-  const notes = [`${title} ${short(x)}`];
+  const notes = [`${title} ${short(trueX)}`];
   if (weight) notes.push(`smoothed by ${weight}`);
   if (rows.length < found.length) notes.push(`${first + 1} to ${first + rows.length} of ${found.length}`);
   return {

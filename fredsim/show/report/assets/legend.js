@@ -5,8 +5,8 @@ const MOST_COLOURS = 8; // more lines than that are coloured by a key
 const lineOf = (label) => data.lines.find((line) => line.label === label);
 const dashOf = (label) => (state.colourBy < 0 ? lineOf(label)?.dash ?? "solid" : "solid");
 
-// Whether a line has the smallest final error, in this panel or in any.
-const hasWon = (label, panel = null) => data.won !== null && data.lines.length > 1 && data.won.line === label && (panel === null || data.won.panel === panel);
+// Whether a line has the best final median, in this panel or in any; in a tie several have.
+const hasWon = (label, panel = null) => data.lines.length > 1 && data.won.some((one) => one.line === label && (panel === null || one.panel === panel));
 
 let colours = new Map();
 function colourOf(label) {
@@ -59,7 +59,11 @@ function makeLegend() {
     button.addEventListener("dblclick", () => isolate(label));
     legend.append(button);
   }
-  legend.append(make("button", { type: "button", class: "every", text: "show all", hidden: true, onclick: () => showOnly(null) }));
+  const all = () => {
+    showOnly(null);
+    find("button", legend).focus(); // for the keyboard, since this button is hidden now
+  };
+  legend.append(make("button", { type: "button", class: "every", text: "show all", hidden: true, onclick: all }));
   drawLegend();
 }
 

@@ -14,6 +14,7 @@ const state = {
   folded: new Set(), // groups of rows
   onlyShown: false, // whether figures have only the lines of which the table shows a run
   touched: new Set(), // names of controls that the reader has used
+  paper: false, // whether the page is being printed
 };
 
 async function unpacked(id) {
@@ -71,7 +72,7 @@ function scientific(text) {
 }
 
 function median(values) {
-  const sorted = values.filter(isNumber).sort((a, b) => a - b);
+  const sorted = values.filter((value) => typeof value === "number" && !Number.isNaN(value)).sort((a, b) => a - b);
   if (!sorted.length) return null;
   const middle = sorted.length >> 1;
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;

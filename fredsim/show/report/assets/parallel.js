@@ -1,6 +1,7 @@
 // Parallel coordinates: an axis for each key in which the runs differ, and one for how they ended; a line for each run.
 
 const SPACE = { top: 48, bottom: 18, left: 20, right: 60, height: 310 };
+const END = 0.01; // the share of an axis, two pixels, within which the pointer is at an end of it
 const CLOSE = 170; // the distance of axes, in pixels, below which their names are in two rows
 
 function parallelAxes() {
@@ -19,11 +20,16 @@ function scaleOf(at) {
     const few = values.length <= 16 ? values : [];
     return { share: (value) => (value === null ? null : share(value)), ticks: few.map((value) => [share(value), cellText(at, value)]) };
   }
-  const [low, high] = spanOf(at) ?? [Math.min(...numbersOf(at), 0), 1];
+  const [low, high] = spanOf(at) ?? [0, 1];
   const share = shareOf(at, low, high);
   const different = [...new Set(numbersOf(at))].sort((a, b) => a - b);
   const values = different.length <= 8 ? different : niceTicks(at, low, high);
-  const back = (part) => (isLog(at) ? low * (high / low) ** part : low + (high - low) * part);
+  const back = (part, round) => { // an end of the axis has all digits; elsewhere a thousandth of the axis, or of the value, is enough
+    if (part === 0 || part === 1) return part ? high : low;
+    const value = isLog(at) ? low * (high / low) ** part : low + (high - low) * part;
+    const step = 10 ** Math.floor(Math.log10((isLog(at) ? value : high - low || 1) / 1000));
+    return Number((round(value / step) * step).toPrecision(12));
+  };
   const place = (value) => (isNumber(numberOf(value)) ? share(numberOf(value)) : null);
   return { share: place, back, ticks: values.map((value) => [share(value), exact(Number(value.toPrecision(different.length <= 8 ? 4 : 2)))]) };
 }
@@ -49,7 +55,7 @@ function drawParallel() {
     box.nextElementSibling.hidden = true;
     return;
   }
-  const width = Math.max(box.clientWidth, axes.length * 88);
+  const width = Math.max(state.paper ? PAPER : box.clientWidth, axes.length * 88);
   const { top, bottom, left, right, height } = SPACE;
   const step = (width - left - right) / (axes.length - 1);
   const scales = axes.map(scaleOf);
@@ -85,7 +91,8 @@ function axisWithBrush(at, x, y, scale) {
   const area = make("rect", { x: x - 14, width: 28, y: y(1) - 8, height: y(0) - y(1) + 16, class: "area", "data-column": at });
   const shareAt = (event) => {
     const { top } = area.ownerSVGElement.getBoundingClientRect();
-    return Math.min(Math.max((y(0) - (event.clientY - top)) / (y(0) - y(1)), 0), 1);
+    const share = (y(0) - (event.clientY - top)) / (y(0) - y(1));
+    return share < END ? 0 : share > 1 - END ? 1 : share;
   };
   area.addEventListener("pointerdown", (event) => {
     const from = shareAt(event);
@@ -105,9 +112,9 @@ function axisWithBrush(at, x, y, scale) {
   return make("g", {}, brush, ...parts, area);
 }
 
-// Return the filter of a column for a part of its axis.
+// Return the filter of a column for a part of its axis: rounded so that what lies at its ends is within.
 function rangeText(at, scale, low, high) {
-  if (scale.back) return [low, high].map((share) => Number(scale.back(share).toPrecision(4))).join("..");
+  if (scale.back) return `${scale.back(low, Math.floor)}..${scale.back(high, Math.ceil)}`;
   const inside = valuesOf(at).filter((value) => scale.share(value) >= low && scale.share(value) <= high);
-  return inside.map((value) => JSON.stringify(value)).join("|") || '"\\u0000"';
+  return inside.map(exactly).join("|") || '"\\u0000"';
 }

@@ -1,6 +1,9 @@
 // The table of runs: sorted, filtered, searched and grouped; runs that are selected are drawn and compared.
 
+const FORMS = 'a part of a text, a number, <0.1, >=2, 0.1..0.5, "exactly this", a|b, !a'; // of filters
 const BY_LINE = -2; // in place of the number of a column
+const isWorst = (row, at) => data.table.worst[row].includes(at); // whether a run counts as the worst there can be, say, as it diverged
+const mayBeBest = (row, at) => !isWorst(row, at) && !data.table.interrupted.includes(row);
 const isNamed = (kind) => kind === "own" || kind === "key";
 const cellText = (at, value) => (isNamed(data.table.columns[at].kind) ? exact(value) : short(value));
 
@@ -22,7 +25,7 @@ function makeTable() {
     make("div", { class: "wide runs" }, make("table", {}, makeHead(columns), make("tbody"))),
   );
   const same = Object.entries(shared).map(([name, value]) => `${name} ${short(value)}`);
-  const text = "A click on a column's name sorts. Below it a filter: a part of a text, a number, <0.1, >=2, 0.1..0.5, a|b, !a. "
+  const text = `A click on a column's name sorts. Below it a filter: ${FORMS}. `
     + "Selected runs are drawn as thin lines, and two of them are compared below.";
   section.append(make("p", { class: "caption", text: same.length ? `${text} The same in all runs: ${same.join(", ")}.` : text }));
   drawTable();
@@ -31,10 +34,10 @@ function makeTable() {
 function makeHead(columns) {
   const every = make("input", { type: "checkbox", id: "every", "aria-label": "select all runs that are shown" });
   every.addEventListener("change", () => {
-    for (const row of shownRows()) if (row < data.runs.length) state.selected[every.checked ? "add" : "delete"](row);
-    drawTable();
-    redraw();
+    for (const row of rowsOnPage()) if (row < data.runs.length) state.selected[every.checked ? "add" : "delete"](row);
+    showSelected();
     drawDifference();
+    redraw();
   });
   const names = columns.map(({ name, numeric }, at) => {
     const button = make("button", { type: "button", text: name, onclick: () => sortBy(at) });
@@ -42,7 +45,7 @@ function makeHead(columns) {
   });
   const filters = columns.map(({ name, numeric }, at) => {
     const list = make("datalist", { id: `values-${at}` });
-    for (const value of valuesOf(at).slice(0, 50)) list.append(make("option", { value: numeric ? String(value) : JSON.stringify(value) }));
+    for (const value of valuesOf(at).slice(0, 50)) list.append(make("option", { value: numeric ? String(value) : exactly(value) }));
     const input = make("input", { type: "text", "data-column": at, list: list.id, "aria-label": `filter ${name}`, spellcheck: "false" });
     input.addEventListener("input", () => filter(at, input.value));
     return make("td", {}, input, list);
@@ -71,9 +74,9 @@ function filter(at, text) {
   else state.filters.delete(at);
   const input = find(`input[data-column="${at}"]`);
   if (input.value !== text) input.value = text;
-  const wrong = filterOf(text, data.table.columns[at].numeric) === null;
+  const wrong = filterOfColumn(at, text) === null;
   input.setAttribute("aria-invalid", String(wrong));
-  input.title = wrong ? "cannot be read: a number, <0.1, >=2, 0.1..0.5, a|b, !a" : "";
+  input.title = wrong ? `cannot be read: ${FORMS}` : "";
   change({});
 }
 
@@ -100,15 +103,30 @@ function drawTable() {
     head.setAttribute("aria-sort", sorted ? (state.sort.down ? "descending" : "ascending") : "none");
   });
   const best = columns.map(({ measure, largest }, at) => {
-    const values = measure && rows.length > 1 ? rows.map((row) => numberOf(data.table.rows[row][at])).filter(isNumber) : [];
+    const fit = measure && rows.length > 1 ? rows.filter((row) => mayBeBest(row, at)) : [];
+    const values = fit.map((row) => numberOf(data.table.rows[row][at])).filter(isNumber);
     return values.length ? values.reduce((a, b) => (largest ? Math.max(a, b) : Math.min(a, b))) : null;
   });
   const lines = state.group === -1 ? rows.map((row) => rowOf(row, best)) : groupsOf(rows).flatMap((group) => drawGroup(group, best));
+  const { activeElement: before } = document; // the keyboard stays where it is, although all rows are new
+  const inside = find("#runs tbody").contains(before);
   find("#runs tbody").replaceChildren(...lines);
+  const same = ({ dataset: { row, group } }) => row === before.dataset.row && group === before.dataset.group;
+  if (inside) findAll("#runs tbody :is(input, button)").find(same)?.focus();
+  showSelected();
+}
+
+// Show which runs are selected, and how many; their rows stay the same.
+function showSelected() {
+  for (const box of findAll("#runs tbody input")) {
+    box.checked = state.selected.has(Number(box.dataset.row));
+    box.closest("tr").classList.toggle("selected", box.checked);
+  }
+  const rows = shownRows();
   const all = data.table.rows.length;
   const selected = state.selected.size ? `, ${state.selected.size} selected` : "";
   find("#count").textContent = `${rows.length === all ? all : `${rows.length} of ${all}`} runs${selected}`;
-  const pickable = rows.filter((row) => row < data.runs.length);
+  const pickable = rowsOnPage(rows).filter((row) => row < data.runs.length);
   find("#every").checked = pickable.length > 0 && pickable.every((row) => state.selected.has(row));
 }
 
@@ -116,20 +134,19 @@ function rowOf(row, best) {
   const values = data.table.rows[row];
   const run = data.runs[row];
   const box = make("input", { type: "checkbox", "data-row": row, "aria-label": `select ${values[0]}`, disabled: !run });
-  box.checked = state.selected.has(row);
   box.addEventListener("change", () => select(row));
   const cells = values.map((value, at) => {
-    const won = best[at] !== null && numberOf(value) === best[at];
+    const won = best[at] !== null && numberOf(value) === best[at] && mayBeBest(row, at);
     const long = typeof value === "string" && value.length > 40 ? "long" : "";
     const kind = [data.table.columns[at].numeric ? "number" : "", won ? "best" : "", long].filter(Boolean).join(" ");
     return make("td", { class: kind, text: value === null ? "" : cellText(at, value) });
   });
-  return make("tr", { class: box.checked ? "selected" : "" }, make("td", {}, box), ...cells);
+  return make("tr", {}, make("td", {}, box), ...cells);
 }
 
 function select(row) {
   if (!state.selected.delete(row)) state.selected.add(row);
-  drawTable();
+  showSelected();
   drawDifference();
   redraw();
 }
@@ -150,6 +167,22 @@ function groupsOf(rows) {
   return [...found];
 }
 
+// Return the rows that are shown, as they are on the page: by group, without those of groups that are folded.
+function rowsOnPage(rows = shownRows()) {
+  return state.group === -1 ? rows : groupsOf(rows).flatMap(([value, some]) => (state.folded.has(value) ? [] : some));
+}
+
+// Return the median of the numbers of some rows; null if there is none that is finite. A measure is as the winner's; what
+// runs cost is of those that did not diverge, or of all if all did.
+function middleOf(rows, at) {
+  const { measure, largest } = data.table.columns[at];
+  const value = (row) => numberOf(data.table.rows[row][at]);
+  const lasting = rows.filter((row) => value(row) !== null && !data.table.diverged.includes(row));
+  const some = measure || !lasting.length ? rows : lasting;
+  const middle = median(some.map((row) => (isWorst(row, at) ? (largest ? -Infinity : Infinity) : value(row))));
+  return isNumber(middle) ? middle : null;
+}
+
 // Return the rows of a group below one with its value, how many they are, and their medians.
 function drawGroup([value, rows], best) {
   const folded = state.folded.has(value);
@@ -158,10 +191,11 @@ function drawGroup([value, rows], best) {
     drawTable();
   };
   const name = `${folded ? "▸" : "▾"} ${value === null ? "–" : state.group < 0 ? value : cellText(state.group, value)} (${rows.length})`;
-  const button = make("button", { type: "button", text: name, "aria-expanded": String(!folded), onclick: fold });
+  const button = make("button", { type: "button", text: name, "data-group": JSON.stringify(value), "aria-expanded": String(!folded), onclick: fold });
   const cells = data.table.columns.slice(1).map(({ numeric, kind }, at) => {
-    const middle = numeric && kind === "outcome" ? median(rows.map((row) => numberOf(data.table.rows[row][at + 1]))) : null;
-    return make("td", { class: numeric ? "number" : "", text: middle === null ? "" : short(middle), title: middle === null ? null : "median" });
+    if (!numeric || kind !== "outcome") return make("td");
+    const some = rows.some((row) => data.table.rows[row][at + 1] !== null || isWorst(row, at + 1));
+    return make("td", { class: "number", text: some ? short(middleOf(rows, at + 1)) : "", title: some ? "median" : null });
   });
   const head = make("tr", { class: "group" }, make("td"), make("td", {}, button), ...cells);
   return folded ? [head] : [head, ...rows.map((row) => rowOf(row, best))];

@@ -1,0 +1,34 @@
+"""Paths that a user gives: none is empty, and ~ is the home folder wherever it stands, as after a space in a shell."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fredsim.errors import ConfigError
+
+__all__ = ["at_home", "given_path", "why_unread"]
+
+
+def at_home(path: str | os.PathLike[str]) -> Path:
+    """Return a path, whose ~ at the beginning is replaced by the user's home folder.
+
+    A shell leaves it in `--out=~/results`, and nobody else replaces it in Python or in a variable of the environment.
+    """
+    return Path(os.path.expanduser(path))
+
+
+def given_path(path: str | os.PathLike[str], what: str) -> Path:
+    """Return a path that is given in Python; `what` names the argument.
+
+    Raises ConfigError if it is empty, which Path takes for the current folder.
+    """
+    if not os.fspath(path):
+        raise ConfigError(f"{what} is empty; name a folder or a file (`.` is the current folder)")
+    return at_home(path)
+
+
+def why_unread(path: str | os.PathLike[str], error: OSError) -> str:
+    """Return why a file that an experiment names cannot be read. There ~ stays: one file is the same for all users."""
+    why = error.strerror or str(error)
+    return f"{why}; ~ is no home folder in an experiment: write it out" if os.fspath(path).startswith("~") else why
