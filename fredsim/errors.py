@@ -40,6 +40,7 @@ __all__ = [
     "brief",
     "flow",
     "how_to_install",
+    "inside",
     "nearest",
     "nearest_class",
     "needs",
@@ -203,6 +204,15 @@ def needs(what: str, package: str, extra: str) -> Iterator[None]:
             reason = f"{type(error).__name__}: {reason}"
         remedy = how_to_install(extra)
         raise ConfigError(f"{what} needs {package}, which cannot be imported ({reason}); {remedy}") from None
+
+
+@contextmanager
+def inside(section: str, why: str = "") -> Iterator[None]:
+    """Let a ConfigError name a key of `section`, such as server.n, as what it is: one of `section.inner`."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(f"{section}.", f"{section}.inner.", 1) + why) from None
 
 
 def one_line(error: BaseException) -> str:

@@ -123,6 +123,8 @@ class Server(Configurable):
     takes_fraction: bool = False
     #: How many clients are at work at once, if that is not all of them; set before `expect`.
     at_work: int | None = None
+    #: Whether clients are pipelines (`stages`), whose gradients are of several versions; set before `expect`.
+    pipelines: bool = False
     pushes: Literal["gradient", "delta", "params"] = "gradient"
     finite: bool = True
     metrics: ClassVar[dict[str, Literal["sum", "mean"]]] = {}

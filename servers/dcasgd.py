@@ -59,9 +59,10 @@ class DCASGD(ElementwiseServer):
         backup: Literal["pull", "push"] = "pull"
         """What a client's backup is: `pull`, what it fetched; `push`, the parameters after its last push."""
         initial_backup: Literal["params", "zero"] = "params"
-        """What backups are before the first push: `params`, the initial parameters; `zero`, zeros."""
+        """What backups are at a client's first push, also with `backup: pull`: `params`, the initial parameters;
+        `zero`, zeros."""
         mean_square: Literal["shared", "client"] = "shared"
-        """Whether there is one MS for all clients, `shared`, or one for each, `client`."""
+        """Whether there is one MS for all clients, `shared`, or one for each, `client`; only if adaptive."""
 
         def resolve_defaults(self, clients: int) -> dict[str, Any]:
             """Return the λ₀ that null stands for."""

@@ -9,7 +9,8 @@ it is the latter's ACED: gradients whose parameters are more than that many upda
 number of the others; if none is left, no step is made.
 
 Departures: before the first step, clients continue, and a client's next gradient replaces its first, as in the code
-of Ringleader's experiments, which makes the first step one arrival later. ACED measures age in arrivals, this server in
+of Ringleader's experiments. That code makes its first step one arrival after the one that completes the table, this
+server at that one. ACED measures age in arrivals, this server in
 updates: an arrival that makes no step ages no gradient.
 """
 

@@ -12,7 +12,8 @@ worker compute times", arXiv:2410.04285.
 Departures: t_i is the whole time of a trial; in the paper it is added to the least time that a gradient takes. By
 default p_i is measured: it is the share of the client's trials so far, this round's included, that arrived; the paper
 assumes it is known. A round without any gradient leaves θ and the timestamp as they are. A client with 0 trials begins
-its first task before the server can hold it; what it sends is dropped, and it waits from then on.
+its first task before the server can hold it; what it sends is dropped, and it waits from then on. A push that a gate
+drops uses up no trial: its client goes on, so that a round takes more than B_i tasks of it, and p_i does not tell.
 """
 
 from __future__ import annotations

@@ -76,8 +76,9 @@ class ParameterStore:
         """Return a reduction of what the N clients pushed.
 
         `max`, `sum` and `average` are elementwise; sums are by a balanced tree in the order of the clients' first
-        pushes. `decode_average` unpacks two-bit codes, adds them as integers k and computes (scaler·k)/N in float32;
-        `count` is how many values the bytes hold, by default four per byte; `scaler` is 1 by default.
+        pushes, and those of integers are exact, or refused, as averages of integers are. `decode_average` unpacks
+        two-bit codes, adds them as integers k and computes (scaler·k)/N in float32; `count` is how many values the
+        bytes hold, by default four per byte; `scaler` is 1 by default.
         """
         slot = self._slot(key)
         values = list(slot.values.values())
@@ -87,8 +88,12 @@ class ParameterStore:
             case "max":
                 return np.asarray(np.max(np.stack(values), axis=0))
             case "sum":
+                if slot.dtype.kind in "iu":
+                    return _integer_sum(key, slot, values)
                 return np.asarray(tree_sum(np.stack(values)), slot.dtype)
             case "average":
+                if slot.dtype.kind in "iu":
+                    raise ValueError(f"key '{key}' is {slot.dtype}, which averages may not fit; declare it as float32")
                 return np.asarray(tree_sum(np.stack(values)) / slot.dtype.type(len(values)), slot.dtype)
             case "decode_average":
                 if slot.dtype != np.uint8:
@@ -103,6 +108,15 @@ class ParameterStore:
         if key not in self._slots:
             raise KeyError(f"no key '{key}'; declare it by init_parameter (keys: {', '.join(self._slots) or 'none'})")
         return self._slots[key]
+
+
+def _integer_sum(key: str, slot: Slot, values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return the exact sum of integer arrays. Raises ValueError if it does not fit the slot's type."""
+    total, limits = np.asarray(sum(value.astype(object) for value in values)), np.iinfo(slot.dtype)
+    for element in total.flat:
+        if not limits.min <= element <= limits.max:
+            raise ValueError(f"key '{key}' is {slot.dtype}, which the sum {element} does not fit; declare a wider type")
+    return total.astype(slot.dtype)
 
 
 @dataclass(frozen=True)

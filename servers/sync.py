@@ -11,7 +11,8 @@ synchronous methods", arXiv:2602.03802 (m-synchronous SGD).
 With `inner` the mean is given to another server, as a push of its only client, as TensorFlow's SyncReplicasOptimizer
 wraps an optimizer: {name: sync, inner: {name: dcasgd, lr: 0.001}}. The mean is as stale as its stalest gradient: if a
 gate drops a copy, a client may compute from parameters of a round before. Under an inner server that corrects gradients
-by what they were computed from (`dcasgd`, `gap_aware`), fetches have no gate.
+by what they were computed from (`dcasgd`, `gap_aware`), fetches have no gate. What an inner server takes from the
+number of clients, such as the n of `delay_adaptive`, is that of one client, the rounds' mean.
 
 Departures: none. A late gradient releases its client at once and leaves the timestamp as it is. With `restart` no
 gradient is late, except that of a client whose fetch was dropped, and which therefore continues from old parameters.
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, inside, nearest
 from fredsim.hyper import HyperParameters, NonNegative, PositiveInt
 from fredsim.networks.layout import Layout
 from fredsim.servers.base import Array, Reply, Server, Steps
@@ -92,9 +93,21 @@ class Sync(RoundServer):
             raise ConfigError(f"server.aggregate is {self.needed}; it must not exceed {key}, {self._round}")
         self.cancels = self.hyper.restart and self.needed < self._round
         self._inner = inner_server(self.hyper.inner) if self.hyper.inner else None
+        if self.pipelines and self.needed < self._round:
+            what = "a gradient is late if its parameters are older than the round, and all of a pipeline's are"
+            raise ConfigError(f"server.aggregate is {self.needed}, and stages is given; {what}: leave one of them out")
         if self._inner:
-            self._inner.expect(1)
+            with inside("server", "; an inner server has one client, the rounds' mean"):
+                self._inner.expect(1)
             self.corrects = self._inner.corrects
+            if self.corrects and not hasattr(self, "begins"):  # a method only where it is needed
+                self.begins = self._inner_begins
+
+    def _inner_begins(self, client_id: int, params: Array, timestamp: int) -> None:
+        """Tell the inner server what its client, the round, computes from: the same for all clients."""
+        del client_id
+        inner: Any = self._inner
+        inner.begins(0, params, timestamp)
 
     def gates(self) -> dict[str, Any]:
         """Let every fetch pass if the inner server corrects: a round's gradients must be of the same parameters."""
@@ -126,8 +139,6 @@ class Sync(RoundServer):
         with np.errstate(all="ignore"):
             mean = total / np.float32(self.needed)
         self._inner.apply_update(mean, 0, self._oldest)
-        if hasattr(self._inner, "begins"):  # for one that corrects, all clients of a round compute from the same
-            self._inner.begins(0, self._inner.fetch(0), self._inner.timestamp)
         self.finite = self._inner.finite
         self.timestamp = self._inner.timestamp  # an inner server may apply nothing
 

@@ -365,7 +365,7 @@ SYNC: dict[str, Any] = {"server": {"name": "sync", "lr": 0.1}}
     (clients(control_variates=True, prox=0.1), "control_variates is true, and prox is 0.1; give one of them"),
     (clients(control_variates=True, optimizer="adamw"), "SCAFFOLD's steps are those of sgd"),
     (clients(control_variates=True) | {"compress": {"name": "top_k", "k": 0.1}}, "control variates are not compressed"),
-    (clients(control_variates=True) | {"dispatcher": {"push": {"every": {"k": 2}}}}, "a gate may drop a copy"),
+    (clients(control_variates=True) | {"dispatcher": {"push": {"every": {"k": 2}}}}, "dispatcher.push may drop a copy"),
     (clients(fraction=0.5) | {"dispatcher": {"fetch": {"every": {"k": 2}}}}, "a client that was drawn must fetch"),
     (clients(clip_each_sample=0.5) | VGG,
      "model.buffers is last, which is of whole minibatches"),

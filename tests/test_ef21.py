@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.compressors import EF21
+from fredsim.errors import ConfigError
 from fredsim.networks.layout import Layout
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
@@ -69,3 +70,8 @@ def test_ef21_of_everything_is_no_compression(simulate: Simulate, server: dict[s
         far.append(max(np.abs(run.params[name] - value).max() for name, value in plain.params.items()))
         assert run.summary["bytes_pushed"] == 50 * 8 * k
     assert far[0] < 1e-6 < 1e-3 < far[1]
+
+
+def test_a_key_of_the_inner_compressor_is_named_as_such() -> None:
+    with pytest.raises(ConfigError, match=r"^compress\.inner\.k is 79; there are only 78 parameters$"):
+        started(EF21(inner={"name": "top_k", "k": 79}))

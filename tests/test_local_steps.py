@@ -410,6 +410,34 @@ CONFLICTS = {
         "dispatcher.replica=true",
         "clients.local_steps=2",
     ),
+    "push single gradients only: leave out it, or clients.clip and clients.noise": (
+        "dispatcher.replica=true",
+        "clients.clip=1.0",
+        "clients.noise=0.1",
+    ),
+    "push single gradients only: leave out it, or clients.optimizer": (
+        "dispatcher.replica=true",
+        "clients.optimizer=adamw",
+    ),
+    "clients.local_steps is given; the server's clients are replicas, which push single gradients only: leave this": (
+        "server={name: downpour, lr: 0.1}",
+        "clients.local_steps=2",
+    ),
+    "stages is given; the server's clients are replicas, and a stage has parameters of several ages": (
+        "server={name: downpour, lr: 0.1}",
+        "stages={cuts: [W2], delay: pipedream}",
+    ),
+    "clients.control_variates is true; the server's gate for pushes may drop a copy": (
+        "server={name: bfasgd, lr: 0.1}",
+        "clients.control_variates=true",
+    ),
+    "clients.fraction is 0.5; a client that was drawn must fetch, and dispatcher.fetch may drop it": (
+        "dispatcher.fetch={every: 2}",
+        "clients.fraction=0.5",
+    ),
+    "server.inner.n is 2; it must not exceed clients.count, 1; an inner server has one client": (
+        "server={name: sync, inner: {name: soft_sync, n: 2, lr: 0.1}}",
+    ),
     "dispatcher.wait is false; the server holds its clients": ("dispatcher.wait=false", "server.name=sync"),
     "clients.local_steps: is 0": ("clients.local_steps=0",),
     "clients.local_steps: is 1.5": ("clients.local_steps=1.5",),

@@ -23,7 +23,7 @@ from fredsim.runs.single.opening import open_experiment
 from fredsim.runs.single.prepared import prepare
 from fredsim.runs.verify.verify import verify
 from fredsim.servers.dana import DANA
-from tests.pipeline_loop import Layer, Pipeline
+from tests.pipeline_loop import Layer, Pipeline, dense_gradient
 from tests.random_experiments import staged
 from tests.test_random_experiments import FEW_WAYS, asked_often, compare
 from tests.test_state import stop_and_go_on
@@ -120,6 +120,42 @@ def test_delays_are_compensated_stage_by_stage(simulate: Simulate) -> None:
 
     _, digests = loop_of(data, [2, 1, 0], [2, 1, 0], step=step)
     assert simulate(data).metrics["digest"].tolist()[1:] == digests
+
+
+@pytest.mark.parametrize("inner", [
+    {"name": "dcasgd", "lr": 0.2, "lambda0": 0.5, "adaptive": False}, {"name": "gap_aware", "lr": 0.2, "c": 0.01},
+], ids=lambda one: one["name"])  # fmt: skip
+def test_a_rounds_mean_is_corrected_by_what_the_pipelines_computed_from(
+    simulate: Simulate, inner: dict[str, Any]
+) -> None:
+    """Two pipelines in rounds: each tensor's mean gradient, and how far the tensor has moved since the forward pass."""
+    data = pipeline(
+        {"delay": "pipedream"}, server={"name": "sync", "inner": inner}, dispatcher={"name": "round_robin"},
+        clients={"count": 2, "batch_size": 4, "sampling": "iid"}, evaluation={"every": 2},
+    )  # fmt: skip
+    prepared, streams = prepare(resolve(data), None), Streams(0)
+    layout, train = prepared.model.layout, prepared.dataset.train
+    start = list(layout.split(prepared.model.initial(streams)).values())
+    sampler = prepared.dataset.sampler("iid", 4, streams, None)
+
+    def minibatches(k: int) -> tuple[Array, NDArray[np.int64]]:
+        rows = np.concatenate(sampler.rows(np.array([2 * k, 2 * k + 1]), np.array([0, 1]), np.array([k, k])))
+        return train.x[rows].reshape(8, -1), train.y[rows]
+
+    def mean(seen: list[Layer], used: list[Layer], x: Array, y: NDArray[np.int64]) -> list[Layer]:
+        both = [dense_gradient(seen, used, x[part], y[part]) for part in (slice(4), slice(4, 8))]
+        return [((a + c) / F(2), (b + d) / F(2)) for (a, b), (c, d) in zip(*both, strict=True)]
+
+    def compensated(theta: Array, g: Array, seen: Array, alpha: np.float32) -> Array:
+        return theta - alpha * (g + ((F(0.5) * g) * g) * (theta - seen))
+
+    def penalised(theta: Array, g: Array, seen: Array, alpha: np.float32) -> Array:
+        return np.asarray(theta - alpha * (g / (F(1) + np.abs(theta - seen) / F(0.01))), F)
+
+    step = compensated if inner["name"] == "dcasgd" else penalised
+    layers = list(zip(start[::2], start[1::2], strict=True))
+    loop = Pipeline(layers, minibatches, [2, 1, 0], [2, 1, 0], 0.2, gradient=mean, step=step).run(15)
+    assert simulate(data).metrics["digest"].tolist()[1:] == [layout.digest(params) for params in loop.flat]
 
 
 MODULE = """
@@ -272,6 +308,10 @@ OTHERS: dict[str, dict[str, Any]] = {
     ),
     "synchronous pipelines": pipeline(
         {"delay": "pipedream"}, clients={"count": 3, "batch_size": 2}, server={"name": "sync", "lr": 0.2}
+    ),
+    "rounds compensated": pipeline(
+        {"delay": "pipemare", "synchronous": 2}, clients={"count": 2, "batch_size": 2},
+        server={"name": "sync", "inner": {"name": "gap_aware", "lr": 0.2}},
     ),
     "delays compensated": pipeline({"delay": "pipedream"}, server={"name": "dcasgd", "lr": 0.2}),
     "compressed on a clock": pipeline(
@@ -431,6 +471,11 @@ ONE = {"count": 1, "batch_size": 4}
     ({"server": {"name": "fedbuff", "lr": 0.1, "buffer": 1}}, "the server's clients push delta"),
     ({"server": {"name": "easgd", "lr": 0.1}}, "the server's clients push params"),
     ({"server": {"name": "ringmaster", "lr": 0.1, "threshold": 3, "stop": True}}, "the server restarts clients"),
+    ({"server": {"name": "sync", "lr": 0.1, "aggregate": 1}, "clients": {"count": 2, "batch_size": 4}},
+     "server.aggregate is 1, and stages is given; a gradient is late if its parameters are older than the round"),
+    ({"server": {"name": "sync", "inner": {"name": "dcasgd", "lr": 0.1}},
+      "dispatcher": {"push": {"every": {"k": 2}}, "dropped_push": "skip"}},
+     "stages is given; a pipeline whose push is dropped is ahead of the others"),
     ({"dispatcher": {"wait": False}}, "dispatcher.wait is false"),
     ({"dispatcher": {"replica": True}}, "dispatcher.replica is true"),
     ({"dispatcher": {"name": "clock", "compute": {"limit": 1.5}}, "server": {"name": "mindflayer", "lr": 0.1}},

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import field_validator
 
 from fredsim.compressors.base import Compressor, Remembering
-from fredsim.errors import ConfigError, nearest
+from fredsim.errors import ConfigError, inside, nearest
 from fredsim.hyper import HyperParameters
 from fredsim.networks.layout import Layout
 from fredsim.numerics.arrays import Array
@@ -52,7 +52,8 @@ class EF21(Remembering):
         """Start with an estimate of 0 for each client. Raises ConfigError as C does."""
         super().init(layout, streams)
         self._inner = make_inner(self.hyper.inner)
-        self._inner.init(layout, streams)
+        with inside("compress"):
+            self._inner.init(layout, streams)
 
     def compress(self, push: Array, client: int, step: int) -> tuple[Array, int]:
         """Compress the difference from the estimate; return the new estimate, and the bytes."""

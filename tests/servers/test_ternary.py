@@ -240,6 +240,31 @@ def test_sums_and_averages_of_the_store() -> None:
         store.pull("x", "sum")
 
 
+def test_integers_of_the_store_are_summed_exactly_or_refused() -> None:
+    store = ParameterStore()
+    for key, dtype, shape in (("bytes", "uint8", [2]), ("words", "int32", []), ("long", "uint64", [1])):
+        store.init(key, shape, dtype)
+    for number in range(300):  # more clients than a byte counts
+        store.push(number, "bytes", [0, number == 7])
+    for number, value in enumerate((2**31 - 1, -5, 3)):
+        store.push(number, "words", value)
+        store.push(number, "long", [2**62 + 1])
+    assert store.pull("bytes", "sum").tolist() == [0, 1]
+    assert store.pull("words", "sum").tolist() == 2**31 - 3
+    assert store.pull("long", "sum").tolist() == [3 * 2**62 + 3]
+    assert {str(store.pull(key, "sum").dtype) for key in ("bytes", "words", "long")} == {"uint8", "int32", "uint64"}
+    store.push(0, "bytes", [200, 0])
+    store.push(1, "bytes", [200, 0])
+    store.push(1, "words", 5)
+    with pytest.raises(ValueError, match="key 'bytes' is uint8, which the sum 400 does not fit; declare a wider"):
+        store.pull("bytes", "sum")
+    with pytest.raises(ValueError, match=f"key 'words' is int32, which the sum {2**31 + 7} does not fit"):
+        store.pull("words", "sum")
+    for key in ("bytes", "words"):
+        with pytest.raises(ValueError, match=f"key '{key}' is .*, which averages may not fit; declare it as float32"):
+            store.pull(key, "average")
+
+
 def test_mistakes_with_the_store_are_named() -> None:
     store = ParameterStore()
     store.init("x", [2], "float32")

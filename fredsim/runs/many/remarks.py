@@ -200,7 +200,10 @@ def _chance_text(results: Sequence[Result], of: int) -> str:
     error = f"{errors[0]:.4f}" + (f" to {errors[-1]:.4f}" if errors[-1] > errors[0] else "")
     who = f"{names}{more}" if of == 1 else f"{len(results)} of {of} runs ({names}{more})"
     what = f"ended with the validation error {error}, about that of always giving one label"
-    return f"{who}: {what}; what learned nothing may need another learning rate, more iterations, or other data"
+    remedy = "what learned nothing may need another learning rate, more iterations, or other data"
+    if not any(result.summary["updates"] for result in results):
+        remedy = "the server made no update: what it waits for did not come (evaluation.per_client says who has pushed)"
+    return f"{who}: {what}; {remedy}"
 
 
 def _about_staleness(result: Result, experiment: Experiment) -> Iterator[str]:

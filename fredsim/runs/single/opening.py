@@ -28,6 +28,7 @@ from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.modules import folder_kept
 from fredsim.runs.processes.isolation import note_opened
+from fredsim.servers.base import Server
 from fredsim.servers.elementwise import ElementwiseServer
 from fredsim.servers.window_average import WindowAverage
 from fredsim.simulation.paths.backends import resolve_backend
@@ -105,6 +106,8 @@ def make_server(experiment: Experiment) -> tuple[GuardedServer, Protocol]:
     own = Guarded(server)
     if clients.fraction < 1 and own.guard("takes_fraction", lambda: bool(getattr(server, "takes_fraction", False))):
         own.give("at_work", clients_at_work(clients.count, clients.fraction))
+    if experiment.stages is not None and isinstance(server, Server):
+        own.give("pipelines", True)
     if experiment.average is not None:
         server = WindowAverage(server, **experiment.average.hyper)
     if experiment.stages is not None and (steps := experiment.stages.reschedule):

@@ -50,6 +50,8 @@ __all__ = ["Diverged", "Outcome", "Parts", "Simulation", "StopRequested", "evalu
 
 #: The most rows between two events.
 MOST_ROWS = 1_000_000
+#: After how many events without an update a run that only its updates end is given up; and how many for each client.
+LONGEST_WAIT, LONGEST_WAIT_BY_CLIENT = 1_000_000, 1_000
 
 Measurements = tuple[tuple[float, float], str, dict[str, float]]
 
@@ -167,6 +169,7 @@ class Simulation:
         self._rows_on_clock = 0  # how many rows that the clock determines are recorded
         self._measured: tuple[int, Measurements] | None = None  # the last measurements, and at which iteration
         self._ended = False  # whether the clock has passed the run's end
+        self._updated = 0, 0  # the timestamp, and the iteration at which it was first seen
         self._seconds_before = self._seconds_evaluation = self._began = 0.0
         #: The seconds that the run had taken when it was last stopped, by their names in summary.json.
         self.spent: dict[str, float] = {}
@@ -226,7 +229,21 @@ class Simulation:
             except StopRequested:
                 return "interrupted"
             self._parts.progress(self.iteration, server.timestamp, self._now)
+            if length.iterations is None and length.until is None:
+                self._refuse_endless()
         return "finished"
+
+    def _refuse_endless(self) -> None:
+        """Raise SimulationError if a run that only its updates end has made none for very many events."""
+        timestamp, since = self._updated
+        if self.server.timestamp != timestamp:
+            self._updated = self.server.timestamp, self.iteration
+        elif self.iteration - since > max(LONGEST_WAIT, LONGEST_WAIT_BY_CLIENT * self._parts.clients):
+            raise SimulationError(
+                f"iteration {self.iteration}: {self.server.contract.name} has made no update for "
+                f"{self.iteration - since:,} iterations, after {timestamp:,}; what it waits for does not come, such as "
+                "pushes of a client that never arrives: give another dispatcher, or iterations"
+            )
 
     @property
     def _goal_reached(self) -> bool:

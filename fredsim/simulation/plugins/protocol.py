@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from fredsim.config.choices import DroppedPush
 from fredsim.config.experiment import Experiment
@@ -130,7 +130,7 @@ def check(protocol: Protocol, contract: Contract) -> None:
     if protocol.compressor and protocol.push_gate and protocol.push_gate.per_tensor:
         raise ConfigError("compress is given; a push that passes tensor by tensor cannot be compressed as one")
     if protocol.replica and protocol.work != ClientWork():
-        raise ConfigError("dispatcher.replica is true; it goes with clients that push single gradients only")
+        raise ConfigError(_no_replica(protocol.work, contract))
     for given, what, why_not in (
         (protocol.work.control_variates, "clients.control_variates is true", _why_no_control_variates),
         (protocol.fraction < 1, f"clients.fraction is {protocol.fraction:g}", _why_no_fraction),
@@ -147,6 +147,31 @@ def counts_whole(copy: str) -> str:
         f"dispatcher.{copy} passes tensor by tensor, and the server says by itself how many bytes a whole {copy} "
         f"takes (bytes_{copy}ed); give a gate for whole copies"
     )
+
+
+def _gate(copy: str, contract: Contract) -> str:
+    """Return what a gate for pushes or fetches is called, for messages."""
+    return f"the server's gate for {copy}es" if copy in contract.gates else f"dispatcher.{copy}"
+
+
+def _replica(contract: Contract) -> str:
+    """Return what says that clients are replicas, for messages."""
+    return "the server's clients are replicas" if "replica" in contract.gates else "dispatcher.replica is true"
+
+
+def _no_replica(work: ClientWork, contract: Contract) -> str:
+    """Return the message that refuses replicas of clients that push something else than single gradients."""
+    only = "clients that push single gradients only"
+    if contract.pushes != "gradient":
+        return f"dispatcher.replica is true; it goes with {only}"
+    keys = {"form": "pushes", "steps": "local_steps", "varied": "local_steps"}  # those that have other names
+    differ = [one.name for one in fields(work) if getattr(work, one.name) != one.default]
+    named = dict.fromkeys(f"clients.{keys.get(name, name)}" for name in differ if name != "form" or not work.optimizer)
+    given = " and ".join(named)
+    if "replica" in contract.gates:
+        are = "is" if len(named) == 1 else "are"
+        return f"{given} {are} given; {_replica(contract)}, which push single gradients only: leave this out"
+    return f"dispatcher.replica is true; it goes with {only}: leave out it, or {given}"
 
 
 def _check_corrected(protocol: Protocol) -> None:
@@ -178,13 +203,15 @@ def _why_no_stages(protocol: Protocol, contract: Contract) -> str:
     if not protocol.wait:
         return "dispatcher.wait is false, and the delays say already how far a pipeline is ahead"
     if protocol.replica:
-        return "dispatcher.replica is true, and a stage has parameters of several ages"
+        return f"{_replica(contract)}, and a stage has parameters of several ages"
     if protocol.fraction < 1:
         return "clients.fraction lets pipelines stand still"
     if contract.cancels:
         return "the server restarts clients, whose minibatches under way would be lost"
     if contract.begins and not contract.built_in:
         return "the server has a method begins, and the parameters that a pipeline begins from have several ages"
+    if contract.corrects and contract.holds and protocol.push_gate:
+        return "a pipeline whose push is dropped is ahead of the others, and a round's gradients of other parameters"
     return "clients.current is true" if protocol.current else ""
 
 
@@ -195,9 +222,9 @@ def _why_not_current(protocol: Protocol, contract: Contract) -> str:
     if protocol.work.takes_steps or protocol.work.prox:
         return "clients take steps of their own (clients.local_steps, optimizer, pushes, prox or control_variates)"
     if protocol.push_gate or protocol.compressor:
-        return "clients send samples, which neither dispatcher.push nor compress takes"
+        return f"clients send samples, which neither {_gate('push', contract)} nor compress takes"
     if protocol.replica:
-        return "dispatcher.replica is true, and clients have no gradients"
+        return f"{_replica(contract)}, and clients have no gradients"
     if contract.bytes_pushed:
         return "the server counts the bytes of gradients that clients push"
     if contract.corrects or contract.begins:
@@ -208,7 +235,8 @@ def _why_not_current(protocol: Protocol, contract: Contract) -> str:
 def _why_no_control_variates(protocol: Protocol, contract: Contract) -> str:
     """Return why SCAFFOLD's control variates do not go with a protocol and a server; else ''."""
     if protocol.push_gate or protocol.fetch_gate:
-        return "a gate may drop a copy, and the control variates with it"
+        gate = _gate("push" if protocol.push_gate else "fetch", contract)
+        return f"{gate} may drop a copy, and the control variates with it"
     if protocol.compressor:
         return "compress is given, and the control variates are not compressed"
     if not protocol.wait:
@@ -219,7 +247,7 @@ def _why_no_control_variates(protocol: Protocol, contract: Contract) -> str:
 def _why_no_fraction(protocol: Protocol, contract: Contract) -> str:
     """Return why a share of the clients cannot be drawn; else ''."""
     if protocol.fetch_gate:
-        return "a client that was drawn must fetch, and a gate may drop it (dispatcher.fetch)"
+        return f"a client that was drawn must fetch, and {_gate('fetch', contract)} may drop it"
     if not protocol.wait:
         return "dispatcher.wait is false, so that clients never wait to be drawn"
     if contract.cancels:
