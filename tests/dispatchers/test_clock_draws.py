@@ -274,3 +274,22 @@ def test_slow_clients_take_fewer_steps(seconds: Any, times: list[float]) -> None
         clock.configure(steps=50)
     with pytest.raises(ConfigError, match="of a task of 10000000000 local steps is "):
         clock.configure(steps=VariedSteps(fastest=10**10))
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"name": "uniform", "spread": 1e-17},
+        {"name": "uniform", "spread": 5e-324},
+        {"name": "lognormal", "sigma": 5e-324},
+        {"name": "bernoulli", "p": 5e-324, "factor": 2.0},
+    ],
+)
+def test_noise_that_is_lost_beside_1_is_none(noise: dict[str, Any]) -> None:
+    """No task takes a nanosecond more or less."""
+    found = order(40, 2, compute={"seconds": [0.75, 2.0], "noise": noise})
+    assert set(durations(found).items()) == {
+        ((client, number), time)
+        for client, time in ((0, 750_000_000), (1, 2_000_000_000))
+        for number in range(int(np.sum(found.client == client)))
+    }
