@@ -31,10 +31,10 @@ from fredsim.plugins.states import State
 
 __all__ = ["Clock"]
 
-#: Stages of a client's task, each an event when it ends; UP is a time during which a client with outages is up.
+#: Stages of a client's task, each an event when it ends; UP a time after which a client loses its task.
 COMPUTING, SENDING, ARRIVING, SERVED, ASKING, FETCHING, UP = range(7)
 FEW = 8  # so many tasks or fewer are begun one by one; NumPy is faster for more
-MOST_OUTAGES = 20_000  # the most outages without an arrival; with many clients, as many again for each 20 of them
+MOST_LOST = 20_000  # the most tasks lost without an arrival; with many clients, as many again for each 20 of them
 
 
 class Clock(Timeline):
@@ -45,7 +45,7 @@ class Clock(Timeline):
     operations: Operations = NumpyOperations()
     state_names = (
         "time", "_merged", "_queue", "_network", "_outages", "_numbers", "_begun", "_done", "_received", "_sent",
-        "_bytes", "_left", "_count", "_last", "_held", "_fresh", "_starting", "_outages_since",
+        "_bytes", "_count", "_last", "_held", "_fresh", "_starting", "_lost",
     )  # fmt: skip
 
     class Hyper(HyperParameters):
@@ -81,10 +81,8 @@ class Clock(Timeline):
         """Start over: every client begins its first task at time 0."""
         self.expect(clients)
         self._clients = clients
-        draws = Draws(streams, self.operations.draw)
-        self._durations = self._make_durations(draws)
-        outages = self.hyper.outages
-        self._outages = None if outages is None else Outages(outages, clients, draws)
+        self._draws = Draws(streams, self.operations.draw)
+        self._durations = self._make_durations(self._draws)
         self.configure()
 
     def _make_durations(self, draws: Draws) -> TaskTime:
@@ -102,9 +100,11 @@ class Clock(Timeline):
         self._size = size
         self._until = NEVER - 1 if until is None else until
         if isinstance(self._durations, TaskDurations):
-            most = steps if isinstance(steps, int) else steps.fastest or 1
-            check_own_times(self.hyper.compute.seconds, self._clients, most)
+            check_own_times(self.hyper.compute.seconds, self._clients, steps)
             self._durations.set_steps(steps)
+        self._network = Network(self.hyper.link, self.hyper.server, self._clients)
+        outages = self.hyper.outages
+        self._outages = None if outages is None else Outages(outages, self._clients, self._draws)
         self._merged = None
         known_ahead = self._outages is None and self._network.instant and not reacts
         if known_ahead and isinstance(self._durations, TaskDurations):
@@ -112,13 +112,12 @@ class Clock(Timeline):
         n = self._clients if self._merged is None else 0
         self._queue = EventQueue(n)
         self._numbers, self._begun, self._done, self._received, self._sent, self._bytes = np.zeros((6, n), np.int64)
-        self._left = np.zeros(n, np.int64)  # with outages: the time that each client's task still takes
         self.time = self._count = 0  # the time now, and how many gradients are done
         self._last = -1  # the client that arrived last, until it is held or continues
         self._held: set[int] = set()
         self._fresh = True  # whether no client has begun its first task yet
         self._starting: list[tuple[int, int]] = []  # clients that begin a task, and the times at which they do
-        self._outages_since = 0  # the number of outages since the last arrival
+        self._lost = 0  # how many tasks were lost in outages since the last arrival
 
     @property
     def task_steps(self) -> TaskSteps | None:
@@ -160,7 +159,7 @@ class Clock(Timeline):
                 self._request_fetch(client, now, int(self._bytes[client]))
                 self._begin_tasks()
             elif stage in (FETCHING, UP):
-                self._resume_after_outage(client, now, begins=stage == FETCHING)
+                self._begin_when_up(client, now, lost=stage == UP)
             elif self._push_is_served(client, now, stage):
                 return self._row_of_arrival(client, now)
         return ()
@@ -181,7 +180,7 @@ class Clock(Timeline):
         return True
 
     def _row_of_arrival(self, client: int, now: int) -> tuple[int, ...]:
-        self.time, self._last, self._outages_since = now, client, 0
+        self.time, self._last, self._lost = now, client, 0
         stages = self._begun[client], self._done[client], self._received[client]
         row = client, self._numbers[client], self._sent[client], now, *stages
         self._numbers[client] += 1
@@ -229,32 +228,27 @@ class Clock(Timeline):
         some = ends < NEVER
         self._queue.put_all(clients[some], ends[some], COMPUTING)
 
-    def _resume_after_outage(self, client: int, now: int, *, begins: bool) -> None:
-        """Let a client with outages begin its task, or continue the present one, as soon as it is up."""
+    def _begin_when_up(self, client: int, now: int, *, lost: bool) -> None:
+        """Let a client with outages begin its task as soon as it is up; `lost`: it has just gone down, and lost one."""
         outages = cast("Outages", self._outages)
-        if not begins:
-            self._count_outage()
-            begins = outages.lost
-            self._numbers[client] += begins
-        at = outages.begin(client, now)
-        if begins:
-            self._begun[client] = at
-            self._left[client] = self._durations.of(client, int(self._numbers[client]))
-        left, until = int(self._left[client]), outages.until(client)
-        if left == NEVER and not outages.lost:
-            return
-        if at + left <= until:
-            until, stage = at + left, COMPUTING
+        if lost:
+            self._count_lost()
+            self._numbers[client] += 1
+        at = self._begun[client] = outages.begin(client, now)
+        takes = self._durations.of(client, int(self._numbers[client]))
+        if outages.lost:
+            until = outages.until(client)
+            end, stage = (at + takes, COMPUTING) if at + takes <= until else (until, UP)
         else:
-            self._left[client], stage = at + left - until, UP
-        if until < NEVER:
-            self._queue.put(client, until, stage)
+            end, stage = outages.end(client, at, takes, self._until), COMPUTING
+        if end < NEVER:
+            self._queue.put(client, end, stage)
 
-    def _count_outage(self) -> None:
-        self._outages_since += 1
-        if self._outages_since > MOST_OUTAGES * (1 + self._clients // 20):
+    def _count_lost(self) -> None:
+        self._lost += 1
+        if self._lost > MOST_LOST * (1 + self._clients // 20):
             raise SimulationError(
-                f"clients went down {self._outages_since:,} times, and no gradient has arrived in between; give "
+                f"clients went down {self._lost:,} times, and no gradient has arrived in between; give "
                 "dispatcher.outages.up longer times than tasks take, or task: paused"
             )
 

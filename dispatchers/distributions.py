@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -98,7 +99,8 @@ class Uniform(Random):
 
     def unit(self) -> Distribution:
         """Return the uniform distribution around 1."""
-        return Distribution("uniform", (1.0 - self.spread, 1.0 + self.spread))
+        low, high = 1.0 - self.spread, 1.0 + self.spread
+        return Distribution("uniform", (low, max(high, math.nextafter(low, 2.0))))  # a tiny spread is lost beside 1
 
 
 class HalfNormal(HyperParameters):

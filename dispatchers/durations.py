@@ -31,6 +31,7 @@ from fredsim.numerics.streams import Stream, Streams
 
 __all__ = [
     "LAST",
+    "MOST_AHEAD",
     "NEVER",
     "Compute",
     "Draws",
@@ -63,7 +64,7 @@ NEVER = LAST
 #: The most tasks that are drawn at once: intermediate values take some 100 bytes each.
 TOGETHER = 2**17
 AHEAD = 32  # the most tasks of one client that are drawn together, where tasks begin one by one
-MOST_AHEAD = 2**18  # the most tasks of all clients that are drawn so
+MOST_AHEAD = 2**18  # the most tasks, or periods of outages, of all clients that are drawn so
 #: The first element of a draw's counter, by the purpose of the draw.
 TASK, MACHINE, UP, DOWN = 0, 8, 16, 24
 
@@ -283,15 +284,19 @@ def check_not_added(value: Any, key: str) -> None:
         raise ConfigError(f"{key}.add is true; only noise (dispatcher.compute.noise) is added to a time: leave it out")
 
 
-def check_own_times(seconds: OwnTimes, clients: int, steps: int = 1) -> None:
-    """Raise ConfigError as `check_times` and `check_not_added` do, also if a task of `steps` gradients is too long."""
-    longest, key = seconds, "dispatcher.compute.seconds"
+def check_own_times(seconds: OwnTimes, clients: int, steps: int | VariedSteps = 1) -> None:
+    """Raise ConfigError as `check_times` and `check_not_added` do, also if a task of these steps is too long."""
+    key = "dispatcher.compute.seconds"
     check_not_added(seconds, key)
+    check_each(seconds, clients, key)
+    own: list[float] = []
     if isinstance(seconds, Power):
-        longest = seconds.base * max(1.0, float(clients) ** seconds.exponent)
+        own = [seconds.base, seconds.base * float(clients) ** seconds.exponent]
     elif isinstance(seconds, TwoClasses):
-        longest = seconds.base * max(1.0, seconds.factor)
-    check_times(longest, clients, key)
-    if steps > 1 and isinstance(longest, float | list):
-        longest = longest if isinstance(longest, float) else max(longest)
-        check_times(longest * steps, clients, f"{key} of a task of {steps} local steps")
+        own = [seconds.base, seconds.base * seconds.factor]
+    elif isinstance(seconds, float | int | list):
+        own = seconds if isinstance(seconds, list) else [seconds]
+    check_times(max(own) if own else seconds, clients, key)
+    longest, count = (max, steps) if isinstance(steps, int) else (min, steps.fastest or 1)  # slower clients take fewer
+    if own and count > 1:
+        check_times(longest(own) * count, clients, f"{key} of a task of {count} local steps")

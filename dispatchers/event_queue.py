@@ -15,6 +15,7 @@ from fredsim.plugins.states import State, Stateful
 __all__ = ["EventQueue"]
 
 STAGES = 8
+FEW = 64  # so many events may lie in the heap besides two of each client
 
 
 class EventQueue(Stateful):
@@ -32,6 +33,9 @@ class EventQueue(Stateful):
     def put(self, client: int, time: int, stage: int) -> None:
         """Add the event that this stage of a client's task ends at `time`; it replaces the client's other event."""
         self._time[client], self._stage[client] = time, stage
+        if len(self._heap) > 2 * self._clients + FEW:  # most of them are cancelled, and may be due much later
+            self._make_heap()
+            return
         heappush(self._heap, (time * self._clients + client) * STAGES + stage)
 
     def cancel(self, client: int) -> bool:

@@ -6,12 +6,22 @@ it is paused, and continues then. Pushes and fetches on their way between client
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
 
 from fredsim.dispatchers.distributions import Times
-from fredsim.dispatchers.durations import DOWN, NEVER, UP, Draws, as_nanoseconds, check_not_added, check_times
+from fredsim.dispatchers.durations import (
+    DOWN,
+    MOST_AHEAD,
+    NEVER,
+    UP,
+    Draws,
+    as_nanoseconds,
+    check_not_added,
+    check_times,
+)
 from fredsim.errors import SimulationError
 from fredsim.hyper import HyperParameters
 from fredsim.numerics.arrays import Integers
@@ -19,7 +29,8 @@ from fredsim.plugins.states import Stateful
 
 __all__ = ["OutageTimes", "Outages"]
 
-MOST_PASSED = 20_000  # the most periods in which a client may be up while it waits
+MOST_PERIODS = 10_000_000  # the most periods in which a client may be up during a single task, or while it waits
+AHEAD = 128  # the most periods of one client that are drawn together
 
 
 class OutageTimes(HyperParameters):
@@ -49,11 +60,13 @@ class Outages(Stateful):
         self._times, self._draws = times, draws
         #: Whether the task under way is lost when its client goes down.
         self.lost = times.task == "lost"
-        self._number = np.zeros(
-            clients, np.int64
-        )  # by client: the number of its present period of being up, or of the next one
+        #: By client: the number of its present period of being up, or of the next one.
+        self._number = np.zeros(clients, np.int64)
         self._from = np.zeros(clients, np.int64)
         self._until = self._draw_periods("up", np.arange(clients), self._number)
+        #: By client, the number of a period, and how long the client's next few times down and then up are.
+        self._drawn: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+        self._together = max(1, min(AHEAD, MOST_AHEAD // clients))
 
     def _draw_periods(self, name: Literal["up", "down"], clients: Integers, numbers: Integers) -> Integers:
         """Return the lengths of periods of being up or down, by client and number (n,): int64 (n,) nanoseconds."""
@@ -62,30 +75,65 @@ class Outages(Stateful):
             return np.full(len(clients), as_nanoseconds(times))
         return as_nanoseconds(self._draws.draw(times, UP if name == "up" else DOWN, clients, numbers))
 
-    def _advance(self, client: int) -> None:
-        """Advance a client to its next period of being up."""
-        ids, number = np.array([client]), self._number[client : client + 1]
-        begin = min(NEVER, int(self._until[client] + self._draw_periods("down", ids, number)[0]))
-        self._number[client] += 1
-        self._from[client] = begin
-        self._until[client] = min(NEVER, begin + int(self._draw_periods("up", ids, number)[0]))
+    def _next(self, client: int, number: int) -> list[tuple[int, int]]:
+        """Return a few times down and then up, in nanoseconds, that follow a client's period of this number."""
+        first, found = self._drawn.get(client, (0, []))
+        if not first <= number < first + len(found):
+            numbers = np.arange(number, number + self._together)
+            ids = np.full(len(numbers), client)
+            downs, ups = self._draw_periods("down", ids, numbers), self._draw_periods("up", ids, numbers + 1)
+            first, found = self._drawn[client] = number, list(zip(downs.tolist(), ups.tolist(), strict=True))
+        return found[number - first :]
+
+    def _periods(self, client: int) -> Iterator[tuple[int, int]]:
+        """Yield when the client's next periods of being up begin and end, those after its present one.
+
+        Raises SimulationError if they are too many.
+        """
+        begun = number = int(self._number[client])
+        until = int(self._until[client])
+        while number < begun + MOST_PERIODS:
+            for down, up in (some := self._next(client, number)):
+                begin = min(NEVER, until + down)
+                until = min(NEVER, begin + up)
+                yield begin, until
+            number += len(some)
+        raise SimulationError(
+            f"client {client} went down {MOST_PERIODS:,} times during a single task, or while it waited; give "
+            "dispatcher.outages longer times, or clients shorter tasks"
+        )
 
     def begin(self, client: int, time: int) -> int:
         """Return the first time from `time` on at which a client is up; it then stays up until `until(client)`.
 
         Calls for a client must come in the order of time. Raises SimulationError if it goes down too often meanwhile.
         """
-        passed = 0
-        while self._until[client] <= time < NEVER:
-            self._advance(client)
-            passed += 1
-            if passed > MOST_PASSED:
-                raise SimulationError(
-                    f"client {client} went down {MOST_PASSED:,} times while it waited; give dispatcher.outages longer "
-                    "times"
-                )
+        if self._until[client] <= time < NEVER:
+            passed, (begin, until) = next(
+                (number, period) for number, period in enumerate(self._periods(client), 1) if period[1] > time
+            )
+            self._number[client] += passed
+            self._from[client], self._until[client] = begin, until
         return max(time, int(self._from[client]))
 
     def until(self, client: int) -> int:
         """Return when the client, which is up, goes down next."""
         return int(self._until[client])
+
+    def end(self, client: int, time: int, takes: int, last: int) -> int:
+        """Return when a task is done that the client, which is up, begins at `time`, and that pauses while it is down.
+
+        It takes `takes` nanoseconds of the client's being up. NEVER if it is never done, or later than `last`. Raises
+        SimulationError if the client goes down too often meanwhile.
+        """
+        left = takes - (self.until(client) - time)
+        if left <= 0:
+            return time + takes
+        if takes < NEVER:
+            for begin, until in self._periods(client):
+                if begin > last:
+                    break
+                if left <= until - begin:
+                    return begin + left
+                left -= until - begin
+        return NEVER

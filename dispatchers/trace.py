@@ -87,7 +87,8 @@ class Trace(Timeline):
     def configure(
         self, *, reacts: bool = True, size: int = 0, steps: int | VariedSteps = 1, until: int | None = None
     ) -> None:
-        """Start at the first row; what is known about the run makes no difference."""
+        """Start at the first row; what is known about the run makes no difference, but for when it ends."""
+        self._until = until
         self._row = self._count = 0  # how many events there were, and how many gradients were done
         self._numbers = np.zeros(self._clients, np.int64)  # the number of each client's next task
         self._waiting: set[int] = set()  # clients that are held
@@ -105,13 +106,16 @@ class Trace(Timeline):
         return self._survey.rows
 
     def draw(self, count: int) -> Order:
-        """Return at most `count` next arrivals; none if the trace has ended.
+        """Return at most `count` next arrivals; none if the trace has ended, or the run's time is over.
 
-        Raises SimulationError if one is impossible in this run.
+        Raises SimulationError if one is impossible in this run; rows after the run's end are not looked at.
         """
         if self._at == len(self._part["client"]):
             self._part, self._at = next(self._parts, self._part), 0  # the last part has no rows
-        part = {name: values[self._at : self._at + count] for name, values in self._part.items()}
+        stop = self._at + count
+        if self._until is not None and "time" in self._part:
+            stop = min(stop, int(np.searchsorted(self._part["time"], self._until, side="right")))
+        part = {name: values[self._at : stop] for name, values in self._part.items()}
         clients = part["client"]
         self._at += len(clients)
         if self.on_gradient_done is not None and "done" in part:  # one event at a time then

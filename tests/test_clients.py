@@ -33,6 +33,7 @@ from fredsim.simulation.plugins.local_work import mean_of_samples
 from tests.test_random_experiments import asked_often
 
 Simulate = Callable[..., Result]
+Refused = Callable[..., None]
 Array = NDArray[np.float32]
 F = np.float32
 EVERY = {"evaluation": {"every": 1}}
@@ -181,6 +182,15 @@ def test_as_many_steps_as_fit_into_seconds(simulate: Simulate) -> None:
     assert result.summary["bytes_pushed"] == 14 * 4840
     again = simulate({"seconds": 20.0, "clients": {**given, "local_steps": 4}, "dispatcher": clock})
     assert again.summary["iterations"] == 5 + 2 + 1  # of clients that all take four
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [("5000", "5,000,000,000,000"), ("1e9", "1,000,000,000,000,000,000")])
+def test_far_too_many_steps_fit_into_seconds(seconds: str, steps: str, small_yaml: Path, refused: Refused) -> None:
+    """Of gradients that take a nanosecond each: 96 bytes a step, with 3 samples, are more than any machine has."""
+    words = (f"clients.local_steps={{seconds: {seconds}}}", "clients.sampling=iid", "window=1", "--out", "out")
+    clock = "dispatcher={name: clock, compute: {seconds: 1.0e-9}}"
+    says = (f"client 0 has {steps} local steps in its task 0, as many as fit;", "lower clients.local_steps, or give")
+    refused("run", small_yaml, clock, *words, says=says)
 
 
 def test_a_fraction_of_asynchronous_clients(simulate: Simulate, plain: ModuleType) -> None:

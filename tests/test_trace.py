@@ -178,6 +178,40 @@ def test_a_run_that_ends_by_the_clock(tmp_path: Path, digits_experiment: dict[st
             assert (one.folder / name).read_bytes() == (two.folder / name).read_bytes(), (server, name)
 
 
+@pytest.mark.parametrize("server", ["sync", "asgd"])
+def test_rows_after_the_end_of_a_run_are_not_looked_at(server: str, simulate: Simulate, tmp_path: Path) -> None:
+    """Held clients, impossible numbers: what the run leaves is what it leaves on a trace without these rows."""
+    clients, times = [0, 1, 1, 1], [1.0, 1.5, 1.75, 2.0]
+    numbers = [0, 0, 1, 0] if server == "asgd" else [0, 0, 0, 0]
+    found = []
+    for count in (2, 4):
+        changes = write(tmp_path / "t.csv", client=clients[:count], time=times[:count], number=numbers[:count])
+        more = {"clients": {"count": 3, "batch_size": 2}, "server": {"name": server, "lr": 0.1}, "events": True}
+        result = simulate(changes | more | {"seconds": 1.5, "evaluation": {"every": 0.5, "unit": "seconds"}})
+        assert result.events["time"].tolist() == [1.0, 1.5]
+        found.append([(result.folder / name).read_bytes() for name in FILES])
+    assert found[0] == found[1]
+
+
+def test_gradients_after_the_end_of_a_run_are_not_sent(simulate: Simulate, tmp_path: Path) -> None:
+    """Where the trace says when gates decide: the first row after the end names one gradient twice."""
+    changes = {"compress": {"name": "error_feedback_sign"}, "events": True}
+    network = {"name": "clock", "compute": {"noise": {"name": "exponential"}}, **NETWORKS[1]}
+    events = simulate(changes | {"dispatcher": network, "iterations": 30}).events
+    end = {"seconds": float(events["time"][19]), "evaluation": {"every": 1, "unit": "seconds"}}
+    assert events["time"][19] < events["time"][20]
+    found = []
+    for count in (20, 30):
+        part = events.head(count).copy()
+        for name in ("done_client", "done_number"):
+            part[name] = [[0, 0] if row == 20 else ids for row, ids in enumerate(part[name])]
+        columns = {name: [*part[name]] for name in part.columns if name not in ("iteration", "time")}
+        result = simulate(changes | write(tmp_path / "t.parquet", **columns) | end)
+        assert len(result.events) == 20
+        found.append([(result.folder / name).read_bytes() for name in FILES])
+    assert found[0] == found[1]
+
+
 ORDER = [3, 0, 0, 1, 3, 2, 2, 2, 1, 0]
 TIMES = [0.0, 0.5, 0.5, 0.75, 2.0, 2.5, 2.5, 3.25, 4.0, 4.0]
 

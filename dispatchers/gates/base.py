@@ -56,7 +56,7 @@ class Gate(Configurable):
 
     def look_ahead(self, begin: int, clients: Sequence[int]) -> None:
         """Draw element 0 for the clients of iterations `begin` on: one draw costs as much as a hundred together."""
-        if not hasattr(self, "_streams"):  # a user's subclass, whose `init` does not call this one's
+        if not hasattr(self, "_ahead"):  # a user's subclass, whose `init` does not call this one's
             return
         steps = np.arange(begin, begin + len(clients))
         draws = self._streams.uniform(self._stream, 0, steps, np.array(clients)).tolist()

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fredsim.dispatchers import Clock
 from fredsim.dispatchers.base import Order
-from fredsim.numerics.streams import Streams
+from fredsim.numerics.distributions import Distribution, draw
+from fredsim.numerics.streams import Stream, Streams
 from fredsim.servers import ASGD
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.schedule import whole_schedule
@@ -169,9 +170,76 @@ def test_synchronous_rounds() -> None:
         assert every[m - 1].mean() / 1e9 == pytest.approx(exact, rel=0.01)
 
 
+@pytest.mark.parametrize("clients", [1, 20, 100])
+def test_a_task_that_pauses_often_takes_its_time(clients: int) -> None:
+    """Three hours of work, five seconds up and five down: up 2,160 times, down 2,159, for any number of clients."""
+    clock = started(clients, compute={"seconds": 10_800}, outages={"up": 5, "down": 5, "task": "paused"})
+    assert clock.draw(clients).columns["time"].tolist() == [21_595 * 10**9] * clients
+
+
+def test_drawn_pauses_are_added_up() -> None:
+    """Against sums over single draws, for tasks that are paused a few hundred times each."""
+    up, down = {"name": "exponential", "mean": 0.125}, {"name": "gamma", "cv": 2.0, "mean": 0.5}
+    clock = started(2, compute={"seconds": [30.0, 47.5]}, outages={"up": up, "down": down, "task": "paused"})
+    found = clock.draw(6)
+    families = Distribution("exponential"), Distribution("gamma", (0.25, 4.0))
+    for client, seconds in enumerate((30.0, 47.5)):
+        numbers = np.arange(4000)
+        ups, downs = (
+            np.maximum(1, np.rint(draw(family, Streams(0), Stream.TIME, numbers, client, element) * mean * 1e9))
+            for family, element, mean in zip(families, (16, 24), (0.125, 0.5), strict=True)
+        )
+        worked, passed = np.cumsum(ups), np.cumsum(ups + downs)
+        times = []
+        for task in range(int(np.sum(found.client == client))):
+            due = seconds * 1e9 * (task + 1)
+            period = int(np.searchsorted(worked, due))  # the time up in which so much work is done
+            times.append(due - worked[period] + passed[period] - downs[period])
+        assert found.columns["time"][found.client == client].tolist() == times
+        assert len(times) > 1
+
+
+def test_a_client_may_wait_for_long() -> None:
+    """Held for 60,000 periods, while the other client's task pauses as often, it begins when it is up again."""
+    times = {"up": 0.5, "down": 0.5, "task": "paused"}
+    clock = started(2, reacts=True, compute={"seconds": [30_000, 0.25]}, outages=times)
+    for client, time in ((1, 250_000_000), (0, 59_999_500_000_000)):
+        found = clock.draw(1)
+        assert (found.client.tolist(), found.columns["time"].tolist()) == ([client], [time])
+        clock.hold(client)
+    clock.release(1)
+    assert clock.draw(1).columns["time"].tolist() == [60_000_250_000_000]
+
+
+def test_a_pause_beyond_the_end_of_the_run_is_not_looked_for() -> None:
+    """A task of centuries on machines that fail each microsecond: the run ends before."""
+    clock = Clock(compute={"seconds": 3e9}, outages={"up": 1e-6, "down": 1e-6, "task": "paused"})
+    clock.init(2, Streams(0))
+    clock.configure(until=1_000_000)
+    assert not len(clock.draw(2))
+
+
+@pytest.mark.parametrize(
+    "hyper",
+    [
+        {"server": {"seconds": 0.75, "up": 8.0}, "link": {"latency": 0.5}},
+        {"compute": {"noise": {"name": "exponential"}}, "outages": {"up": 3.0, "down": 1.0}},
+    ],
+)
+def test_a_clock_that_is_configured_again_starts_over(hyper: dict[str, Any]) -> None:
+    """Queues are empty again, and machines are in their first time up."""
+    clock, rows = Clock(**hyper), []
+    clock.init(4, Streams(0))
+    for _ in range(2):
+        clock.configure(size=4)
+        found = clock.draw(60)
+        rows.append([found.client.tolist(), *(found.columns[name].tolist() for name in ("number", "sent", "time"))])
+    assert rows[0] == rows[1]
+
+
 def test_outages_are_too_many_only_where_nothing_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client whose tasks are all lost keeps no other from going on."""
-    monkeypatch.setattr("fredsim.dispatchers.clock.MOST_OUTAGES", 50)
+    monkeypatch.setattr("fredsim.dispatchers.clock.MOST_LOST", 50)
     clock = started(2, compute={"seconds": [1.0, 5.0]}, outages={"up": 2.5, "down": 0.25})
     found = clock.draw(500)
     assert set(found.client.tolist()) == {0}

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fredsim.dispatchers import Clock
 from fredsim.dispatchers.base import Order
 from fredsim.dispatchers.durations import TaskDurations
+from fredsim.dispatchers.local_steps import VariedSteps
+from fredsim.errors import ConfigError
+from fredsim.numerics.streams import Streams
 from fredsim.simulation.schedule.schedule import whole_schedule
 from tests.dispatchers.test_clock import durations, order, staleness, started
 
@@ -245,3 +249,47 @@ def test_times_that_are_drawn_together_are_those_of_each_task(clients: int, more
         numbers[::7] = rng.integers(0, 200, len(numbers[::7]))
         one_by_one = [tasks.of(client, number) for client, number in zip(ids.tolist(), numbers.tolist(), strict=True)]
         assert one_by_one == tasks(ids, numbers).tolist()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "times"),
+    [
+        ([1.0, 1e8], [50.0, 1e8]),
+        ({"name": "two_class", "base": 2.0, "share": 0.5, "factor": 1e8}, [100.0, 2e8]),
+        ({"name": "power", "base": 1e8, "exponent": -10}, [1e8, 1e8 / 2**10 * 50]),
+    ],
+)
+def test_slow_clients_take_fewer_steps(seconds: Any, times: list[float]) -> None:
+    """50 steps of the fastest client, one of a client so slow that 50 of its own would be beyond the clock's end."""
+    clock = Clock(compute={"seconds": seconds})
+    clock.init(2, Streams(0))
+    clock.configure(reacts=True, steps=VariedSteps(fastest=50))
+    first: dict[int, float] = {}
+    while len(first) < 2:
+        found = clock.draw(1)
+        first.setdefault(int(found.client[0]), int(found.columns["time"][0]) / 1e9)
+        clock.hold(int(found.client[0]))
+    assert sorted(first.values()) == pytest.approx(sorted(times))
+    with pytest.raises(ConfigError, match="of a task of 50 local steps is "):
+        clock.configure(steps=50)
+    with pytest.raises(ConfigError, match="of a task of 10000000000 local steps is "):
+        clock.configure(steps=VariedSteps(fastest=10**10))
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"name": "uniform", "spread": 1e-17},
+        {"name": "uniform", "spread": 5e-324},
+        {"name": "lognormal", "sigma": 5e-324},
+        {"name": "bernoulli", "p": 5e-324, "factor": 2.0},
+    ],
+)
+def test_noise_that_is_lost_beside_1_is_none(noise: dict[str, Any]) -> None:
+    """No task takes a nanosecond more or less."""
+    found = order(40, 2, compute={"seconds": [0.75, 2.0], "noise": noise})
+    assert set(durations(found).items()) == {
+        ((client, number), time)
+        for client, time in ((0, 750_000_000), (1, 2_000_000_000))
+        for number in range(int(np.sum(found.client == client)))
+    }

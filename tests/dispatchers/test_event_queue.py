@@ -32,3 +32,19 @@ def test_events_of_one_time_happen_in_the_order_of_clients(
     while (event := queue.pop()) is not None:
         found.append(event)
     assert found == sorted((time, client, stage) for client, (time, stage) in events.items() if client not in lost)
+
+
+def test_events_that_are_cancelled_long_before_they_are_due_take_no_memory() -> None:
+    """Two clients are restarted at each event of the third; the last ends of their tasks alone are left."""
+    queue, rng = EventQueue(3), random.Random(0)
+    ends = [0, 0, 0]
+    for now in range(2000):
+        queue.put(0, now + 1, 0)
+        for client in (1, 2):
+            queue.cancel(client)
+            ends[client] = 10**9 + rng.randrange(1000)
+            queue.put(client, ends[client], 1)
+        assert len(queue._heap) <= 100
+        assert queue.pop() == (now + 1, 0, 0)
+    assert [queue.pop(), queue.pop()] == sorted((ends[client], client, 1) for client in (1, 2))
+    assert queue.pop() is None

@@ -37,6 +37,7 @@ from fredsim.simulation.plugins.client_work import clients_at_work
 from fredsim.simulation.plugins.contract import without_average
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import GuardedServer
+from fredsim.simulation.plugins.local_work import ROW
 from fredsim.simulation.plugins.protocol import Protocol, make_protocol
 from fredsim.simulation.plugins.run_context import RunContext
 from fredsim.simulation.schedule.guarded_clock import GuardedClock, OwnClock
@@ -53,7 +54,6 @@ __all__ = [
 #: they are at a third of the processor's speed, of 5.6 million at five times.
 LARGE = 1_000_000
 COPIES = 4  # of the parameters: the initial ones, the server's, the engine's, and those that are saved
-ROW = 32  # temporary bytes for the choice of one sample
 
 
 def open_expansion(source: Source, overrides: Sequence[str] = ()) -> Expansion:

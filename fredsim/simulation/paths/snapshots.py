@@ -15,6 +15,7 @@ from operator import sub
 
 import numpy as np
 
+from fredsim.dispatchers.local_steps import TaskSteps
 from fredsim.errors import ConfigError
 from fredsim.numerics.arrays import Array, Integers
 from fredsim.plugins.states import Stateful
@@ -29,7 +30,7 @@ from fredsim.simulation.paths.probe import Probe
 from fredsim.simulation.plugins.contract import Contract, without_average
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 from fredsim.simulation.plugins.guarded_server import PushResult
-from fredsim.simulation.plugins.local_work import LocalWork, StepCounts, Tasks
+from fredsim.simulation.plugins.local_work import LocalWork, Tasks
 from fredsim.simulation.plugins.protocol import Protocol, counts_whole
 from fredsim.simulation.schedule.guarded_clock import GuardedClock
 from fredsim.simulation.schedule.length import Length
@@ -87,7 +88,7 @@ class Snapshots(Simulation):
         clock = self._dispatcher if isinstance(self._dispatcher, GuardedClock) else None
         self._clock = clock if clock is not None and clock.reacts else None  # told when clients continue
         #: How many local steps a task has.
-        self._steps: int | StepCounts = protocol.work.steps
+        self._steps: int | TaskSteps = protocol.work.steps
         if clock is not None and (steps := clock.clock.task_steps) is not None:
             self._steps = steps
         self._sends_early = False  # whether a push is computed as soon as its gradient is done: the clock asks for it

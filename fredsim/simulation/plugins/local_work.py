@@ -16,6 +16,7 @@ import numpy as np
 
 from fredsim.compute.engines import Engine
 from fredsim.data.sampling import Sampler
+from fredsim.dispatchers.local_steps import TaskSteps
 from fredsim.errors import ConfigError
 from fredsim.numerics.arrays import MARGIN, Array, Integers
 from fredsim.numerics.ops.draws import Keys
@@ -28,8 +29,9 @@ from fredsim.servers.asgd import descend
 from fredsim.servers.elementwise import DECAY, PerClient
 from fredsim.simulation.plugins.client_work import ClientWork, Form
 from fredsim.simulation.plugins.guarded_plugins import GuardedOptimizer
+from fredsim.system.memory import refuse_beyond_memory
 
-__all__ = ["ControlVariates", "LocalWork", "StepCounts", "Tasks"]
+__all__ = ["ROW", "ControlVariates", "LocalWork", "Tasks"]
 
 
 def step(theta: Any, total: Any, g: Any, rate: Any) -> Any:
@@ -43,6 +45,8 @@ def step_delta(theta: Any, total: Any, g: Any, rate: Any) -> Any:
     return theta - moved, total - moved
 
 
+ROW = 32  # temporary bytes for the choice of one sample
+LITTLE = 2**28  # bytes of samples that any machine has room for
 AT_ONCE = 2**18  # elements of samples' gradients of which means are formed together: a megabyte
 #: SGD, by what is made of its steps.
 STEPS: dict[Form, Rule] = {
@@ -50,18 +54,6 @@ STEPS: dict[Form, Rule] = {
     "steps": Rule(step_delta, state=("total",)),
     "params": Rule(descend),
 }
-
-
-class StepCounts(Protocol):
-    """How many local steps tasks have."""
-
-    def __call__(self, clients: Integers, numbers: Integers) -> Integers:
-        """Return how many local steps these clients' tasks with these numbers have, int64 (n,)."""
-        ...
-
-    def before(self, clients: Integers, numbers: Integers) -> Integers:
-        """Return how many local steps these clients have taken in their tasks before these, int64 (n,)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -78,7 +70,7 @@ class Tasks:
     """How many local steps each task has (B,); None: k."""
 
     @staticmethod
-    def of(sampler: Sampler, steps: int | StepCounts, sent: Integers, clients: Integers, numbers: Integers) -> Tasks:
+    def of(sampler: Sampler, steps: int | TaskSteps, sent: Integers, clients: Integers, numbers: Integers) -> Tasks:
         """Return B tasks of `steps` local steps each.
 
         `sent` (B,) is how many tasks were done before each, `numbers` (B,) how many of the same client. If steps differ
@@ -94,8 +86,10 @@ class Tasks:
         return Tasks(clients, rows.reshape(len(clients), steps, -1), first)
 
     @staticmethod
-    def _varied(sampler: Sampler, counts: StepCounts, clients: Integers, numbers: Integers) -> Tasks:
-        steps, first = counts(clients, numbers), counts.before(clients, numbers)
+    def _varied(sampler: Sampler, counts: TaskSteps, clients: Integers, numbers: Integers) -> Tasks:
+        steps = counts(clients, numbers)
+        _refuse_many(steps, sampler.batch_size, clients, numbers)
+        first = counts.before(clients, numbers)
         within = np.arange(int(steps.max()) if len(steps) else 1)
         exists = within < steps[:, None]
         own = (first[:, None] + within)[exists]
@@ -120,6 +114,17 @@ class Tasks:
         """Return the samples (k, µ) of each task's steps."""
         counts = [self.rows.shape[1]] * len(self) if self.steps is None else self.steps.tolist()
         return [rows[:count] for rows, count in zip(self.rows, counts, strict=True)]
+
+
+def _refuse_many(steps: Integers, batch_size: int, clients: Integers, numbers: Integers) -> None:
+    """Raise ConfigError if the samples of these tasks' local steps (B,) take more memory than the machine has."""
+    most = int(steps.max(initial=0))
+    size = ROW * len(steps) * batch_size * most
+    if size > LITTLE:
+        at = int(np.argmax(steps))
+        what = f"client {clients[at]} has {most:,} local steps in its task {numbers[at]}, as many as fit; the samples "
+        what += f"of {len(steps):,} such tasks at once take"
+        refuse_beyond_memory(size, what, "lower clients.local_steps, or give dispatcher.compute longer times")
 
 
 class ControlVariates(Protocol):
