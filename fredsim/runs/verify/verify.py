@@ -312,10 +312,11 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
     The dispatcher of a live run is replaced by the trace of its events. Raises ConfigError, OutputError.
     """
     config = read_document(result.folder / "config.yaml")
-    check_config(result.folder / "config.yaml", config, ended=result.has_ended)
+    check_it = partial(check_config, result.folder / "config.yaml", config, ended=result.has_ended)
     look_as_recorded(result.folder, config_digest(config.data))
     changed_keys = on_backend(backend)
     if result.has_ended and result.live:
+        check_it()  # of others later: what opens them says more
         trace = {"name": "trace", "file": str(result.folder / "events.parquet")}
         changed_keys |= {"dispatcher": exchange_keys(config.data["dispatcher"]) | trace, "path": "auto"}
         if result.summary.get("numerics") == "native":  # workers compute one gradient at a time
@@ -323,7 +324,9 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
         if _stopped_at(result) is not None and "iterations" in config.data:  # the trace has no more events
             changed_keys["iterations"] = result.summary["iterations"]
     with recorded(recorded_module(result, config.data)):
-        return open_experiment(config.data | changed_keys, config.place)
+        experiment = open_experiment(config.data | changed_keys, config.place)
+    check_it()
+    return experiment
 
 
 def on_backend(backend: str | None) -> dict[str, Any]:
