@@ -157,7 +157,7 @@ def test_a_dispatcher_holds_nobody_a_second_time(kind: Callable[[], Any]) -> Non
 
 OWN = """
 import numpy as np
-from fredsim.servers import Momentum
+from fredsim.servers import ASGD, Momentum
 from fredsim.simulation.plugins.guarded_plugins import GuardedDispatcher
 
 class Corrected(Momentum):
@@ -177,6 +177,22 @@ class Corrected(Momentum):
         super().put_state(state)
         self.power, self.seen = state["power"], state["seen"]
 
+class Counts(ASGD):
+    def init(self, params, clients, layout):
+        super().init(params, clients, layout)
+        self.calls = 0
+
+    def coefficients(self, t, staleness):
+        self.calls += 1
+        return (np.float32(self.rate(t) / (1 + self.calls / 7)),)
+
+    def take_state(self):
+        return super().take_state() | {"calls": self.calls}
+
+    def put_state(self, state):
+        super().put_state(state)
+        self.calls = state["calls"]
+
 class Odd(Corrected):
     def take_state(self):
         return super().take_state() | {"odd": np.array([None])}
@@ -186,16 +202,24 @@ class Odd(Corrected):
 """
 
 
-def test_a_run_goes_on_with_its_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["Corrected", "Counts"])
+def test_a_run_goes_on_with_its_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a second object of the class computes the coefficients."""
     (tmp_path / "own_takes.py").write_text(OWN, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    data = DATA | {"server": {"name": "own_takes:Corrected", "lr": 0.05}, "backend": "numpy", "events": False}
+    data = DATA | {"server": {"name": f"own_takes:{name}", "lr": 0.05}, "backend": "numpy", "events": False}
     whole, ended, _ = left_behind(data, {})
     assert ended.startswith("finished")
-    assert stopped(data, tmp_path / "run", 20)[0] == "interrupted"
-    assert stopped(data, tmp_path / "run", 10**9)[0] == "finished"
+    execute(resolve(data), tmp_path / "run", policy=CheckpointPolicy(1e9), stop_at=35)
+    assert stopped(data, tmp_path / "run", 10**9) == ("finished", ["continues from the checkpoint at iteration 35"])
     assert files_of(tmp_path / "run") == whole
-    odd, observer = data | {"server": {"name": "own_takes:Odd", "lr": 0.05}}, Notes()
+
+
+def test_a_run_without_checkpoints_ends_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_takes.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    data, observer = DATA | {"backend": "numpy", "events": False}, Notes()
+    odd = data | {"server": {"name": "own_takes:Odd", "lr": 0.05}}
     execute(resolve(odd), tmp_path / "odd", policy=CheckpointPolicy(1e-9), observer=observer)
     assert Result(tmp_path / "odd").summary["status"] == "finished"
     assert "Odd: take_state()['odd'] holds an array of object; return" in observer.notes[0]
