@@ -30,6 +30,7 @@ from fredsim.plugins.states import note_start
 
 __all__ = [
     "form_coefficients",
+    "is_shadow",
     "make_shadow",
     "no_attribute",
     "trusted_rule",
@@ -104,6 +105,11 @@ def make_shadow(server: Any, base: type, start: Any, clients: int) -> Any:
     attributes[HIDDEN] = hidden
     note_start(shadow)
     return shadow
+
+
+def is_shadow(server: Any) -> bool:
+    """Return whether a server is a shadow that `make_shadow` made."""
+    return HIDDEN in vars(server)
 
 
 class _GuardedShadow(Guarded):

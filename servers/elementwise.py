@@ -17,9 +17,9 @@ from fredsim.networks.layout import Layout
 from fredsim.numerics.operations import Update
 from fredsim.numerics.rules import Rule
 from fredsim.plugins.state_arrays import as_state
-from fredsim.plugins.states import State, Stateful, part_of
+from fredsim.plugins.states import State, Stateful, part_of, put_state, take_state
 from fredsim.servers.base import Array, Coefficients, Reply, Server, Steps
-from fredsim.servers.checks import form_coefficients, make_shadow, no_attribute
+from fredsim.servers.checks import form_coefficients, is_shadow, make_shadow, no_attribute
 
 __all__ = ["ElementwiseServer", "PerClient"]
 
@@ -180,16 +180,21 @@ class ElementwiseServer(Server):
     def take_state(self) -> State:
         """Return the state, including that of the shadow."""
         state = super().take_state()
-        if self.shadow is not self:
-            state |= {f"{SHADOW}.{name}": value for name, value in Stateful.take_state(self.shadow).items()}
+        if self._has_shadow:
+            state |= {f"{SHADOW}.{name}": value for name, value in take_state(self.shadow).items()}
         return state
 
     def put_state(self, state: State) -> None:
         """Restore the state, including that of the shadow."""
         its_state = part_of(state, SHADOW)
         super().put_state({name: value for name, value in state.items() if not name.startswith(f"{SHADOW}.")})
-        if self.shadow is not self:
-            Stateful.put_state(self.shadow, its_state)
+        if self._has_shadow:
+            put_state(self.shadow, its_state)
+
+    @property
+    def _has_shadow(self) -> bool:
+        """Whether another object computes the coefficients; a shadow has none itself."""
+        return not is_shadow(self) and self.shadow is not self
 
     def _compile(self, rule: Rule) -> Update:
         """Compile a rule and call it on empty arrays, so that compilation is not counted in the run's time."""

@@ -217,7 +217,7 @@ def _forge(rng: random.Random, files: Files, _: int) -> bool:
     with contextlib.suppress(ValueError, KeyError, RecursionError):
         metadata = json.loads(files[name])
     if not isinstance(metadata, dict):
-        files[name] = json_with_digest(reshaped(rng, {"format": 1, "iteration": 9}))
+        files[name] = json_with_digest(reshaped(rng, {"format": 2, "iteration": 9}))
         return True
     what = rng.choice(("all", "part", "values", "tensors"))
     if what == "all":

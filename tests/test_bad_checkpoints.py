@@ -6,6 +6,8 @@ import io
 import json
 import math
 import os
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -173,9 +175,13 @@ def test_counts_that_are_none_stop_the_run_with_one_message(tmp_path: Path) -> N
     """They are first used when the run's results are written."""
     stopped(DATA, tmp_path, 10)
     forge(tmp_path, lambda _, values: values.update({"recorder.histogram": '{"set": [1]}'}))
-    with pytest.raises(OutputError, match=rf"cannot continue from its checkpoint .*; remove {tmp_path}, and run it"):
+    remedy = re.escape(f"; remove {tmp_path / 'checkpoint'}, and run it again")
+    with pytest.raises(OutputError, match=f"cannot continue from its checkpoint .*{remedy}"):
         stopped(DATA, tmp_path, 10**9)
     assert not (tmp_path / "summary.json").exists()
+    shutil.rmtree(tmp_path / "checkpoint")
+    assert stopped(DATA, tmp_path, 10**9) == ("finished", [])
+    assert files_of(tmp_path) == left_behind(DATA, {})[0]
 
 
 def test_staleness_of_clients_none_of_whose_pushes_was_applied(tmp_path: Path) -> None:

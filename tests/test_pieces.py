@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from fredsim.config.document import read_document
+from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.experiment import config_digest
 from fredsim.config.resolution import resolve
+from fredsim.errors import OutputError
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.results import Result
 from fredsim.runs.folder.run_files import summary_text
 from fredsim.runs.processes.observer import Monitor, Observer
 from fredsim.runs.single.execution import execute
-from fredsim.runs.verify.verify import pieces_of
+from fredsim.runs.verify.verify import pieces_of, verify
 from tests.random_experiments import experiment
 from tests.test_random_experiments import beside, left_behind
 
@@ -57,7 +58,7 @@ def proved(result: Result) -> dict[int | None, str | None]:
     """Do every piece again; return what is wrong with it, by the iteration at which it begins."""
     found = {}
     with np.errstate(all="ignore"):
-        for piece in pieces_of(result, None, None, Monitor()):
+        for piece in pieces_of(result, None, None, Monitor().note):
             wrong = piece.do(Observer(), lambda: False, 2)
             found[piece.begin] = None if wrong is None else str(wrong)
     return found
@@ -188,11 +189,49 @@ def test_a_forged_checkpoint_from_the_command_line(tmp_path: Path, command: Comm
     assert (code, " and 60: the state's server.own.params differs" in output) == (1, True), output
 
 
+def test_an_interrupted_run_is_compared_where_it_would_go_on(tmp_path: Path) -> None:
+    """Also if the checkpoint at its end was removed, or never written."""
+    folder, data = tmp_path / "run", DATA | {"path": "snapshots", "evaluation": {"every": 10}}
+    for stop in (20, 40):
+        execute(resolve(data), folder, policy=CheckpointPolicy(1e9), stop_at=stop)
+    first, second = sorted((folder / "checkpoint").glob("*.json"))
+    assert [int(path.stem) for path in (first, second)] == [20, 40]
+    resigned(second, lambda metadata: metadata["files"].pop("metrics.csv"))
+    assert str(verify(Result(folder))).startswith("the checkpoint: metrics.csv, line 1 is no more (recorded) and ")
+    for path in (second, second.with_suffix(".safetensors")):
+        path.unlink()
+    assert verify(Result(folder)) is None
+    with_another_parameter(first)
+    assert verify(Result(folder)) == "between iterations 0 and 20: the state's server.own.params differs"
+
+
+def test_a_config_without_a_dispatcher_of_a_live_run_is_told(tmp_path: Path) -> None:
+    result = kept(DATA | {"iterations": 10}, tmp_path)
+    config = read_document(tmp_path / "config.yaml").data
+    for dispatcher in (None, "clock"):
+        changed = (
+            {**config, "dispatcher": dispatcher}
+            if dispatcher
+            else {k: v for k, v in config.items() if k != "dispatcher"}
+        )
+        (tmp_path / "config.yaml").write_text(dump_yaml(changed), encoding="utf-8")
+        live = {
+            "path": "live",
+            "live": {"workers": 1, "works_redone": 0, "delay": 0.0},
+            "config": config_digest(changed),
+        }
+        (tmp_path / "summary.json").write_text(summary_text(result.summary | live), encoding="utf-8")
+        with pytest.raises(
+            OutputError, match=r"config\.yaml: is damaged \((it has no dispatcher|dispatcher is 'clock')"
+        ):
+            verify(Result(tmp_path))
+
+
 @pytest.mark.parametrize("what", ["a parameter", "a number", "a row"])
 def test_a_change_is_found_between_the_checkpoints_around_it(what: str, tmp_path: Path) -> None:
     """Even one that was json_with_digest."""
     result = kept(DATA | {"path": "snapshots", "window": 3}, tmp_path / "run")
-    pieces = pieces_of(result, None, None, Monitor())
+    pieces = pieces_of(result, None, None, Monitor().note)
     at = pieces[5].end
     plain = tmp_path / "run" / "checkpoint" / f"{at:012d}.json"
     if what == "a parameter":

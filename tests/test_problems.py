@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 import fredsim
+from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.problem import ProblemChoice
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.networks.own_problem import Draw, OwnProblem, find_problem
 from fredsim.numerics.ops.draws import Draws
 from fredsim.runs.folder.results import Result, Results
+from fredsim.runs.verify.sweep import recorded_expansion, sweep_difference
 from fredsim.show.plots.groups import group
 from fredsim.show.report.run_table import run_table
 from tests.conftest import checkpoints_every
@@ -599,3 +601,14 @@ def test_what_is_made_does_not_hang_on_how_it_is_called(tmp_path: Path) -> None:
     call("verify", "plain")
     call("verify", "sweep")
     forked.close()
+
+
+def test_a_network_in_the_place_of_a_run_of_a_sweep() -> None:
+    """Its config.yaml has `data`, which that of a problem has not."""
+    results = fredsim.sweep(BASE | {"iterations": 4, "sweep": {"seed": [0, 1]}}, out="sweep")
+    path = results[1].folder / "config.yaml"
+    config = read_document(path).data
+    del config["problem"]
+    path.write_text(dump_yaml({**config, "data": {"name": "digits"}, "model": {"name": "mlp", "hidden": [8]}}))
+    found = str(sweep_difference(Path("sweep"), recorded_expansion(Path("sweep"))))
+    assert found.startswith(f"{path.parent.name}/config.yaml is not what sweep.yaml gives: data.name: digits there, ")

@@ -82,7 +82,7 @@ def end(data: dict[str, Any], folder: Path, way: Way) -> str:
 def repeated(folder: Path) -> list[str | None]:
     """Return what is found when a record is verified, as a whole and in pieces."""
     found = [verify(Result(folder))]
-    for piece in pieces_of(Result(folder), None, None, Monitor()):
+    for piece in pieces_of(Result(folder), None, None, Monitor().note):
         error = piece.do(Observer(), lambda: False)
         found.append(None if error is None else str(error))
     return found

@@ -84,7 +84,7 @@ BIG = np.arange(12.0)
         (of(type("Own", (dict,), {})()), r"self\.kept is a Own, which"),
         (of(np.array([None])), r"self\.kept is an array of object"),
         (of(BIG[::2]), r"self\.kept is a view of an array that is not there; keep a copy"),
-        (of((BIG[:5], BIG[3:])), r"self\.kept overlaps with self\.kept, and neither is a part of the other; keep a"),
+        (of((BIG[:5], BIG[3:])), r"self\.kept overlaps with kept\.0, and neither is a part of the other; keep a c"),
         (of(np.frombuffer(bytearray(8), "f4")), r"self\.kept is an array on the memory of a memoryview; keep a copy"),
         (of(memoryview(b"12")), r"self\.kept is a memoryview, which"),
         (of(Plain), r"self\.kept is a type, which"),

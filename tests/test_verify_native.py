@@ -151,7 +151,7 @@ def test_verify_takes_the_recorded_threads(recorded: int, tmp_path: Path, monkey
 
     monkeypatch.setattr(verifying, "execute", again)
     assert verify(result) is None
-    pieces = pieces_of(result, None, None, Monitor())
+    pieces = pieces_of(result, None, None, Monitor().note)
     assert len(pieces) > 2
     assert [piece.do(Observer(), lambda: False, 3 - recorded) for piece in pieces] == [None] * len(pieces)
     assert took == [recorded] * (1 + len(pieces))

@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 
 from fredsim.plugins.discovery import is_built_in
 from fredsim.plugins.failures import LIBRARIES
+from fredsim.plugins.state_arrays import span
 
 __all__ = [
     "Known",
@@ -83,12 +84,34 @@ class Known:
         for value in values:
             walk.add(value)
         self._walk = walk  # keeps what it met alive, so that ids stay unique
+        self._spans = [span(array) for array in walk.arrays if array.size and array.flags.forc]
 
     def holds(self, value: Any) -> bool:
-        """Return whether a value is one of these, is in one of them, or is an array on memory of theirs."""
+        """Return whether a value is one of these, is in one of them, or is an array within the memory of one."""
         if id(value) in self._walk.met:
             return True
-        return isinstance(value, np.ndarray) and any(np.may_share_memory(value, array) for array in self._walk.arrays)
+        if not isinstance(value, np.ndarray) or not value.size:
+            return False
+        begin, end = span(value)
+        return any(first <= begin and end <= last for first, last in self._spans)
+
+    def unknown(self, array: NDArray[Any]) -> NDArray[np.uint8]:
+        """Return an array's bytes, of which those in the memory of these are 0."""
+        content = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+        known = [other for other in self._walk.arrays if np.may_share_memory(array, other)]
+        if not known:
+            return content
+        spans = [span(one) for one in (array, *known)]
+        first = min(begin for begin, _ in spans)
+        marks = np.zeros(max(end for _, end in spans) - first, bool)
+
+        def marks_of(one: NDArray[Any]) -> NDArray[np.bool_]:
+            place = one.ctypes.data - first
+            return np.ndarray((*one.shape, one.itemsize), np.bool_, marks, place, (*one.strides, 1))
+
+        for one in known:
+            marks_of(one)[...] = True
+        return np.where(marks_of(array).reshape(-1), 0, content).astype(np.uint8)
 
 
 def fingerprint(value: Any, known: Known | None = None) -> str:
@@ -423,8 +446,10 @@ class _Walk:
         self._say(f"{array.dtype.str} {array.shape} {array.flags.writeable}")
         if array.dtype.hasobject:
             self.add(array.tolist())
-        elif self._contents:
-            self.digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+        elif self._contents and array.size:
+            known = self._known
+            content = np.ascontiguousarray(array) if known is None else known.unknown(array)
+            self.digest.update(content.view(np.uint8).data)
 
     def _add_function(self, function: FunctionType) -> None:
         if str(function.__module__).partition(".")[0] == "fredsim":

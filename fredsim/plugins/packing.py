@@ -9,6 +9,7 @@ a view of that array again.
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fredsim.plugins.state_arrays import PackedArray, as_state, numeric
+from fredsim.plugins.state_arrays import PackedArray, as_state, numeric, span
 
 __all__ = ["CannotPack", "Packer", "State", "Unpacker"]
 
@@ -35,7 +36,7 @@ class CannotPack(Exception):  # noqa: N818  it becomes an error about the object
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(path, what)
-        self.name, self.what = path.partition(".")[0], what
+        self.path, self.name, self.what = path, path.partition(".")[0], what
 
 
 class Packer:
@@ -62,7 +63,7 @@ class Packer:
             )
         if kind in PLAIN:
             return value
-        if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        if isinstance(value, np.generic) and value.dtype.kind in "biufc":
             self.state[f"{path}.scalar"] = np.array(value)
             return {"scalar": f"{path}.scalar"}
         if id(value) in self._paths:
@@ -98,7 +99,7 @@ class Packer:
     def _mapping(self, value: Mapping[Any, Any], path: str, exact: bool) -> Packed:
         items = []
         for i, (key, item) in enumerate(value.items()):
-            to = f"{path}.{key if isinstance(key, str) and key.isidentifier() else i}"
+            to = f"{path}.{_step(key, i)}"
             items.append([self.pack(key, f"{path}.{i}:key", exact=exact), self.pack(item, to, exact=exact)])
         packed: dict[str, Any] = {type(value).__name__: items}
         if isinstance(value, defaultdict) and value.default_factory is not None:
@@ -111,7 +112,7 @@ class Packer:
         return packed
 
     def _array(self, value: NDArray[Any], path: str, exact: bool) -> Packed:
-        if value.dtype.kind not in "biuf":
+        if value.dtype.kind not in "biufc":
             raise CannotPack(path, f"{_is_or_holds(path)} an array of {value.dtype}")
         base: Any = value
         while type(base) is np.ndarray:
@@ -151,8 +152,11 @@ class Packer:
 
     def _pack_view(self, entry: PackedArray, whole: PackedArray) -> None:
         if entry.end > whole.end or not whole.dense:
-            other = whole.path.partition(".")[0]
-            raise CannotPack(entry.path, f"overlaps with self.{other}, and neither is a part of the other; keep a copy")
+            what = f"overlaps with {whole.path}, and neither is a part of the other; keep a copy"
+            raise CannotPack(entry.path, what)
+        if whole.exact and not entry.exact:  # what refers to the named part would keep other memory than the whole
+            named = entry.path.partition(".")[0]
+            raise CannotPack(whole.path, f"has the memory of self.{named} and more, and changes; name it, too")
         array = entry.array
         offset = array.ctypes.data - whole.begin
         entry.packed.clear()
@@ -171,15 +175,18 @@ class Unpacker:
         self._unpacked_attributes: dict[str, Any] = {}
         self._unpacked: dict[str, Any] = {}  # the values restored so far, by path
         self._used: dict[int, Any] = {}  # existing objects that have been reused
+        self._spans: list[tuple[int, int]] = []  # their memory, in order
         self._read_only: list[NDArray[Any]] = []
 
     def unpack(self, name: str) -> Any:
         """Return the value of an attribute, restored from the state."""
         if name not in self._unpacked_attributes:
-            value = {"array": name} if isinstance(self._state[name], np.ndarray) else self._state[name]
-            packed = json.loads(value) if isinstance(value, str) else value
-            self._unpacked_attributes[name] = self._unpack_value(self._existing.get(name), packed, name)
+            self._unpacked_attributes[name] = self._unpack_value(self._existing.get(name), self._packed(name), name)
         return self._unpacked_attributes[name]
+
+    def _packed(self, name: str) -> Packed:
+        value = {"array": name} if isinstance(self._state[name], np.ndarray) else self._state[name]
+        return json.loads(value) if isinstance(value, str) else value
 
     def _unpack_value(self, existing: Any, packed: Packed, path: str) -> Any:
         """Return the value that was packed: `existing` itself with that content if possible, or else a new object."""
@@ -200,7 +207,10 @@ class Unpacker:
                 made = self._array(existing, inside, packed.get("columns", False))
             case "view":
                 whole, offset, shape, strides, dtype = inside
-                memory = self._unpack_value(None, whole, whole["array"])
+                at = whole["array"]
+                memory = self._unpacked.get(at)
+                if memory is None:
+                    memory = self._unpack_value(self._existing_at(at), whole, at)
                 made = np.ndarray(shape, numeric(dtype), memory.T if whole.get("columns") else memory, offset, strides)
             case "generator":
                 plain = type(existing) is np.random.Generator
@@ -236,6 +246,32 @@ class Unpacker:
         self._used[id(owner)] = owner
         return free
 
+    def _claim_memory(self, array: NDArray[Any]) -> bool:
+        """Return whether neither an existing array nor any of its memory has been reused yet, and mark it as reused."""
+        begin, end = span(array)
+        place = bisect(self._spans, (begin, end))
+        beside = self._spans[max(place - 1, 0) : place + 1]
+        if any(begin < behind and before < end for before, behind in beside) or not self._claim(array):
+            return False
+        if begin < end:
+            self._spans.insert(place, (begin, end))
+        return True
+
+    def _existing_at(self, path: str) -> Any:
+        """Return the existing value at the path of an array in the state, None if there is none."""
+        name, *steps = path.split(".")
+        existing, packed = self._existing.get(name), self._packed(name)
+        for step in steps:
+            kind, inside = next(iter(packed.items()))
+            if kind in MAPPINGS:
+                key, packed = next(entry for i, entry in enumerate(inside) if _step(entry[0], i) == step)
+                known = existing if isinstance(existing, MAPPINGS[kind]) else {}
+                existing = known.get(self._unpack_value(None, key, ""))
+            elif kind in SEQUENCES:
+                items = list(existing) if isinstance(existing, list | tuple | deque) else []
+                existing, packed = items[int(step)] if int(step) < len(items) else None, inside[int(step)]
+        return existing
+
     def _array(self, existing: Any, path: str, columns: bool) -> Any:
         if path in self._unpacked:  # already made, for a view of it
             return self._unpacked[path]
@@ -243,14 +279,13 @@ class Unpacker:
         return made
 
     def _fill(self, existing: Any, values: NDArray[Any], columns: bool) -> Any:
-        target = existing.T if columns and isinstance(existing, np.ndarray) else existing
+        turned = columns and isinstance(existing, np.ndarray)
+        target = existing.T if turned else existing
         if hasattr(target, "__array_ufunc__") and (target.shape, target.dtype) == (values.shape, values.dtype):
-            owner = existing
-            while isinstance(owner, np.ndarray) and owner.base is not None:
-                owner = owner.base
-            plain = type(existing) is np.ndarray
-            if (not plain or (target.flags.c_contiguous and _is_writable(existing))) and self._claim(owner):
-                target[...] = values
+            fits = type(existing) is not np.ndarray or (target.flags.c_contiguous and _is_writable(existing))
+            claim = self._claim_memory if isinstance(existing, np.ndarray) else self._claim
+            if fits and claim(existing):
+                (existing.T if turned else existing)[...] = values  # it may have been made writable just now
                 return existing
         made = values.copy()
         return made.T if columns else made
@@ -272,7 +307,7 @@ class Unpacker:
         items = []
         for i, (packed_key, item) in enumerate(packed[kind]):
             key = self._unpack_value(None, packed_key, f"{path}.{i}:key")
-            to = f"{path}.{key if isinstance(key, str) and key.isidentifier() else i}"
+            to = f"{path}.{_step(key, i)}"
             items.append((key, self._unpack_value(known.get(key), item, to)))
         made.clear()
         for key, item in items:
@@ -299,6 +334,11 @@ class Unpacker:
     def _items(self, known: list[Any], inside: list[Packed], path: str) -> list[Any]:
         pairs = enumerate(zip(known, inside, strict=True))
         return [self._unpack_value(before, packed, f"{path}.{i}") for i, (before, packed) in pairs]
+
+
+def _step(key: Any, place: int) -> str:
+    """Return how the path of a mapping's entry goes on: with its key, or with its place."""
+    return key if isinstance(key, str) and key.isidentifier() else str(place)
 
 
 def _is_writable(array: NDArray[Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PackedArray", "as_state", "by_reference", "numeric", "same"]
+__all__ = ["PackedArray", "as_state", "by_reference", "numeric", "same", "span"]
 
 
 def numeric(name: str) -> np.dtype[Any]:
@@ -23,6 +23,13 @@ def numeric(name: str) -> np.dtype[Any]:
     if found.kind not in "biufc":
         raise ValueError(f"{name!r} is no type of numbers")
     return found
+
+
+def span(array: NDArray[Any]) -> tuple[int, int]:
+    """Return the memory addresses between which an array lies: of its first byte, and of that behind its last one."""
+    reach = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)] if array.size else [0]
+    begin = array.ctypes.data + sum(step for step in reach if step < 0)
+    return begin, array.ctypes.data + sum(step for step in reach if step > 0) + array.itemsize * bool(array.size)
 
 
 @dataclass
@@ -37,11 +44,7 @@ class PackedArray:
     end: int = 0
 
     def __post_init__(self) -> None:
-        pairs = zip(self.array.shape, self.array.strides, strict=True)
-        reach = [(n - 1) * stride for n, stride in pairs] if self.array.size else [0]
-        address = self.array.ctypes.data
-        self.begin = address + sum(step for step in reach if step < 0)
-        self.end = address + sum(step for step in reach if step > 0) + self.array.itemsize * bool(self.array.size)
+        self.begin, self.end = span(self.array)
 
     @property
     def dense(self) -> bool:

@@ -40,6 +40,8 @@ __all__ = ["State", "Stateful", "declares_state", "note_start", "part_of", "put_
 
 #: Types of class attributes by which a class, and so all of its instances, may keep something from event to event.
 CHANGING = (MutableMapping, MutableSequence, MutableSet, np.ndarray, np.random.Generator)
+#: The entry of a state that has what a user's `take_state` returned.
+MAPPING = "state"
 #: The entry of a state that names the attributes that have gone since the start.
 GONE = "gone since the start"
 
@@ -70,15 +72,47 @@ def part_of(state: Mapping[str, Any], owner: str) -> State:
 
 def take_state(found: Any) -> State:
     """Return an object's state: arrays, numbers and texts by name. Raises SimulationError if it cannot be taken."""
+    if _has_own("take_state", type(found)):
+        return _pack_mapping(found)
     return dict(found.take_state()) if hasattr(type(found), "take_state") else _take_attributes(found)
 
 
 def put_state(found: Any, state: State) -> None:
     """Restore a state in an object that has just been started."""
-    if hasattr(type(found), "put_state"):
+    if _has_own("take_state", type(found)):
+        found.put_state(Unpacker(state, {}, lambda *_: None).unpack(MAPPING) if state else {})
+    elif hasattr(type(found), "put_state"):
         found.put_state(dict(state))
     else:
         _put_attributes(found, state)
+
+
+def _has_own(method: str, kind: type) -> bool:
+    """Return whether a class, or a base of it, that is a user's defines a method."""
+    return any(method in vars(cls) for cls in user_classes(kind))
+
+
+def _pack_mapping(found: Any) -> State:
+    """Return what the `take_state` of a user's class returns as a state. Raises SimulationError if it cannot be one.
+
+    It is packed as attributes that `state_names` names are, so that `put_state` gets the same values and types.
+    """
+    kind = type(found)
+    if not _has_own("put_state", kind):
+        raise SimulationError(f"{kind.__name__}: has a take_state and no put_state(state), which restores it; add it")
+    mapping: dict[Any, Any] = dict(found.take_state())
+    if not mapping:
+        return {}
+    packer = Packer(lambda _: None)
+    try:
+        return packer.finish({MAPPING: packer.pack(mapping, MAPPING, exact=False)})
+    except CannotPack as error:
+        step = error.path.split(".")[1].partition(":")[0]
+        key = list(mapping)[int(step)] if step.isdecimal() else step
+        raise SimulationError(
+            f"{kind.__name__}: take_state()[{key!r}] {error.what}; return numbers, texts, None, arrays of numbers, and "
+            "lists, tuples, dicts and sets of these"
+        ) from None
 
 
 def declares_state(found: Any) -> bool:
@@ -146,8 +180,7 @@ def note_start(found: Any) -> None:
 
 def _is_compared(kind: type) -> bool:
     """Return whether an object of a class is compared with its start: not if a user's class has its own take_state."""
-    classes = user_classes(kind)
-    return bool(classes) and not any("take_state" in vars(cls) for cls in classes)
+    return bool(user_classes(kind)) and not _has_own("take_state", kind)
 
 
 def _fingerprints(found: Any) -> dict[str, str]:

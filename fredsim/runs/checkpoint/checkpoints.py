@@ -259,13 +259,17 @@ def _iteration(path: Path) -> int | None:
 
 @contextmanager
 def resume_errors(checkpoint: Checkpoint | None, folder: Path) -> Iterator[None]:
-    """Turn an unexpected error into an OutputError, if the run continues from a checkpoint, which may be nonsense."""
+    """Turn an unexpected error into an OutputError, if a run continues from a checkpoint, which may be nonsense.
+
+    `folder` is the run's. That error may have other reasons: the remedy leaves all that the run has written.
+    """
     try:
         yield
     except Exception as error:
         if checkpoint is None or isinstance(error, Diverged | FredsimError | MemoryError):
             raise
         what = f"cannot continue from its checkpoint at iteration {checkpoint.iteration}"
+        where = Checkpoints(folder).folder
         raise OutputError(
-            f"{folder}: the run {what} ({type(error).__name__}: {error}); remove {folder}, and run it again"
+            f"{folder}: the run {what} ({type(error).__name__}: {error}); remove {where}, and run it again"
         ) from error

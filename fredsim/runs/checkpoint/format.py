@@ -24,7 +24,7 @@ __all__ = [
     "read_metadata",
 ]
 
-FORMAT = 1
+FORMAT = 2
 #: Parts of a state whose arrays must keep their shape: kernels access as many elements as there were at first.
 FIXED_SHAPES = ("server.", "recorder.by_client.")
 #: Parts of a state whose arrays, unless they exist at first, are as long as the parameters: kernels rely on that, too.
@@ -68,7 +68,7 @@ class CheckpointMetadata(BaseModel):
     """The content of a checkpoint's JSON file. `files` can only name growing files, so that no other file is opened."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
-    format: Literal[1]
+    format: Literal[2]
     iteration: Size
     identity: dict[str, Any]
     files: dict[Literal["metrics.csv", "probe.csv", "events.parquet", "live.csv"], FileMetadata]

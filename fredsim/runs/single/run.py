@@ -276,7 +276,7 @@ class Run:
     def events(self, checkpoint: Checkpoint | None = None) -> Generator[Simulation]:
         """Run event by event; yield the simulation at the beginning and after each event. Raises Diverged."""
         if checkpoint is not None:
-            with resume_errors(checkpoint, self._checkpoints.folder):
+            with resume_errors(checkpoint, self._checkpoints.folder.parent):
                 self._restore(checkpoint)
         simulation, length = self.simulation, self._length
         with self._open_files(checkpoint):

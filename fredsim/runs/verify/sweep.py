@@ -106,7 +106,7 @@ def _config_difference(result: Result, experiment: Experiment) -> str:
     ignored: dict[str, Any] = dict.fromkeys(FIGURE_KEYS)
     wanted = experiment.plain()
     data = recorded.get("data")
-    if isinstance(data, dict):  # the run fills in the rows of a data set whose size it has found
+    if isinstance(data, dict) and "data" in wanted:  # the run fills in the rows of a data set whose size it has found
         filled = {key: data[key] for key, value in wanted["data"].items() if value is None and key in data}
         wanted["data"] = wanted["data"] | filled
     return differing(recorded | ignored, wanted | ignored, "{}: {} there, {} by sweep.yaml")

@@ -69,16 +69,26 @@ def verify(
     """Run the recorded experiment again and return the first difference, or None if every bit is the same.
 
     The digests row by row, the summary's numbers, and the bytes of the other files are compared. An interrupted run is
-    repeated as far as it got. `backend`: the one to compute on. Raises what running it raises, and OutputError.
+    repeated as far as it got, and the checkpoint from which it would go on is compared, too. `backend`: the one to
+    compute on. Raises what running it raises, and OutputError.
     """
-    experiment = recorded_experiment(result, backend)
     check(result)  # before the run, not after it
-    with scratch_folder() as folder:
-        again = partial(
-            execute, experiment, folder, root=root, label=result.folder.name, default_threads=threads_of(result)
-        )
-        again(observer=observer, **_end_of(result))
-        return _difference(result, folder, again)
+    observer = observer or Observer()
+    for piece in _in_turn(result, root, backend, observer.note):
+        error = piece.do(observer, lambda: False)
+        if isinstance(error, DifferenceError):
+            return str(error)
+        if error is not None:
+            raise error
+    return None
+
+
+def _in_turn(result: Result, root: Path | None, backend: str | None, note: Callable[[str], object]) -> list[Piece]:
+    """Return the pieces that repeat a run one after the other: one, or two if it would go on from a checkpoint."""
+    if _stopped_at(result) is None or result.live:
+        return [Piece(result.folder, recorded_experiment(result, backend), None, None, root, backend)]
+    first, *more = pieces_of(result, root, backend, note)
+    return [replace(first, end=more[-1].begin), more[-1]] if more else [first]
 
 
 def _end_of(result: Result) -> dict[str, Any]:
@@ -152,7 +162,7 @@ def verify_all(
             yield result, difference
         return
     with new_monitor() as monitor:
-        pieces = {result.folder: pieces_of(result, root, backend, monitor) for result in results}
+        pieces = {result.folder: pieces_of(result, root, backend, monitor.note) for result in results}
         found = repeat_all(list(chain(*pieces.values())), jobs, monitor)
     for result in results:
         yield result, next((found[piece] for piece in pieces[result.folder] if found[piece] is not None), None)
@@ -175,11 +185,11 @@ def repeat_all(tasks: Sequence[AnyTask], jobs: int, monitor: Monitor) -> dict[An
     return {task: None if ended[task] is None else str(ended[task]) for task in tasks}
 
 
-def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: Monitor) -> list[Piece]:
+def pieces_of(result: Result, root: Path | None, backend: str | None, note: Callable[[str], object]) -> list[Piece]:
     """Return the pieces of a run between its checkpoints.
 
     It is a single piece if this code can continue from none of them, or if another backend than the recorded one is to
-    be used. Damaged checkpoints are reported to the monitor.
+    be used. Checkpoints that cannot be continued from are told to `note`.
     """
     experiment = recorded_experiment(result, backend)
     if backend is not None:
@@ -193,7 +203,7 @@ def pieces_of(result: Result, root: Path | None, backend: str | None, monitor: M
         try:
             whole.append(checkpoints.read(iteration, identity).iteration)
         except OutputError as error:
-            monitor.note(str(error))
+            note(str(error))
     return [Piece(result.folder, experiment, begin, end, root) for begin, end in pairwise([None, *whole, None])]
 
 
@@ -214,6 +224,8 @@ class Piece(OneRun):
     @property
     def label(self) -> str:
         """The piece's name where its progress is shown."""
+        if self.begin is self.end is None:
+            return self.folder.name
         return f"{self.folder.name} from {self.begin or 0}{'' if self.end is None else f' to {self.end}'}"
 
     def do(self, observer: Observer, stop: Callable[[], bool], threads: int | None = None) -> FredsimError | None:
@@ -254,10 +266,10 @@ class Piece(OneRun):
 
 def _between_checkpoints(what: str, recorded: tuple[Checkpoint, Path], now: tuple[Checkpoint, Path]) -> str | None:
     """Return where a recorded checkpoint and a new one differ, or None; each with its run's folder."""
-    for name, file in recorded[0].files.items():
-        if now[0].files.get(name) != file:
+    for name in {**recorded[0].files, **now[0].files}:
+        if recorded[0].files.get(name) != now[0].files.get(name):
             contents = [
-                read_recorded(folder / name, read_bytes)[: one.files[name].size if name in one.files else 0]
+                read_recorded(folder / name, read_bytes)[: one.files[name].size] if name in one.files else b""
                 for one, folder in (recorded, now)
             ]
             return f"{what}: {first_line(name, contents, '{} (recorded) and {} (now)'.format)}"
@@ -300,9 +312,11 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
     The dispatcher of a live run is replaced by the trace of its events. Raises ConfigError, OutputError.
     """
     config = read_document(result.folder / "config.yaml")
+    check_it = partial(check_config, result.folder / "config.yaml", config, ended=result.has_ended)
     look_as_recorded(result.folder, config_digest(config.data))
     changed_keys = on_backend(backend)
     if result.has_ended and result.live:
+        check_it()  # of others later: what opens them says more
         trace = {"name": "trace", "file": str(result.folder / "events.parquet")}
         changed_keys |= {"dispatcher": exchange_keys(config.data["dispatcher"]) | trace, "path": "auto"}
         if result.summary.get("numerics") == "native":  # workers compute one gradient at a time
@@ -311,7 +325,7 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
             changed_keys["iterations"] = result.summary["iterations"]
     with recorded(recorded_module(result, config.data)):
         experiment = open_experiment(config.data | changed_keys, config.place)
-    check_config(result.folder / "config.yaml", config, ended=result.has_ended)
+    check_it()
     return experiment
 
 

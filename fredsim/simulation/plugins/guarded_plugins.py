@@ -112,10 +112,15 @@ class GuardedDispatcher(Guarded):
         self.guard("release", lambda: self._inner.release(client, *size))
 
     def put_state(self, state: State) -> None:
-        """Restore the state, and hold the clients that were held."""
+        """Restore the state; what comes with fredsim of the dispatcher then holds the clients that were held.
+
+        These dispatchers have no state for that. What a user's `hold` changes is in the state.
+        """
         Stateful.put_state(self, state)
-        for client in sorted(self._held):
-            self.hold(client)
+        bases = [cls for cls in type(self._inner).__mro__ if is_built_in(cls) and "hold" in vars(cls)]
+        if bases and bases[0] is not Dispatcher:
+            for client in sorted(self._held):
+                bases[0].hold(self._inner, client)  # type: ignore[attr-defined]
         super().put_state(state)
 
     def orders(self, count: int | None, until: int | None) -> Iterator[Order]:

@@ -1,0 +1,166 @@
+"""A user's class whose attributes share memory, with each other and with what it does not name, goes on as it was."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fredsim.errors import SimulationError
+from fredsim.plugins.states import note_start, put_state, take_state
+
+SIZE = 6
+
+
+class Helper:
+    """Changes an array that it keeps."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def add(self, number: float) -> None:
+        self.array += np.float32(number)
+
+
+class Views:
+    """Parameters, and views of them that are named before, or in one attribute with them."""
+
+    state_names: tuple[str, ...] = ("layers", "params")
+
+    def __init__(self) -> None:
+        self.params: Any = np.zeros(SIZE, np.float32)
+        self.layers: Any = [self.params[:4], self.params[4:]]
+        self.helper = Helper(self.params)
+
+    def go_on(self, number: float) -> None:
+        self.helper.add(number)
+        self.layers[1][...] *= np.float32(2)
+
+    def values(self) -> list[Any]:
+        return [self.params, *self.layers, self.helper.array]
+
+
+class Within(Views):
+    """The whole stands behind its views, in a dict in a list in one attribute with them."""
+
+    state_names = ("layers",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [self.params[:4], self.params[4:], {3: {"all": self.params}}]
+
+    def values(self) -> list[Any]:
+        return [self.params, *self.layers[:2], self.layers[2][3]["all"], self.helper.array]
+
+
+class Crossed(Views):
+    """Either attribute has a view of what the other holds as a whole."""
+
+    state_names = ("layers", "more")
+
+    def __init__(self) -> None:
+        super().__init__()
+        other = np.ones(3, np.float32)
+        self.layers, self.more = (self.params[:4], self.params[4:], other), [self.params, other[1:]]
+        self.second = Helper(other)
+
+    def go_on(self, number: float) -> None:
+        super().go_on(number)
+        self.second.add(number / 3)
+
+    def values(self) -> list[Any]:
+        return [*self.layers, *self.more, self.helper.array, self.second.array]
+
+
+class Columns(Views):
+    """Views of a matrix that lies by columns, and may not be written under its own name."""
+
+    def __init__(self) -> None:
+        memory = np.zeros((2, 3), np.float32, order="F")
+        self.params, self.layers = memory.view(), [memory[:, 0], memory[:, 1:]]
+        self.params.flags.writeable = False
+        self.helper = Helper(memory)
+
+
+class Parts:
+    """Parameters and momentum in one buffer, which is not named, and which a method writes to."""
+
+    state_names: tuple[str, ...] = ("params", "mean")
+
+    def __init__(self) -> None:
+        self.both = np.zeros((2, SIZE), np.float32)
+        self.params, self.mean = self.both
+        self.helper = Helper(self.both)
+
+    def go_on(self, number: float) -> None:
+        self.both[1] *= np.float32(0.9)
+        self.both[1] += np.float32(number)
+        self.helper.add(0.25)
+        self.params -= self.mean
+
+    def values(self) -> list[Any]:
+        return [self.both, self.params, self.mean, self.helper.array]
+
+
+class Swaps(Parts):
+    """Named with their buffer, whose rows change places."""
+
+    state_names = ("params", "mean", "both")
+
+    def go_on(self, number: float) -> None:
+        super().go_on(number)
+        self.params, self.mean = self.mean, self.params
+
+
+@pytest.mark.parametrize("kind", [Views, Within, Crossed, Columns, Parts, Swaps])
+def test_it_goes_on_in_the_memory_that_others_refer_to(kind: Callable[[], Any]) -> None:
+    """It has the bits of one that was never stopped."""
+    whole, found, fresh = kind(), kind(), kind()
+    for one in (found, fresh):
+        note_start(one)
+    for number in (1.1, 2.3):
+        whole.go_on(number)
+        found.go_on(number)
+    put_state(fresh, take_state(found))
+    for number in (0.7, 5.0):
+        whole.go_on(number)
+        fresh.go_on(number)
+    assert [array.tolist() for array in fresh.values()] == [array.tolist() for array in whole.values()]
+    assert np.count_nonzero(fresh.helper.array)
+
+
+class Leaves(Parts):
+    """A buffer of which a row is in no named attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = np.zeros((3, SIZE), np.float32)
+        self.params, self.mean = self.both[:2]
+        self.helper = Helper(self.both[:2])
+
+    def write(self) -> None:
+        self.both[2, 1] = 3
+
+
+class NamesAll(Leaves):
+    """The same with its buffer named."""
+
+    state_names = ("both",)
+
+
+def test_the_rest_of_a_buffer_is_not_lost() -> None:
+    found = Leaves()
+    note_start(found)
+    found.go_on(1.5)
+    state = take_state(found)
+    assert sorted(state) == ["mean", "params"]  # the rest has not changed
+    found.write()
+    with pytest.raises(
+        SimulationError, match=r"^Leaves: self\.both has the memory of self\.(params|mean) and more, an"
+    ):
+        take_state(found)
+    named, fresh = NamesAll(), NamesAll()
+    named.write()
+    put_state(fresh, take_state(named))
+    assert fresh.both[2].tolist() == [0, 3, 0, 0, 0, 0]
+    assert np.shares_memory(fresh.params, fresh.both)
