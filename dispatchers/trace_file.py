@@ -34,6 +34,8 @@ ROWS = 2**16
 LEAST = {"client": 0, "number": 0, "begun": -1, "sent": 0, "given_up": 0, **dict.fromkeys(STAGES, 0)}
 #: All columns that a trace may have.
 COLUMNS = ("client", "time", *(name for name in LEAST if name != "client"), *DONE)
+#: Matches names of columns of times, in lower case.
+WITH_UNIT = re.compile(r"time ?[_(\[ ]?(s|sec|secs|seconds|ms|us|µs|ns)[)\]]?|timestamp|seconds").fullmatch
 REMEDY = "correct it, or leave the column out"
 
 
@@ -91,12 +93,24 @@ def _survey(path: str, clients: int, digest: str | None) -> Survey:
     if not rows:
         raise ConfigError(f"{path} has no rows; give a row for each event")
     timed = not counted and bool(names & {"time", "time_ns"})
+    _warn_of_unused(path, names)
     wrong = _wrong_sent(np.concatenate(sent), timed and has_stages(names), names) if sent else ""
     if names.issuperset(DONE) and not _is_parquet(path):
         wrong = f"column {DONE[0]}: a CSV file has no lists: give the Parquet file"
     if cut:  # only now: of what cannot be read at all there is one message
         warn(visible(cut))
     return Survey(rows, timed, names, digest, wrong, first, last)
+
+
+def _warn_of_unused(path: str, names: frozenset[str]) -> None:
+    """Warn of columns that are not used, and differ from one that would be by capitals or by a unit alone."""
+    for name in sorted(names):
+        plain = name.lower()
+        if plain != name and plain in COLUMNS and plain not in names:
+            warn(f"{visible(path)}: its column {shown(name)} is not used; name it {plain}")
+        elif not names & {"time", "time_ns"} and WITH_UNIT(plain):
+            remedy = "so that the trace is no clock; give `time` in seconds, or `time_ns`"
+            warn(f"{visible(path)}: its column {shown(name)} is not used, {remedy}")
 
 
 def has_stages(names: frozenset[str]) -> bool:
@@ -171,7 +185,12 @@ def _names(path: str) -> tuple[frozenset[str], str]:
         raise ConfigError(f"{path} is no Parquet file, and no CSV file in UTF-8 ({error}); save it as one") from None
     if not header:
         raise ConfigError(f"{path} is empty; give a header, and a row for each event")
-    return _once(path, header), ""
+    return _once(path, _stripped(header)), ""
+
+
+def _stripped(header: Sequence[str]) -> list[str]:
+    """Return the names of a CSV file's columns; some programs write a blank behind each comma."""
+    return [name.strip() for name in header]
 
 
 def _once(path: str, names: Sequence[str]) -> frozenset[str]:
@@ -200,7 +219,7 @@ def _csv(path: str, wanted: Sequence[str], start: int) -> Iterator[Columns]:
     try:
         with open(path, newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream)
-            header = next(reader)
+            header = _stripped(next(reader))
             places, count, lines = {name: header.index(name) for name in wanted}, 0, list[list[str]]()
             for line in filter(None, reader):
                 if len(line) != len(header):

@@ -6,7 +6,7 @@ FredsimError            base: the command line prints the message alone and exit
 ├── OutputError         a results folder cannot be written or read, or holds something else
 ├── SimulationError     a server or dispatcher broke its contract during a run; names client, iteration and stage
 │   └── NoMemoryError   a run has too little memory
-└── ClusterError        a Dask cluster cannot be reached, does not fit, or was lost
+└── ClusterError        a Dask cluster cannot be reached, does not fit, was lost, or cannot do a task
 
 FredsimWarning is no error: the command line prints it as a note. DeviceMemoryError is a MemoryError, of which a
 run makes a NoMemoryError.
@@ -85,7 +85,7 @@ class NoMemoryError(SimulationError):
 
 
 class ClusterError(FredsimError):
-    """A Dask cluster cannot be reached, does not fit, or was lost."""
+    """A Dask cluster cannot be reached, does not fit, was lost, or cannot do a task of a live run."""
 
 
 class DeviceMemoryError(MemoryError):

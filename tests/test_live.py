@@ -1,20 +1,24 @@
 """Real clients, in whatever order they are done: the simulator replays what happened, bit for bit."""
 
+import os
 import random
 import re
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from fredsim.compressors import COMPRESSORS
 from fredsim.config.resolution import resolve
-from fredsim.errors import ClusterError, OutputError, SimulationError, options_are
+from fredsim.errors import ClusterError, ConfigError, OutputError, SimulationError, options_are
 from fredsim.plugins.modules import import_named, look_in
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.folders import claim
@@ -27,6 +31,7 @@ from fredsim.runs.live.workers import checked_answer
 from fredsim.runs.single.execution import execute
 from fredsim.simulation.paths.live_pushes import ClientTask, TaskResult
 from fredsim.simulation.paths.loop import StopRequested
+from fredsim.system.files import scratch_folder
 from tests.sealing import seal
 
 Command = Callable[..., tuple[int, str, str]]
@@ -103,7 +108,7 @@ class FakeWorkers:
         self._rng, self._left, self._flips, self._seen = random.Random(seed), fails, flips, seen
 
     def begin(self, task: ClientTask) -> None:
-        self._tasks[task.client] = task
+        self._tasks[task.client] = replace(task, assigned=time.monotonic_ns())
 
     def next(self, seconds: float | None) -> TaskResult | None:
         if seconds == 0.0:
@@ -217,6 +222,7 @@ def test_each_cell_of_its_record(tmp_path: Path, command: Command) -> None:
         "another iteration": text.replace("\n7,", "\n8,"), "iterations from 1": text.replace("\n7,", "\n07,"),
         "another column": text.replace("update", "updates", 1), "a column less": text.replace(",update\n", "\n"),
         "columns swapped": text.replace("gradient,update", "update,gradient"), "no header": "".join(rows),
+        "no time": text.replace(rows[5], rows[5].replace(rows[5].split(",")[2], "", 1)),
         "a word": text.replace(rows[5], f"{rows[5][:-17]}x\n"), "one more": text.replace("\n", ",1\n"),
         "a line feed more": text + "\n", "capitals": text.replace(rows[5], rows[5].replace("worker", "w").upper()),
         "other line ends": text.replace("\n", "\r\n"),
@@ -234,6 +240,9 @@ def test_each_cell_of_its_record(tmp_path: Path, command: Command) -> None:
     path.write_text(text.replace(",worker 0,", ",worker 7,"), encoding="utf-8")
     seal(folder)
     assert command("verify", folder)[0] == 0  # as the page says
+    path.write_text("".join(",".join(line.split(",")[:1] + line.split(",")[3:]) for line in [head, *rows]))
+    seal(folder)
+    assert command("verify", folder)[0] == 0  # one of fredsim 1.0, which had no times
 
 
 @pytest.mark.parametrize("way", ["asgd", "backup workers", "restarts", "no waiting", "dropped pushes"])
@@ -269,6 +278,67 @@ def test_an_interrupt_while_nobody_arrives(way: str, tmp_path: Path, command: Co
     result = lived(data, tmp_path / "run", FakeWorkers(data, 1), CheckpointPolicy(60.0))
     assert (result.summary["status"], list(result.events["iteration"])) == ("finished", list(range(120)))
     assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
+
+
+@pytest.mark.parametrize(
+    "length", [{"updates": 90}, {"epochs": 2}, {"seconds": 1000.0, "dispatcher": {"name": "clock"}}]
+)
+def test_an_interrupted_run_of_any_length(length: dict[str, Any], tmp_path: Path, command: Command) -> None:
+    """Is verified as far as it got; the trace of its events has no more."""
+    data = {key: value for key, value in DATA.items() if key != "iterations"} | WAYS["backup workers"] | length
+    pool = FakeWorkers(data, fails=30)
+    pool.ends = StopRequested()
+    result = lived(data, tmp_path / "run", pool, CheckpointPolicy(60.0))
+    assert (result.summary["status"], result.summary["iterations"]) == ("interrupted", 30)
+    assert command("verify", result.folder)[:2] == (0, f"{result.folder}: same bits\n")
+
+
+def test_a_run_without_events_is_not_verified(tmp_path: Path, refused: Callable[..., None]) -> None:
+    pool = FakeWorkers(DATA, fails=0)
+    pool.ends = StopRequested()
+    folder = lived(DATA, tmp_path / "run", pool, CheckpointPolicy(60.0)).folder
+    refused("verify", folder, says=(f"{folder}: no client arrived in this live run", "give one with events"))
+
+
+def test_an_edited_order_is_a_difference(tmp_path: Path, command: Command) -> None:
+    """Though it cannot be repeated, as it is no order of this run."""
+    folder = lived(DATA, tmp_path / "run", FakeWorkers(DATA)).folder
+    path, table = folder / "events.parquet", pq.read_table(folder / "events.parquet")
+    clients = table["client"].to_pylist()
+    clients[50] = (clients[50] + 1) % 6
+    pq.write_table(table.set_column(table.schema.get_field_index("client"), "client", [clients]), path)
+    for jobs in ((), ("--jobs", "2")):
+        says = f"{folder}: different: {path} is not as the run wrote it\n"
+        assert command("verify", folder, *jobs)[:2] == (1, says)
+
+
+def test_clients_of_one_version_share_its_copy() -> None:
+    """There may be many more clients than workers; what is sent stays as it is when the version goes on."""
+    data = DATA | {"server": {"name": "sync", "lr": 0.05}, "iterations": 13}
+    sent: list[ClientTask] = []
+
+    class Noting(FakeWorkers):
+        def begin(self, task: ClientTask) -> None:
+            sent.append(task)
+            super().begin(task)
+
+    with scratch_folder() as folder:
+        lived(data, folder, Noting(data))
+    rounds = [{id(task.params) for task in sent[first : first + 6]} for first in (0, 6, 12)]
+    assert [len(copies) for copies in rounds] == [1, 1, 1]
+    assert not np.array_equal(sent[0].params, sent[6].params)
+
+
+def test_copies_that_wait_for_a_worker_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside those that clients hold, as in a simulated run."""
+    real, small = os.sysconf, {"SC_PHYS_PAGES": 25_000, "SC_PAGE_SIZE": 4096}  # 102 MB
+    monkeypatch.setattr(os, "sysconf", lambda name: small.get(str(name)) or real(name))
+    clients, size = 800, 4 * (64 * 300 + 300 + 300 * 10 + 10)
+    data = DATA | {"clients": {"count": clients, "batch_size": 2}, "iterations": clients, "model": {"hidden": [300]}}
+    says = f"the {2 * (clients + 1):,} copies of the parameters that they may hold take {2 * size * 801 / 1e6:.0f} MB"
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        execute_live(resolve(data), tmp_path / "run", Mock(), facts=worker_facts)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_ends_by_the_clock(tmp_path: Path, command: Command) -> None:

@@ -1,6 +1,7 @@
 """The workers of a live run, with workers made up: what becomes of tasks when one of them goes."""
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from fredsim.errors import ClusterError
+from fredsim.errors import ClusterError, SimulationError
 from fredsim.runs.live.live import run_live
 from fredsim.runs.live.worker import Basis
 from fredsim.runs.live.workers import DaskWorkers, _clock_offset
@@ -105,10 +106,13 @@ def test_works_of_a_worker_that_is_lost_are_done_by_another(answers: tuple[objec
     with pool_of(cast("Cluster", cluster), make, notes.append) as pool:
         for client in range(4):
             pool.begin(ClientTask(client, 0, client, PUSH, 0.0))
+        lost = time.monotonic_ns()
         cluster.actors = {"b": second}  # it has another address when it comes again
-        found = sorted(pool.next(20.0).task.task_id for _ in range(4))  # type: ignore[union-attr]
+        found = [pool.next(20.0) for _ in range(4)]
         assert pool.next(0.01) is None
-    assert found == [0, 1, 2, 3]
+    assert sorted(done.task.task_id for done in found if done) == [0, 1, 2, 3]
+    assert {done.worker for done in found if done and done.task.assigned > lost} == {"b"}  # assigned anew
+    assert {done.worker for done in found if done and done.task.assigned <= lost} <= {"a"}
     assert len(set(second.asked)) == len(second.asked) == pool.redone >= 4 - answers.count("done")
     assert (pool.workers, len(notes), "lost" in notes[0]) == (1, 1, True)  # never two at once
 
@@ -150,6 +154,47 @@ def test_a_task_that_ends_every_worker_ends_the_run(lost: int) -> None:
             do_all(pool)
     assert len(notes) == lost
     assert (2 in found) == (lost < 3)
+
+
+def test_a_task_that_fails_ends_the_run_as_a_lost_cluster_does() -> None:
+    """So that there is a checkpoint to go on from."""
+    actor, answer = Actor(), Answer(0)
+    answer.result = lambda timeout: SimulationError("client 0, its task 0: MemoryError")  # type: ignore[method-assign]
+    actor.compute = lambda *arguments: answer  # type: ignore[method-assign]
+    make: Callable[[str], Any] = lambda address: actor  # noqa: E731
+    with pool_of(cast("Cluster", Workers(a=actor)), make, lambda note: None) as pool:
+        pool.begin(ClientTask(0, 0, 0, PUSH, 0.0))
+        with pytest.raises(ClusterError, match="client 0, its task 0: MemoryError; it was at the worker a"):
+            pool.next(20.0)
+
+
+def test_a_task_that_was_given_up_is_not_begun() -> None:
+    """Neither while it waits for a worker, nor behind another task."""
+    actor, cluster = Actor(), Workers()
+    make: Callable[[str], Any] = lambda address: actor  # noqa: E731
+    with pool_of(cast("Cluster", cluster), make, lambda note: None) as pool:
+        for task_id in range(40):
+            pool.begin(ClientTask(task_id % 2, task_id // 2, task_id, PUSH, 0.0))
+        cluster.actors = {"a": actor}
+        found = {pool.next(20.0).task.task_id for _ in range(2)}  # type: ignore[union-attr]
+    assert found == {38, 39} == {*actor.asked}
+
+
+def test_a_worker_that_hangs_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If its task takes much longer than those before."""
+    monkeypatch.setattr("fredsim.runs.live.workers.CHECK_SECONDS", 0.02)
+    monkeypatch.setattr("fredsim.runs.live.workers.SLOW_SECONDS", 0.1)
+    actor, notes = Actor("done", None), list[str]()
+    make: Callable[[str], Any] = lambda address: actor  # noqa: E731
+    with pool_of(cast("Cluster", Workers(a=actor)), make, notes.append) as pool:
+        for client in range(2):
+            pool.begin(ClientTask(client, 5, client, PUSH, 0.0))
+        assert pool.next(20.0) is not None
+        for _ in range(200):  # of 20 ms; the machine may be busy
+            assert notes or pool.next(0.02) is None
+        assert notes
+        assert pool.next(0.2) is None
+    assert [note.partition(" for ")[0] for note in notes] == ["the worker a has been at task 5 of client 1"]
 
 
 @pytest.mark.parametrize("time", [-(10**30), 10**30, 1.5, "noon"])

@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import fredsim
 from fredsim.config.document import Document
 from fredsim.config.registry import KNOWN
 from fredsim.dispatchers import Trace
-from fredsim.errors import ConfigError, FredsimError, SimulationError
+from fredsim.dispatchers.trace_file import survey
+from fredsim.errors import ConfigError, FredsimError, FredsimWarning, SimulationError
 from fredsim.numerics.streams import Streams
 from fredsim.runs.folder.results import Result
 from fredsim.runs.single.opening import open_experiment
@@ -396,3 +398,45 @@ def test_read_in_stretches_and_from_any_row(tmp_path: Path, monkeypatch: pytest.
         row = first._row
         second.put_state(first.take_state())
         assert rest(second, 5) == wanted[row:] == rest(first, 2)
+
+
+def test_blanks_in_a_header_are_no_names(tmp_path: Path, simulate: Simulate) -> None:
+    """As many programs write a blank behind each comma."""
+    texts = {"plain": "client,time,begun\n0,0.5,-1\n1,1.25,-1\n0,2,0\n"}
+    texts["blanks"] = texts["plain"].replace(",", " , ")
+    found = []
+    for name, text in texts.items():
+        path = tmp_path / f"{name}.csv"
+        path.write_text(text, encoding="utf-8")
+        changes = {"clients": {"count": 2, "batch_size": 2}, "iterations": 3}
+        found.append(simulate(changes | {"dispatcher": {"name": "trace", "file": str(path)}}))
+    assert found[0].summary["digest"] == found[1].summary["digest"]
+    assert [result.summary["time"] for result in found] == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ("client,time_ms", "its column 'time_ms' is not used, so that the trace is no clock; give `time` in seconds"),
+        ("client,time (us)", "its column 'time (us)' is not used, so that the trace is no clock"),
+        ("client,timestamp", "its column 'timestamp' is not used, so that the trace is no clock"),
+        ("client,Time", "its column 'Time' is not used; name it time"),
+        ("client,Begun", "its column 'Begun' is not used; name it begun"),
+        ("client,times_10", ""),
+        ("client,lifetime", ""),
+    ],
+)
+def test_a_column_that_is_nearly_named_like_another(header: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(f"{header}\n0,3\n", encoding="utf-8")
+    notes: Any
+    with pytest.warns(FredsimWarning) if says else nullcontext([]) as notes:
+        assert not survey(str(path), 1).timed
+    assert [says in str(note.message) for note in notes] == [True] * bool(says)
+
+
+def test_columns_beside_a_time_are_let_be(tmp_path: Path) -> None:
+    """Such as the server's timestamp in events.parquet."""
+    path = tmp_path / "trace.csv"
+    path.write_text("client,time,time_ms,timestamp\n0,3,3000,0\n", encoding="utf-8")
+    assert survey(str(path), 1).timed

@@ -9,7 +9,7 @@ from pathlib import Path
 from fredsim.config.document import dump_yaml
 from fredsim.errors import ConfigError
 from fredsim.runs.folder.results import Result
-from fredsim.runs.plan.calibrate import calibrated, measured, predicted
+from fredsim.runs.live.calibrate import calibrated, measured, predicted
 from fredsim.show.console import print_table
 from fredsim.show.escaping import escape_title
 from fredsim.show.tables import Table

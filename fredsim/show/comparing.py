@@ -136,6 +136,12 @@ def _note_failures(tell: Teller, folder: Path, done: str) -> None:
 def _verify_runs(tell: Teller, results: Sequence[Result], jobs: int, root: Path | None, backend: str | None) -> None:
     """Tell what differs from runs whose folders are kept."""
     check(*results)  # finds damage even in the last one before the first is run
+    edited = {result.folder: change for result in results if (change := _edited_order(result))}
+    for folder, change in edited.items():
+        tell.compared(str(folder), change)
+    results = [result for result in results if result.folder not in edited]
+    if not results:
+        return
     for result in results:
         for change in changes(result, root):
             tell.note(f"warning: {result.folder}: {change}")
@@ -153,6 +159,12 @@ def _verify_runs(tell: Teller, results: Sequence[Result], jobs: int, root: Path 
             elif code := result.summary.get("code"):
                 what = "keeps to what has one result, and draws from fredsim's streams alone (docs/own_server.md)"
                 tell.more(f"code of its own takes part ({', '.join(code)}): the bits are the same where that {what}")
+
+
+def _edited_order(result: Result) -> str:
+    """Return how the events of a live run, which alone say what to repeat, were changed since; "" if they were not."""
+    start = f"{result.folder / 'events.parquet'} "
+    return next((change for change in result.changed_files if change.startswith(start)), "") if result.live else ""
 
 
 def _may_be_native(result: Result) -> bool:

@@ -24,7 +24,7 @@ from fredsim.plugins.modules import search_folders
 from fredsim.runs.checkpoint.checkpoints import EVERY_MINUTE, CheckpointPolicy
 from fredsim.runs.folder.growing_files import GrowingText
 from fredsim.runs.folder.results import Result
-from fredsim.runs.live.live_csv import COLUMNS, fingerprint
+from fredsim.runs.live.live_csv import HEAD, fingerprint
 from fredsim.runs.live.worker import Basis, LiveWorker
 from fredsim.runs.live.workers import START_SECONDS, DaskWorkers
 from fredsim.runs.many.cluster import Cluster
@@ -163,9 +163,11 @@ def _simulation(parts: Parts, files: Mapping[str, GrowingText]) -> Simulation:
         def arrived(self, iteration: int, params: NDArray[np.float32]) -> None:
             done = dispatcher.last
             if iteration == 0:
-                file.write(",".join(COLUMNS) + "\n")
+                file.write(HEAD + "\n")
             gradient = done.fingerprint if done.size else fingerprint(done.push)
-            file.write(f"{iteration},{done.worker},{gradient:016x},{fingerprint(np.asarray(params)):016x}\n")
+            prints = f"{gradient:016x},{fingerprint(np.asarray(params)):016x}"
+            assigned, served = dispatcher.served()  # last, as what is above is the server's work, too
+            file.write(f"{iteration},{assigned},{served},{done.worker},{prints}\n")
 
     return make_simulation(live_parts(parts, dispatcher, Noting()))
 

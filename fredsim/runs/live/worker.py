@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fredsim.config.experiment import Experiment
 from fredsim.data.kept import forget_own_data
-from fredsim.errors import ConfigError, FredsimError, SimulationError, one_line
+from fredsim.errors import FredsimError, SimulationError, one_line
 from fredsim.numerics.arrays import MARGIN
 from fredsim.numerics.streams import Streams
 from fredsim.plugins.modules import look_in
@@ -120,9 +120,6 @@ class LiveWorker:
         backend = chosen_backend(one_by_one, model.layout.size, model.graph, prepared.dataset)
         threads = experiment.threads or threads
         self._engine = make_engine(backend, model, prepared.dataset, size, threads)
-        if self._engine.takes_current:
-            what = "its gradient takes current, the server's parameters, which the workers of a live run do not have"
-            raise ConfigError(f"problem.name: {what}: leave current out")
         single = partial(make_engine, backend, model, prepared.dataset, 1, 1)
         sampling, streams = experiment.clients.sampling, Streams(experiment.seed)
         self._sampler = prepared.dataset.sampler(sampling, size, streams, prepared.shards)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ CHECK_SECONDS = 0.5  # between two checks of which workers there are
 WAIT_SECONDS = 60.0  # how long to wait for a worker if there is none
 START_SECONDS = 300.0  # how long a worker may take to load the data and compile
 CLOCK_READINGS = 5  # how often two clocks are compared
+SLOW_SECONDS = 60.0  # after so long a task is shown, if it also takes
+SLOW = 10  # times as long as any that its worker has done
 LATEST = 2**62  # no clock of a machine reaches it in nanoseconds
 
 
@@ -43,6 +46,8 @@ class Connection:
         self.sent: deque[tuple[ClientTask, Any]] = deque()  # tasks that are sent, each with its future
         # Both are guarded by the pool's lock.
         self._pool, self._actor, self._clock_offset = pool, actor, offset
+        # When the worker ended its last task, and the most seconds that one took; the task that was shown as slow.
+        self._since, self._longest, self._slow = -math.inf, 0.0, -1
         threading.Thread(target=self._run, daemon=True).start()
 
     @property
@@ -64,11 +69,16 @@ class Connection:
                         return
                     while self.waiting and len(self.sent) < PIPELINED:
                         task = self.waiting[0]  # removed only below, since the call raises if the worker has gone
-                        sent = self._actor.compute(task.client, task.number, task.task_id, task.params, task.rate)
-                        self.sent.append((self.waiting.popleft(), sent))
+                        if pool.is_current(task):
+                            sent = self._actor.compute(task.client, task.number, task.task_id, task.params, task.rate)
+                            self.sent.append((task, sent))
+                        self.waiting.popleft()
+                    if not self.sent:  # all were given up
+                        continue
                     task, future = self.sent[0]
                 answer = future.result(timeout=CHECK_SECONDS)
             except TimeoutError:
+                self._note_slow(task)
                 continue
             except Exception as error:  # of any type: the worker has gone, or is broken
                 if self._is_closed():
@@ -77,7 +87,7 @@ class Connection:
                 return
             received = time.monotonic_ns()
             if isinstance(answer, FredsimError):  # any worker would fail at this task
-                pool.failure = answer
+                pool.failure = ClusterError(f"{answer}; it was at the worker {self.address}")
                 return
             try:
                 push, losses, finite, size, before, began, done = checked_answer(
@@ -90,9 +100,27 @@ class Connection:
                 if self._is_closed():
                     return
                 self.sent.popleft()
+            self._longest, self._since = max(self._longest, self._took(task)), time.monotonic()
             done = max(0, min(done + self._clock_offset, received))  # clocks of two machines drift apart
             began = max(0, min(began + self._clock_offset, done))
             pool.arrived.put(TaskResult(task, push, losses, finite, size, before, began, done, received, self.address))
+
+    def _took(self, task: ClientTask) -> float:
+        """Return for how many seconds the worker has been at its first task: since that was assigned, or came first."""
+        return time.monotonic() - max(self._since, task.assigned / 1e9)
+
+    def _note_slow(self, task: ClientTask) -> None:
+        """Show, once for each task, that the worker has been at it for much longer than at any before.
+
+        Dask keeps a worker whose computation hangs.
+        """
+        took = self._took(task)
+        if took > max(SLOW_SECONDS, SLOW * self._longest) and self._slow != task.task_id:
+            self._slow = task.task_id
+            what = f"has been at task {task.number} of client {task.client} for {took:.0f} s"
+            self._pool.note(
+                f"the worker {self.address} {what}; if it hangs, end its process: another one does the task"
+            )
 
 
 class DaskWorkers:
@@ -116,11 +144,11 @@ class DaskWorkers:
         compress pushes.
         """
         self.basis, self.samples, self.compresses = basis, samples, compresses
-        self._cluster, self._make, self._note, self._stop = cluster, make, note, stop
+        self._cluster, self._make, self.note, self._stop = cluster, make, note, stop
         self.changed = threading.Condition()  # the pool's lock; notified when tasks are assigned, or a worker is lost
         self.closed = False
-        #: The error of a task that no worker can do.
-        self.failure: FredsimError | None = None
+        #: What ends the run: a task that no worker can do, or a worker that cannot compute.
+        self.failure: ClusterError | None = None
         self.arrived: queue.SimpleQueue[TaskResult] = queue.SimpleQueue()
         self._connections: dict[str, Connection] = {}  # the workers that have started, by address
         self._start_threads: dict[str, threading.Thread] = {}  # that start the present workers, by address
@@ -153,24 +181,25 @@ class DaskWorkers:
     def begin(self, task: ClientTask) -> None:
         """Assign a task to the worker that has the fewest; an earlier task of the same client is given up."""
         with self.changed:
-            before = self._current_task.get(task.client)
             self._current_task[task.client] = task.task_id
-            if before is not None:
-                for connection in self._connections.values():
-                    connection.waiting = deque(other for other in connection.waiting if other.task_id != before)
             self._assign(task)
+
+    def is_current(self, task: ClientTask) -> bool:
+        """Return whether a task is what its client is to push next: if it has not been pushed, or given up."""
+        return self._current_task.get(task.client) == task.task_id
 
     def _assign(self, task: ClientTask) -> None:
         if not self._connections:
             self._unassigned.append(task)
             return
+        task = replace(task, assigned=time.monotonic_ns())
         min(self._connections.values(), key=lambda connection: connection.load).waiting.append(task)
         self.changed.notify_all()
 
     def next(self, seconds: float | None) -> TaskResult | None:
         """Return the next task that is done and was not given up; see fredsim.simulation.paths.live_pushes.WorkerPool.
 
-        Raises StopRequested; ClusterError if there is no worker for too long; SimulationError if a task cannot be done.
+        Raises StopRequested; ClusterError if there is no worker for too long, or if a task cannot be done.
         """
         limit = None if seconds is None else time.monotonic() + seconds
         last_seen = time.monotonic()
@@ -191,7 +220,7 @@ class DaskWorkers:
             except queue.Empty:
                 continue
             with self.changed:
-                if self._current_task.get(done.task.client) == done.task.task_id:
+                if self.is_current(done.task):
                     del self._current_task[done.task.client]
                     return done
         raise StopRequested
@@ -209,7 +238,7 @@ class DaskWorkers:
         for silence in self._cluster.silent:
             if silence not in self._noted:
                 self._noted.add(silence)
-                self._note(f"{silence}; it gets no task")
+                self.note(f"{silence}; it gets no task")
         with self.changed:
             for address in [address for address in self._connections if address not in found]:
                 self.drop(self._connections[address], "it has gone")
@@ -229,7 +258,7 @@ class DaskWorkers:
 
     def _add(self, address: str) -> None:
         if not self._cluster.fits(address):
-            self._note(f"{self._cluster.misfit(address)}; it gets no task")
+            self.note(f"{self._cluster.misfit(address)}; it gets no task")
             return
         try:
             actor = self._make(address)
@@ -237,7 +266,7 @@ class DaskWorkers:
             failure = self.basis.difference(found) if isinstance(found, Basis) else str(found)
             offset = 0 if failure else _clock_offset(actor)
         except Exception as error:  # of any type: the worker has gone, or is broken
-            self._note(f"the worker {address} does not start ({type(error).__name__}: {error})")
+            self.note(f"the worker {address} does not start ({type(error).__name__}: {error})")
             return
         with self.changed:
             if not failure and not self.closed:
@@ -246,7 +275,7 @@ class DaskWorkers:
                 while self._unassigned:
                     self._assign(self._unassigned.popleft())
             elif self._entered and self.workers:
-                self._note(f"the worker {address} gets no task: {failure}")
+                self.note(f"the worker {address} gets no task: {failure}")
             else:
                 self.failure = ClusterError(f"the worker {address}: {failure}")
 
@@ -259,10 +288,10 @@ class DaskWorkers:
             self._connections.pop(connection.address, None)
             self._start_threads.pop(connection.address, None)  # if it still exists, it is started again
             tasks = [task for task, _ in connection.sent] + list(connection.waiting)
-            tasks = [task for task in tasks if self._current_task.get(task.client) == task.task_id]
+            tasks = [task for task in tasks if self.is_current(task)]
             self.redone += len(tasks)
             many = "1 task is" if len(tasks) == 1 else f"{len(tasks)} tasks are"
-            self._note(f"the worker {connection.address} was lost ({why}); {many} done again elsewhere")
+            self.note(f"the worker {connection.address} was lost ({why}); {many} done again elsewhere")
             if connection.sent:
                 self._count_loss(connection.sent[0][0], connection.address, why)
             for task in tasks:

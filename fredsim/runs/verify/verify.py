@@ -20,6 +20,7 @@ from fredsim.config.document import read_document
 from fredsim.config.experiment import Experiment, config_digest, exchange_keys
 from fredsim.config.models import recorded
 from fredsim.config.registry import own_modules
+from fredsim.config.resolution import LENGTHS
 from fredsim.errors import FredsimError, OutputError
 from fredsim.plugins.modules import look_as_recorded
 from fredsim.plugins.state_arrays import same
@@ -314,17 +315,21 @@ def recorded_experiment(result: Result, backend: str | None = None) -> Experimen
     config = read_document(result.folder / "config.yaml")
     check_it = partial(check_config, result.folder / "config.yaml", config, ended=result.has_ended)
     look_as_recorded(result.folder, config_digest(config.data))
-    changed_keys = on_backend(backend)
+    changed_keys, data = on_backend(backend), config.data
     if result.has_ended and result.live:
         check_it()  # of others later: what opens them says more
+        if not result.summary["iterations"]:
+            what = "no client arrived in this live run, so that there is nothing to repeat"
+            raise OutputError(f"{result.folder}: {what}; give one with events")
         trace = {"name": "trace", "file": str(result.folder / "events.parquet")}
-        changed_keys |= {"dispatcher": exchange_keys(config.data["dispatcher"]) | trace, "path": "auto"}
+        changed_keys |= {"dispatcher": exchange_keys(data["dispatcher"]) | trace, "path": "auto"}
         if result.summary.get("numerics") == "native":  # workers compute one gradient at a time
             changed_keys["window"] = 1
-        if _stopped_at(result) is not None and "iterations" in config.data:  # the trace has no more events
+        if _stopped_at(result) is not None and "seconds" not in data:  # the trace has no more events
+            data = {key: value for key, value in data.items() if key not in LENGTHS}
             changed_keys["iterations"] = result.summary["iterations"]
     with recorded(recorded_module(result, config.data)):
-        experiment = open_experiment(config.data | changed_keys, config.place)
+        experiment = open_experiment(data | changed_keys, config.place)
     check_it()
     return experiment
 

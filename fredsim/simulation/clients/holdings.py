@@ -29,13 +29,15 @@ __all__ = ["Holdings"]
 class Version:
     """The parameters (P,) of one timestamp, and how many references clients have to them."""
 
-    __slots__ = ("holders", "params", "shared", "timestamp")
+    __slots__ = ("copy", "holders", "params", "shared", "timestamp")
 
     def __init__(self, params: Array, timestamp: int, shared: bool) -> None:
         self.params = params
         self.timestamp = timestamp
         self.shared = shared
         self.holders = 0
+        #: What `Holdings.copy` returned of it, if that is shared, too.
+        self.copy: NDArray[np.float32] | None = None
 
 
 #: What a client holds that is not at work.
@@ -113,6 +115,19 @@ class Holdings(Stateful):
         if self._pipeline is None:
             return self._under_way[client].params
         return self._pipeline.forward(client, [version.params for version in self._versions(client)])
+
+    def copy(self, client: int) -> NDArray[np.float32]:
+        """Return a copy (P,) of the parameters that the task under way started from, which stays as it is.
+
+        Clients that share a version share its copy.
+        """
+        version = self._under_way[client]
+        if version.copy is not None:
+            return version.copy
+        found = np.array(np.asarray(self.params(client)))
+        if version.shared:
+            version.copy = found
+        return found
 
     def backward_params(self, client: int) -> Array:
         """Return the parameters (P,) of the backward pass of the task under way."""

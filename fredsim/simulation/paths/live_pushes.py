@@ -31,7 +31,8 @@ __all__ = ["ClientTask", "LiveDispatcher", "LivePushes", "TaskResult", "WorkerPo
 class ClientTask:
     """What a client is to compute: its task number `number`, `task_id` among those of all clients, from `params`, (P,).
 
-    `rate` is the learning rate of its local steps.
+    `rate` is the learning rate of its local steps. `assigned` is when the pool gave it to a worker, also anew, by
+    `time.monotonic_ns()` on the server's machine.
     """
 
     client: int
@@ -39,6 +40,7 @@ class ClientTask:
     task_id: int
     params: Array
     rate: float
+    assigned: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,8 @@ class WorkerPool(Protocol):
     def next(self, seconds: float | None) -> TaskResult | None:
         """Return the next result, or None if there is none within `seconds`; `seconds` None waits without a limit.
 
-        Raises StopRequested if the run is asked to stop meanwhile, ClusterError if no worker is left.
+        Raises StopRequested if the run is asked to stop meanwhile, ClusterError if no worker is left, or if a task
+        cannot be done.
         """
 
 
@@ -91,7 +94,7 @@ class LiveDispatcher(Timeline):
         self.pool = pool
         #: The result that arrived last.
         self.last: TaskResult | None = None
-        self._elapsed = 0  # nanoseconds of this run when its last task arrived, also in an earlier process
+        self._elapsed = 0  # nanoseconds of this run when its last task was served, also in an earlier process
         self._began = 0
 
     @property
@@ -145,6 +148,15 @@ class LiveDispatcher(Timeline):
         client, number, task_id, at = (np.array([n], np.int64) for n in (task.client, task.number, task.task_id, now))
         return Order(client, number, at, task_id, np.maximum(np.minimum(stages, now), 0))
 
+    def served(self) -> tuple[int, int]:
+        """Note that the server is done with the last arrival; return when its task was assigned, and what time it is.
+
+        Both are nanoseconds since the run began.
+        """
+        assert self.last is not None
+        self._elapsed = max(self.now(), self._elapsed)
+        return min(max(self.last.task.assigned - self._began, 0), self._elapsed), self._elapsed
+
     def hold(self, client: int) -> None:
         """Do nothing: a client computes nothing until `LivePushes` gives the workers its next task."""
 
@@ -177,7 +189,7 @@ class LivePushes(Pushes):
 
     def begin(self, client: int) -> None:
         """Give a client's next task to the workers."""
-        params, rate = np.array(np.asarray(self._holdings.params(client))), self._holdings.rate(client)
+        params, rate = self._holdings.copy(client), self._holdings.rate(client)
         task = ClientTask(client, int(self.numbers[client]), self.tickets, params, rate)
         self.numbers[client] += 1
         self.tickets += 1

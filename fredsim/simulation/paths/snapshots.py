@@ -121,9 +121,7 @@ class Snapshots(Simulation):
     def _let_gradients_take_current(self) -> None:
         """Give the engine the server's parameters at each arrival. Raises ConfigError if gradients are done earlier."""
         why = ""
-        if self._parts.path == "live":
-            why = "the workers of a live run do not have these"
-        elif self._client_work.takes_steps:
+        if self._client_work.takes_steps:
             why = "clients take steps of their own (clients.local_steps, clients.optimizer, or the server's)"
         elif self._sends_early:
             why = "pushes travel for a time that a gate or a compressor has a part in, so they are made earlier"
@@ -137,6 +135,7 @@ class Snapshots(Simulation):
         parts, contract = self._parts, self.server.contract
         if parts.limits.memory is None and parts.engine.device_name is None and not contract.holds:
             copies = 1 + parts.most_tasks(parts.at_work * parts.protocol.tasks_per_client)
+            copies *= 2 if parts.path == "live" else 1  # what waits for a worker, or is sent to one, is a copy, too
             own = contract.per_client + parts.protocol.work.kept_arrays
             if parts.stages is not None:  # a version is not shared by several clients if these fetch one by one
                 own += parts.stages.arrays + parts.stages.depth

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fredsim.numerics.arrays import Floats
 from fredsim.numerics.distributions import draw
 from fredsim.numerics.streams import Stream, Streams
 from fredsim.runs.folder.results import Result
+from fredsim.runs.live.live_csv import recorded_times
 from fredsim.runs.single.execution import execute
 from fredsim.runs.single.opening import open_experiment
 
@@ -29,10 +31,11 @@ __all__ = ["calibrated", "measured", "predicted"]
 FEWEST = 30  # tasks that are needed to estimate a distribution
 #: The columns of events.parquet that a clock is fitted to.
 READ = (
-    "began_ns", "done_ns", "received_ns", "time_ns", "begun", "client", "bytes_pushed", "bytes_fetched", "fetched",
+    "began_ns", "done_ns", "received_ns", "time_ns", "begun", "client",
+    "bytes_pushed", "bytes_fetched", "fetched",
 )  # fmt: skip
 DRAWS = 20_000  # draws from each candidate distribution, to compare the tasks with
-APART = 4.0  # clients whose means differ by more than this many standard errors get a mean each
+APART = 4.0  # how many standard deviations from chance the clients' means must lie to be told apart
 
 
 def calibrated(result: Result) -> dict[str, Any]:
@@ -47,6 +50,29 @@ def calibrated(result: Result) -> dict[str, Any]:
     a task that begins with a fetch, or is its client's first, tells that time. Raises OutputError if the record has no
     such times, or too few tasks.
     """
+    _check(result)
+    tasks = _tasks(result)
+    shared = len(np.unique(tasks.client)) > result.summary.get("live", {}).get("workers", len(tasks.client))
+    if shared and tasks.fresh.sum() < FEWEST:
+        raise OutputError(
+            f"{result.folder}: there are more clients than workers, and {tasks.fresh.sum()} tasks began with a fetch, "
+            f"fewer than {FEWEST}; record a run without its fetch gate, or with as many workers"
+        )
+    takes, whose = tasks.takes, tasks.client
+    if shared:
+        takes, whose = np.maximum(takes + tasks.down, 0.0)[tasks.fresh], whose[tasks.fresh]
+    seconds = _seconds(takes, whose, result.config["clients"]["count"])
+    scale = np.asarray(seconds)[whose] if isinstance(seconds, list) else seconds
+    return exchange_keys(result.config["dispatcher"]) | {
+        "name": "clock",
+        "compute": {"seconds": seconds, "noise": _nearest(takes / scale)},
+        "link": _link(*_copies(result, tasks, fetches=not shared)),
+        "server": {"seconds": _rounded(float(np.mean(tasks.serving)))},
+    }
+
+
+def _check(result: Result) -> None:
+    """Raise OutputError if a record has no times, or none of its fetches."""
     events = result.events
     if "began_ns" not in events or len(events) < FEWEST:
         raise OutputError(
@@ -57,66 +83,95 @@ def calibrated(result: Result) -> dict[str, Any]:
             f"{result.folder}: dispatcher.wait is false, so clients fetch while they compute, and no task tells how "
             "long a fetch took; record a run that waits"
         )
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """The n tasks of a record, in the order in which they arrived; times in seconds (n,)."""
+
+    client: NDArray[np.int64]
+    begun: NDArray[np.int64]
+    takes: Floats
+    """For how long each was computed."""
+    up: Floats
+    """For how long its push was on its way."""
+    down: Floats
+    """For how long its fetch was on its way; less than 0 if the server, having sent it, had more to do."""
+    serving: Floats
+    """For how long the server was at it."""
+    fresh: NDArray[np.bool_]
+    """Whether it began with a fetch, or is its client's first."""
+
+
+def _tasks(result: Result) -> Tasks:
+    """Return the tasks of a record. Raises OutputError if it is damaged."""
     events = result.events_of(READ)
-    began, done, received, time, begun = (
-        events[name].to_numpy() for name in ("began_ns", "done_ns", "received_ns", "time_ns", "begun")
-    )
-    fetched = np.where(begun >= 0, time[begun], 0)
-    before = np.concatenate([[0], time[:-1]])
-    serving = time - np.maximum(received, before)
-    down, up = np.maximum(began - fetched, 0), received - done
-    clients = events["client"].to_numpy()
-    last = earlier_arrivals(clients)[1]
+    began, done, received, time, begun, client = (events[name].to_numpy() for name in READ[:6])
+    assigned, served = np.zeros(len(time), np.int64), time  # of a simulated run, whose time is when the server is done
+    if result.live and (times := recorded_times(result, len(time))) is not None:
+        assigned, served = times.T
+    fetched = np.where(begun >= 0, served[begun], 0)
+    free = np.maximum(received, np.concatenate([[0], served[:-1]]))
+    last = earlier_arrivals(client)[1]
     fresh = (last < 0) | (begun != begun[last])  # not the later tasks from one fetch, if a gate dropped the next ones
-    shared = len(np.unique(clients)) > result.summary.get("live", {}).get("workers", len(clients))
-    if shared and fresh.sum() < FEWEST:
-        raise OutputError(
-            f"{result.folder}: there are more clients than workers, and {fresh.sum()} tasks began with a fetch, fewer "
-            f"than {FEWEST}; record a run without its fetch gate, or with as many workers"
-        )
-    known = fresh if shared else np.ones(len(events), bool)
-    takes, whose = (done - began + (down if shared else 0))[known] / 1e9, clients[known]
-    pushed, fetched_bytes, copies = (events[name].to_numpy() for name in ("bytes_pushed", "bytes_fetched", "fetched"))
-    again = fresh & (begun >= 0)  # the initial parameters are not fetched
-    one_copy = fetched_bytes[begun[again]] / np.maximum(copies[begun[again]], 1)  # a server may release several at once
-    sizes, times = pushed, up / 1e9
-    if not shared:
-        sizes, times = np.concatenate([sizes, one_copy]), np.concatenate([times, down[again] / 1e9])
+    return Tasks(
+        client,
+        begun,
+        takes=(done - began) / 1e9,
+        up=(received - done) / 1e9,
+        down=(began - np.maximum(fetched, assigned)) / 1e9,  # of a task that was done again, of the last time alone
+        serving=(served - free) / 1e9,
+        fresh=fresh,
+    )
+
+
+def _copies(result: Result, tasks: Tasks, *, fetches: bool) -> tuple[Floats, Floats]:
+    """Return the sizes in bytes of the copies that were sent, and their times in seconds: pushes, and `fetches`.
+
+    Raises OutputError if nothing was sent.
+    """
+    pushed, fetched, copies = (result.events[name].to_numpy() for name in READ[6:])
+    again = tasks.fresh & (tasks.begun >= 0) & fetches  # the initial parameters are not fetched
+    events = tasks.begun[again]
+    one_copy = fetched[events] / np.maximum(copies[events], 1)  # a server may release several at once
+    sizes, times = np.concatenate([pushed, one_copy]), np.concatenate([tasks.up, tasks.down[again]])
     if not (sizes > 0).any():
         raise OutputError(
             f"{result.folder}: nothing was sent, so no copy's time is known; record a run without its gates"
         )
-    seconds = _seconds(takes, whose, result.config["clients"]["count"])
-    scale = np.asarray(seconds)[whose] if isinstance(seconds, list) else seconds
-    return exchange_keys(result.config["dispatcher"]) | {
-        "name": "clock",
-        "compute": {"seconds": seconds, "noise": _nearest(takes / scale)},
-        "link": _link(sizes[sizes > 0], times[sizes > 0]),
-        "server": {"seconds": _rounded(float(np.mean(serving)) / 1e9)},
-    }
+    return sizes[sizes > 0], times[sizes > 0]
 
 
 def _seconds(takes: Floats, clients: NDArray[np.int64], count: int) -> float | list[float]:
-    """Return the mean time of a task, in seconds, or a list of `count` means by client if these lie apart."""
-    groups = [takes[clients == client] for client in range(count)]
-    mean = _rounded(float(takes.mean()))
-    if any(len(group) < FEWEST for group in groups):
-        return mean
-    errors = [group.std(ddof=1) / math.sqrt(len(group)) for group in groups]
-    means = [group.mean() for group in groups]
-    apart = max(means) - min(means) > APART * math.sqrt(2.0) * max(errors)  # √2: the error of a difference
-    return [_rounded(float(one)) for one in means] if apart else mean
+    """Return the mean time of a task, in seconds, or a list of `count` means by client if these lie apart.
+
+    They do if their variance is larger than chance makes it, by an analysis of variance: Fisher's F, of which Paulson's
+    approximation makes a normal variable, is `APART` standard deviations off. So a slow client shows though it had few
+    tasks. One that had none gets the mean of all.
+    """
+    tasks, mean = np.bincount(clients, minlength=count), float(takes.mean())
+    means = np.where(tasks > 0, np.bincount(clients, takes, count) / np.maximum(tasks, 1), mean)
+    found = [_rounded(float(one)) for one in means]
+    free = np.count_nonzero(tasks) - 1  # degrees of freedom, between clients and within them
+    left = len(takes) - 1 - free
+    if len({*found}) == 1 or not left:
+        return _rounded(mean)
+    between = np.cbrt((tasks * (means - mean) ** 2).sum() / free)
+    within = np.cbrt(((takes - means[clients]) ** 2).sum() / left)
+    a, b = 2 / (9 * free), 2 / (9 * left)
+    apart = (1 - b) * between - (1 - a) * within > APART * math.sqrt(b * between**2 + a * within**2)
+    return found if apart else _rounded(mean)
 
 
 def _link(sizes: Floats, times: Floats) -> dict[str, float]:
     """Return latency and bandwidth, by least squares, from copies' sizes in bytes and their times in seconds."""
-    middle = sizes - sizes.mean()
+    middle, latency_alone = sizes - sizes.mean(), {"latency": _rounded(max(0.0, float(times.mean())))}
     if np.ptp(sizes) < sizes.max() / 10:  # sizes are nearly equal: the effect of a byte cannot be estimated
-        return {"latency": _rounded(float(times.mean()))}
+        return latency_alone
     a_byte = float((middle * times).sum() / (middle**2).sum())
     latency = float(times.mean() - a_byte * sizes.mean())
     if a_byte <= 0 or latency < 0:
-        return {"latency": _rounded(float(times.mean()))}
+        return latency_alone
     bandwidth = _rounded(1 / a_byte)
     return {"latency": _rounded(latency), "up": bandwidth, "down": bandwidth}
 
