@@ -77,6 +77,12 @@ def greek() -> nn.Module:
     return module
 
 
+def long_name() -> nn.Module:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    module.register_parameter("a" * 501, nn.Parameter(torch.zeros(1)))
+    return module
+
+
 def exits() -> nn.Module:
     raise SystemExit(3)
 

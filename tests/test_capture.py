@@ -21,6 +21,7 @@ from fredsim.networks.zoo.gpt import gpt
 from fredsim.networks.zoo.lenet import lenet
 from fredsim.networks.zoo.resnet import resnet
 from fredsim.networks.zoo.vgg import vgg
+from fredsim.numerics.arrays import near
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.losses.loss import Loss, Losses
@@ -326,6 +327,18 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
     "a norm of two names": (given.TwoNames, IMAGE),
     "recurrent, time first": (lambda: given.Recurrent("RNN", batch_first=False), PLACES),
     "cells": (given.Cells, PLACES),
+    "parts from the end": (
+        lambda: Own(
+            lambda own, x: torch.cat([own.dense(x).narrow(1, -3, 2), own.matrix.narrow(0, -1, 1) + x[:, 1:]], 1)
+        ), ROWS,
+    ),
+    "every second and third": (
+        lambda: Own(lambda own, x: torch.cat([own.dense(x)[..., :3:2], own.dense(x)[..., ::3], x[..., 1:2:3]], -1)),
+        PLACES,
+    ),
+    "constants of one element": (
+        lambda: Own(lambda own, x: (own.dense(x).mean(1) * torch.ones(1, 1) + torch.zeros(1, 1)).mT), ROWS,
+    ),
 }  # fmt: skip
 
 
@@ -611,6 +624,41 @@ def test_two_that_are_the_largest_are_no_fault() -> None:
 def test_integer_samples_are_rows_of_a_table_alone(name: str, forward: Any) -> None:
     with pytest.raises(ConfigError, match=f"uses {name} in its forward, which makes floats of integers; the nearest"):
         captured(seeded(lambda: Own(forward)), np.random.default_rng(0).integers(0, 11, (4, 5)))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda own, x: own.table(torch.stack([x[:, 1], x[:, 0]], 1)),
+        lambda own, x: own.table(functional.pad(x, (1, 2), value=3)),
+        lambda own, x: own.table(x) + own.table(torch.ones_like(x)),
+    ],
+    ids=["stack", "pad", "ones_like"],
+)
+def test_tokens_that_are_put_together(forward: Any) -> None:
+    module = seeded(lambda: Own(forward))
+    module.table = nn.Embedding(11, 3)
+    x = np.random.default_rng(0).integers(0, 11, (4, 5))
+    compare(module, captured(module, x).graph, x)
+
+
+@pytest.mark.parametrize("hole", [math.nan, math.inf, -math.inf])
+def test_outputs_that_are_not_finite(hole: float) -> None:
+    module, x = seeded(lambda: Own(lambda own, x: own.dense(x) * torch.tensor([hole, 1.0, 1.0, 1.0]))), samples(ROWS)
+    params = np.concatenate([value.detach().numpy().reshape(-1) for value in module.parameters()])
+    found = captured(module, x).graph.forward(params, x).output
+    expected = module(torch.from_numpy(x)).detach().numpy()
+    assert np.isfinite(expected).tolist() == [[False, True, True, True]] * len(x)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("hole", [math.nan, math.inf, -math.inf, 1.0])
+def test_what_is_near(hole: float) -> None:
+    expected = np.array([1000.0, hole, 1.0], np.float32)
+    assert near(expected, expected, 1e-5)
+    assert near(expected + np.float32(0.005), expected, 1e-5)
+    assert not near(expected + np.float32(0.05), expected, 1e-5)
+    assert not near(np.array([1000.0, 2.0, 1.0], np.float32), expected, 1e-5)
 
 
 def test_weights_of_attention_that_are_also_used_elsewhere_are_dropped_once() -> None:

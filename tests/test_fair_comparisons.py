@@ -165,6 +165,31 @@ def test_an_answer_of_one_of_several_panels_says_so() -> None:
     ]
 
 
+def test_panels_of_one_client_count_only_alone() -> None:
+    """Who is ahead with one client copes with no staleness."""
+    counts = (1, 8, 32)
+    panels = [lines_of(a=Fake(ASGD, count), b=Fake(ASGD, count), sync=Fake(SYNC, count)) for count in counts]
+    values = [{"a": 0.1, "b": 0.2, "sync": 0.5}, {"a": 0.4, "b": 0.3, "sync": 0.5}, {"a": 0.4, "b": 0.3, "sync": 0.1}]
+
+    def told(*places: int, names: Mapping[str, str] = {"b": "ASGD, b"}) -> str:
+        fields = [field_of(panels[place], "updates") for place in places]
+        return leaders([values[place] for place in places], names, panels="columns", fields=fields)
+
+    assert told(0, 1, 2) == "Ahead: ASGD (b) in 2 of 2 columns with λ > 1"
+    assert told(1, 2) == "Ahead: ASGD (b) in 2 of 2 columns"
+    assert told(0, 0) == "Ahead: a in 2 of 2 columns"
+    assert told(0, 1) == "Ahead at λ = 8: ASGD, b (0.3); next: a (0.4); without staleness: sync (0.5)"
+    fields = [field_of(panels[place], None) for place in (0, 1)]
+    assert leaders(values[:2], {}, start="Fewest bytes", fields=fields).startswith("Fewest bytes at λ = 8: b (0.3); ")
+    alone = field_of(lines_of(a=Fake(ASGD, 8)), "updates")
+    assert leaders([values[1], {"a": 0.1}], {}, fields=[fields[1], alone]) == (
+        "Ahead in 1 of 2 panels: b (0.3); next: a (0.4)"
+    )
+    assert leaders([values[0], {"a": 0.1}], {}, fields=[field_of(panels[0], None), alone]) == (
+        "Ahead in 1 of 2 panels: a (0.1); next: b (0.2)"
+    )
+
+
 @pytest.fixture
 def made(small_yaml: Path) -> list[Result]:
     """Runs of three servers; the tests set their errors and bytes."""
@@ -268,4 +293,4 @@ def test_in_several_panels_a_name_keeps_what_the_reference_has_not() -> None:
     names = {"sync": "Sync", "a": "Delayed, every push", "b": "Delayed, every 8 pushes"}
     values = [{"sync": 0.1, "a": 0.4, "b": 0.3}, {"sync": 0.1, "a": 0.2, "b": 0.3}]
     text = leaders(values, names, fields=[field, field])
-    assert text == "Ahead: Delayed, every 8 pushes in 1 of 2 panels, Delayed, every push in 1"
+    assert text == "Ahead: Delayed (every 8 pushes) in 1 of 2 panels, Delayed (every push) in 1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from fredsim.show.plots.headers import groups_of
 from fredsim.show.plots.hidden_lines import coinciding, merged_names
 from fredsim.show.plots.line_ends import apart
 from fredsim.show.plots.numbers import TickNumbers, given, number
-from fredsim.show.plots.titles.questions import leaders, ranked
+from fredsim.show.plots.titles.questions import leaders, own_parts, ranked
 from fredsim.show.plots.words import field_name, head, noun, said, spoken, words
 
 NAMES = ("asgd", "sasgd", "fasgd", "dcasgd", "gap_aware", "delay_adaptive", "adam", "momentum")
@@ -308,7 +309,18 @@ def test_who_leads() -> None:
     assert ranked(panels) == ["a", "b", "c"]
     assert leaders(panels, {}) == "Ahead: a in 2 of 3 panels, b in 1"
     assert leaders([{one: 1.0, "z": 2.0} for one in "aabc"], {}) == "Ahead: a in 2 of 4 panels, b in 1, c in 1"
-    assert leaders([{one: 1.0, "z": 2.0} for one in "aabcd"], {}) == "Ahead: a in 2 of 5 panels, b in 1, others in 2"
+    assert leaders([{one: 1.0, "z": 2.0} for one in "aabcd"], {}) == "Ahead: a in 2 of 5 panels, others in 3"
+    assert leaders([{one: 1.0, "z": 2.0} for one in "aabbcde"], {}) == "Ahead: a in 2 of 7 panels, b in 2, others in 3"
+    assert leaders([{one: 1.0, "z": 2.0} for one in "aabbccd"], {}) == "Ahead: none in more than 2 of 7 panels"
+    several = [*({one: 1.0, "z": 2.0} for one in "abc"), {"a": math.inf, "z": math.inf}]
+    assert leaders(several[:3], {}) == "Ahead: a different one in each of 3 panels"
+    assert leaders(several, {}, panels="columns") == "Ahead: a different one in each of 3 of 4 columns"
+    tied = [{"a": 1.0, "b": 1.0, "z": 2.0}, {"a": 1.0, "z": 2.0}]
+    assert leaders(tied, {}) == "Ahead: a in 2 of 2 panels, b in 1 (1 tie)"
+    assert leaders(tied, {"a": "Sync, m = 8", "b": "Sync, m = 9", "z": "ASGD"}) == (
+        "Ahead: Sync (m = 8) in 2 of 2 panels, Sync (m = 9) in 1 (1 tie)"
+    )
+    assert leaders([*tied, {"b": 1.0, "a": 1.0}], {}) == "Ahead: a in 3 of 3 panels, b in 2 (2 ties)"
     assert leaders([{"a": 1.0, "b": 1.0}], {}) == "Equal: a and b (1 each)"
     assert leaders([{"a": 1.0, "b": 1.0, "c": 2.0}], {}) == "Ahead: a and b (1 each)"
     assert leaders([{"a": float("inf"), "b": float("nan")}], {}) == ""
@@ -324,3 +336,15 @@ def test_who_leads() -> None:
     assert leaders([dict.fromkeys("abcd", 1.0) | {"e": 2.0}], {name: name * 30 for name in "abcde"}) == (
         f"Ahead: {'a' * 30} and 3 of the 4 others (1 each)"
     )
+    assert leaders([dict.fromkeys("abcd", 1.0) | {"e": 2.0}], {name: name * 25 for name in "abcde"}) == (
+        f"Ahead: {'a' * 25}, {'b' * 25} and 2 of the 3 others (1 each)"
+    )
+    names = {"a": "Sync, m = 8", "b": "ASGD", "c": "FASGD, α = 1"}
+    assert leaders([dict.fromkeys("abc", 1.0)], names) == "Equal: Sync (m = 8), ASGD and FASGD (α = 1) (1 each)"
+    assert leaders([dict.fromkeys("abcd", 1.0)], {one: one * 39 for one in "abcd"}) == "Equal: all 4 (1 each)"
+    ends = {"a": "t0 0, mode polyak", "b": "t0 6250, mode polyak", "c": "t0 6250, mode torch", "d": "no average"}
+    long = {one: f"AveragedSGD, α = 0.1, {end}, no schedule" for one, end in ends.items()} | {"e": "ASGD, no schedule"}
+    assert own_parts(long) == {
+        "a": "AveragedSGD, α = 0.1, t0 0, mode polyak", "b": "AveragedSGD, t0 6250, mode polyak",
+        "c": "AveragedSGD, mode torch", "d": "AveragedSGD, α = 0.1, no average", "e": "ASGD",
+    }  # fmt: skip

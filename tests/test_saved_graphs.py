@@ -23,6 +23,7 @@ from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.embedding import Embedding
+from fredsim.numerics.ops.linear import Linear
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
@@ -90,6 +91,14 @@ def test_fields_that_were_added_later_are_left_out_where_they_have_their_default
         assert ("dilation" in text) is has
         assert "flat" not in text
         assert graph_of_text(text.encode()).nodes == nodes
+
+
+def test_a_name_with_spaces_is_read_as_it_was_written() -> None:
+    """As those of `nn.ModuleDict({"head one": …})` are."""
+    layout = Layout((("head one.weight", (2, 1)), ("~", (2,))))
+    nodes = (Node(Linear(2, layout="out_in"), (0,), (("weight", "head one.weight"), ("bias", "~"))),)
+    graph = Graph((1,), (), nodes, CrossEntropy(), layout)
+    assert graph_of_text(text_of_graph(graph).encode()) == graph
 
 
 def test_a_label_that_does_not_count_may_be_any_integer() -> None:

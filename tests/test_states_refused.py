@@ -27,7 +27,7 @@ import pytest
 from fredsim.dispatchers.gates.bandwidth_aware import BandwidthAware
 from fredsim.errors import SimulationError
 from fredsim.numerics.streams import Stream
-from fredsim.plugins.fingerprints import fingerprint, is_opaque
+from fredsim.plugins.fingerprints import fingerprint, is_opaque, kept_by_modules
 from fredsim.plugins.guarded import Guarded
 from fredsim.plugins.seeding import seeded
 from fredsim.plugins.states import declares_state, note_start, put_state, take_state
@@ -211,6 +211,15 @@ def test_what_changes_for_everybody_is_refused(change: Callable[[], object], wha
         copy_context().run(tried)
 
 
+def test_to_import_pytorch_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch: Any = pytest.importorskip("torch", reason="needs PyTorch")
+    with seeded(3):
+        torch.set_rng_state(torch.Generator().get_state())
+        imported = kept_by_modules([], [])
+        monkeypatch.delitem(sys.modules, "torch")
+        assert kept_by_modules([], []) == imported
+
+
 class Believed:
     """A helper that says of itself, as fredsim's classes may, that it never changes."""
 
@@ -260,6 +269,7 @@ def _add_n(found: Any) -> None:
         (lambda: type("Own", (array,), {})("q", [0]), lambda found: found.append(1)),
         (lambda: ValueError([0]), lambda found: found.args[0].append(1)),
         (StringIO, lambda found: found.write("x")),
+        (lambda: StringIO("x"), lambda found: found.close()),
         (lambda: pd.Series([1.0]), _index),
         (lambda: pd.Series([1.0]), lambda found: found.attrs.update(n=1)),
         (lambda: np.ma.masked_array([1.0, 2.0]), lambda found: found.__setitem__(0, np.ma.masked)),

@@ -20,6 +20,7 @@ from fredsim.system.opened_files import files_opened
 __all__ = ["Built", "build", "check_shared", "freeze", "load_weights", "same"]
 
 Refused = Callable[[str], ConfigError]
+LONGEST = 500  # letters of a parameter's name, as saved graphs have them
 #: Types that NumPy lacks.
 NOT_OF_NUMPY = {
     found for name in ("bfloat16", "complex32", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
@@ -122,8 +123,8 @@ def _check_tensors(module: Any, refused: Refused) -> None:
     for key, value in module.named_parameters():
         if isinstance(value, torch.nn.parameter.UninitializedParameter) or value.is_meta:
             raise refused(f"has a parameter {key!r} without values; give it its size, and a device")
-        if not key.isascii():
-            raise refused(f"has a parameter {key!r}; its name must be of ASCII letters")
+        if not (key.isascii() and key.isprintable() and len(key) <= LONGEST):
+            raise refused(f"has a parameter {key!r}; its name must be of ASCII letters, {LONGEST} at most")
         if value.dtype != torch.float32:
             raise refused(f"has a parameter {key!r} of {value.dtype}; parameters must be torch.float32")
     for key, value in module.named_buffers():

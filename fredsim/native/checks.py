@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from fredsim.errors import ConfigError
 from fredsim.native.building import same
+from fredsim.numerics.arrays import near
 from fredsim.plugins.failures import is_interrupt
 
 __all__ = ["Casts", "Unchanged", "are_probabilities", "check_gradient", "check_hooks", "nothing_again"]
@@ -76,8 +77,7 @@ def check_gradient(module: Any, loss: Callable[[], Any], found: Array, refused: 
     finally:
         for value, gradient in kept:
             value.grad = gradient
-    finite = np.abs(expected[np.isfinite(expected)])
-    if not np.allclose(found, expected, tolerance, tolerance * finite.max(initial=0), equal_nan=True):
+    if not near(found, expected, tolerance):
         raise refused(f"has another gradient by loss.backward(), through a hook or a graph of its own; {FORWARD_ONLY}")
 
 

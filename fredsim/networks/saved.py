@@ -42,7 +42,7 @@ NAMES = {kind: name for name, kind in (OPERATORS | KINDS_OF_LOSS).items()}
 Strict = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, val_json_bytes="base64")
 Whole = Annotated[int, Field(ge=0, le=LARGEST)]
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
-Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[!-~]+$")]
+Name = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[ -~]+$")]
 
 
 class SavedNode(BaseModel):

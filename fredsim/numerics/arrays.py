@@ -1,4 +1,4 @@
-"""The types of arrays, arrays that begin at a cache line, and constants of float32 arrays and caches."""
+"""Types of arrays, arrays that begin at a cache line, arrays near each other, and constants of arrays and caches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["LARGEST", "LINE", "MARGIN", "Array", "Floats", "Integers", "aligned"]
+__all__ = ["LARGEST", "LINE", "MARGIN", "Array", "Floats", "Integers", "aligned", "near"]
 
 Array = NDArray[np.float32]
 Floats = NDArray[np.float64]
@@ -26,3 +26,12 @@ def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
     memory = np.zeros(size + LINE, np.uint8)
     begin = -memory.ctypes.data % LINE
     return memory[begin : begin + size].view(dtype).reshape(shape)
+
+
+def near(found: Array, expected: Array, tolerance: float) -> bool:
+    """Return whether arrays are equal, but for parts of their elements and of the largest finite one expected.
+
+    NaN is near NaN, and an infinity near itself alone.
+    """
+    finite = np.abs(expected[np.isfinite(expected)])
+    return np.allclose(found, expected, tolerance, tolerance * finite.max(initial=0), equal_nan=True)

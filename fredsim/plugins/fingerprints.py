@@ -204,7 +204,7 @@ def slots_of(cls: type) -> list[str]:
     return [
         name
         for base in cls.__mro__
-        if base.__flags__ & HEAP_TYPE and in_python(base)
+        if in_python(base)
         for name, kind in vars(base).items()
         if isinstance(kind, MemberDescriptorType)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,23 @@ class AllDigits(float):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of named values. A value is a text, an integer, a float, or None if there is none."""
+    """Rows of named values. A value is a text, an integer, a float, or None if there is none.
+
+    `names`: by column what a figure calls its texts, for readers; programs have them as they are.
+    """
 
     rows: Sequence[Mapping[str, Any]]
     title: str = ""
+    names: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def named(self) -> Table:
+        """The table in the figure's words, for readers."""
+
+        def called(name: str, value: Any) -> Any:
+            return self.names.get(name, {}).get(value, value) if isinstance(value, str) else value
+
+        return Table([{name: called(name, value) for name, value in row.items()} for row in self.rows], self.title)
 
     @property
     def columns(self) -> list[str]:
@@ -97,12 +110,12 @@ def write_files(
     table, page, paper = (figure.with_name(f"{figure.stem}-table.{kind}") for kind in ("csv", "md", "tex"))
     parts = [f"```console\n$ {visible(command)}\n```\n", f"{escape_markdown(caption)}\n"]
     for one in tables:
-        parts += [*([f"{one.title}:\n"] if one.title else []), one.markdown()]
+        parts += [*([f"{one.title}:\n"] if one.title else []), one.named.markdown()]
     with write_errors(table, "choose another place for it"):
         write_atomic(table, tables[0].csv())
         write_atomic(page, "\n".join(parts))
         if latex:
-            write_atomic(paper, _paper(tables, caption, command))
+            write_atomic(paper, _paper([one.named for one in tables], caption, command))
     return [table, page, *([paper] if latex else [])]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fredsim.networks.capture.tensors import Fixed, Tensor, as_float, binary, named, traced
+from fredsim.networks.capture.tensors import Fixed, Given, Tensor, as_float, binary, named, traced
 from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
 from fredsim.numerics.ops import pointwise as activations
 from fredsim.numerics.ops.arithmetic import Add, Mul
@@ -158,11 +158,27 @@ def celu(to: Builder, x: Tensor, alpha: float = 1.0) -> Tensor:
     return scaled(to, elu(to, scaled(to, x, 1 / alpha)), alpha)
 
 
-def number(x: Tensor | float) -> float | None:
-    """Return a number, or the only element of a constant, as a float; None for any other tensor."""
+def number(x: Tensor | float, beside: Tensor | float | None = None) -> float | None:
+    """Return a number, or the only element of a constant, as a float; None for any other tensor.
+
+    And None for one that has more dimensions than the tensor beside it, since then the result has them.
+    """
     if isinstance(x, int | float):
         return float(x)
-    return float(x.values.reshape(-1)[0]) if isinstance(x, Fixed) and x.values.size == 1 else None
+    if not isinstance(x, Fixed) or x.values.size != 1 or x.values.ndim > _dimensions(beside, x.values.ndim):
+        return None
+    return float(x.values.reshape(-1)[0])
+
+
+def _dimensions(x: Tensor | float | None, default: int) -> int:
+    match x:
+        case Traced():
+            return len(x.dims)
+        case Given():
+            return len(x.shape)
+        case Fixed():
+            return x.values.ndim
+    return default
 
 
 def scaled(to: Builder, x: Tensor, by: float) -> Tensor:
@@ -172,10 +188,10 @@ def scaled(to: Builder, x: Tensor, by: float) -> Tensor:
 
 @named("add")
 def add(to: Builder, x: Tensor, other: Tensor | float, alpha: float = 1) -> Tensor:
-    by = number(other)
+    by = number(other, x)
     if by is not None:
         return x if by * alpha == 0 else pointwise(to, x, activations.Shift(by * alpha))
-    if (by := number(x)) is not None:
+    if (by := number(x, other)) is not None:
         return add(to, scaled(to, _tensor(other), alpha), by)
     return binary(to, Add(), x, scaled(to, _tensor(other), alpha))
 
@@ -202,7 +218,7 @@ def neg(to: Builder, x: Tensor) -> Tensor:
 
 @named("mul")
 def mul(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
-    for one, by in ((x, number(other)), (other, number(x))):
+    for one, by in ((x, number(other, x)), (other, number(x, other))):
         if by is not None:
             return scaled(to, _tensor(one), by)
     return binary(to, Mul(), x, _tensor(other))
@@ -210,14 +226,14 @@ def mul(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
 
 @named("div")
 def div(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
-    if (by := number(other)) is not None and by != 0:
+    if (by := number(other, x)) is not None and by != 0:
         return scaled(to, x, 1 / by)
     if isinstance(other, Fixed):
         return binary(to, Mul(), x, replace(other, values=1 / as_float(other.values)))
     if number(other) == 0:
         raise UnsupportedError("divides by 0")
     below = reciprocal(to, _tensor(other))
-    return scaled(to, below, by) if (by := number(x)) is not None else binary(to, Mul(), x, below)
+    return scaled(to, below, by) if (by := number(x, other)) is not None else binary(to, Mul(), x, below)
 
 
 @named("square")
@@ -232,7 +248,7 @@ ROOTS = {0.5: sqrt, -0.5: rsqrt, -1.0: reciprocal}
 
 @named("pow")
 def power(to: Builder, x: Tensor, exponent: Tensor | float) -> Tensor:
-    by = number(exponent)
+    by = number(exponent, x)
     if by in ROOTS:
         return ROOTS[by](to, x)
     if by is None or by not in range(1, 9):

@@ -21,6 +21,7 @@ from fredsim.networks.captured import lacking_rows
 from fredsim.networks.graph import Graph
 from fredsim.networks.layout import Layout
 from fredsim.networks.running import RunningNorm
+from fredsim.numerics.arrays import near
 from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.loss import Loss
 from fredsim.numerics.ops.norms import BatchNorm
@@ -70,8 +71,8 @@ def capture(module: Any, x: Array, target: Shape, refused: Refusal, loss: Loss |
             nodes = program.nodes(x.shape[1:], dict(layout.tensors))
             graph = Graph(x.shape[1:], target, nodes, loss or CrossEntropy(), layout)
         except UnsupportedError as error:
-            near = f"; the nearest that it does is {error.instead}" if error.instead else ""
-            raise refused(f"{error}{near}{f'; {NATIVE}' * error.native}") from None
+            nearest = f"; the nearest that it does is {error.instead}" if error.instead else ""
+            raise refused(f"{error}{nearest}{f'; {NATIVE}' * error.native}") from None
         except ValueError as error:
             raise refused(f"gives outputs that do not fit the data: {error}") from None
         if any(0 in shape for shape in graph.shapes):
@@ -223,7 +224,7 @@ class _Comparison:
                 raise
             return
         output = self._graph.forward(self._params, sample.numpy()).output
-        if evaluated.size != output.size or not _near(output, evaluated.reshape(output.shape)):
+        if evaluated.size != output.size or not near(output, evaluated.reshape(output.shape), TOLERANCE):
             raise self._refused(f"computes one sample otherwise than several, by their number; {NATIVE}")
 
     @contextmanager
@@ -248,12 +249,12 @@ class _Comparison:
         output, weights = expected.numpy(), _weights_of(expected).numpy()
         params = self._params
         passed = self._graph.forward(params, samples.numpy())
-        if not _near(passed.output, output):
+        if not near(passed.output, output, TOLERANCE):
             apart = np.abs(passed.output - output).max()
             raise self._refused(
                 f"was not captured rightly: outputs are {apart:.2g} from PyTorch's; {NATIVE}, and report this"
             )
-        if not _near(self._evaluated(samples), output):
+        if not near(self._evaluated(samples), output, TOLERANCE):
             raise self._refused(
                 "computes other things in evaluation than in training, dropout and running statistics apart; a "
                 f"portable module computes the same: {NATIVE}"
@@ -322,8 +323,7 @@ class _Comparison:
                     f"changes its parameter {name!r} in forward, which torch.export leaves out; {NATIVE}"
                 )
         for own, its in pairs:
-            largest = float(own.abs().max()) if own.numel() else 0.0
-            if not torch.allclose(own, its, TOLERANCE, TOLERANCE * largest, equal_nan=True):
+            if not near(its.numpy(), own.numpy(), TOLERANCE):
                 raise self._refused(
                     "has another gradient than torch.export's program of it, as with a torch.autograd.Function or a "
                     f"hook of its own; {NATIVE}"
@@ -344,10 +344,6 @@ def _leave_out_dropout(exported: Any) -> None:
 def _weights_of(output: Any) -> Any:
     """Return the numbers that outputs are multiplied by before they are summed."""
     return torch.cos(torch.arange(output.numel(), dtype=torch.float32)).reshape(output.shape)
-
-
-def _near(found: Array, expected: Array) -> bool:
-    return np.allclose(found, expected, TOLERANCE, TOLERANCE * np.abs(expected).max(initial=0), equal_nan=True)
 
 
 def _apart(leaves: Sequence[Leaves], expected: Array, whole: float) -> str:

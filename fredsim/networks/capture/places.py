@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from fredsim.networks.capture.tensors import Fixed, Tensor, named, traced
 from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
 from fredsim.networks.capture.views import axis_of, cat, full, ordered
@@ -70,12 +68,11 @@ def _by_index(to: Builder, x: Traced, dim: int, index: Tensor) -> Tensor:
     if not isinstance(index, Fixed) or index.batch is not None:
         raise UnsupportedError("chooses elements by numbers that depend on samples", "embedding")
     at = axis_of(dim, len(x.dims))
-    values = np.flatnonzero(index.values) if index.values.dtype.kind == "b" else index.values
-    places = [int(place) % x.sizes[at].count for place in values.reshape(-1)]
+    places = [int(place) % x.sizes[at].count for place in index.values.reshape(-1)]
     if not places:
         raise UnsupportedError("takes no element")
     chosen = traced(to, taken(to, x, at, places))
-    return to.viewed(chosen, [*chosen.sizes[:at], *map(Size, values.shape), *chosen.sizes[at + 1 :]])
+    return to.viewed(chosen, [*chosen.sizes[:at], *map(Size, index.values.shape), *chosen.sizes[at + 1 :]])
 
 
 def around(mode: str, count: int, before: int, after: int) -> list[int]:

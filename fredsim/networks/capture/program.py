@@ -28,7 +28,7 @@ BY_NUMBER = {"embedding", "index", "index_select"}  # take elements by integers
 FILLS = {"zeros", "ones", "full", "new_zeros", "new_ones", "new_full", "expand", "broadcast_to", "repeat"}
 #: Arguments that change no number here; training normalizes by the minibatch's own statistics.
 HARMLESS = {
-    "memory_format", "device", "layout", "pin_memory", "non_blocking", "copy", "generator", "dtype", "implicit",
+    "memory_format", "device", "layout", "pin_memory", "non_blocking", "copy", "generator", "dtype",
     "cudnn_enabled", "cudnn_enable", "momentum", "running_mean", "running_var",
 }  # fmt: skip
 #: Arguments of views and the like, which the shape of their result says.
@@ -48,6 +48,7 @@ RENAMED = {
 OF_INTEGERS = {
     *CASTS, "view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze", "contiguous", "clone", "select", "slice",
     "narrow", "expand", "permute", "transpose", "alias", "split", "chunk", "unbind", "t", "cat",
+    "stack", "pad", "constant_pad_nd", "zeros_like", "ones_like", "full_like",
 }  # fmt: skip
 #: Operators whose second result are places: the functions return None for it.
 WITH_PLACES = {"max", "min", "adaptive_max_pool1d", "adaptive_max_pool2d", "max_pool2d_with_indices"}
@@ -188,7 +189,7 @@ class Program:
             return Size(size)
         expression = size.node.expr
         if expression.free_symbols != {self._symbol}:
-            raise UnsupportedError("has a size that depends on data")
+            raise UnsupportedError("has a size that depends on data, as with a mask of bools, whose places are known")
         count = expression.subs(self._symbol, 1)
         if expression != count * self._symbol:
             raise UnsupportedError(f"has a size of {expression} for {self._symbol} samples, which mixes them")

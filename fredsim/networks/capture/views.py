@@ -135,13 +135,15 @@ def part(
     step: int = 1,
     length: int | None = None,
 ) -> Tensor:
-    size = Size(x.shape[dim]) if isinstance(x, Given) else traced(to, x).sizes[dim]
-    if size.batch and (start or 0) == 0 and step == 1 and (end is None or end >= 2**31):
+    sizes = [*map(Size, x.shape)] if isinstance(x, Given) else traced(to, x).sizes
+    at = axis_of(dim, len(sizes))
+    if sizes[at].batch and (start or 0) == 0 and step == 1 and (end is None or end >= 2**31):
         return x
-    begin, stop, _ = slice(start, end if length is None else (start or 0) + length, step).indices(size.count)
-    if step != 1:
-        return _every(to, traced(to, x), dim, begin, stop, step)
-    return rows_of(to, x, axis_of(dim, len(x.shape if isinstance(x, Given) else traced(to, x).dims)), begin, stop)
+    if length is not None:
+        start = (start or 0) % sizes[at].count if length else 0
+        end = start + length
+    begin, stop, _ = slice(start, end, step).indices(sizes[at].count)
+    return rows_of(to, x, at, begin, stop) if step == 1 else _every(to, traced(to, x), at, begin, stop, step)
 
 
 def rows_of(to: Builder, x: Tensor, dim: int, begin: int, end: int) -> Tensor:
@@ -151,14 +153,16 @@ def rows_of(to: Builder, x: Tensor, dim: int, begin: int, end: int) -> Tensor:
     return to.sliced(traced(to, x), dim, begin, end)
 
 
-def _every(to: Builder, x: Traced, dim: int, begin: int, end: int, step: int) -> Traced:
-    """Return every `step`-th element: the first ones of so many groups."""
-    x, count = to.sliced(x, dim, begin, end), end - begin
-    groups = -(-count // step)
-    if groups * step != count:
-        raise UnsupportedError(f"takes every {step}nd of {count} elements, which are no groups of {step}")
-    sizes = [*x.sizes[:dim], Size(groups), Size(step), *x.sizes[dim + 1 :]]
-    return select(to, to.viewed(x, sizes), dim + 1, 0)
+def _every(to: Builder, x: Traced, dim: int, begin: int, end: int, step: int) -> Tensor:
+    """Return every `step`-th element: the first ones of so many groups, and of what is left."""
+    groups, left = divmod(end - begin, step)
+    found: list[Tensor] = []
+    if groups:
+        sizes = [*x.sizes[:dim], Size(groups), Size(step), *x.sizes[dim + 1 :]]
+        found.append(select(to, to.viewed(to.sliced(x, dim, begin, end - left), sizes), dim + 1, 0))
+    if left:
+        found.append(to.sliced(x, dim, end - left, end - left + 1))
+    return cat(to, found, dim)
 
 
 @named("select")
@@ -216,8 +220,8 @@ def stack(to: Builder, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 @named("full_like", "new_full", "ones_like", "new_ones", "zeros_like", "new_zeros")
-def filled(to: Builder, out: Sequence[Size], kind: str, fill_value: float = 0.0) -> Fixed:
-    del to
+def filled(to: Builder, x: Tensor, out: Sequence[Size], kind: str, fill_value: float = 0.0) -> Fixed:
+    del to, x  # whose shape and type the result has
     return full(out, 1.0 if "ones" in kind else fill_value)
 
 

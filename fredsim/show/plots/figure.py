@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -27,7 +27,8 @@ from fredsim.show.plots.legends import Words, add_legend, avoid_overlap
 from fredsim.show.plots.styles import SHOWN, Style, style_of, take_literally
 from fredsim.show.plots.titles.questions import shortened
 from fredsim.show.plots.titles.subjects import Subject, coloured, subject_of
-from fredsim.show.plots.words import head
+from fredsim.show.plots.words import head, said, spoken, value_name
+from fredsim.show.tables import Table
 from fredsim.system.files import replacing, write_errors
 
 __all__ = ["Options", "draw", "plot"]
@@ -131,6 +132,7 @@ def draw(
         figure = ShownFigure(figsize=size, dpi=style.dpi, layout="constrained")
         grid = figure.subplots(rows, columns, sharex=found.shared, sharey=found.shared, squeeze=False)
         drawing = found.draw(list(grid.flat[:count]), panels, options)
+        drawing = replace(drawing, tables=[_named(table, options.axis or "") for table in drawing.tables])
         for empty in grid.flat[count:]:
             empty.set_visible(False)
         for number, axes in enumerate(grid.flat[:count]):
@@ -145,7 +147,7 @@ def draw(
         take_literally(figure)
         place = "beside" if found.axes or found.beside else "inside"
         texts = {label: drawing.merged.get(label, text) for label, text in subject.entries.items()}
-        words = _words(subject, texts, drawing)
+        words = _words(subject, texts, drawing, len(panels))
         shown = list(grid.flat[:count])
         if not drawing.named and not add_legend(figure, shown, drawing.published, place, style, words):
             note = "There are too many lines to name; --by says which runs to take together."
@@ -159,6 +161,16 @@ def draw(
         if drawing.better and not options.style:
             add_direction(shown, drawing.better)
     return figure, drawing
+
+
+def _named(table: Table, axis: str) -> Table:
+    """Return a table with what the figure calls its lines, its panels and the words of its x axis, which is a key."""
+    columns: dict[str, Callable[[str], str]] = {"line": said, "of": said, "panel": head}
+    columns[axis] = lambda text: spoken(value_name(axis, text))
+    names: dict[str, dict[str, str]] = {}
+    for name, called in columns.items():
+        names[name] = {row[name]: called(row[name]) for row in table.rows if isinstance(row.get(name), str)}
+    return replace(table, names=names)
 
 
 def _add_title(figure: Figure, options: Options, drawing: Drawing, style: Style) -> None:
@@ -198,12 +210,12 @@ def balanced(text: str, letters: int) -> list[str]:
     return lines
 
 
-def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing) -> Words:
+def _words(subject: Subject, names: Mapping[str, str], drawing: Drawing, panels: int) -> Words:
     """Return the legend's words; the lines of a sweep are in its order, others in that of the results."""
     title = drawing.heading or subject.title
     if subject.values or drawing.heading or len(drawing.order) < 2:
         return Words(title, names)
-    first = drawing.first if drawing.answer else ""
+    first = f"{drawing.first}{' by mean rank' if panels > 1 else ''}" if drawing.answer else ""
     return Words(f"{title} ({first})" if title and first else title or first, names, drawing.order)
 
 

@@ -12,8 +12,8 @@ from fredsim.show.plots.drawing import x_of
 from fredsim.show.plots.numbers import median
 
 __all__ = [
-    "cost", "counted", "final_middle", "final_values", "finals", "note_costs", "note_diverged", "ranking_value",
-    "tabulated", "why_none", "worst",
+    "cost", "counted", "final_middle", "final_values", "finals", "first_x", "goal_of", "note_costs", "note_diverged",
+    "ranking_value", "tabulated", "why_none", "worst",
 ]  # fmt: skip
 
 #: How medians count runs that diverged, by the worst value there can be.
@@ -85,6 +85,22 @@ def final_middle(runs: Sequence[Result], y: str) -> float | None:
     found = finals(runs, y)
     middle = median(found) if found else math.nan
     return middle if math.isfinite(middle) else None
+
+
+def goal_of(runs: Iterable[Result], y: str) -> float | None:
+    """Return the value of y at which all of these runs stop, by `until`; None if they do not.
+
+    Such runs are not compared by how they ended, which is how far they overshoot, but by when they are there.
+    """
+    goals = {(run.config.get("until") or {}).get(y) for run in runs}
+    goal = goals.pop() if len(goals) == 1 else None
+    return None if goal is None else float(goal)
+
+
+def first_x(run: Result, x: str, y: str, value: float) -> float:
+    """Return the x at which a run first has this value of y, or a better one; infinity if it never has."""
+    rows = run.first_row(y, value)
+    return float(x_of(rows, x).iloc[0]) if len(rows) else math.inf
 
 
 def why_none(runs: Iterable[Result]) -> str:

@@ -190,7 +190,8 @@ def _run_labels(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
     """Return one label per run: its server's name (if `named`), and the values in which it differs from other runs.
 
     A server's hyper-parameters are compared only among runs of that server. Keys that only some runs have, such as
-    hyper-parameters of a gate, are left out if the labels differ without them.
+    hyper-parameters of a gate, are left out if the labels differ without them. A run that has a mapping where others
+    have a value, such as a gate where others have `always`, is named by what is in it.
     """
     order = _keys(flat)
     everywhere, among = _differing(flat), _differing(flat, present=True)
@@ -202,15 +203,28 @@ def _run_labels(flat: Sequence[Flat], *, named: bool = True) -> list[str]:
     short: list[dict[str, Any]] = []
     for config in flat:
         keys, varied = (
-            [key for key in order if key in config and key in (of_own if key.startswith("server.") else of_all)]
+            [key for key in order if key in (of_own if key.startswith("server.") else of_all)]
             for of_own, of_all in zip(own[config["server.name"]], (everywhere, among), strict=True)
         )
         name = {"server.name": config["server.name"]} if named else {}
-        long.append(name | {key: config[key] for key in keys})
-        short.append(name | {key: config[key] for key in varied or keys[:1]})
+        whole_row = {key: config[key] for key in keys if key in config}
+        long.append(name | whole_row)
+        short.append(name | (_with_inner(varied, config) or dict([*whole_row.items()][:1])))
     whole, found = _labelled(long), _labelled(short)
     found = found if len(set(found)) == len(set(whole)) else whole
     return [text or ("others" if any(found) else "all runs") for text in found]
+
+
+def _with_inner(keys: Sequence[str], config: Flat) -> dict[str, Any]:
+    """Return the values of these keys; of a key that has a mapping, of which none of them is a part, what is in it."""
+    found: dict[str, Any] = {}
+    for key in keys:
+        inner = [one for one in config if one.startswith(f"{key}.")]
+        if key in config:
+            found[key] = config[key]
+        elif inner and not any(one in keys for one in inner):
+            found.update([_nearest_key(key, config)])
+    return found
 
 
 def _labelled(rows: Sequence[Flat]) -> list[str]:

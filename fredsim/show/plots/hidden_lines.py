@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fredsim.show.plots.axes import figure_of
 
-__all__ = ["coinciding", "merged_names", "tell_apart"]
+__all__ = ["MOST", "coinciding", "merged_names", "tell_apart"]
 
 MOST_NAMED = 3  # the most lines that coincide whose names are all given
 LONG = 60  # the most letters of these names

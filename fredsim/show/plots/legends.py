@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from fredsim.show.plots.styles import LETTERS_PER_INCH, Style, take_literally
-from fredsim.show.plots.titles.questions import UNNAMED
+from fredsim.show.plots.titles.questions import UNBROKEN, UNNAMED
 
 __all__ = ["Words", "add_legend", "avoid_overlap", "is_over"]
 
@@ -130,12 +131,15 @@ def _finish(legend: Legend) -> Legend:
     return legend
 
 
+def _heading(title: str) -> str:
+    """Return a title in lines that have room beside the panels; what stands in brackets at its end is not broken."""
+    whole = re.sub(r"\([^()]*\)$", lambda found: found[0].replace(" ", UNBROKEN), title)
+    return "\n".join(textwrap.wrap(whole, LONGEST)).replace(UNBROKEN, " ")
+
+
 def _add_beside(figure: Figure, handles: dict[str, Artist], title: str) -> None:
     """Draw the legend beside the panels; if long names or many lines leave too little space, enlarge the figure."""
-    names, heading = (
-        ("\n".join(textwrap.wrap(name, LONGEST)) for name in handles),
-        "\n".join(textwrap.wrap(title, LONGEST)),
-    )
+    names, heading = ("\n".join(textwrap.wrap(name, LONGEST)) for name in handles), _heading(title)
     legend = _finish(
         figure.legend(list(handles.values()), list(names), loc="outside right center", title=heading or None)
     )

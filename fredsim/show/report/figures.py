@@ -25,7 +25,7 @@ from fredsim.show.plots import published
 from fredsim.show.plots.combined import by_iteration, by_steps, median_x, middles, steps
 from fredsim.show.plots.drawing import available_y, in_nats, x_of
 from fredsim.show.plots.groups import Line, Panel
-from fredsim.show.plots.kinds.probe import PARTS, probes_of, quartiles
+from fredsim.show.plots.kinds.probe import B_STALENESS, PARTS, probes_of, quartiles
 from fredsim.show.plots.kinds.staleness import SHOWN, counts_of, percentile
 from fredsim.show.plots.numbers import drawable
 from fredsim.show.report.compression import thinned
@@ -146,7 +146,7 @@ def probe(panels: Sequence[Panel]) -> list[Figure]:
                 x, low, middle, high = quartiles(rows, column)
                 traces += _band(line, x, low, high)
                 traces.append(_trace(line) | {"x": x, "y": middle, "mode": "lines+markers"})
-            figures.append(_figure(panel.title, traces, title, "B-staleness (norm of a gradient)"))
+            figures.append(_figure(panel.title, traces, title, B_STALENESS))
     return figures
 
 

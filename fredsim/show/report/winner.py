@@ -13,8 +13,8 @@ from typing import Any
 
 from fredsim.config.figures.quantities import quantity
 from fredsim.runs.folder.results import Result
-from fredsim.show.plots.drawing import default_y, x_of
-from fredsim.show.plots.finals import ranking_value, why_none
+from fredsim.show.plots.drawing import default_y
+from fredsim.show.plots.finals import first_x, goal_of, ranking_value, why_none
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.kinds.curves import default_x
 from fredsim.show.plots.numbers import given, median
@@ -116,10 +116,9 @@ def _measure(panels: Sequence[Panel]) -> Measure:
     If no line reaches the goal, it is their final values all the same.
     """
     runs = [run for panel in panels for run in panel.runs]
-    goal = runs[0].config.get("until")
-    if goal and all(run.config.get("until") == goal for run in runs):
-        ((column, value),) = goal.items()
-        measure = _to_goal(column, value, default_x(runs))
+    column = next(iter(runs[0].config.get("until") or ()), "")
+    if (goal := goal_of(runs, column)) is not None:
+        measure = _to_goal(column, goal, default_x(runs))
         lines = [line for panel in panels for line in panel.lines]
         if any(math.isfinite(median(map(measure.value, line.runs))) for line in lines):
             return measure
@@ -130,15 +129,10 @@ def _measure(panels: Sequence[Panel]) -> Measure:
 
 
 def _to_goal(column: str, goal: float, x: str) -> Measure:
-    """Return when runs end that stop at a goal; infinity of one that diverged, or did not come to it."""
-
-    def end(run: Result) -> float:
-        came = not run.has_diverged and len(run.first_row(column, goal)) > 0
-        return float(x_of(run.metrics, x).iloc[-1]) if came else math.inf
-
+    """Return when runs come to the goal at which they stop; infinity of one that does not."""
     what = {"seconds": "time in seconds"}.get(x, f"number of {x}")
     noun = f"{what} until the {quantity(column)} is {given(goal)}"
-    return Measure(column, f"{x} to {given(goal)}", noun, end, is_goal=True)
+    return Measure(column, f"{x} to {given(goal)}", noun, lambda run: first_x(run, x, column, goal), is_goal=True)
 
 
 def winners(panels: Sequence[Panel]) -> list[Standing]:
@@ -158,6 +152,7 @@ def verdict(panels: Sequence[Panel]) -> str:
     measure, contests = _contests(panels)
     every = [one for contest in contests for one in (*contest.compared, *contest.references)]
     decided = [contest for contest in contests if contest.winners]
+    decided = [contest for contest in decided if contest.field.clients != 1] or decided  # one copes with no staleness
     if all(math.isinf(one.middle) for one in every):
         return f"No line has a {measure.noun}: half of the runs or more diverged, or have none."
     if len(every) == 1:

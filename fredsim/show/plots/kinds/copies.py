@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
 from fredsim.config.figures.options import SHARES
 from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
@@ -14,7 +15,7 @@ from fredsim.show.plots.combined import combined
 from fredsim.show.plots.drawing import Drawing, Kind, Options, X, default_y
 from fredsim.show.plots.finals import cost, counted, final_middle, note_costs, tabulated
 from fredsim.show.plots.groups import Line, Panel
-from fredsim.show.plots.hidden_lines import coinciding, merged_names
+from fredsim.show.plots.hidden_lines import MOST, coinciding, merged_names, tell_apart
 from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.titles.curve_titles import MANY
 from fredsim.show.plots.titles.subjects import subject_of
@@ -32,10 +33,13 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     found = {line.label: [shares_of(line, copies) for copies in SHARES] for line in panel.lines}
     same = coinciding([{label: tuple(one.to_csv() for one in some) for label, some in found.items()}])
     lines = [line for line in panel.lines if line.label in same]
+    drawn: list[dict[str, Line2D]] = [{} for _ in grid]
     for place, (axes, copies) in enumerate(zip(grid, SHARES, strict=True)):
         for line in lines:
             shares = found[line.label][place]
-            axes.plot(shares.index, shares.median(axis=1), color=line.colour, linestyle=line.dash, label=line.label)
+            (drawn[place][line.label],) = axes.plot(
+                shares.index, shares.median(axis=1), color=line.colour, linestyle=line.dash, label=line.label
+            )
             if shares.shape[1] > 1 and len(lines) <= MANY:
                 edges = shares.min(axis=1), shares.max(axis=1)
                 axes.fill_between(shares.index, *edges, color=line.colour, alpha=0.18, linewidth=0)
@@ -46,10 +50,12 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     for axes in grid:
         scale_y([axes], None, from_zero=True)
         axes.set_ylim(top=1.0)
+    alike = _told_apart(grid, drawn, found)
+    for axes in grid:
         unclip(axes)
     rows = [final_row(line) for line in panel.lines]
     text = "Up to each iteration, the share of the copies that could have been made which passed the gates."
-    text = " ".join([text, *note_costs((line.runs for line in lines), "Lines and bytes")])
+    text = " ".join([text, *alike, *note_costs((line.runs for line in lines), "Lines and bytes")])
     subject = subject_of([panel])
     made = {row["line"]: row["bytes"] for row in rows if row["line"] in same}
     order = sorted(made, key=lambda label: -made[label])
@@ -67,6 +73,23 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
 
 
 KIND = Kind(draw, axes=2)
+
+
+def _told_apart(
+    grid: Sequence[Axes], drawn: Sequence[Mapping[str, Line2D]], found: Mapping[str, Sequence[pd.DataFrame]]
+) -> list[str]:
+    """Dash lines that hide others in a panel; return the sentences that count those that are too many for that.
+
+    `found`: the shares of each line, by its label, in both panels.
+    """
+    few, notes = [], []
+    for place, (copies, lines) in enumerate(zip(SHARES, drawn, strict=True)):
+        groups = coinciding([{label: found[label][place].to_csv() for label in lines}]).values()
+        many = [group for group in groups if len(group) > MOST]
+        notes += [f"{len(group)} lines have the same share of {copies}." for group in many]
+        few.append({label: line for label, line in lines.items() if not any(label in group for group in many)})
+    tell_apart(grid, few)
+    return notes
 
 
 def shares_of(line: Line, copies: str) -> pd.DataFrame:

@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
@@ -33,14 +32,14 @@ from fredsim.show.plots.drawing import (
     quantity_text,
     x_of,
 )
-from fredsim.show.plots.finals import final_values, note_diverged, tabulated
+from fredsim.show.plots.finals import final_values, first_x, goal_of, note_diverged, tabulated
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.hidden_lines import coinciding, tell_apart
 from fredsim.show.plots.numbers import cut_above, median, number
 from fredsim.show.plots.titles.curve_titles import MANY, Shape, name_lines, titled
 from fredsim.show.tables import PUBLISHED, Table, as_given
 
-__all__ = ["KIND", "default_x", "final_row", "first_x"]
+__all__ = ["KIND", "default_x", "final_row"]
 
 HIGH_BAND, BAND_ROOM = 100, 10  # how many times the largest value of a line a band is that is cut, and at how many
 ALL, QUARTILES = (0.0, 1.0), (0.25, 0.75)  # the quantiles at a band's edges
@@ -87,7 +86,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         caption.append(
             f"Bands are cut at {number(band_top)}; the largest value is {number(_largest(seen, bands=True))}."
         )
-    tables = [Table([final_row(panel, line, y, options) for panel in panels for line in panel.lines])]
+    goal = goal_of(runs, y)
+    asked = options if options.reach or goal is None else replace(options, reach=(goal,))
+    tables = [Table([final_row(panel, line, y, asked) for panel in panels for line in panel.lines])]
     if sources:
         rows = [row for panel in panels for line in panel.lines for row in _published_rows(panel, line, x, y)]
         tables.append(Table(rows, PUBLISHED))
@@ -109,7 +110,8 @@ def _caption(
     if most > 1:
         many = f"{'up to ' if fewest < most else ''}{most}"
         of = "quartiles" if options.quartiles else "smallest and largest"
-        parts.append(f"Lines: median of {many} runs{f'; bands: their {of}' if banded else ''}.")
+        where = "bands: their" if banded else "the table has their"
+        parts.append(f"Lines: median of {many} runs; {where} {of}.")
         several = [line.runs for panel in panels for line in panel.lines if len(line.runs) > 1]
         parts += note_diverged(several, y)
         stepped = [run for runs in several if by_steps(runs, x) for run in runs]
@@ -214,19 +216,13 @@ def final_row(panel: Panel, line: Line, y: str, options: Options) -> dict[str, A
         ends = ("lower quartile", "upper quartile") if options.quartiles else ("smallest", "largest")
         row |= zip(ends, np.quantile(final, QUARTILES if options.quartiles else ALL).tolist(), strict=True)
     for value in options.reach:
-        rows = [run.first_row(y, value) for run in line.runs]
         for what in ("iterations", "bytes", "seconds"):
-            middle = median(first_x(found, what) for found in rows)
+            middle = median(first_x(run, what, y, value) for run in line.runs)
             if what != "seconds" or all(run.timed for run in line.runs):
                 shown = middle if what == "seconds" else int(middle) if math.isfinite(middle) else None
                 row[f"{what} to {as_given(value)}"] = None if math.isinf(middle) else shown
-        row[f"reached {as_given(value)}"] = sum(len(found) for found in rows)
+        row[f"reached {as_given(value)}"] = sum(len(run.first_row(y, value)) for run in line.runs)
     return row
-
-
-def first_x(rows: pd.DataFrame, x: str) -> float:
-    """Return x of the first of these rows, infinity if there are none."""
-    return float(x_of(rows, x).iloc[0]) if len(rows) else math.inf
 
 
 def _published_rows(panel: Panel, line: Line, x: str, y: str) -> Iterator[dict[str, Any]]:

@@ -15,21 +15,20 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from fredsim.config.figures.quantities import of_which_less_is_better, quantity
+from fredsim.config.figures.quantities import of_which_less_is_better
 from fredsim.errors import ConfigError
 from fredsim.show.colours import PALETTE
 from fredsim.show.plots.axes import figure_of
 from fredsim.show.plots.drawing import Drawing, Kind, Options, axis_unit, label_of, quantity_text
-from fredsim.show.plots.finals import final_values, finals, why_none
+from fredsim.show.plots.finals import final_values, finals, first_x, goal_of, why_none
 from fredsim.show.plots.groups import Line, Panel, flat_config
 from fredsim.show.plots.headers import add_headers, neighbours
-from fredsim.show.plots.kinds.curves import first_x
 from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.styles import Style, style_of
 from fredsim.show.plots.titles.fair import field_of
-from fredsim.show.plots.titles.questions import leaders, ranked, which
-from fredsim.show.plots.titles.subjects import Subject, subject_of
-from fredsim.show.plots.words import head
+from fredsim.show.plots.titles.questions import leaders, ranked, which, which_is_first
+from fredsim.show.plots.titles.subjects import Subject, common_server, subject_of
+from fredsim.show.plots.words import head, spoken
 from fredsim.show.tables import Table, as_given
 
 __all__ = ["KIND"]
@@ -69,7 +68,9 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     panels = neighbours(panels)
     style = style_of(options)
     subject = subject_of(panels)
-    cells = _of_times(panels, subject, options) if options.reach else _of_ends(panels, subject, options)
+    goal = goal_of([run for panel in panels for run in panel.runs], options.y)
+    reach = options.reach or (() if goal is None else (goal,))
+    cells = _of_times(panels, subject, replace(options, reach=reach)) if reach else _of_ends(panels, subject, options)
     lines = _rows_in_order(panels, cells.numbers, subject, options)
     image = _draw_cells(axes, lines, cells, style)
     figure = figure_of(axes)
@@ -80,7 +81,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     axes.set_yticks(range(len(lines)), shown, fontsize=style.dense + (1 if style.width is None else 0))
     absent = any(line not in column for column in cells.numbers for line in lines)
     empty = "; empty: not run" if absent else ""
-    label = f"in a cell: {cells.label}; less is better; bold: the best of a column{empty}"
+    order = "; rows: best first by mean rank" if len(panels) > 1 and lines == ranked(cells.numbers) else ""
+    label = f"in a cell: {cells.label}; less is better; bold: the best of a column{empty}{order}"
     beside = max(len(line) for name in shown for line in name.split("\n"))  # the letters that take width from cells
     most = LABEL if style.width else int(17.5 * wide - 1.1 * beside)
     label = _wrapped(label, "; ", min(LABEL, most), style, 0.75)
@@ -98,7 +100,8 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     fields = [field_of({line.label: line.runs for line in panel.lines}, cells.x) for panel in panels]
     answer = leaders(scaled, names, cells.suffix and f" {cells.suffix}", "columns", fields=fields)
     colours = f"Colours: times the best of the column, the lightest {WORST:g} times or more."
-    return Drawing(f"{cells.caption} {colours}", [Table(cells.rows)], question=cells.question, answer=answer)
+    question = ": ".join(filter(None, (spoken(common_server(panels)), cells.question)))  # there is no legend to say it
+    return Drawing(f"{cells.caption} {colours}", [Table(cells.rows)], question=question, answer=answer)
 
 
 def _wrapped(text: str, between: str, letters: int, style: Style, share: float = 0.4) -> str:
@@ -146,7 +149,7 @@ def _of_times(panels: Sequence[Panel], subject: Subject, options: Options) -> Ce
         "where one that is never there counts as infinite."
     )
     caption += f" {partly}: only so many runs are there." if partly else ""
-    question = f"Which {subject.noun} is first at a {quantity(options.y)} of {number(value)}?"
+    question = which_is_first(subject, options.y, value)
     label = f"{counted} to a {what} of {number(value)}"
     return Cells(middles, rows, missing, label, caption, question, x, unit, name)
 
@@ -234,7 +237,7 @@ def _ratio(middle: float, best: float) -> float:
 
 def _when(line: Line, x: str, y: str, value: float) -> tuple[float, int]:
     """Return the median of the x at which a line's runs reach a value, and how many of them do."""
-    when = [first_x(run.first_row(y, value), x) for run in line.runs]
+    when = [first_x(run, x, y, value) for run in line.runs]
     return median(when), sum(map(math.isfinite, when))
 
 

@@ -17,14 +17,18 @@ from fredsim.show.plots.axes import plain_numbers, scale_y, unclip
 from fredsim.show.plots.drawing import Drawing, Kind, Options, X
 from fredsim.show.plots.groups import Line, Panel
 from fredsim.show.plots.numbers import number
+from fredsim.show.plots.titles.fair import field_of
+from fredsim.show.plots.titles.questions import leaders
 from fredsim.show.plots.titles.subjects import subject_of
 from fredsim.show.tables import Table
 from fredsim.simulation.paths.probe import OF_TENSORS, of_tensor
 
-__all__ = ["KIND", "probes_of", "quartiles", "rank_row"]
+__all__ = ["B_STALENESS", "KIND", "probes_of", "quartiles", "rank_row"]
 
 PARTS = {"iteration": 20, "staleness": 10}  # sorted by these columns, probes are split into so many equal parts
 BANDS = 3  # the most bands that are drawn; more would hide each other
+B_STALENESS = "B-staleness, ‖stale − fresh gradient‖"  # the label of its axis
+OF_NORM = "of the gradient's norm"
 NO_PROXIES = {"iteration", "timestamp", "client", "b_staleness", "gradient_norm"}
 OF_TENSORS_BEGIN = tuple(of_tensor(column, "") for column in OF_TENSORS)
 
@@ -47,7 +51,7 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
         plain_numbers(axes, "x")
         scales.append(scale_y([axes], bool(options.log), from_zero=True))
         unclip(axes)
-    grid[0].set_ylabel("B-staleness (norm of a gradient)")
+    grid[0].set_ylabel(B_STALENESS)
     caption = (
         "B-staleness ‖g(θ client) − g(θ server)‖ of arriving gradients, on their minibatches (Odena 2016, eq 3): "
         f"medians of {PARTS['iteration']} parts of the training on the left, of {PARTS['staleness']} parts of the "
@@ -59,22 +63,26 @@ def draw(grid: Sequence[Axes], panels: Sequence[Panel], options: Options) -> Dra
     question = f"With which {subject.noun} are old gradients the closest to fresh ones?"
     question = question if len(rows) > 1 else "How far is an old gradient from a fresh one?"
     return Drawing(
-        text, [Table(rows)], question=question, answer=_answer(rows, subject.full), better="↓ closer to fresh"
+        text,
+        [Table(rows)],
+        question=question,
+        answer=_answer(panels[0].lines, rows, subject.full),
+        better="↓ closer to fresh",
     )
 
 
 KIND = Kind(draw, axes=2, shows="probe")
 
 
-def _answer(rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> str:
-    """Return which line's gradients are the closest to fresh ones, relative to their norms."""
-    ratios = {str(row["line"]): float(row["of the gradient's norm"]) for row in rows if row["probes"]}
-    ratios = {label: ratio for label, ratio in ratios.items() if np.isfinite(ratio)}
-    if not ratios:
-        return ""
-    label = min(ratios, key=lambda one: ratios[one])
-    share = f"{number(100 * ratios[label], 3)} % of a gradient's norm in the median"
-    return f"Closest: {names.get(label, label)}, {share}" if len(rows) > 1 else f"By {share}"
+def _answer(lines: Sequence[Line], rows: Sequence[dict[str, Any]], names: Mapping[str, str]) -> str:
+    """Return which line's gradients are the closest to fresh ones, by what is drawn; of one line also its share."""
+    medians = {line.label: row["b_staleness"] for line, row in zip(lines, rows, strict=True) if row["probes"]}
+    if len(rows) > 1:
+        fields = [field_of({line.label: line.runs for line in lines if line.label in medians}, None)]
+        return leaders([medians], names, start="Closest in the median", fields=fields)
+    (row,) = rows
+    share = f"{number(100 * row[OF_NORM], 3)} % of the gradient's norm"
+    return f"By {number(row['b_staleness'], 3)}, {share}, in the median" if medians else ""
 
 
 def probes_of(line: Line) -> pd.DataFrame:
@@ -108,7 +116,7 @@ def rank_row(line: Line, probes: pd.DataFrame) -> dict[str, Any]:
         "runs": len(line.runs),
         "probes": len(probes),
         "b_staleness": float(true.median()),
-        "of the gradient's norm": float((true / probes["gradient_norm"]).median()),
+        OF_NORM: float((true / probes["gradient_norm"]).median()),
     }
     for proxy in probes.columns:
         if proxy not in NO_PROXIES and not proxy.startswith(OF_TENSORS_BEGIN):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fredsim.show.plots.numbers import number
-from fredsim.show.plots.titles.questions import own_parts
+from fredsim.show.plots.titles.questions import most_wins, own_parts
 
 __all__ = ["FEWEST", "NEAR_TEXT", "Cost", "cheapest", "limit_of"]
 
@@ -49,10 +48,8 @@ def cheapest(
         return ""
     called = own_parts({label: names.get(label, label) for costs in panels for label in costs})
     if len(found) > 1:
-        wins = Counter(order[0][0] for order in found).most_common()
-        label, count = wins[0]
-        rest = f", {called[wins[1][0]]} in {wins[1][1]}" if len(wins) > 1 else ""
-        return f"{start}: {called[label]} in {count} of {len(panels)} panels{rest}{', …' if len(wins) > 2 else ''}"
+        wins = [[label for label, cost in order if cost[:2] == order[0][1][:2]] for order in found]
+        return f"{start}: {most_wins(wins, called, len(panels), 'panels')}"
     (order,) = found
     start += f" in 1 of {len(panels)} panels" if len(panels) > 1 else ""
     alone = len(called) == 1

@@ -12,15 +12,16 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from fredsim.config.figures.quantities import of_which_less_is_better, quantity
+from fredsim.runs.folder.result import Result
 from fredsim.show.plots.drawing import Drawing, Options, axis_unit, x_of
-from fredsim.show.plots.finals import final_middle, why_none
+from fredsim.show.plots.finals import final_middle, final_values, first_x, goal_of, why_none
 from fredsim.show.plots.groups import Panel
 from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.line_ends import End, name_ends
-from fredsim.show.plots.numbers import number
+from fredsim.show.plots.numbers import median, number
 from fredsim.show.plots.titles.costs import FEWEST, NEAR_TEXT, limit_of
 from fredsim.show.plots.titles.fair import Field, field_of
-from fredsim.show.plots.titles.questions import direction, leaders, of_one, ranked, single, which
+from fredsim.show.plots.titles.questions import direction, leaders, of_one, ranked, single, which, which_is_first
 from fredsim.show.plots.titles.subjects import noun_of_panels, subject_of
 from fredsim.show.plots.words import spoken
 
@@ -60,6 +61,8 @@ def titled(
 
     `unit`: the name of that of the x axis.
     """
+    if (goal := goal_of((run for panel in panels for run in panel.runs), y)) is not None:
+        return _titled_to_goal(drawing, panels, same, x, y, goal)
     subject, label = subject_of(panels), single(panels)
     lines = [{line.label: line.runs for line in panel.lines if line.label in same} for panel in panels]
     ends = [{one: final_middle(runs, y) for one, runs in some.items()} for some in lines]
@@ -80,7 +83,32 @@ def titled(
         answer = leaders(finals, subject.full, largest=largest, fields=fields)
     better = direction(largest=largest, cheap=cheap) if directed else ""
     order, merged = ranked(finals, largest=largest), merged_names(same, subject.entries)
+    if len(lines) == 1 and len(lines[0]) > MANY and answer and _overlap(lines[0], fields[0], order, y):
+        note = "The best two that are compared end in ranges that overlap."
+        drawing = replace(drawing, caption=f"{drawing.caption} {note}")
     return replace(drawing, question=question, answer=answer, order=order, merged=merged, better=better)
+
+
+def _titled_to_goal(
+    drawing: Drawing, panels: Sequence[Panel], same: Mapping[str, Sequence[str]], x: str, y: str, goal: float
+) -> Drawing:
+    """Return a drawing of runs that stop at a value of y with its question and answer: which line is there first."""
+    subject, label = subject_of(panels), single(panels)
+    lines = [{line.label: line.runs for line in panel.lines if line.label in same} for panel in panels]
+    times = [{one: median(first_x(run, x, y, goal) for run in runs) for one, runs in some.items()} for some in lines]
+    finite = [time for found in times for time in found.values() if math.isfinite(time)]
+    unit, name = axis_unit(x, max(finite, default=0.0))
+    scaled = [{one: time / unit for one, time in found.items()} for found in times]
+    if label:
+        question = of_one(label, y, goal)
+        answer = f"After {number(scaled[0][label])} {name or x}" if len(panels) == len(finite) == 1 else ""
+    else:
+        question = which_is_first(subject, y, goal)
+        answer = leaders(scaled, subject.full, f" {name or x}", fields=[field_of(some, x) for some in lines])
+    return replace(
+        drawing, question=question, answer=answer, order=ranked(times), merged=merged_names(same, subject.entries),
+        better="← less is better" if x == "bytes" else "← sooner is better",
+    )  # fmt: skip
 
 
 def _first_there(
@@ -151,6 +179,15 @@ def _when(panels: Sequence[Panel], x: str) -> str:
     (end,) = ends
     unit, name = axis_unit(x, end)
     return f"after {number(end / unit)} {name or x}"
+
+
+def _overlap(lines: Mapping[str, Sequence[Result]], field: Field, order: Sequence[str], y: str) -> bool:
+    """Return whether the first two lines that are compared end in ranges that overlap; `order`: the best first."""
+    ends = [final_values(lines[label], y) for label in order if label in field.compared][:2]
+    if len(ends) < 2 or not all(len(values) > 1 for values in ends):
+        return False
+    (a, b), (c, d) = ((min(values), max(values)) for values in ends)
+    return a <= d and c <= b
 
 
 def name_lines(

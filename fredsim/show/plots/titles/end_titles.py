@@ -11,7 +11,7 @@ from fredsim.config.figures.options import SHARES
 from fredsim.config.figures.quantities import of_which_less_is_better
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots.drawing import Drawing, Options, X, axis_unit
-from fredsim.show.plots.finals import final_middle, final_values
+from fredsim.show.plots.finals import final_middle, final_values, goal_of
 from fredsim.show.plots.groups import Panel, labels
 from fredsim.show.plots.hidden_lines import merged_names
 from fredsim.show.plots.numbers import number, worth
@@ -64,8 +64,10 @@ def titled(
     merged = merged_names(same, subject.entries)
     name, adjective = of_which_less_is_better(y) or (y, "")
     x = x_label(options).partition(" (")[0]
-    if not adjective:
-        return replace(drawing, question=f"How does {name} depend on {x}?", merged=merged)
+    goal = goal_of((run for panel in panels for run in panel.runs), y)
+    if not adjective or (goal is not None and options.axis is not None):
+        answer = "" if goal is None else f"All runs stop at {number(goal)}, so their ends do not tell who is ahead"
+        return replace(drawing, question=f"How does {name} depend on {x}?", answer=answer, merged=merged)
     drawn = [{one: some for one, some in found.items() if one in same} for found in points]
     first = -1 if options.axis in GROWING else 0  # of these keys the largest value counts
     best = [

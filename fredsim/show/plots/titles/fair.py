@@ -7,6 +7,7 @@ asynchronous runs such lines are references: that they are ahead says nothing ab
 - Against iterations, updates or bytes, where waiting costs nothing, lines without staleness are references. Against
   seconds they are compared.
 - A rule that would leave a single line to compare is not applied.
+- Panels of one client count only if no other panel has more: who is ahead there copes with no staleness.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ __all__ = ["Field", "field_of", "is_fresh"]
 
 @dataclass(frozen=True)
 class Field:
-    """The labels of lines that are compared, those of references with what they have, and what the compared share."""
+    """The labels of lines that are compared, those of references with what they have, and what the compared share.
+
+    `clients`: how many clients the compared have, None if they differ.
+    """
 
     compared: Sequence[str]
     references: Mapping[str, str]
     of: str = ""
+    clients: int | None = None
 
 
 def field_of(lines: Mapping[str, Sequence[Result]], x: str | None) -> Field:
@@ -49,7 +54,8 @@ def field_of(lines: Mapping[str, Sequence[Result]], x: str | None) -> Field:
         if fresh and len(stale) > 1:
             compared = stale
             references |= dict.fromkeys(fresh, "without staleness")
-    return Field(compared, references, of)
+    clients = {counts[label] for label in compared}
+    return Field(compared, references, of, clients.pop() if len(clients) == 1 else None)
 
 
 def is_fresh(config: Mapping[str, Any]) -> bool:

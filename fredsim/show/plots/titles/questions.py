@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Literal
 
 from fredsim.config.figures.quantities import of_which_less_is_better, quantity
@@ -16,15 +17,18 @@ from fredsim.show.plots.titles.fair import Field
 from fredsim.show.plots.titles.subjects import Subject
 
 __all__ = [
+    "UNBROKEN",
     "UNNAMED",
     "direction",
     "leaders",
+    "most_wins",
     "of_one",
     "own_parts",
     "ranked",
     "shortened",
     "single",
     "which",
+    "which_is_first",
 ]
 
 #: The labels of runs that differ in nothing.
@@ -35,7 +39,7 @@ MOST_LEADERS = 2  # the most lines that an answer names
 ABOUT_EQUAL = 0.02  # the difference from the best, relative to it, up to which lines are called about equal
 UNBROKEN = "\u00a0"  # a space at which no line is broken
 LONG = 40  # the most letters of a name in an answer …
-LONGEST = 50  # … and of the names of lines that are about equal
+LONGEST = 80  # … and of the names of lines that are about equal
 
 #: Each panel's values by label; less is better, and NaN or infinity are no result.
 Values = Sequence[Mapping[str, float]]
@@ -65,9 +69,16 @@ def which(subject: Subject, y: str, when: str = "at the end", known: tuple[str, 
     return f"Which {subject.noun} has the {adjective} {name} {when}?"
 
 
-def of_one(label: str, y: str) -> str:
-    """Return the question about a figure of one line."""
+def which_is_first(subject: Subject, y: str, value: float) -> str:
+    """Return the question which line is the first at a value of y."""
+    return f"Which {subject.noun} is first at a {quantity(y)} of {number(value)}?"
+
+
+def of_one(label: str, y: str, goal: float | None = None) -> str:
+    """Return the question about a figure of one line; `goal`: the value at which its runs stop."""
     of = "" if label in UNNAMED else f" of {label}"
+    if goal is not None:
+        return f"When does the {quantity(y)}{of} come to {number(goal)}?"
     return f"How low does the {quantity(y)}{of} get?" if of_which_less_is_better(y) else f"How does {y}{of} change?"
 
 
@@ -103,8 +114,17 @@ def leaders(
     is said. `names`: what a line is called, by label, of which the answer has what not all have; `panels`: what panels
     are called; `largest`: more is better; `fields`: for each panel which lines are compared, by default all; the best
     reference is named, too. `start`: the answer's first words in place of `Ahead`, with what the compared share.
+    Of several panels those of one client do not count if others have more.
     """
     top = max if largest else min
+    several = [place for place, field in enumerate(fields) if field.clients != 1]
+    alone = ""
+    if len(several) < len(fields) and any(len(values[place]) > 1 for place in several):
+        values, fields = [values[place] for place in several], [fields[place] for place in several]
+        panels, alone = (
+            f"{panels} with λ > 1",
+            f"λ = {fields[0].clients}" if len(fields) == 1 and fields[0].clients else "",
+        )
     every, values = values, [_of_field(*one) for one in zip(values, fields, strict=True)] if fields else values
     finite = [{label: value for label, value in found.items() if math.isfinite(value)} for found in values]
     compared = [found for found, whole in zip(finite, values, strict=True) if len(whole) > 1]
@@ -119,15 +139,43 @@ def leaders(
             return f"{start or first} in 1 of {len(values)} {panels}:{rest}"
         if not fields:
             return f"{start or first}:{rest}"
-        of = f" at {fields[0].of}" if fields[0].of and not start else ""
+        of = alone or ("" if start else fields[0].of)
+        of = f" at {of}" if of else ""
         return f"{start or first}{of}:{rest}{_reference(every[0], fields[0], names, unit, largest=largest)}"
-    wins = Counter(label for found in finite for label, value in found.items() if value == top(found.values()))
-    ahead = wins.most_common()
-    if len(wins) > MOST_LEADERS + 1:  # the last would take no more room than that there are others
-        ahead = [*ahead[:MOST_LEADERS], ("others", sum(count for _, count in ahead[MOST_LEADERS:]))]
-    texts = [f"{called.get(label, label)} in {count}" for label, count in ahead]
-    texts[0] += f" of {len(compared)} {panels}"
-    return f"{start or 'Ahead'}: {', '.join(texts)}"
+    wins = [[label for label, value in found.items() if value == top(found.values())] for found in finite]
+    return f"{start or 'Ahead'}: {most_wins(wins, called, len(compared), panels)}"
+
+
+def most_wins(wins: Sequence[Sequence[str]], called: Mapping[str, str], total: int, panels: str) -> str:
+    """Return who is ahead in how many panels; of many lines those that are ahead in more of them than the others.
+
+    `wins`: for each panel that has a result the labels of those that are ahead, several in a tie; `total`: how many
+    panels there are.
+    """
+    count = Counter(label for labels in wins for label in labels)
+    ahead = count.most_common()
+    # Without others the last takes no more room than to say that there are some.
+    if len(ahead) > MOST_LEADERS + 1 or (len(ahead) > MOST_LEADERS and ahead[0][1] == ahead[-1][1]):
+        ahead = [one for one in ahead[:MOST_LEADERS] if one[1] > ahead[MOST_LEADERS][1]]
+    named = {label for label, _ in ahead}
+    others = sum(not named.issuperset(labels) for labels in wins)
+    texts = [f"{_closed(called.get(label, label))} in {number}" for label, number in ahead]
+    texts += [f"others in {others}"] if others else []
+    if named:
+        texts[0] += f" of {total} {panels}"
+    elif max(count.values()) > 1:
+        texts = [f"none in more than {max(count.values())} of {total} {panels}"]
+    else:
+        which_panels = f"{total}" if len(wins) == total else f"{len(wins)} of {total}"
+        texts = [f"a different one in each of {which_panels} {panels}"]
+    ties = sum(len(labels) > 1 for labels in wins)
+    return ", ".join(texts) + (f" ({ties} tie{'s' if ties > 1 else ''})" if ties else "")
+
+
+def _closed(name: str) -> str:
+    """Return a name in which no comma can be taken for one between names."""
+    first, comma, rest = name.partition(", ")
+    return f"{first} ({rest})" if comma else name
 
 
 def _of_field(found: Mapping[str, float], field: Field) -> dict[str, float]:
@@ -183,12 +231,7 @@ def _of_one_panel(values: Mapping[str, float], called: Mapping[str, str], unit: 
     best = values[order[0]]
     near = [label for label in order if abs(values[label] - best) <= ABOUT_EQUAL * abs(best)]
     if len(near) > 1:
-        texts = [called[label] for label in near]
-        some = f"{', '.join(texts[:-1])} and {texts[-1]}"
-        if len(near) == len(order) > 2:
-            some = f"all {len(near)}"
-        elif len(some) > (LONGEST if len(near) > 2 or "…" in some else 2 * LONG):
-            some = f"{texts[0]} and {len(near) - 1} of the {len(order) - 1} others"
+        some = _equals([called[label] for label in near], len(order))
         ends = dict.fromkeys(number(values[label]) for label in (near[0], near[-1]))
         if values[near[-1]] == best:
             return f"{'Ahead' if len(near) < len(order) else 'Equal'}: {some} ({number(best)}{unit} each)"
@@ -198,10 +241,24 @@ def _of_one_panel(values: Mapping[str, float], called: Mapping[str, str], unit: 
     )
 
 
+def _equals(names: Sequence[str], compared: int) -> str:
+    """Return the names of lines that are about equal, of so many that are compared; those that have no room counted."""
+    names = [*map(_closed, names)] if len(names) > 2 else names
+    texts = [
+        f"{', '.join(names[:count])} and {len(names) - count} of the {compared - count} others"
+        for count in range(len(names) - 1, 0, -1)
+    ]
+    texts = [
+        f"{', '.join(names[:-1])} and {names[-1]}",
+        *([f"all {compared}"] if len(names) == compared > 2 else texts),
+    ]
+    return next((text for text in texts if len(text) <= LONGEST and "…" not in text), texts[-1])
+
+
 def own_parts(names: Mapping[str, str]) -> dict[str, str]:
     """Return names without the parts, between commas, that all of them have; a name that has no other stays whole.
 
-    Of a long name remain the first part and one more that together no other name has.
+    Of a long name remain the first part and one or two more that together no other name has.
     """
     parts = {label: name.split(", ") for label, name in names.items()}
     shared = set.intersection(*map(set, parts.values())) if len(parts) > 1 else set()
@@ -212,7 +269,8 @@ def own_parts(names: Mapping[str, str]) -> dict[str, str]:
         if len(text) <= LONG:
             return text
         others = [set(found) for other, found in parts.items() if other != label]
-        alone = (part for part in own[label][1:] if not any({first, part} <= found for found in others))
-        return next((f"{first}, {part}" for part in alone if len(f"{first}, {part}") <= LONG), f"{text[: LONG - 1]}…")
+        some = ([first, *more] for count in (1, 2) for more in combinations(own[label][1:], count))
+        alone = (", ".join(kept) for kept in some if not any({*kept} <= found for found in others))
+        return next((name for name in alone if len(name) <= LONG), f"{text[: LONG - 1]}…")
 
     return {label: short(label) for label in names}

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from fredsim.show.colours import sequential
 from fredsim.show.plots.groups import Flat, Line, Panel, flat_config
-from fredsim.show.plots.words import MOST_NOUNS, field_name, noun, part, place, said, spoken, words
+from fredsim.show.plots.words import MOST_NOUNS, field_name, noun, part, place, said, spoken, value_name, words
 
-__all__ = ["Subject", "coloured", "noun_of_panels", "subject_of"]
+__all__ = ["Subject", "coloured", "common_server", "noun_of_panels", "subject_of"]
 
 LONGEST = 56  # the most letters of a legend's title that says what lines differ in
 FEWEST = 3  # the fewest lines of a sweep that have the colours of an order
@@ -78,6 +78,15 @@ def _subject(panels: Sequence[Panel]) -> Subject:
     found = {label: short.get(label, entries[label]) for label in order}
     heading = ", ".join(filter(None, (title, field_name(key))))
     return Subject(what, heading, found, entries, {label: values[label] for label in order}, keys)
+
+
+def common_server(panels: Sequence[Panel]) -> str:
+    """Return the server that all runs of these panels have, with the rule of its steps; "" if they differ."""
+    found = {
+        " with ".join(value_name(key, config[key]) for key in ("server.name", "server.inner.name") if key in config)
+        for config in (flat_config(run) for panel in panels for run in panel.runs)
+    }
+    return found.pop() if len(found) == 1 else ""
 
 
 def coloured(panels: Sequence[Panel], subject: Subject) -> list[Panel]:
