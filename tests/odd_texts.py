@@ -228,9 +228,10 @@ def judge_output(output: str, text: str) -> str:
 #: The elements of a report, with their attributes.
 ELEMENTS = {
     "html": {"lang"}, "meta": {"charset", "name", "content", "http-equiv"}, "nav": {"aria-label", "class"},
-    "section": {"id"}, "div": {"class", "id"}, "p": {"class"}, "span": {"class"}, "label": {"class"},
+    "section": {"id"}, "div": {"class", "id", "role", "aria-label"}, "p": {"class"},
+    "span": {"class", "role", "aria-label"}, "label": {"class"},
     "table": set[str](), "input": {"type", "name", "value", "checked", "min", "max", "step"}, "output": {"id"},
-    "template": {"id"}, "th": {"class"}, "td": {"class"}, "script": {"type", "id"},
+    "template": {"id"}, "th": {"class", "scope"}, "td": {"class"}, "script": {"type", "id"},
     **{tag: set() for tag in (
         "head", "title", "style", "body", "main", "header", "h1", "h2", "noscript", "footer", "code", "figure",
         "figcaption", "thead", "tbody", "tr", "details", "summary", "pre",

@@ -236,9 +236,12 @@ def test_who_has_no_such_value_did_not_diverge(small_yaml: Path, drawn: list[Fig
     without = [run for run in runs if run.config["server"]["name"] == "sasgd"]
     for run in without:
         edit(run, validation_error=math.nan)
-    for count, cell, next_one in ((0, "none", "which has none"), (1, "diverged", "of which half or more diverged")):
+    for count, cell, next_one in (
+        (0, "none", "of which half or more have none"),
+        (1, "diverged", "of which half or more diverged"),
+    ):
         panels = group(runs, None, None)
-        assert [row.get("diverged", 0) for row in winner_table(panels).rows] == [0, count]
+        assert [row.get("diverged", 0) for row in winner_table(panels)[0].rows] == [0, count]
         assert f"Next is SASGD, {next_one}." in verdict(panels)
         plot(runs, Path("x.png"), "matrix")
         assert cell in [text.get_text() for text in drawn[-1].axes[0].texts]
@@ -312,7 +315,7 @@ def test_the_test_error_beside_the_winner(seeds: Seeds) -> None:
 
     def row() -> Mapping[str, Any]:
         panels: list[Panel] = group(runs, None, None)
-        return winner_table(panels).rows[0]
+        return winner_table(panels)[0].rows[0]
 
     assert row()["test error"] == pytest.approx(0.21)
     edit(runs[0], how="diverged")

@@ -269,6 +269,24 @@ def test_numbers_of_a_column_have_one_style() -> None:
     assert columns == [["1,743", "972.1", "12.35"], ["0.2500", "0.1235", "0"]]
 
 
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([0.00157312, 0.00161, 0.0016, 0.25], ["0.001573", "0.001610", "0.001600", "0.2500"]),
+        ([0.0016, 0.25, 0.0016], ["0.0016", "0.2500", "0.0016"]),
+        ([2.30258, 2.30263, 2.4], ["2.3026", "2.3026", "2.4000"]),  # four digits would tell no more
+        ([1743.4, 12.3456, None], ["1,743", "12.35", "–"]),
+    ],
+)
+def test_a_table_tells_small_numbers_apart(values: list[float | None], texts: list[str]) -> None:
+    table = Table([{"run": "a", "error": value} for value in values])
+    assert [*table.printed().columns[1].cells] == texts
+    pages = table.markdown().splitlines()[2:], table.latex().splitlines()[4:-2]
+    for lines, parts in zip(pages, (("| a | ", " |"), ("a & ", " \\\\")), strict=True):
+        shown = [line.removeprefix(parts[0]).removesuffix(parts[1]) for line in lines]
+        assert [cell.replace("{,}", ",").strip("$").replace("--", "–") for cell in shown] == texts
+
+
 def test_in_several_panels_a_name_keeps_what_the_reference_has_not() -> None:
     lines = lines_of(sync=Fake(SYNC, 4), a=Fake(ASGD, 4), b=Fake(ASGD, 4))
     field = field_of(lines, "updates")

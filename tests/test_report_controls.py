@@ -4,7 +4,7 @@ import csv
 import math
 from collections.abc import Callable, Iterator
 from io import StringIO
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,6 +14,8 @@ import pytest
 import fredsim
 from fredsim.runs.folder.results import Result, Results
 from fredsim.show.plots.groups import flat_config
+from fredsim.show.plots.numbers import given
+from fredsim.show.report.values import shown
 from fredsim.show.tables import Table
 from tests.reports import data_in, hovered, opened, rows_in, until
 
@@ -126,6 +128,67 @@ def test_sorting(page: Any, runs: list[Result]) -> None:
             assert shown == sorted(shown)
 
 
+def test_texts_are_sorted_by_their_numbers(page: Any) -> None:
+    """As lines are named, by what a number is and not by its digits; in one order, whatever is compared first."""
+    rates = [10, 2, 0.5, 0.1, 0.05, 0.003, 1.5e-5, 1e-5, 0, -2, -10]
+    labels = [f"ASGD, α = {given(rate)}, seed {seed}" for rate in rates for seed in (10, 2)]
+    wanted = [f"ASGD, α = {given(rate)}, seed {seed}" for rate in sorted(rates) for seed in (2, 10)]
+    ordered = "texts => [...texts].sort((a, b) => order(a, b, false))"
+    assert page.evaluate(ordered, labels) == page.evaluate(ordered, labels[::-1]) == wanted
+    mixed: list[Any] = ["sqrt", "run-10", "run-2", 10, "1.5", 2, 0.5, "nan", "inf", None]
+    order: list[Any] = [0.5, 2, 10, "inf", "1.5", "run-2", "run-10", "sqrt", "nan", None]
+    assert page.evaluate(ordered, mixed) == page.evaluate(ordered, mixed[::-1]) == order
+    assert page.evaluate("['constructor', 'toString'].map(one => [numberOf(one), readNumber(one)])") == [
+        ["constructor", None], ["toString", None]
+    ]  # fmt: skip
+
+
+def test_the_page_and_its_scripts_write_numbers_alike(page: Any) -> None:
+    values = [
+        0.0, 1.0, 60.0, -3.0, 0.15, 0.0016, 0.001573, 0.15625, 0.99996, 999.96, 1234.5, 99999.7,
+        123456.7, 1234567.8, 8.601e-5, 1e-5, -2.5e-7, 1e30, 1.25e22, -12.345, 2.302585, 7, 1200,
+    ]  # fmt: skip
+    texts = page.evaluate("values => values.map(short)", values)
+    assert [shown(value) for value in values] == texts
+    for value, text in zip(values, texts, strict=True):
+        mantissa, _, power = text.replace(",", "").partition("10" if "·" in text or text[:3] in {"10⁻", "10³"} else "x")
+        raised = int(power.translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789"))) if power else 0
+        assert float(mantissa.rstrip("·") or 1) * 10.0**raised == pytest.approx(value, rel=6e-4), text
+    assert len({shown(value) for value in (0.00157, 0.001573, 0.00161, 0.0016)}) == 4
+
+
+def test_what_is_heard_of_the_page(page: Any) -> None:
+    """Figures say where their numbers are, groups of buttons and columns what they are; and one run is one."""
+    labels = page.evaluate("findAll('.plot[role=img]').map(one => one.ariaLabel)")
+    assert labels[:2] == [
+        "Curves; the table below has its numbers",
+        "Staleness: share of pushes, per update; the table below has its numbers",
+    ]
+    assert len(labels) == page.locator(".plot").count() == 3
+    assert page.evaluate("findAll('[role=radiogroup]').map(one => one.ariaLabel)") == ["y axis", "x axis"]
+    assert page.evaluate("findAll('input[type=radio]').every(one => one.closest('[role=radiogroup]'))")
+    assert page.locator("th:not([scope=col]):not(:empty)").count() == 0
+    assert page.locator("figcaption:empty").count() == 0
+    count = page.evaluate("""() => {
+      const all = data.table.rows;
+      data.table.rows = all.slice(0, 1);
+      showSelected();
+      const { textContent } = find("#count");
+      data.table.rows = all;
+      return textContent;
+    }""")
+    assert count == "1 run"
+
+
+def test_texts_of_an_axis_do_not_cover_one_another(page: Any) -> None:
+    kept = page.evaluate("apart([0, 0.02, 0.06, 0.07, 0.5, 1].map(share => [share]), share => 200 * (1 - share))")
+    assert kept == [[0], [0.06], [0.5], [1]]
+    places = page.evaluate(
+        "findAll('#parallel g').map(one => findAll('text', one).map(text => Number(text.getAttribute('y'))))"
+    )
+    assert all(low - high >= 11 for axis in places for low, high in pairwise(axis))
+
+
 def test_filters_search_and_only_these(page: Any, runs: list[Result]) -> None:
     rates = [run.config["server"]["lr"] for run in runs]
     names = [run.config["server"]["name"].upper() for run in runs]
@@ -191,8 +254,9 @@ def test_what_the_table_shows_is_found(page: Any, runs: list[Result]) -> None:
         page.get_by_label("search").fill("")
     for text, value, passes in (
         ("1,000", 1000, True), ("1,000", 1000.4, True), (">1,000", 1000.4, True), ("1,00", 100, None),
-        ("1,234,567", 1234567, True), ("2 × 10⁻⁷", 2e-7, True), ("<10⁻⁶", 2e-7, True), ("10⁻", 0.1, None),
-        ("1.235 × 10⁻⁷", 1.23451e-7, True), ("0,5", 0.5, None),
+        ("1,234,567", 1234567, True), ("2·10⁻⁷", 2e-7, True), ("<10⁻⁶", 2e-7, True), ("10⁻", 0.1, None),
+        ("1.235·10⁻⁷", 1.23451e-7, True), ("2 × 10⁻⁷", 2e-7, True), ("−2·10⁻⁷", -2e-7, True),
+        ("constructor", 1, None), ("0,5", 0.5, None),
     ):  # fmt: skip
         found = page.evaluate("([text, value]) => filterOf(text, true, short)?.(value) ?? null", [text, value])
         assert found is passes, (text, value)
@@ -602,9 +666,10 @@ def test_who_won(swept: tuple[Results, Path], runs: list[Result]) -> None:
         ends.setdefault(f"{server['name'].upper()}, α = {server['lr']}", []).append(run.summary["validation_error"])
     order = sorted(ends, key=lambda name: median(ends[name]))
     text = swept[1].read_text(encoding="utf-8")
-    assert f'<p class="verdict">{order[0]} won: its final validation error is {median(ends[order[0]]):.4f}' in text
+    assert f'<p class="verdict">{order[0]} won: its final validation error is {median(ends[order[0]]):#.4g}' in text
     won = sum((a < b) + (a == b) / 2 for a in ends[order[0]] for b in ends[order[1]])
-    assert f"it is ahead in {won:g} of 4 pairs of runs" in text
+    how = "all 4 pairs of runs, as by chance alone once in 6." if won == 4 else f"{won:g} of 4 pairs of runs, so chance"
+    assert f"It is ahead in {how}" in text
     assert data_in(text)["won"] == [{"panel": 0, "line": order[0]}]
     assert math.isclose(median(ends[order[0]]), min(map(median, ends.values())))
 
@@ -687,7 +752,14 @@ def test_where_values_are_negative(cliff: Any, cliffs: tuple[list[Result], Path]
         settled(cliff)
         assert not box.is_checked(), y
         assert cliff.evaluate("document.getElementById('curves-0').layout.yaxis.type") != "log"
-    box.check()
+    cliff.locator("input[value=debt]").check()
+    for log in (False, True):  # of which nothing can be shown on a logarithmic axis
+        box.set_checked(log)
+        settled(cliff)
+        low, high = cliff.evaluate("document.getElementById('curves-0').layout.yaxis.range")
+        every = [value for run in cliffs[0] for value in run.metrics["debt"] if math.isfinite(value)]
+        assert low < min(every) < max(every) < high < 0, log
+    cliff.locator("input[value=energy]").check()
     settled(cliff)
     assert cliff.evaluate("document.getElementById('curves-0').layout.yaxis.ticktext")[0] == "≤ 0"
     cliff.locator("#scatter-y").select_option(label="debt")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,11 +17,13 @@ from fredsim.config.document import dump_yaml
 from fredsim.runs.folder.result import Result
 from fredsim.show.colours import DARK_GROUND, DARK_PALETTE, DARK_SEQUENCE, PALETTE, SEQUENCE
 from fredsim.show.html import html_of
+from fredsim.show.plots import plot
 from fredsim.show.plots.groups import Line, Panel, group
 from fredsim.show.report import parts, report, winner
 from fredsim.show.report.compression import MOST_POINTS, Pool, packed, thinned
-from fredsim.show.report.figures import curves, staleness
+from fredsim.show.report.figures import curves, run_curve, staleness
 from fredsim.show.report.page import parsed_once
+from fredsim.show.report.run_table import run_table
 from fredsim.show.thinning import outlined
 from tests.many_runs import many_runs
 from tests.reports import data_in, opened, rows_in, unpacked, until
@@ -139,6 +141,15 @@ def test_long_curves_keep_their_extremes(tmp_path: Path) -> None:
         assert max(np.diff(at)) <= count // 100
         assert dict(zip(at, values, strict=True))[5] == 0.25  # near the beginning
     columns = np.array([run.metrics["validation_error"] for run in runs])
+    for number, run in enumerate(runs):  # by itself, too
+        curve = run_curve(run, ["iterations"], ["validation_error", "train_loss"])
+        shown = dict(zip(curve["x"]["iterations"], curve["y"]["validation_error"], strict=True))
+        assert (shown[count // 3 + number], shown[count // 2], shown[count - 1]) == (
+            0.9,
+            columns[number].min(),
+            columns[number][-1],
+        )
+        assert len(shown) < 2 * MOST_POINTS
     assert low["y"]["validation_error"].min() == columns.min() == 0.125
     assert high["y"]["validation_error"].max() == columns.max() == 0.9
     assert middle["y"]["validation_error"].min() == np.median(columns, axis=0).min() == 0.1875
@@ -166,12 +177,16 @@ def test_which_rows_of_long_columns_are_kept() -> None:
 
 
 class _Run:
-    """What is asked of a run to say who won."""
+    """What the verdict asks of a run, which ended with this error at its last row."""
 
-    def __init__(self, value: float, diverged: bool = False) -> None:
+    timed = by_the_clock = False
+    summary: ClassVar = {"status": "finished"}
+
+    def __init__(self, value: float, diverged: bool = False, *, count: int = 4, end: int = 100, **config: Any) -> None:
         self.value, self.has_diverged = value, diverged
-        self.metrics = {"validation_error": _Column()}
-        self.outcome, self.config = {"test_error": value}, dict[str, Any]()
+        self.metrics = pd.DataFrame({"validation_error": [0.9, value], "iteration": [0, end]})
+        self.outcome = {"test_error": value}
+        self.config = {"server": {"name": "asgd"}, "clients": {"count": count}, "data": {"name": "digits"}} | config
 
     def larger_is_better(self, _: str) -> bool:
         return False
@@ -179,48 +194,57 @@ class _Run:
     def final(self, _: str) -> float:
         return self.value
 
+    def first_row(self, column: str, value: float) -> pd.DataFrame:
+        return self.metrics[self.metrics[column] <= value].iloc[:1]
 
-class _Column:
-    def isna(self) -> "_Column":
-        return self
 
-    def all(self) -> bool:
-        return False
+@pytest.fixture
+def _by_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of such runs are compared by their errors."""
+    monkeypatch.setattr(winner, "default_y", lambda _: "validation_error")
+
+
+def panel(title: str = "", **lines: list[_Run]) -> Panel:
+    runs: dict[str, Any] = dict(lines)
+    return Panel(title, [Line(name, "#000000", "-", runs[name]) for name in runs])
 
 
 def panels(**lines: list[float]) -> list[Panel]:
-    runs: Any = {name: [_Run(value, math.isinf(value)) for value in values] for name, values in lines.items()}
-    return [Panel("", [Line(name, "#000000", "-", runs[name]) for name in lines])]
+    return [panel("", **{name: [_Run(value, math.isinf(value)) for value in lines[name]] for name in lines})]
 
 
+@pytest.mark.usefixtures("_by_error")
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
         ({"b": [0.3] * 3, "a": [0.1, 0.2, 0.15]}, "a won: its final validation error is 0.1500 (median of 3 runs, "
-         "0.1000 to 0.2000), the smallest of 2. Next is b, 0.3000. Certain: it is ahead in 9 of 9 pairs of runs, whic"),
-        ({"a": [0.1, 0.5, 0.2], "b": [0.3, 0.4, 0.15]}, "Uncertain: it is ahead in 5 of 9 pairs of runs."),
-        ({"a": [0.1, 0.35], "b": [0.2, 0.3, 0.4, 0.5, 0.6]}, "Likely: it is ahead in 8 of 10 pairs of runs."),
-        ({"a": [0.1, 0.45], "b": [0.2, 0.3, 0.4, 0.5, 0.6]}, "Uncertain: it is ahead in 7 of 10 pairs of runs."),
+         "0.1000 to 0.2000), the smallest of 2. Next is b, 0.3000. "
+         "It is ahead in all 9 pairs of runs, as by chance alone once in 20."),
+        ({"a": [0.1, 0.5, 0.2], "b": [0.3, 0.4, 0.15]},
+         "It is ahead in 5 of 9 pairs of runs, so chance may have decided."),
+        ({"a": [0.1, 0.35], "b": [0.2, 0.3, 0.4, 0.5, 0.6]},
+         "It is ahead in 8 of 10 pairs of runs, so chance may have decided."),
         ({"a": [0.1, 0.2], "b": [0.3, 0.4, 0.5, 0.6]},
-         "Likely: it is ahead in 8 of 8 pairs of runs, whichever seeds are compared."),
+         "It is ahead in all 8 pairs of runs, as by chance alone once in 15."),
         ({"a": [0.1], "b": [0.3]}, "With one run of each, chance may have decided: only more seeds would tell."),
         ({"a": [0.1, 0.2], "b": [0.3]}, "It is ahead in 2 of 2 comparisons; with one run on a side, chance may"),
         ({"a": [0.125, 0.375], "b": [0.25, 0.25], "c": [1]}, "A tie: a and b have the same final validation error, 0."),
         ({"a": [0.01, math.inf, math.inf], "b": [0.3, 0.4, 0.5]}, "b won: its final"),
-        ({"a": [0.01, 0.02, math.inf], "b": [0.3, 0.4, 0.5]}, "(median of 3 runs, from 0.0100, and some diverged)"),
-        ({"a": [math.inf], "b": [math.inf]}, "No line has a final validation loss"),
+        ({"a": [0.01, 0.02, math.inf], "b": [0.3, 0.4, 0.5]}, "(median of 3 runs, from 0.01000, and some diverged)"),
+        ({"a": [math.inf], "b": [math.inf]},
+         "No line has a final validation error: half of the runs or more diverged, or have none."),
         ({"a": [0.1, 0.2, 0.3]}, "a: final validation error 0.2000 (median of 3 runs, 0.1000 to 0.3000)."),
     ],
 )  # fmt: skip
-def test_who_won(lines: dict[str, list[float]], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winner, "default_y", lambda _: "validation_error")
+def test_who_won(lines: dict[str, list[float]], says: str) -> None:
     assert says in winner.verdict(panels(**lines))
-    rows = winner.winner_table(panels(**lines)).rows
+    rows = winner.winner_table(panels(**lines))[0].rows
     assert len(rows) == len(lines)
     finals = [row[next(key for key in row if key.startswith("final"))] for row in rows]
     assert finals == sorted(finals, key=lambda one: math.inf if one is None else one)
 
 
+@pytest.mark.usefixtures("_by_error")
 @pytest.mark.parametrize(
     ("lines", "won"),
     [
@@ -230,13 +254,81 @@ def test_who_won(lines: dict[str, list[float]], says: str, monkeypatch: pytest.M
         ({"a": [math.inf], "b": [math.inf]}, []),
     ],
 )
-def test_all_lines_of_a_tie_won(lines: dict[str, list[float]], won: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winner, "default_y", lambda _: "validation_error")
-    monkeypatch.setattr(_Run, "summary", {"status": "finished"}, raising=False)
+def test_all_lines_of_a_tie_won(lines: dict[str, list[float]], won: list[str]) -> None:
     assert [one.line.label for one in winner.winners(panels(**lines))] == won
     rows = re.findall(r'<tr( class="won")?><td class="number">\d+</td><td>(\w)', parts.winner(panels(**lines)))
     assert len(rows) == len(lines)
     assert [name for bold, name in rows if bold] == won
+
+
+SYNC: dict[str, Any] = {"server": {"name": "sync"}}
+GLYPHS: dict[str, Any] = {"data": {"name": "glyphs"}}
+GOAL: dict[str, Any] = {"until": {"validation_error": 0.05}}
+
+
+def ending(*ends: int | None) -> list[_Run]:
+    """Return runs that came to their goal after so many iterations, or not."""
+    return [_Run(0.06 if end is None else 0.05, end=end or 900, **GOAL) for end in ends]
+
+
+@pytest.mark.usefixtures("_by_error")
+@pytest.mark.parametrize(
+    ("found", "says", "places", "bold"),
+    [
+        ([panel(s=[_Run(0.1, **SYNC)], a=[_Run(0.3)], b=[_Run(0.4)], t=[_Run(0.2, **SYNC)])],
+         ["a won: its final validation error is 0.3000 (one run), the smallest of 2. Next is b, 0.4000.",
+          "Not compared and 1 more: s (without staleness), 0.1000."],
+         [(1, "a"), (2, "b"), ("reference", "s")], [0]),
+        ([panel(one=[_Run(0.1, count=1)], a=[_Run(0.4, count=8)], b=[_Run(0.3, count=8)])],
+         ["b won: ", "the smallest of 2 at λ = 8.", "Not compared: one (λ = 1), 0.1000."],
+         [(1, "b"), (2, "a"), ("reference", "one")], [0]),
+        ([panel("µ = 1", a=[_Run(0.5)], b=[_Run(0.6)], c=[_Run(0.7)]), panel("µ = 2", a=[_Run(0.1)], b=[_Run(0.1)])],
+         ["Ahead by the final validation error: a in 2 of 2 panels, b in 1 (1 tie). With one run of each, chance"],
+         [(1, "a, µ = 1"), (2, "b, µ = 1"), (1, "a, µ = 2"), (1, "b, µ = 2")], [0, 2, 3]),
+        ([panel("µ = 1", a=[_Run(0.5)], b=[_Run(0.6)]), panel("µ = 2", a=[_Run(0.1)])],
+         ["a, µ = 1 won: its final validation error is 0.5000 (one run), the smallest of 2. Next is b, µ = 1, 0.6000."],
+         [(1, "a, µ = 1"), (2, "b, µ = 1"), (None, "a, µ = 2")], [0]),
+        ([panel("λ = 1", a=[_Run(0.1, count=1)], b=[_Run(0.2, count=1)]), panel("λ = 4", a=[_Run(0.4)], b=[_Run(0.3)])],
+         ["b, λ = 4 won: its final validation error is 0.3000 (one run), the smallest of 2. Next is a, λ = 4, 0.4000."],
+         [(1, "a, λ = 1"), (2, "b, λ = 1"), (1, "b, λ = 4"), (2, "a, λ = 4")], [0, 2]),
+        ([panel("λ = 1", a=[_Run(0.5)]), panel("λ = 2", a=[_Run(0.1)])],
+         ["No panel has two lines to compare by the final validation error."], [(0, "a, λ = 1"), (0, "a, λ = 2")], []),
+        ([panel(a=[_Run(0.5)], b=[_Run(0.6)], c=[_Run(0.02, **GLYPHS)], d=[_Run(0.01, **GLYPHS)])],
+         ["Ahead by the final validation error: a in 1 of 2 cases, d in 1."], [(1, "a"), (2, "b"), (1, "d"), (2, "c")],
+         [0, 2]),
+        ([panel(a=ending(400, 300, 350), b=ending(200, None, None), c=ending(310, None, 360))],
+         ["a won: its number of iterations until the validation error is 0.05 is 350 (median of 3 runs, 300 to 400), "
+          "the smallest of 3. Next is c, 360. It is ahead in 6 of 9 pairs of runs, so chance may have decided."],
+         [(1, "a"), (2, "c"), (3, "b")], [0]),
+        ([panel(a=ending(400), b=ending(None))],
+         ["Next is b, of which half or more did not get there."], [(1, "a"), (2, "b")], [0]),
+        ([panel(a=ending(None), b=[_Run(0.055, **GOAL)])], ["b won: its final validation error is 0.05500"],
+         [(1, "b"), (2, "a")], [0]),
+        ([panel(a=[_Run(0.1, iterations=100)], b=[_Run(0.05, iterations=400)])],
+         ["b won", "only more seeds would tell. The runs that are compared have different lengths."],
+         [(1, "b"), (2, "a")], [0]),
+    ],
+)  # fmt: skip
+def test_only_like_is_compared(
+    found: list[Panel], says: list[str], places: list[tuple[Any, str]], bold: list[int]
+) -> None:
+    """Within a panel, on the same data, as figures do; and runs with a goal by when they reach it."""
+    text = winner.verdict(found)
+    for part in says:
+        assert part in text
+    assert ("different lengths" in text) == ("different lengths" in says[-1])
+    table, won = winner.winner_table(found)
+    assert [(row.get("", 0), row["line"]) for row in table.rows] == places
+    assert won == bold
+    assert [one.name for one in winner.winners(found)] == [table.rows[at]["line"] for at in won]
+
+
+def test_a_report_and_a_figure_name_the_same_winners(small_yaml: Path) -> None:
+    sweep = "sweep={server.name: [asgd, sasgd, sync], clients.batch_size: [1, 8]}"
+    runs = list(fredsim.sweep(small_yaml, [sweep, "iterations=40"]))
+    ahead = plot(runs, Path("x.png")).answer.partition(": ")[2]
+    assert " of 2 panels" in ahead
+    assert winner.verdict(group(runs, None, None)).startswith(f"Ahead by the final validation error: {ahead}. ")
 
 
 def test_the_last_bar_of_staleness_is_of_what_is_within_it() -> None:
@@ -250,9 +342,9 @@ def test_the_last_bar_of_staleness_is_of_what_is_within_it() -> None:
     assert max(bars) == 21  # where the last bar ends
 
 
-def test_in_how_many_pairs_the_winner_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winner, "default_y", lambda _: "validation_error")
-    rows = winner.winner_table(panels(a=[0.25], b=[0.25], c=[0.5], d=[0.75, 0.25])).rows
+@pytest.mark.usefixtures("_by_error")
+def test_in_how_many_pairs_the_winner_is_ahead() -> None:
+    rows = winner.winner_table(panels(a=[0.25], b=[0.25], c=[0.5], d=[0.75, 0.25]))[0].rows
     assert [row.get("winner ahead") for row in rows] == [None, "equal", "1 of 1", "1.5 of 2"]
 
 
@@ -274,6 +366,22 @@ def test_the_table_has_only_what_differs(small_yaml: Path, digits_experiment: di
     assert command("report", "out", "other", "-o", "report.html")[0] == 0
     columns = data_in(Path("report.html").read_text(encoding="utf-8"))["table"]["columns"]
     assert {"name": "iterations", "kind": "key", "numeric": True, "measure": False} in columns
+
+
+def test_each_column_has_its_own_name(small_yaml: Path) -> None:
+    """Iterations are a key of runs that differ in them, and how many were done."""
+
+    def names() -> list[str]:
+        return [column["name"] for column in run_table(runs, [], [], several=True)["columns"]]
+
+    runs: list[Any] = [fredsim.run(small_yaml, [f"iterations={count}"], out=str(count)) for count in (10, 20)]
+    assert [name for name in names() if "iterations" in name] == ["iterations"]
+    assert len({*names()}) == len(names())
+    runs[1].summary["iterations"] = 15  # as of one that stopped at its goal
+    assert [name for name in names() if "iterations" in name] == ["iterations", "iterations done"]
+    runs[1].summary["iterations"] = 10
+    table = run_table(runs, [], [], several=True)
+    assert (table["shared"]["iterations done"], [*table["shared"]].count("iterations")) == (10, 0)
 
 
 def _luminance(colour: str) -> float:

@@ -63,8 +63,7 @@ class Table:
         for number, name in enumerate(self.columns):
             text = name in self.text_columns
             table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=number > 1)
-        texts = [_column([row.get(name) for row in self.rows]) for name in self.columns]
-        for number, cells in enumerate(zip(*texts, strict=True)):
+        for number, cells in enumerate(self._texts()):
             named = zip(self.columns, cells, strict=True)
             shown = (status_text(cell) if name == "status" else cell for name, cell in named)
             table.add_row(*shown, style="bold" if number in best else None)
@@ -73,7 +72,7 @@ class Table:
     def markdown(self) -> str:
         """Return the table as Markdown."""
         lines = [self.columns, ["---"] * len(self.columns)]
-        lines += [[short(row.get(name)) for name in self.columns] for row in self.rows]
+        lines += self._texts()
         return "".join(f"| {' | '.join(map(escape_markdown, line))} |\n" for line in lines)
 
     def csv(self) -> str:
@@ -86,11 +85,19 @@ class Table:
     def latex(self) -> str:
         """Return the table as a tabular of LaTeX, with the lines of the package booktabs."""
         sides = "".join("l" if name in self.text_columns else "r" for name in self.columns)
-        lines = [[_set(row.get(name)) for name in self.columns] for row in self.rows]
+        rows = zip(self.rows, self._texts(), strict=True)
+        lines = [
+            [_set(row.get(name), text) for name, text in zip(self.columns, texts, strict=True)] for row, texts in rows
+        ]
         parts = [f"\\begin{{tabular}}{{{sides}}}", "\\toprule"]
         parts += [" & ".join(map(escape_latex, self.columns)) + " \\\\", "\\midrule"]
         parts += [" & ".join(line) + " \\\\" for line in lines]
         return "\n".join([*parts, "\\bottomrule", "\\end{tabular}", ""])
+
+    def _texts(self) -> list[list[str]]:
+        """Return the cells of each row, as people read them."""
+        columns = [_column([row.get(name) for row in self.rows]) for name in self.columns]
+        return [[column[number] for column in columns] for number in range(len(self.rows))]
 
 
 def write_files(
@@ -122,27 +129,32 @@ def _comment(text: str) -> str:
     return f"% {visible(' '.join(text.split()))}"
 
 
-def _set(value: Any) -> str:
-    """Return a value as LaTeX: numbers with a sign or an exponent become mathematics."""
+def _set(value: Any, text: str) -> str:
+    """Return a value's text as LaTeX: numbers with a sign or an exponent become mathematics."""
     if not isinstance(value, int | float) or isinstance(value, bool) or math.isnan(value):
-        return escape_latex(short(value))
-    number, _, power = short(value).replace("inf", "\\infty").replace(",", "{,}").partition("e")
+        return escape_latex(text)
+    number, _, power = text.replace("inf", "\\infty").replace(",", "{,}").partition("e")
     times = f" \\times 10^{{{int(power)}}}" if power else ""
     return f"${number}{times}$" if times or not number[:1].isdigit() else number.replace("{,}", ",")
 
 
 def _column(values: Sequence[Any]) -> list[str]:
-    """Return the values of a column with a few digits: with four each if some of them would have no decimals."""
+    """Return the values of a column with four decimals each, or with four digits if these tell more.
+
+    That is where some of them would have no decimals, and where more of them can be told apart.
+    """
+    plain = [short(value) for value in values]
     sizes = [abs(value) for value in values if isinstance(value, float) and math.isfinite(value)]
-    given = any(isinstance(value, AllDigits) for value in values)
-    if given or not any(size >= WHOLE for size in sizes) or all(size >= WHOLE for size in sizes):
-        return [short(value) for value in values]
-    return [
+    if any(isinstance(value, AllDigits) for value in values):
+        return plain
+    four = [
         f"{value:.{3 - math.floor(math.log10(abs(value)))}f}"
         if isinstance(value, float) and 0.001 <= abs(value) < WHOLE
-        else short(value)
-        for value in values
+        else text
+        for value, text in zip(values, plain, strict=True)
     ]
+    mixed = any(size >= WHOLE for size in sizes) and not all(size >= WHOLE for size in sizes)
+    return four if mixed or len({*four}) > len({*plain}) else plain
 
 
 def as_given(value: float) -> str:

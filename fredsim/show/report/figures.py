@@ -50,6 +50,7 @@ DASHES = ("solid", "dash", "dashdot", "dot")
 PLACE = "at the run's worst finite one"
 BINS = 60  # of a histogram of staleness
 MEDIAN_PARTS = 100  # of a long median: each has its smallest and its largest value
+RUN_PARTS = 25  # of the curve of a single run, which is the same
 TITLES = {"bytes": "bytes pushed and fetched", "seconds": "simulated time (s)"}
 
 Figure = dict[str, Any]
@@ -222,14 +223,17 @@ def _runs(line: Line, at: dict[str, pd.Series[float]], values: dict[str, pd.Data
 
 
 def run_curve(run: Result, axes: Sequence[str], ys: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of a single run's own curve, thinned: x and y by choice."""
-    rows = run.metrics.iloc[thinned(len(run.metrics))]
+    """Return the columns of a single run's own curve, x and y by choice; of a long one the rows that show its shape."""
+    rows = run.metrics.iloc[outlined([run.metrics[y].to_numpy(np.float64) for y in ys], RUN_PARTS)]
     return {"x": {x: x_of(rows, x) for x in axes}, "y": {y: rows[y] for y in ys}}
 
 
-def _span(figures: Sequence[Figure], axis: str, choice: str) -> list[float] | None:
-    """Return the smallest, largest and smallest positive number of an axis in all figures; None if none is positive."""
+def _span(figures: Sequence[Figure], axis: str, choice: str) -> list[float | None] | None:
+    """Return the smallest, largest and smallest positive number of an axis in all figures, None in place of the last.
+
+    If there are no numbers, return None.
+    """
     columns = [trace[axis].get(choice, []) for figure in figures for trace in figure["data"]]
     numbers = [value for column in columns for value in column if math.isfinite(value)]
-    above = [value for value in numbers if value > 0]
-    return [min(numbers), max(numbers), min(above)] if above else None
+    above = min((value for value in numbers if value > 0), default=None)
+    return [min(numbers), max(numbers), above] if numbers else None

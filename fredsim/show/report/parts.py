@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from fredsim.config.figures.options import LOG_FROM, X, Y
 from fredsim.runs.folder.results import Result
 from fredsim.show.escaping import escape_html
 from fredsim.show.plots.groups import Panel, differences, labels
 from fredsim.show.report.sections import Section
-from fredsim.show.report.winner import verdict, winner_table, winners
-from fredsim.show.tables import Table, short
+from fredsim.show.report.values import shown
+from fredsim.show.report.winner import verdict, winner_table
+from fredsim.show.tables import Table
 
 __all__ = ["facts", "provenance", "question", "section_html", "table_html", "winner"]
 
@@ -52,26 +54,32 @@ def facts(results: Sequence[Result], failures: Sequence[object], notes: Sequence
 
 def winner(panels: Sequence[Panel]) -> str:
     """Return who won, as a sentence and a small table; only the sentence if there is a single line."""
-    table = winner_table(panels)
+    table, won = winner_table(panels)
     text = f'<p class="verdict">{escape_html(verdict(panels))}</p>'
     if stopped := sum(run.summary["status"] == "interrupted" for panel in panels for run in panel.runs):
         text += f'<p class="caption">Runs that were interrupted ({stopped:,}) count by what they had then.</p>'
-    return text + (table_html(table, won=len(winners(panels))) if len(table.rows) > 1 else "")
+    return text + (table_html(table, won) if len(table.rows) > 1 else "")
 
 
 def section_html(section: Section, lines: int, *, log: bool) -> str:
     """Return a section with places for its figures, its caption and its table."""
     controls = _controls(section, lines, log=log) if section.key == "curves" else ""
-    plots = "".join(
-        f"<figure><figcaption>{escape_html(figure['panel'])}</figcaption>"
-        f'<div class="plot" id="{section.key}-{n}"></div></figure>'
-        for n, figure in enumerate(section.figures)
-    )
+    plots = "".join(_figure_html(section, n, figure) for n, figure in enumerate(section.figures))
     table = f"<details><summary>As a table</summary>{table_html(section.table)}</details>"
     return (
         f'<section id="{section.key}"><h2>{section.title}</h2>{controls}<div class="figures">{plots}</div>'
         f'<p class="caption">{escape_html(section.caption)}</p>{table}</section>\n'
     )
+
+
+def _figure_html(section: Section, number: int, figure: Mapping[str, Any]) -> str:
+    """Return the place of a figure: its panel's title, if it has one, and what a reader hears who cannot see it."""
+    panel, what = figure["panel"], figure["y"].get("", {}).get("title", "")
+    caption = f"<figcaption>{escape_html(panel)}</figcaption>" if panel else ""
+    heard = ", ".join(filter(None, (f"{section.title}: {what}" if what else section.title, panel)))
+    label = escape_html(f"{heard}; the table below has its numbers")
+    attributes = f'class="plot" id="{section.key}-{number}" role="img" aria-label="{label}"'
+    return f"<figure>{caption}<div {attributes}></div></figure>"
 
 
 def _controls(section: Section, lines: int, *, log: bool) -> str:
@@ -85,10 +93,10 @@ def _controls(section: Section, lines: int, *, log: bool) -> str:
             f"{choice.replace('_', ' ')}</label>"
             for choice in choices
         )
-        groups.append(f'<span class="choice">{buttons}</span>')
+        groups.append(f'<span class="choice" role="radiogroup" aria-label="{name} axis">{buttons}</span>')
     span = section.figures[0]["y"][section.y[0]]["range"]
-    least, largest, above = span or (0, 0, 0)  # the smallest, the largest, and the smallest above 0
-    is_wide = least >= 0 and largest > LOG_FROM * above
+    least, largest, above = span or (0, 0, None)  # the smallest, the largest, and the smallest above 0
+    is_wide = above is not None and least >= 0 and largest > LOG_FROM * above
     boxes = [("log", "logarithmic", log or (is_wide and not section.linear)), ("logx", "logarithmic x", False)]
     if any(trace["meta"]["is"] == "band" for figure in section.figures for trace in figure["data"]):
         boxes.append(("bands", "bands", lines <= FEW_LINES))
@@ -122,15 +130,15 @@ def provenance(results: Sequence[Result]) -> str:
     return f"{table_html(Table(rows))}<details><summary>digests</summary>{table_html(Table(digests))}</details>"
 
 
-def table_html(table: Table, won: int = 0) -> str:
-    """Return a table with numbers to the right, in a box that scrolls if it is wide; its first `won` rows won."""
+def table_html(table: Table, won: Collection[int] = ()) -> str:
+    """Return a table with numbers to the right, in a box that scrolls if it is wide; `won`: the rows in bold."""
 
     def cell(tag: str, name: str, text: str) -> str:
         number = "" if name in table.text_columns else ' class="number"'
-        return f"<{tag}{number}>{escape_html(text)}</{tag}>"
+        return f"<{tag}{number}>{escape_html(text)}</{tag.partition(' ')[0]}>"
 
-    head = "".join(cell("th", name, name.replace("_", " ")) for name in table.columns)
-    rows = ("".join(cell("td", name, short(row.get(name))) for name in table.columns) for row in table.rows)
-    bold = [' class="won"' if number < won else "" for number in range(len(table.rows))]
+    head = "".join(cell('th scope="col"', name, name.replace("_", " ")) for name in table.columns)
+    rows = ("".join(cell("td", name, shown(row.get(name))) for name in table.columns) for row in table.rows)
+    bold = [' class="won"' if number in won else "" for number in range(len(table.rows))]
     body = "".join(f"<tr{kind}>{row}</tr>" for kind, row in zip(bold, rows, strict=True))
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

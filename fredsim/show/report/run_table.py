@@ -59,15 +59,20 @@ def run_table(
     rows += [{"run": visible(name), "status": "failed", "error": visible(error, LINES)} for name, error in failures]
     names = ["run", *(f"key {key}" for key in keys), "status", *MEASURES, *metrics, *OTHERS, "digest", "error"]
     values = {name: [row.get(name) for row in rows] for name in names}
+    given = {
+        name for name in COLUMNS if values.get(f"key {name}") == values[name]
+    }  # as iterations, which a key has, too
     shared = {}  # what is the same in several runs; measures always have a column
     for name in COLUMNS if len(rows) > 1 else ():
         if name not in MEASURES and len({*values[name]}) == 1 and values[name][0] is not None:
             shared[name] = values[name][0]
-    shown = [name for name in names if name not in shared and any(value is not None for value in values[name])]
+    hidden = {*given, *shared}
+    shown = [name for name in names if name not in hidden and any(value is not None for value in values[name])]
     lost = [[name for name in (*MEASURES, *metrics) if _is_lost(result, name)] for result in results]
     return {
         "columns": [
             _column(name, values[name], own, metrics)
+            | {"name": _title(name, keys)}
             | ({"largest": True} if any(result.larger_is_better(name) for result in results) else {})
             for name in shown
         ],
@@ -75,7 +80,7 @@ def run_table(
         "worst": [[shown.index(name) for name in some if name in shown] for some in lost] + [[] for _ in failures],
         "diverged": [n for n, result in enumerate(results) if result.has_diverged],
         "interrupted": [n for n, result in enumerate(results) if result.summary["status"] == "interrupted"],
-        "shared": {name.replace("_", " "): value for name, value in shared.items()},
+        "shared": {_title(name, keys): value for name, value in shared.items()},
     }
 
 
@@ -84,8 +89,14 @@ def _column(name: str, values: Sequence[Any], own: Sequence[str], metrics: Seque
     kind = "name" if name == "run" else "outcome" if key == name else "own" if key in own else "key"
     there = [value for value in values if value is not None]
     numeric = all(not isinstance(value, str) or value in {"nan", "inf", "-inf"} for value in there)
-    title = visible(key) if kind in {"own", "key"} else key.replace("_", " ")
-    return {"name": title, "kind": kind, "numeric": numeric, "measure": name in (*MEASURES, *metrics)}
+    return {"kind": kind, "numeric": numeric, "measure": name in (*MEASURES, *metrics)}
+
+
+def _title(name: str, keys: Sequence[str]) -> str:
+    """Return a column's name; an outcome that is called as a key is how much of that was done."""
+    if name.startswith("key "):
+        return visible(name.removeprefix("key "))
+    return f"{name.replace('_', ' ')} done" if name in keys else name.replace("_", " ")
 
 
 def _is_lost(result: Result, name: str) -> bool:

@@ -34,7 +34,7 @@ function makeExplore() {
     box.value = explored[name];
     return make("label", {}, `${title} `, box);
   };
-  const plot = make("div", { class: "plot tall", id: "scatter" });
+  const plot = make("div", { class: "plot tall", id: "scatter", role: "img", "aria-label": "Scatter of the runs of the table above, which has their numbers" });
   find("#explore").append(
     make("p", { class: "tools" }, choose("x", "x"), choose("y", "y"), choose("colour", "colour", [[-1, "line"]])),
     make("figure", {}, plot),
@@ -153,7 +153,7 @@ function showDifference() {
     const values = [one[at], other[at]].map((value) => make("td", { class: columns[at].numeric ? "number" : "", text: cellText(at, value) }));
     return make("tr", { class: kind }, make("td", { text: columns[at].name }), ...values);
   };
-  const head = make("tr", {}, make("th"), ...compares.map((row) => make("th", { text: rows[row][0] })));
+  const head = make("tr", {}, make("th"), ...compares.map((row) => make("th", { scope: "col", text: rows[row][0] })));
   const same = make("tr", {}, make("td", { text: "no key differs" }), make("td"), make("td"));
   const body = [...(keys.length ? keys.map((at) => line(at, "differs")) : [same]), ...measures.map((at) => line(at, "ended"))];
   find("#difference .wide").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));

@@ -120,7 +120,7 @@ function withFeet(trace, ranges) {
 }
 
 // Return the smallest, the largest and the smallest positive y of the curves: of all, or, without bands, of the others;
-// and of the runs that are selected. Null if none is positive.
+// and of the runs that are selected. Null if there are none.
 function spanOfLines(x, y) {
   const found = Object.entries(data.figures).filter(([id]) => id.startsWith("curves-")).map(([, figure]) => figure);
   const whole = found[0].y[y].range;
@@ -128,8 +128,7 @@ function spanOfLines(x, y) {
   const bands = !find("input[name=bands]") || checked("bands");
   const traces = bands ? [] : found.flatMap((figure) => figure.data).filter(({ meta }) => meta.is !== "band");
   const drawn = [...traces, ...[...state.selected].map((row) => data.runs[row])].filter((one) => column(one.x, x).length);
-  const span = spanOfAll([...(bands ? whole : []), ...drawn.flatMap((one) => column(one.y, y))].filter((value) => value !== null));
-  return span && span[2] < Infinity ? span : null;
+  return spanOfAll([...(bands ? whole : []), ...drawn.flatMap((one) => column(one.y, y))].filter((value) => value !== null));
 }
 
 function draw(id) {
@@ -154,7 +153,8 @@ function draw(id) {
     hoverdistance: -1, // the nearest, however far
     ...plain(),
   };
-  const traces = tracesOf(id, x, y, { x: logx && div.ranges.xaxis, y: log && div.ranges.yaxis });
+  const { xaxis, yaxis } = div.ranges;
+  const traces = tracesOf(id, x, y, { x: logx && hasPositive(xaxis) && xaxis, y: log && hasPositive(yaxis) && yaxis });
   noteTogether(div, traces);
   return Plotly.react(div, traces, layout, CONFIG);
 }

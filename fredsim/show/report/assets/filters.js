@@ -52,12 +52,12 @@ function comparison(sign, text, is) {
 
 const LOWERED = Object.fromEntries(Object.entries(RAISED).map(([letter, raised]) => [raised, letter]));
 
-// Return the number that a text is, also as the table writes it: 1,000 or 2 × 10⁻⁷; null if it is none.
+// Return the number that a text is, also as the page writes it: 1,000 or 2·10⁻⁷; null if it is none.
 function readNumber(text) {
-  const known = text.trim().toLowerCase();
-  if (known in NOT_FINITE) return NOT_FINITE[known];
+  const known = text.trim().toLowerCase().replace("−", "-");
+  if (Object.hasOwn(NOT_FINITE, known)) return NOT_FINITE[known];
   const plain = (/^-?\d{1,3}(,\d{3})+(\.\d*)?$/.test(known) ? known.replaceAll(",", "") : known)
-    .replace(/^(?:(.+?)\s*×\s*)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)$/, (_, digits = "1", raised) => `${digits}e${[...raised].map((one) => LOWERED[one]).join("")}`);
+    .replace(/^(-?)(?:(\S+?)\s*[·×]\s*)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)$/, (_, sign, digits = "1", raised) => `${sign}${digits}e${[...raised].map((one) => LOWERED[one]).join("")}`);
   return plain === "" || Number.isNaN(Number(plain)) ? null : Number(plain);
 }
 
@@ -92,15 +92,28 @@ function shownRows() {
   return at < 0 ? found : found.sort((a, b) => order(rows[a][at], rows[b][at], down) || a - b);
 }
 
-const TEXTS = new Intl.Collator("en", { numeric: true }); // made once, since that takes as long as many comparisons
-
-// What is not there stands last in either order; nan before it.
+// What is not there stands last in either order; nan before it. In a column with both, numbers are before texts.
 function order(a, b, down) {
   const rank = (value) => (value === null ? 2 : Number.isNaN(numberOf(value)) ? 1 : 0);
   if (rank(a) || rank(b)) return rank(a) - rank(b);
   const [one, other] = [numberOf(a), numberOf(b)];
-  const found = typeof one === "number" && typeof other === "number" ? one - other || 0 : TEXTS.compare(String(one), String(other));
+  const texts = [one, other].map((value) => Number(typeof value === "string"));
+  const found = texts[0] - texts[1] || (texts[0] ? orderOfTexts(one, other) : one - other || 0);
   return down ? -found : found;
+}
+
+const TEXTS = new Intl.Collator("en"); // made once, since that takes as long as many comparisons
+const NUMERAL = /((?:(?<![\w.])[-−])?(?:(?:\d+(?:\.\d+)?·)?10⁻?[⁰¹²³⁴⁵⁶⁷⁸⁹]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?))/i;
+
+// Compare texts part by part, and the numbers in them as numbers: "α = 0.05" is before "α = 0.1".
+function orderOfTexts(a, b) {
+  const [parts, others] = [a.split(NUMERAL), b.split(NUMERAL)]; // by turns a text, which may be empty, and a number
+  for (let at = 0; at < Math.min(parts.length, others.length); at += 1) {
+    const [one, other] = [parts[at], others[at]];
+    const found = at % 2 ? readNumber(one) - readNumber(other) : TEXTS.compare(one, other);
+    if (found) return found;
+  }
+  return parts.length - others.length;
 }
 
 // Return the table as CSV. A text that a spreadsheet would compute has ' before it, as in fredsim's other files.

@@ -48,7 +48,7 @@ const findAll = (selector, within = document) => [...within.querySelectorAll(sel
 const RAISED = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
 const power = (exponent) => `10${[...String(exponent)].map((letter) => RAISED[letter]).join("")}`;
 const NOT_FINITE = { nan: NaN, inf: Infinity, "-inf": -Infinity };
-const numberOf = (value) => (typeof value === "string" && value in NOT_FINITE ? NOT_FINITE[value] : value);
+const numberOf = (value) => (typeof value === "string" && Object.hasOwn(NOT_FINITE, value) ? NOT_FINITE[value] : value);
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 
 // Return a number with four digits, an integer with all; a text as it is.
@@ -57,7 +57,7 @@ function short(value) {
   if (typeof value === "string" || !Number.isFinite(value)) return String(value);
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e15) return value.toLocaleString("en-US");
-  if (size >= 1e-3 && size < 1e5) return size >= 1e3 ? Math.round(value).toLocaleString("en-US") : value.toPrecision(4);
+  if (size >= 1e-3 && size < 1e6) return size >= 1e3 ? Math.round(value).toLocaleString("en-US") : value.toPrecision(4);
   return scientific(value.toExponential(3));
 }
 
@@ -68,7 +68,7 @@ function scientific(text) {
   const [digits, exponent] = text.split("e");
   if (exponent === undefined) return text;
   const left = digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits;
-  return left === "1" ? power(Number(exponent)) : `${left} × ${power(Number(exponent))}`;
+  return left === "1" ? power(Number(exponent)) : `${left}·${power(Number(exponent))}`;
 }
 
 function median(values) {

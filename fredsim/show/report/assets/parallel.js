@@ -2,6 +2,7 @@
 
 const SPACE = { top: 48, bottom: 18, left: 20, right: 60, height: 310 };
 const END = 0.01; // the share of an axis, two pixels, within which the pointer is at an end of it
+const LINE = 11; // the height of a text beside an axis, in pixels
 const CLOSE = 170; // the distance of axes, in pixels, below which their names are in two rows
 
 function parallelAxes() {
@@ -85,7 +86,7 @@ function drawParallel() {
 function axisWithBrush(at, x, y, scale) {
   const parts = [
     make("line", { x1: x, x2: x, y1: y(0), y2: y(1), stroke: colour("--axis") }),
-    ...scale.ticks.map(([share, text]) => make("text", { x: x + 6, y: y(share) + 4, text: text.length > 18 ? `${text.slice(0, 17)}…` : text })),
+    ...apart(scale.ticks, y).map(([share, text]) => make("text", { x: x + 6, y: y(share) + 4, text: text.length > 18 ? `${text.slice(0, 17)}…` : text })),
   ];
   const brush = make("rect", { x: x - 7, width: 14, y: 0, height: 0, class: "brush" });
   const area = make("rect", { x: x - 14, width: 28, y: y(1) - 8, height: y(0) - y(1) + 16, class: "area", "data-column": at });
@@ -110,6 +111,13 @@ function axisWithBrush(at, x, y, scale) {
   });
   area.addEventListener("dblclick", () => filter(at, ""));
   return make("g", {}, brush, ...parts, area);
+}
+
+// Return the ticks, which ascend, without those whose text would cover the one before.
+function apart(ticks, y) {
+  const kept = [];
+  for (const tick of ticks) if (!kept.length || y(kept.at(-1)[0]) - y(tick[0]) >= LINE) kept.push(tick);
+  return kept;
 }
 
 // Return the filter of a column for a part of its axis: rounded so that what lies at its ends is within.

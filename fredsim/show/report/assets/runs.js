@@ -41,7 +41,7 @@ function makeHead(columns) {
   });
   const names = columns.map(({ name, numeric }, at) => {
     const button = make("button", { type: "button", text: name, onclick: () => sortBy(at) });
-    return make("th", { class: numeric ? "number" : "", "aria-sort": "none" }, button);
+    return make("th", { class: numeric ? "number" : "", scope: "col", "aria-sort": "none" }, button);
   });
   const filters = columns.map(({ name, numeric }, at) => {
     const list = make("datalist", { id: `values-${at}` });
@@ -50,7 +50,7 @@ function makeHead(columns) {
     input.addEventListener("input", () => filter(at, input.value));
     return make("td", {}, input, list);
   });
-  return make("thead", {}, make("tr", {}, make("th", {}, every), ...names), make("tr", { class: "filters" }, make("td"), ...filters));
+  return make("thead", {}, make("tr", {}, make("th", { scope: "col" }, every), ...names), make("tr", { class: "filters" }, make("td"), ...filters));
 }
 
 // Return the different values of a column, in order; they stay the same.
@@ -125,7 +125,7 @@ function showSelected() {
   const rows = shownRows();
   const all = data.table.rows.length;
   const selected = state.selected.size ? `, ${state.selected.size} selected` : "";
-  find("#count").textContent = `${rows.length === all ? all : `${rows.length} of ${all}`} runs${selected}`;
+  find("#count").textContent = `${rows.length === all ? all : `${rows.length} of ${all}`} run${all === 1 ? "" : "s"}${selected}`;
   const pickable = rowsOnPage(rows).filter((row) => row < data.runs.length);
   find("#every").checked = pickable.length > 0 && pickable.every((row) => state.selected.has(row));
 }

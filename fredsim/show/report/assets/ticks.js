@@ -7,16 +7,19 @@ function spanOfAll(numbers) {
   return numbers.length ? [least(numbers), -least(numbers.map((value) => -value)), least(numbers.filter((value) => value > 0))] : null;
 }
 
+// Whether an axis of such a range can be logarithmic: something on it is positive.
+const hasPositive = (range) => Boolean(range) && range[2] !== null && range[2] < Infinity;
+
 // Whether an axis of such a range is logarithmic at first.
 const spans = (range) => Boolean(range) && range[0] >= 0 && range[1] > LOG_FROM * range[2];
 
 // A logarithmic axis has no 0: at its foot, half the smallest number above, stand those that are, and what is below.
 const foot = (range) => range[2] / 2;
 
-// Return a tick's text: 0.002, 20, 1,000, 2 × 10⁻⁷.
+// Return a tick's text: 0.002, 20, 1,000, 2·10⁻⁷.
 function tickText(digit, exponent) {
   if (exponent >= -3 && exponent < 5) return Number(`${digit}e${exponent}`).toLocaleString("en-US", { maximumFractionDigits: 6 });
-  return digit === 1 ? power(exponent) : `${digit} × ${power(exponent)}`;
+  return digit === 1 ? power(exponent) : `${digit}·${power(exponent)}`;
 }
 
 const hasFoot = (range) => Boolean(range) && range[0] <= 0;
@@ -72,7 +75,7 @@ function axisOf({ title, range, log, unit, fromZero, zoomed }) {
     exponentformat: "power",
   };
   if (unit) Object.assign(look, { ticksuffix: unit, exponentformat: "SI" });
-  if (log && range) return Object.assign(look, logAxis(range, zoomed));
+  if (log && hasPositive(range)) return Object.assign(look, logAxis(range, zoomed));
   if (!range) return Object.assign(look, { rangemode: "tozero" });
   const low = fromZero ? Math.min(0, range[0]) : range[0];
   const room = 0.04 * (range[1] - low || Math.abs(low) || 1);
