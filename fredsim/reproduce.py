@@ -160,7 +160,7 @@ def _estimates(
         if left:
             measuring(item)
         together = min(jobs, processors, max(1, len(left)))
-        threads = max(1, processors // jobs) if together > 1 else None
+        threads = processors // together if together > 1 else None
         try:
             estimates = estimate(left, root, threads=threads, measured=measured, rough=True)
             seconds = [run.seconds for run in estimates]
