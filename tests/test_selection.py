@@ -170,6 +170,15 @@ def test_by_the_norm_of_the_gradient(small_yaml: Path) -> None:
     assert results.best[["server.lr", "mean_gradient_norm"]].to_numpy().tolist() == [[best, means[best]]]
 
 
+def test_by_a_metric_with_the_name_of_a_column_of_best(small_yaml: Path) -> None:
+    Path("mine.py").write_text("def wrong(output, y):\n    return (output.argmax(axis=1) != y).mean()\n", "utf-8")
+    words = ["sweep={server.lr: [0.001, 0.1]}", "evaluation.metrics=[{name: 'mine:wrong', column: runs}]"]
+    results = fredsim.sweep(small_yaml, [*words, "select={best: runs, over: server.lr}", "backend=numpy"], out="out")
+    ends = {run.folder.name: float(run.metrics["runs"].iloc[-1]) for run in results}
+    assert len({*ends.values()}) == 2
+    assert results.chosen == [min(ends, key=lambda name: ends[name])]
+
+
 def test_an_axis_within_another(small_yaml: Path) -> None:
     words = ["sweep={server: [{name: asgd}, {name: fasgd}], server.lr: [0.1, 0.01]}", "select={over: server.lr}"]
     results = fredsim.run(small_yaml, words, out="out")

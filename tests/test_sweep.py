@@ -86,6 +86,15 @@ def test_a_sweep_grows_in_place(sweep_yaml: Path, command: Command) -> None:
     assert len(rows(Path("grown"))) == 12
 
 
+def test_a_sweep_grows_beside_a_folder_of_another_program(small_yaml: Path, command: Command) -> None:
+    words = ("run", small_yaml, "iterations=1", "backend=numpy", "--quiet", "--resume", "--out", "out")
+    assert command(*words, "sweep={seed: [0]}") == (0, "", "")
+    Path("out/.ipynb_checkpoints").mkdir()
+    assert command(*words, "sweep={seed: [0, 1]}") == (0, "", "")
+    assert [row["seed"] for row in rows(Path("out"))] == ["0", "1"]
+    assert Path("out/.ipynb_checkpoints").is_dir()
+
+
 def test_threads_are_shared_unless_they_are_given(small_yaml: Path) -> None:
     results = fredsim.sweep(small_yaml, ["sweep={threads: [null, 3]}"], out="out", jobs=2)
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -196,7 +196,8 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
 
     Raises ConfigError, which names file, line and key, for the first run that is not valid.
     """
-    if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
+    is_list = isinstance(overrides, Sequence) and not isinstance(overrides, str)
+    if not is_list or not all(isinstance(text, str) for text in overrides):
         what = "it must be a list of strings, such as ['seed=1', 'server.lr=0.01']"
         raise ConfigError(f"overrides: is {shown(overrides)}; {what}")
     document = replace(document, data=copy.deepcopy(document.data), places=dict(document.places))
