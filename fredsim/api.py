@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, overload
 
 from fredsim.config.sweep.expansion import Expansion, Source
-from fredsim.errors import ConfigError, FredsimError, OutputError, brief
+from fredsim.errors import ConfigError, FredsimError, OutputError, brief, shown
 from fredsim.plugins.modules import code_allowed
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder import results as recorded
@@ -90,7 +90,7 @@ class _Folder:
 
         tell = comparing.Collector()
         with code_allowed(allow_code):
-            where = given_path(other, "other") if isinstance(other, str | os.PathLike) else other.folder
+            where = other.folder if isinstance(other, _Folder) else given_path(other, "other")
             comparing.compare(tell, self.folder, where, _given(data_root, "data_root"), replay=replay)
         return tell.differences
 
@@ -289,6 +289,8 @@ def _run(
     expansion: Expansion, out: Folder | None, how: Mapping[str, Any], on_row: OnRow | None, *, progress: bool
 ) -> Result | Results:
     """Do the runs of an expansion; `how`: further arguments of `run_expansion`."""
+    if on_row is not None and not callable(on_row):
+        raise ConfigError(f"on_row is {shown(on_row)}; it must be a function, which takes a dict")
     with _interruptible() as stop:
         monitor = Monitor()
         if progress:

@@ -14,7 +14,7 @@ from fredsim.data.kept import own_data_read_anew
 from fredsim.errors import FredsimError, options_are
 from fredsim.plugins.exits import exits_raise, watched
 from fredsim.show import command_options as option
-from fredsim.show.terminal import NOT_READ, Group, print_error, say, say_lines, say_message, say_wrapped
+from fredsim.show.terminal import INTERRUPTED, NOT_READ, Group, print_error, say, say_lines, say_message, say_wrapped
 from fredsim.system.environment import (
     LenientStream,
     check_surroundings,
@@ -25,8 +25,6 @@ from fredsim.system.environment import (
 )
 from fredsim.system.memory import uncollected
 from fredsim.system.notices import notes_as_lines
-
-INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 
 app = typer.Typer(
     name="fredsim",

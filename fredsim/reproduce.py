@@ -20,10 +20,10 @@ from fredsim.runs.many.runner import check_jobs, run_expansion
 from fredsim.runs.plan.estimates import estimate
 from fredsim.runs.single.opening import open_expansion
 from fredsim.show.console import PlainConsole, print_table
-from fredsim.show.printing import INTERRUPTED, duration, print_ending, print_results
+from fredsim.show.printing import duration, print_ending, print_results
 from fredsim.show.progress import make_monitor
 from fredsim.show.tables import PUBLISHED, Table
-from fredsim.show.terminal import print_error, say
+from fredsim.show.terminal import INTERRUPTED, print_error, say
 from fredsim.system.limits import default_threads
 
 __all__ = ["reproduce"]
@@ -113,8 +113,8 @@ class Item:
         """Return the runs that have not been done yet, with the data files in `root`."""
         runs = self.expansion.runs
         folders = [self.folder / run.folder_name if self.expansion.is_sweep else self.folder for run in runs]
-        reasons = [reason_to_run(folder, run.experiment, root) for run, folder in zip(runs, folders, strict=True)]
-        return [run for run, reason in zip(runs, reasons, strict=True) if reason is not None]
+        each = zip(runs, folders, strict=True)
+        return [run for run, folder in each if reason_to_run(folder, run.experiment, root) is not None]
 
 
 def _items(paper: str, only: Sequence[str], out: Path | None) -> list[Item]:
@@ -160,7 +160,7 @@ def _estimates(
         if left:
             measuring(item)
         together = min(jobs, processors, max(1, len(left)))
-        threads = max(1, processors // jobs) if together > 1 else None
+        threads = processors // together if together > 1 else None
         try:
             estimates = estimate(left, root, threads=threads, measured=measured, rough=True)
             seconds = [run.seconds for run in estimates]

@@ -133,7 +133,7 @@ def test_a_sweep_one_of_whose_runs_has_ended_gives_no_way(
 #: The files of a run that was killed, and of a sweep of which every run failed: both give way.
 KILLED = {"config.yaml": b"name: other\n", "metrics.csv": b""}
 FAILED = {"sweep.yaml": b"name: other\n", "runs.csv": b"run,status\na,failed\n"}
-FAILED |= {f"a/{name}": content for name, content in KILLED.items()}
+FAILED |= {f"a-01234567/{name}": content for name, content in KILLED.items()}
 DEAR = b"dear to somebody"
 
 
@@ -141,7 +141,8 @@ DEAR = b"dear to somebody"
     ("files", "more"),
     [
         (KILLED, {"chapter/one.tex": DEAR}), (KILLED, {"checkpoint/000000000040.json": DEAR}),
-        (FAILED, {"a/notes.txt": DEAR}), (FAILED, {"a/chapter/one.tex": DEAR}), (FAILED, {}),
+        (FAILED, {"a-01234567/notes.txt": DEAR}), (FAILED, {"a-01234567/chapter/one.tex": DEAR}), (FAILED, {}),
+        (FAILED, {"empty/": b""}),
         (FAILED, {"runs.csv": b"run,status\na,failed\nlost,finished\n"}), (FAILED, {"runs.csv": b"\xff\xfe"}),
     ],
 )  # fmt: skip
@@ -153,17 +154,20 @@ def test_what_is_beside_what_failed_stays(
     name = next(iter(files))
     for folder, found in {"gives way": files, "stays": files | more}.items():
         for file, content in found.items():
-            Path(folder, file).parent.mkdir(parents=True, exist_ok=True)
-            Path(folder, file).write_bytes(content)
+            made = Path(folder, file) if file.endswith("/") else Path(folder, file).parent
+            made.mkdir(parents=True, exist_ok=True)
+            if not file.endswith("/"):
+                Path(folder, file).write_bytes(content)
     if not more:
-        Path("stays/a").rename("elsewhere")
-        Path("stays/a").symlink_to(Path("elsewhere").absolute())
+        Path("stays/a-01234567").rename("elsewhere")
+        Path("stays/a-01234567").symlink_to(Path("elsewhere").absolute())
     claim(Path("gives way"), name, "name: mine\n")
     assert snapshot(Path("gives way")) == {name: b"name: mine\n"}
     before = snapshot(Path("stays")), snapshot(Path("elsewhere"))
     with pytest.raises(OutputError, match=r"^stays holds another experiment"):
         claim(Path("stays"), name, "name: mine\n")
     assert (snapshot(Path("stays")), snapshot(Path("elsewhere"))) == before
+    assert all(Path("stays", file).exists() for file in files | more)
 
 
 @pytest.mark.parametrize("out", ["taken", "taken/below"])

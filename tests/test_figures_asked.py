@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 
 import fredsim
 from fredsim import cli
+from fredsim.config.document import dump_yaml, read_document
 from fredsim.runs.folder.label_counts import label_counts
 from fredsim.runs.folder.results import Result
 from fredsim.show.plots import Options, plot
+from fredsim.show.plots.figure import select_runs
 from fredsim.show.plots.kinds import shards
 
 Command = Callable[..., tuple[int, str, str]]
@@ -240,3 +242,30 @@ def test_what_is_published_is_compared_with_runs_that_came_so_far(small_yaml: Pa
         plot([short, long, *other], Path("x.svg"), "ends", Options(x="server.lr", by=["server.name"])).tables[1].rows
     )
     assert (row["published"], row["here"]) == (0.25, errors[short][50])
+
+
+def test_where_a_key_is_null_beside_mappings(small_yaml: Path, refused: Refused) -> None:
+    """Runs without a compressor are told by `compress: null` from those with one, whose values are mappings."""
+    kept = {"name": "top_k", "k": 0.5}
+    made = read_document(small_yaml).data | {
+        "iterations": 2,
+        "backend": "numpy",
+        "published": {"source": "a", "series": [{"where": {"compress": None}, "points": [[2, 0.5]]}]},
+        "figures": [{"name": "a", "where": {"compress": None}}],
+        "sweep": {"compress": [None, kept, kept | {"k": 0.25}], "server.name": ["asgd", "fasgd"]},
+    }
+    results = list(fredsim.sweep(made, out="out"))
+    without, others = results[:2], results[2:]
+    assert [run.config.get("compress") for run in without] == [None, None]
+    assert ["published" in run.config for run in results] == [True, True, *[False] * 4]
+    for where, wanted in (
+        ({"compress": None}, without),
+        ({"server.name": "asgd", "compress": None}, without[:1]),
+        ({"compress.k": 0.5, "compress": kept}, others[:2]),
+        ({"compress": [None, kept]}, results[:4]),
+    ):
+        assert list(select_runs(results, Options(where=where))) == wanted
+    (small_yaml.parent / "made.yaml").write_text(dump_yaml(made), encoding="utf-8")
+    for key in ("compres", "average"):
+        words = (f"figures=[{{name: a, where: {{{key}: null}}}}]", "--out", "new")
+        refused("run", "made.yaml", *words, says=(f"figures.0.where: no run has a key '{key}'",))

@@ -136,7 +136,7 @@ def test_links_are_not_followed_and_no_code_is_run(
 
 
 def test_a_long_name_of_the_best_run_takes_no_other_column_away(small_yaml: Path, command: Command) -> None:
-    words = ("backend=numpy", "iterations=1", f"sweep={{name: [{'n' * 90}, {'m' * 90}]}}")
+    words = ("backend=numpy", "iterations=1", f"cases=[{{name: {'n' * 90}, seed: 1}}, {{name: {'m' * 90}}}]")
     assert command("run", small_yaml, *words, *RUN, f"results/{'long' * 10}") == (0, "", "")
     head, line, *_ = command("ls")[1].splitlines()
     assert head.split() == ["results", "when", "state", "best", "measure", "run"]

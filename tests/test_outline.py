@@ -14,13 +14,6 @@ from fredsim.errors import ConfigError
 REFERENCE = sorted((Path(__file__).parents[1] / "results" / "reference").glob("**/sweep.yaml"))
 GRID = {"seed": [0, 1, 2], "server.lr": [0.1, 0.2]}
 
-#: What `select` must not be.
-MORE: list[dict[str, Any]] = [
-    {"best": 1}, {"best": [1]}, {"best": ""}, {"more": 1}, {"per": []}, {"per": [1]}, {"per": 1}, {"error": 0.5},
-    {"best": "seconds_to"}, *({"best": "seconds_to", "error": error} for error in (1.0, True, float("nan"))),
-]  # fmt: skip
-WRONG: list[Any] = [1, [], {}, {"over": 1}, {"over": []}, *({"over": "a", **more} for more in MORE)]
-
 
 def both(document: Document) -> list[Any]:
     """Return the number of runs, or the error, found out either way."""
@@ -101,7 +94,6 @@ def test_how_much_a_file_may_ask_for(name: str) -> None:
         ({"sweep": [1]}, None),
         ({"cases": [1]}, None),
         ({"sweep": {"a": [0] * 200, "b": [0] * 200}}, None),
-        *(({"sweep": GRID, "select": select}, None) for select in WRONG),
     ],
 )  # fmt: skip
 def test_what_any_file_may_say(tmp_path: Path, data: dict[str, Any], runs: int | None) -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -266,7 +266,9 @@ def test_a_path_begins_in_the_home_folder(
         assert folder() == tmp_path / "home/mine"
 
 
-def test_no_path_is_empty(experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_path_is_empty_or_of_another_type(
+    experiment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Path takes it for the current folder, where nobody wants a run's files."""
     monkeypatch.chdir(tmp_path)
     one = fredsim.run(experiment, out="one")
@@ -280,5 +282,20 @@ def test_no_path_is_empty(experiment: dict[str, Any], tmp_path: Path, monkeypatc
     }
     for what, call in calls.items():
         with pytest.raises(fredsim.ConfigError, match=f"^{what} is empty; name a folder or a file"):
+            call()
+    anything: Any = 5
+    calls = {
+        "out is 5; it must be a path": lambda: fredsim.run(experiment, out=anything),
+        "data_root is 5; it must be a path": lambda: fredsim.sweep(experiment | SEEDS, data_root=anything),
+        "the experiment's name is [{}]; it must be a path": lambda: fredsim.run(cast(Any, [{}])),
+        "folder is null; it must be a path": lambda: fredsim.load(cast(Any, None)),
+        "folder is 5; it must be a path": lambda: fredsim.Results(anything),
+        "other is 5; it must be a path": lambda: one.compare(anything),
+        "overrides: is null; it must be a list of strings": lambda: fredsim.run(experiment, cast(Any, None)),
+        "overrides: is 5; it must be a list of strings": lambda: fredsim.sweep(experiment | SEEDS, anything),
+        "on_row is 5; it must be a function": lambda: fredsim.run(experiment, out="two", on_row=anything),
+    }
+    for says, call in calls.items():
+        with pytest.raises(fredsim.ConfigError, match=f"^{re.escape(says)}"):
             call()
     assert [path.name for path in Path().iterdir()] == ["one"]

@@ -207,14 +207,19 @@ def test_a_folder_in_the_place_of_a_shipped_paper_is_told(paper: Path, command: 
     refused("reproduce", paper, says=("fasgd: has two.yaml and two.yml, whose results would be in the same folder",))
 
 
-@pytest.mark.parametrize(("jobs", "expected"), [(1, "12 s, 1 run at"), (2, "6 s, 2 runs at"), (3, "5 s, 3 runs at")])
+@pytest.mark.parametrize(
+    ("jobs", "expected"), [(1, "12 s, 1 run at"), (2, "6 s, 2 runs at"), (3, "5 s, 3 runs at"), (6, "5 s, 6 runs at")]
+)
 def test_the_estimate_is_of_runs_side_by_side(
     jobs: int, expected: str, paper: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of runs of 3, 4 and 5 s: their sum, half of it, and the longest."""
 
+    given = []
+
     def estimate(runs: Sequence[ResolvedRun], *others: object, **more: object) -> Iterator[SimpleNamespace]:
-        del others, more
+        del others
+        given.append(more["threads"])
         yield from (SimpleNamespace(seconds=3.0 + number) for number, _ in enumerate(runs))
 
     monkeypatch.setattr("fredsim.reproduce.estimate", estimate)
@@ -223,13 +228,14 @@ def test_the_estimate_is_of_runs_side_by_side(
         del plan, how
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fredsim.reproduce.default_threads", lambda: 4)
+    monkeypatch.setattr("fredsim.reproduce.default_threads", lambda: 8)
     monkeypatch.setattr("fredsim.reproduce.run_expansion", interrupted)
     one = paper / "one.yaml"
     one.write_text(one.read_text(encoding="utf-8").replace("[0.1, 0.2]", "[0.1, 0.2, 0.3]"), encoding="utf-8")
     output = command("reproduce", paper, "--only", "one", "--jobs", jobs)[1]
     assert "took:" not in output
     assert f"about {expected} a time" in output
+    assert given == [{1: None, 2: 4, 3: 2, 6: 2}[jobs]]  # of 8 processors, as many as each run will have
 
 
 def test_reproduce_goes_on(paper: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

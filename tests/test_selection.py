@@ -170,6 +170,15 @@ def test_by_the_norm_of_the_gradient(small_yaml: Path) -> None:
     assert results.best[["server.lr", "mean_gradient_norm"]].to_numpy().tolist() == [[best, means[best]]]
 
 
+def test_by_a_metric_with_the_name_of_a_column_of_best(small_yaml: Path) -> None:
+    Path("mine.py").write_text("def wrong(output, y):\n    return (output.argmax(axis=1) != y).mean()\n", "utf-8")
+    words = ["sweep={server.lr: [0.001, 0.1]}", "evaluation.metrics=[{name: 'mine:wrong', column: runs}]"]
+    results = fredsim.sweep(small_yaml, [*words, "select={best: runs, over: server.lr}", "backend=numpy"], out="out")
+    ends = {run.folder.name: float(run.metrics["runs"].iloc[-1]) for run in results}
+    assert len({*ends.values()}) == 2
+    assert results.chosen == [min(ends, key=lambda name: ends[name])]
+
+
 def test_an_axis_within_another(small_yaml: Path) -> None:
     words = ["sweep={server: [{name: asgd}, {name: fasgd}], server.lr: [0.1, 0.01]}", "select={over: server.lr}"]
     results = fredsim.run(small_yaml, words, out="out")
@@ -188,6 +197,50 @@ def test_over_how_long_runs_are(small_yaml: Path) -> None:
     assert max(results.runs["iterations"]) < 100
     assert results.best["iterations"].tolist() == [100]
     assert results.chosen == [run for run in results.runs["run"] if run.startswith("iterations=100")]
+
+
+def test_an_axis_with_mappings_is_all_keys_within_it(small_yaml: Path, refused: Refused) -> None:
+    """Null beside compressors, a rate beside a schedule: each value is a candidate, whatever kind it is of."""
+    compressors = "[null, {name: top_k, k: 0.01}]"
+    rates = "[{name: inverse_power, base: 1.0e-3, lambd: 0.0}, 0.1]"
+    words = [f"sweep={{compress: {compressors}, server.lr: {rates}, seed: [0, 1]}}", "iterations=20", "backend=numpy"]
+    results = fredsim.sweep(small_yaml, [*words, "select={over: [server.lr, compress]}"], out="out")
+    ends: dict[str, list[float]] = {}
+    for result in results:
+        key = repr([result.config.get("compress"), result.config["server"]["lr"]])
+        ends.setdefault(key, []).append(float(result.metrics["validation_error"].iloc[-1]))
+    means = {key: sum(values) / 2 for key, values in ends.items()}
+    assert len(means) == 4
+    (row,) = results.best.to_dict("records")
+    assert row["mean_validation_error"] == min(means.values())
+    assert (row["runs"], row["candidates"]) == (2, 4)
+    best = min(means, key=lambda key: means[key])
+    chosen = [fredsim.Result(f"out/{name}").config for name in results.chosen]
+    assert [repr([config.get("compress"), config["server"]["lr"]]) for config in chosen] == [best, best]
+    refused("show", small_yaml, *words, "select={over: server.lr, per: server}", says=("an axis of which a value",))
+
+
+@pytest.mark.parametrize(
+    ("values", "columns"),
+    [
+        ([{"a": None}, {"a.name": "top_k", "a.k": 1}], ["a", "a.name"]),
+        ([{"a": None}, {"a.name": "top_k", "a.k": 1}, {"a.name": "top_k", "a.k": 2}], ["a", "a.k", "a.name"]),
+        ([{"a": 1}, {"a.k": 2}], ["a"]),
+        ([{"a.k": 1}, {"a.k": 2}], ["a.k"]),
+    ],
+)
+def test_a_choice_for_each_value_that_may_be_a_mapping(values: list[dict[str, object]], columns: list[str]) -> None:
+    """For each value of a, the rate that is as large as its number is best; b is the mean's."""
+    runs = [
+        ({**value, "b": b, "lr": lr}, {"status": "finished", "validation_error": abs(lr - number) + b})
+        for number, value in enumerate(values)
+        for b in (0, 1)
+        for lr in (0, 1, 2)
+    ]
+    found = best_rows(Selection(over="lr", per="a"), runs, [*columns, "a.name", "a.k", "b"])
+    assert [row["lr"] for row in found] == [*range(len(values))]
+    assert all(row["runs"] == 2 and row["candidates"] == 3 and row["mean_validation_error"] == 0.5 for row in found)
+    assert sorted({*found[0]} & {"a", "a.name", "a.k", "b"}) == columns
 
 
 @pytest.mark.parametrize(

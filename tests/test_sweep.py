@@ -1,6 +1,7 @@
 """Sweeps side by side: `--jobs` changes no bit; a kill, a failure or a dead process costs the run at hand alone."""
 
 import csv
+import errno
 import os
 import re
 import shutil
@@ -17,7 +18,9 @@ import numpy as np
 import pytest
 
 import fredsim
+from fredsim.config.document import read_document
 from fredsim.runs.folder.results import Result, Results
+from fredsim.system.files import write_atomic
 
 Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
@@ -81,6 +84,15 @@ def test_a_sweep_grows_in_place(sweep_yaml: Path, command: Command) -> None:
     assert len(ended) == 30
     assert {path: path.stat().st_mtime_ns for path in ended} == ended
     assert len(rows(Path("grown"))) == 12
+
+
+def test_a_sweep_grows_beside_a_folder_of_another_program(small_yaml: Path, command: Command) -> None:
+    words = ("run", small_yaml, "iterations=1", "backend=numpy", "--quiet", "--resume", "--out", "out")
+    assert command(*words, "sweep={seed: [0]}") == (0, "", "")
+    Path("out/.ipynb_checkpoints").mkdir()
+    assert command(*words, "sweep={seed: [0, 1]}") == (0, "", "")
+    assert [row["seed"] for row in rows(Path("out"))] == ["0", "1"]
+    assert Path("out/.ipynb_checkpoints").is_dir()
 
 
 def test_threads_are_shared_unless_they_are_given(small_yaml: Path) -> None:
@@ -150,6 +162,61 @@ def test_a_run_that_fails_does_not_stop_the_rest(
     del sys.modules[module]
     assert command(*words, "--jobs", jobs, "--resume")[0] == 0
     assert [row["status"] for row in rows(Path("out"))] == ["finished"] * 3
+
+
+def test_a_folder_that_cannot_be_written_fails_its_run_alone(
+    small_yaml: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor can the record that an earlier run left there be removed."""
+    words = ("run", small_yaml, "sweep={seed: [0, 1, 2]}", "iterations=5", "backend=numpy", "--quiet", "--out", "out")
+    assert command(*words)[0] == 0
+    shut, *others = (Path("out", row["run"]) for row in rows(Path("out")))
+    before = {path: path.read_bytes() for path in shut.iterdir()}
+    for path in others:
+        (path / "params.safetensors").unlink()
+    write, unlink = write_atomic, Path.unlink
+
+    def written(path: Path, content: str) -> None:
+        if path.parent == shut:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        write(path, content)
+
+    def unlinked(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == shut:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr("fredsim.runs.folder.folders.write_atomic", written)
+    monkeypatch.setattr(Path, "unlink", unlinked)
+    code, _, messages = command(*words)
+    assert (code, messages.count("Permission denied")) == (2, 1)
+    assert [row["status"] for row in rows(Path("out"))] == ["failed", "finished", "finished"]
+    assert all((path / "params.safetensors").exists() for path in others)
+    assert {path: path.read_bytes() for path in shut.iterdir()} == before
+
+
+def test_rows_of_runs_whose_folders_have_the_same_label(small_yaml: Path) -> None:
+    """Labels are cut where they are long; the values of the axes tell whose a row is, and those of null are empty."""
+    axes = {
+        "dispatcher": {"name": "uniform", "wait": True, "push": "always", "fetch": "always", "dropped_push": "reapply"},
+        "evaluation": {"every": 2, "unit": "iterations", "test": False, "per_client": False, "gradient_norm": False},
+        "clients": {"count": 2, "batch_size": 1, "sampling": "sequential", "local_steps": 1},
+        "compress": None,
+        "iterations": 4,
+    }
+    sweep = {key: [value] for key, value in axes.items()} | {"server.lr": [0.1, 0.2], "seed": [0, 1]}
+    made = {"until": {"validation_error": 0.99}, "backend": "numpy", "sweep": sweep}  # so that it ends before the 4th
+    names = fredsim.sweep(read_document(small_yaml).data | made, out="out").runs["run"].tolist()
+    assert len({name.rpartition("-")[0] for name in names}) == 1
+    path = Path("out/runs.csv")
+    header, first, *others = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    for left in ([first, *others], others, others[1:], [others[2]]):  # as where another run ends first
+        path.write_text("".join([header, *left]), encoding="utf-8")
+        found = fredsim.load("out")
+        assert isinstance(found, Results)
+        wanted = [(0.1, 0), (0.1, 1), (0.2, 0), (0.2, 1)][-len(left) :]
+        assert [(one.config["server"]["lr"], one.config["seed"]) for one in found] == wanted
+        assert found.runs["server.lr"].tolist() == [lr for lr, _ in wanted]
 
 
 def test_nothing_but_failures(small_yaml: Path, own_server: OwnServer, command: Command, refused: Refused) -> None:
@@ -305,6 +372,35 @@ def test_what_the_data_refuses_is_refused_before_the_first_run(small_yaml: Path,
 
 def test_a_run_that_stands_there_twice(small_yaml: Path, refused: Refused) -> None:
     refused("run", small_yaml, "sweep={seed: [1, 1]}", "--out", "out", says=("holds the run seed=1-", "twice"))
+    for sweep in (
+        "server.lr: [1, 2, 1.0]", "name: [a, b]", "clients.optimizer: [null, {name: sgd}]",
+    ):  # fmt: skip
+        refused("show", small_yaml, f"sweep={{{sweep}}}", says=("the sweep holds the run", "twice, also as", "leave"))
+    with small_yaml.open("a", encoding="utf-8") as file:
+        file.write("cases:\n  - {seed: 1}\n  - {seed: 1, compress: null}\n")
+    refused("show", small_yaml, says=(" cases: the sweep holds the run", "also as"))
+    assert len(fredsim.sweep(small_yaml, ["cases=null", "sweep={backend: [numpy, numba]}", "iterations=1"])) == 2
+
+
+def test_keys_of_all_runs_are_no_axes(small_yaml: Path, refused: Refused) -> None:
+    for key in ("figures", "select", "select.over", "sweep", "sweep.seed", "cases"):
+        what = f"varies '{key}', and {key.partition('.')[0]} is of all runs together; give it beside "
+        refused("show", small_yaml, f"sweep={{seed: [0, 1], {key}: [[], [{{name: a}}]]}}", says=("sweep: ", what))
+        refused("show", small_yaml, f"cases=[{{seed: 0}}, {{{key}: []}}]", says=("cases: ", what))
+
+
+def test_a_sweep_without_axes_is_none(small_yaml: Path, command: Command) -> None:
+    with small_yaml.open("a", encoding="utf-8") as file:
+        file.write("sweep: {seed: [0, 1]}\n")
+    words = ("run", small_yaml, "server.lr=0.2", "sweep={}", "backend=numpy", "iterations=1", "--quiet", "--out", "out")
+    assert command(*words) == (0, "", "")
+    assert command("run", "out", "--resume", "--quiet") == (0, "", "")
+    result = fredsim.load("out")
+    assert isinstance(result, Result)
+    assert (result.config["server"]["lr"], result.verify()) == (0.2, [])
+
+
+def test_jobs_that_are_none(small_yaml: Path, refused: Refused) -> None:
     refused("run", small_yaml, "--jobs", 0, "--out", "out", says=("jobs is 0; it must be 1 at least",))
 
 

@@ -25,12 +25,14 @@ __all__ = [
     "differing",
     "dump_yaml",
     "flatten",
+    "has_key",
     "heading_of",
     "name_of_override",
     "overlap",
     "parse_override",
     "problems_at",
     "read_document",
+    "value_at",
 ]
 
 PlaceOf = Callable[[Key], str]
@@ -204,6 +206,17 @@ def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in data.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return flat
+
+
+def has_key(flat: Mapping[str, Any], key: str) -> bool:
+    """Return whether a flattened mapping has a dotted key, or keys within it."""
+    return key in flat or any(one.startswith(f"{key}.") for one in flat)
+
+
+def value_at(flat: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a dotted key of a flattened mapping; the keys within it, if it has such; otherwise None."""
+    within = {one.removeprefix(f"{key}."): value for one, value in flat.items() if one.startswith(f"{key}.")}
+    return flat.get(key, within or None)
 
 
 def overlap(one: str, other: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from fredsim.config.data import DataRead
-from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at
+from fredsim.config.document import Document, PlaceOf, Problem, Problems, flatten, problems_at, value_at
 from fredsim.config.experiment import Experiment, PluginChoice, Published
 from fredsim.config.metrics import columns_of, is_column, metric_problems
 from fredsim.config.partition import Iid, with_file_digest
@@ -196,7 +196,7 @@ def _published_of(experiment: Experiment) -> Published | None:
     published, flat = experiment.published, flatten(experiment.plain())
     if published is None:
         return None
-    series = [one for one in published.series if all(flat.get(key) == value for key, value in one.where.items())]
+    series = [one for one in published.series if all(value_at(flat, key) == value for key, value in one.where.items())]
     return published.model_copy(update={"series": series}) if series else None
 
 

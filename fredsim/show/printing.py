@@ -27,16 +27,15 @@ from fredsim.show.console import PlainConsole, print_table
 from fredsim.show.distinct import distinct, note_alike
 from fredsim.show.lacking import note_lacking
 from fredsim.show.tables import AllDigits, Table, write_files
-from fredsim.show.terminal import print_error, say
+from fredsim.show.terminal import INTERRUPTED, print_error, say
 from fredsim.system.memory import format_bytes
 
 if TYPE_CHECKING:
     from fredsim.runs.plan.estimates import Estimate
 
-__all__ = ["INTERRUPTED", "draw_figures", "duration", "print_ending", "print_estimates", "print_plot", "print_results"]
+__all__ = ["draw_figures", "duration", "print_ending", "print_estimates", "print_plot", "print_results"]
 
 MOST_NAMED = 4  # the most runs that a message names
-INTERRUPTED = 130  # the exit code after an interrupt, by the shells' convention
 
 
 def duration(seconds: float) -> str:

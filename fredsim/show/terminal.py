@@ -22,10 +22,10 @@ from fredsim.errors import visible
 if TYPE_CHECKING:
     from fredsim.show.console import PlainConsole
 
-__all__ = ["NOT_READ", "Group", "print_error", "say", "say_lines", "say_message", "say_wrapped"]
+__all__ = ["INTERRUPTED", "NOT_READ", "Group", "print_error", "say", "say_lines", "say_message", "say_wrapped"]
 
-#: The exit code after SIGPIPE, by the shells' convention; 1 would say that runs differ.
-NOT_READ = 141
+#: The exit codes after an interrupt and after SIGPIPE, by the shells' convention; 1 would say that runs differ.
+INTERRUPTED, NOT_READ = 130, 141
 #: Variables by which a user tells Rich that a stream is a terminal.
 TOLD = ("FORCE_COLOR", "TTY_COMPATIBLE")
 

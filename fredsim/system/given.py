@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, shown
 
 __all__ = ["at_home", "given_path", "why_unread"]
 
@@ -21,8 +21,10 @@ def at_home(path: str | os.PathLike[str]) -> Path:
 def given_path(path: str | os.PathLike[str], what: str) -> Path:
     """Return a path that is given in Python; `what` names the argument.
 
-    Raises ConfigError if it is empty, which Path takes for the current folder.
+    Raises ConfigError if it is of another type, or empty, which Path takes for the current folder.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"{what} is {shown(path)}; it must be a path, such as 'results/mine'")
     if not os.fspath(path):
         raise ConfigError(f"{what} is empty; name a folder or a file (`.` is the current folder)")
     return at_home(path)

@@ -17,7 +17,7 @@ from fredsim.config.document import (
     problems_at,
     read_document,
 )
-from fredsim.config.experiment import Experiment, Published, config_digest
+from fredsim.config.experiment import Affects, Experiment, Published, config_digest, irrelevant_to
 from fredsim.config.figures.choice import FigureChoice, read_figures
 from fredsim.config.plain_data import Key, checked
 from fredsim.config.registry import has_clock
@@ -42,6 +42,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+NOT_COMPUTED = irrelevant_to(Affects.BITS | Affects.BITS_OF_MODULES | Affects.TIME)
 RECORDED = ("config.yaml", "sweep.yaml")
 #: What tells a folder of results from one in which a user keeps an experiment under such a name.
 WRITTEN = ("summary.json", "metrics.csv", "runs.csv")
@@ -195,7 +196,8 @@ def expand(document: Document, overrides: Sequence[str] = ()) -> Expansion:
 
     Raises ConfigError, which names file, line and key, for the first run that is not valid.
     """
-    if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
+    is_list = isinstance(overrides, Sequence) and not isinstance(overrides, str)
+    if not is_list or not all(isinstance(text, str) for text in overrides):
         what = "it must be a list of strings, such as ['seed=1', 'server.lr=0.01']"
         raise ConfigError(f"overrides: is {shown(overrides)}; {what}")
     document = replace(document, data=copy.deepcopy(document.data), places=dict(document.places))
@@ -261,21 +263,28 @@ def _own_columns(experiments: Sequence[Experiment], wanted: str) -> list[str]:
 def _refuse_alike(
     runs: Sequence[ResolvedRun], overrides: Sequence[str], document: Document, overridden: Set[Key]
 ) -> None:
-    """Raise ConfigError if two runs of a sweep are the same: they would have the same folder."""
-    seen: set[str] = set()
+    """Raise ConfigError if two runs of a sweep compute the same in the same way, or would have the same folder.
+
+    Of those with the same bits, `threads` and others may tell how they are computed; `lr: 1` is `lr: 1.0`.
+    """
+    seen: dict[str, str] = {}
     for run in runs:
-        name = run.folder_name  # keys that change no bit, such as `threads`, are only in the label
-        if name in seen:
+        name, plain = run.folder_name, run.experiment.plain()
+        computed = repr({key: value for key, value in plain.items() if key not in NOT_COMPUTED})
+        first = seen.get(name) or seen.get(computed)
+        if first is not None:
             sweep, _ = grid(document)
             twice = next((axis for axis, values in sweep.items() if _repeated(values)), None)
             if twice is None and overrides:
                 place = document.place(tuple(overrides[-1].split(".")))
                 raise ConfigError(f"{place}: two runs are the same then; give the axis other values, or sweep=null")
-            key = ("cases",) if twice is None else tuple(twice.split("."))
+            around = "cases" if "cases" in document.data else "sweep"
+            key = (around,) if twice is None else tuple(twice.split("."))
             written: dict[Key, Key] = {} if twice is None else {key: ("sweep", twice, _repeated(sweep[twice]))}
             place = place_of(document, written, overridden, key)
-            raise ConfigError(f"{place}: {'.'.join(key)}: the sweep holds the run {name} twice; leave one out")
-        seen.add(name)
+            again = "" if first == name else f", also as {first}"
+            raise ConfigError(f"{place}: {'.'.join(key)}: the sweep holds the run {name} twice{again}; leave one out")
+        seen[name] = seen[computed] = name
 
 
 def _repeated(values: Sequence[Any]) -> int:

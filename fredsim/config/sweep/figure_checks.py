@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fredsim.config.document import Document, flatten
+from fredsim.config.document import Document, flatten, has_key, value_at
 from fredsim.config.experiment import Experiment, Published
 from fredsim.config.figures.choice import FigureChoice
 from fredsim.config.figures.options import KINDS, MOST_LANES, MOST_TIMELINES, Y, client_ids, is_wanted
@@ -36,7 +36,7 @@ def check_figures(
     for number, figure in enumerate(figures):
         named += [(("figures", number, option), key) for option, key in figure.named_keys()]
     for at, key in named:
-        if key not in known:
+        if key not in known and not (at[-1] == "where" and any(has_key(one, key) for one in flat)):
             place, where = document.place((*at, key)), ".".join(map(str, at))
             what = f"no run has a key '{key}'{nearest(key, known) or ';'}"
             raise ConfigError(f"{place}: {where}: {what} `fredsim show` prints what there is")
@@ -107,6 +107,6 @@ def _selected_runs(
     """Return the runs that a figure's `where` selects; `flat`: their plain experiments under dotted keys."""
 
     def is_selected(values: Mapping[str, Any]) -> bool:
-        return all(is_wanted(values.get(key), wanted) for key, wanted in figure.where.items())
+        return all(is_wanted(value_at(values, key), wanted) for key, wanted in figure.where.items())
 
     return [run for run, values in zip(runs, flat, strict=True) if is_selected(values)]

@@ -24,12 +24,14 @@ LOSSES = ("validation_loss", "gap", "gradient_norm")
 
 
 def grid(document: Document) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]:
-    """Return the document's sweep and cases, empty if it has none; those that are null are removed from the document.
+    """Return the document's sweep and cases, empty if it has none.
 
-    Raises ConfigError if they are malformed.
+    Those that are null, and a sweep without axes, are removed from the document. Raises ConfigError if they are
+    malformed.
     """
     for key in ("sweep", "cases"):
-        if key in document.data and document.data[key] is None:  # `sweep=null` on the command line removes it
+        found = document.data.get(key, ...)
+        if found is None or (key == "sweep" and found == {}):  # `sweep=null` on the command line removes it
             del document.data[key]
     sweep, cases = document.data.get("sweep", {}), document.data.get("cases", [])
     if not isinstance(sweep, dict) or not all(isinstance(values, list) for values in sweep.values()):
@@ -88,7 +90,13 @@ def refuse_clashes(document: Document, sweep: Mapping[str, Any], cases: Sequence
     """Raise ConfigError if two keys of a case, or of cases and sweep, set the same part of an experiment.
 
     A key may lie within an earlier one, such as `server.lr` after `server`, if no value of the earlier one sets it.
+    None may be one of all runs together, which do not have it.
     """
+    for around, keys in (("sweep", [*sweep]), ("cases", [key for case in cases for key in case])):
+        if wrong := next((key for key in keys if key.partition(".")[0] in OF_ALL), None):
+            place = document.place((around, wrong) if around == "sweep" else (around,))
+            what = f"varies {wrong!r}, and {wrong.partition('.')[0]} is of all runs together"
+            raise ConfigError(f"{place}: {around}: {what}; give it beside {around}")
     earlier: dict[str, tuple[str, list[Any]]] = {}
     for case in cases:
         pairs = [*case.items()]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fredsim.config.document import Document, PlaceOf, assign, flatten, name_of_override, overlap, parse_override
 from fredsim.config.plain_data import Key
-from fredsim.config.sweep.grid import BEST, OF_ALL, SECONDS_TO, grid, refuse_too_many
+from fredsim.config.sweep.grid import OF_ALL, grid, refuse_too_many
 from fredsim.errors import ConfigError, flow, shown
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ def outline_of(document: Document) -> Outline:
 
 
 def count_runs(document: Document) -> int:
-    """Return the number of runs of a recorded sweep. Raises ConfigError as `outline_of`, of which it is the quick way.
+    """Return the number of runs of a recorded sweep, the quick way. Raises ConfigError as `outline_of`.
 
-    Where no key lies within an axis of `sweep`, that a run can be made does not depend on the values of those axes: so
-    one run of each case is made.
+    It is the same whatever `select` says, which is not looked at. Where no key lies within an axis of `sweep`, that a
+    run can be made does not depend on the values of those axes: so one run of each case is made.
     """
     document, per_run, overridden = _opened(document)
     sweep, cases = grid(document)
@@ -57,22 +57,7 @@ def count_runs(document: Document) -> int:
     some = replace(document, data={name: value for name, value in document.data.items() if name in parts})
     for _ in each_run(some, per_run, overridden):
         pass
-    if not _selects_plainly(document.data.get("select")):
-        _selection_of(document)
     return len(cases or [{}]) * math.prod(map(len, sweep.values()))
-
-
-def _selects_plainly(select: Any) -> bool:
-    """Return whether `select` is obviously valid, without its class; texts name what it is about."""
-    if not isinstance(select, dict) or not {"over"} <= select.keys() <= {"best", "error", "over", "per"}:
-        return select is None
-    over, per, best, error = select["over"], select.get("per"), select.get("best", "gap"), select.get("error")
-    names = [over, *(per if isinstance(per, list) and per else [] if per is None else [per])]
-    if error is None:
-        known = best in BEST and best != SECONDS_TO
-    else:
-        known = best == SECONDS_TO and isinstance(error, float) and 0 <= error < 1
-    return known and all(isinstance(name, str) for name in names)
 
 
 def _opened(document: Document) -> tuple[Document, list[tuple[str, Any]], set[Key]]:

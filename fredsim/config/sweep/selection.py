@@ -40,7 +40,7 @@ class Selection(HyperParameters):
     error: Annotated[Annotated[float, Field(ge=0, lt=1)] | None, Field(examples=[0.05])] = None
     """The validation error that is to be reached; given if, and only if, `best` is `seconds_to`."""
     over: Annotated[Annotated[list[str], Field(min_length=1)] | str, Field(examples=["server.lr"])]
-    """The axis, or axes, of which a value is chosen."""
+    """The axis, or axes, of which a value is chosen; of an axis with mappings, the values of all keys within it."""
     per: Annotated[Annotated[list[str], Field(min_length=1)] | str | None, Field(examples=["server.name"])] = None
     """The keys of `cases`, one or several, for each of whose values there is a choice of its own; null: there is one
     choice for all cases."""
@@ -110,15 +110,25 @@ def check_selection(
         what = f"which runs of a {whose or 'classifier'} have not"
         remedy = ", ".join(own) if own else "validation_loss" + (", or gap" if measured_by == {"gap"} else "")
         raise ConfigError(f"select.best: is {selection.best!r}, {what}; give {remedy}")
+    over = _within(selection.axes, columns)
     for axis in selection.axes:
-        if axis not in columns:
+        if not _within([axis], columns):
             known = ", ".join(columns) or "none: there is no sweep"
             raise ConfigError(f"select.over: is {axis!r}, no axis{nearest(axis, columns)} (axes: {known})")
     for axis in selection.separate:
-        if axis not in columns or axis in selection.axes:
-            known = ", ".join(one for one in columns if one not in selection.axes) or "none"
-            what = "an axis of which a value is chosen" if axis in columns else f"no axis{nearest(axis, columns)}"
+        within = _within([axis], columns)
+        if not within or {*within} & {*over}:
+            known = ", ".join(one for one in columns if one not in over) or "none"
+            what = "an axis of which a value is chosen" if within else f"no axis{nearest(axis, columns)}"
             raise ConfigError(f"select.per: is {axis!r}, {what} (other axes: {known})")
+
+
+def _within(axes: Sequence[str], columns: Collection[str]) -> list[str]:
+    """Return the columns of these axes, in the order of the axes.
+
+    An axis with mappings has a column for each key within it, and one of its own for the values that are none.
+    """
+    return list(dict.fromkeys(one for axis in axes for one in columns if f"{one}.".startswith(f"{axis}.")))
 
 
 def best_rows(
@@ -129,9 +139,9 @@ def best_rows(
     `runs` are (values of the axes, columns of runs.csv); `cases` are the axes that the key `cases` varies.
     `larger`: the largest mean is the best.
     """
-    over = selection.axes
     columns = dict.fromkeys(axis for axes, _ in runs for axis in axes)
-    together = {*over, *cases, "seed"} - {*selection.separate}
+    over = _within(selection.axes, columns)
+    together = {*over, *cases, "seed"} - {*_told_apart(selection.separate, columns, [axes for axes, _ in runs])}
     others = [axis for axis in columns if axis not in together]
     groups: dict[str, dict[str, list[tuple[Row, Row]]]] = {}
     for run in runs:
@@ -146,6 +156,16 @@ def best_rows(
         counts = {"runs": len(found), failed: unfinished, "candidates": len(candidates)}
         chosen.append({**values, f"mean_{selection.best}": middle, **counts})
     return chosen
+
+
+def _told_apart(axes: Sequence[str], columns: Collection[str], runs: Sequence[Row]) -> list[str]:
+    """Return the columns that tell the values of these axes apart: of keys within them, only those that are needed."""
+    found = [axis for axis in axes if axis in columns]
+    for column in _within(axes, columns):
+        without, beside = ({repr([run.get(key) for key in keys]) for run in runs} for keys in (found, [*found, column]))
+        if len(beside) > len(without):
+            found.append(column)
+    return found
 
 
 def _rank(runs: Sequence[Row], column: str) -> tuple[int, float]:

@@ -15,6 +15,7 @@ from fredsim.config.experiment import FIGURE_KEYS, Affects, Experiment, irreleva
 from fredsim.config.plain_yaml import parse_yaml
 from fredsim.config.registry import own_modules
 from fredsim.config.resolution import resolve
+from fredsim.config.sweep.expansion import is_folder_name
 from fredsim.errors import ConfigError, FredsimError, OutputError, option
 from fredsim.plugins.modules import closed_but
 from fredsim.runs.folder.results import Result
@@ -86,8 +87,8 @@ def claim(
     """Claim a locked folder for one experiment, by writing `content` to its file `name` (config.yaml or sweep.yaml).
 
     The folder may be empty; or hold this file with content that gives the same bits; or have lost the file, if its
-    summary.json has the experiment's `digest`; or hold nothing but some of a sweep's `runs`, given by the names of
-    their folders. A folder in which all runs failed or were killed, before their first checkpoint, is emptied. Raises
+    summary.json has the experiment's `digest`; or hold some of a sweep's `runs`, given by the names of their folders,
+    and no other. A folder in which all runs failed or were killed, before their first checkpoint, is emptied. Raises
     OutputError if it holds anything else, such as the record of a live run, unless this run `goes_on` with that.
     """
     with write_errors(folder):
@@ -142,9 +143,9 @@ def _holds_live_record(folder: Path) -> bool:
 
 
 def _holds_only(folder: Path, runs: Collection[str] | None) -> bool:
-    """Return whether the folder has subfolders for some of these runs, and for nothing else. Raises OSError."""
-    _, below = _contents(folder)
-    return runs is not None and bool(below) and {path.name for path in below} <= {*runs}
+    """Return whether the folder has some of these runs, and no other. Raises OSError."""
+    held = {path.name for path in _contents(folder)[1] if is_folder_name(path.name)}
+    return runs is not None and bool(held) and held <= {*runs}
 
 
 def _is_unfinished(folder: Path) -> bool:
@@ -154,7 +155,7 @@ def _is_unfinished(folder: Path) -> bool:
         return not runs
     if not {*UNFINISHED_SWEEP[:2]} <= names <= {*UNFINISHED_SWEEP}:
         return False
-    if any(path.is_symlink() or not path.is_dir() for path in runs):
+    if any(path.is_symlink() or not path.is_dir() or not is_folder_name(path.name) for path in runs):
         return False
     contents = map(_contents, runs)
     return _all_failed(folder) and all(files <= {*UNFINISHED_RUN} and not below for files, below in contents)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,7 +78,8 @@ class Results:
     @property
     def chosen(self) -> list[str]:
         """The names of the runs with the values that `select` chose. Raises OutputError as `best` does."""
-        axes = [name for name in self.best.columns if name in self.runs.columns]
+        before = takewhile(lambda name: not name.startswith("mean_"), self.best.columns)  # a metric may be named `runs`
+        axes = [name for name in before if name in self.runs.columns]
         wanted = {tuple(cells[axis] for axis in axes) for cells in read_cells(self.folder / "best.csv")}
         rows = recorded_rows(self.folder)
         ends = [axis for axis in axes if axis in ("iterations", "updates")]  # in runs.csv these columns are outcomes

@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -188,6 +188,11 @@ def _text(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
+def _cells(values: Mapping[str, Any], but: Collection[str]) -> dict[str, str]:
+    """Return a run's values of the axes as runs.csv has them, `but` for the columns that say how it ended instead."""
+    return {key: "" if value is None else str(value) for key, value in values.items() if key not in but}
+
+
 def recorded_rows(folder: Path) -> list[dict[str, str]]:
     """Return the rows of a sweep's runs.csv, as text. Raises OutputError also for a status that no run has."""
     path = folder / "runs.csv"
@@ -213,6 +218,8 @@ def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str
     places: dict[str, list[int]] = {}
     for n, (_, values) in enumerate(outline.runs):
         places.setdefault(folder_label(values), []).append(n)
+    outcomes = _outcomes([data for data, _ in outline.runs], outline.selection)
+    texts = [_cells(values, but=outcomes) for values in axes]
     names, rows, number = [""] * len(axes), [], -1
     for cells in recorded_rows(folder):  # which are in the order of the sweep
         name = cells.get("run", "")
@@ -221,10 +228,9 @@ def recorded_tables(folder: Path) -> tuple[SweepTables, list[tuple[int, dict[str
             what = f"names the run {name!r}, which at this place is none of sweep.yaml"
             raise OutputError(f"{folder / 'runs.csv'}: {what}; put the two back, or run the sweep again")
         # Two axes may have the same last part, and so runs the same label.
-        number = next((n for n in later if all(cells.get(key) == str(axes[n][key]) for key in axes[n])), later[0])
+        number = next((n for n in later if texts[n].items() <= cells.items()), later[0])
         names[number] = name
         rows.append((number, cells))
-    outcomes = _outcomes([data for data, _ in outline.runs], outline.selection)
     own = any(isinstance(data.get("problem"), Mapping) for data, _ in outline.runs)
     best = outline.selection and outline.selection.best
     larger = None if own else any(best in larger_columns(data.get("evaluation")) for data, _ in outline.runs)

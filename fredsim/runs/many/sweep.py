@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fredsim.config.document import dump_yaml
 from fredsim.config.registry import own_modules
 from fredsim.config.resolution import with_place
 from fredsim.config.sweep.expansion import Expansion
-from fredsim.errors import ConfigError
+from fredsim.errors import ConfigError, OutputError
 from fredsim.plugins.user_code import user_code_digests
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
 from fredsim.runs.folder.folders import claim, locked, withdraw
@@ -105,8 +106,9 @@ class SweepFiles:
             error = with_place(error, self._expansion.runs[task.number].place)
         if error is not None:
             self._monitor.failed(task.label, str(error))
-            withdraw(task.folder, task.experiment)
             self._ended[task.number] = failed(str(error))
+            with suppress(OutputError):  # of a folder that cannot be written, which fails this run alone
+                withdraw(task.folder, task.experiment)
         elif Result(task.folder).summary["status"] != "interrupted":
             self.add(task.number)
         self.write()

@@ -14,7 +14,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from fredsim.config.document import flatten
+from fredsim.config.document import flatten, has_key, value_at
 from fredsim.config.figures.options import KINDS, Y, is_wanted, option_problems
 from fredsim.errors import ConfigError, OutputError, nearest, on_command_line, option, visible
 from fredsim.runs.folder.results import Result, Results
@@ -229,12 +229,12 @@ def _add_caption(figure: Figure, caption: str, command: str) -> None:
 
 def select_runs(results: Sequence[Result], options: Options) -> Sequence[Result]:
     """Return the runs that `where` and `best` select. Raises ConfigError or OutputError if there are none."""
+    every = [flatten(run.config) for run in results] if options.where else []
     for key, wanted in options.where.items():
-        configs = [flatten(run.config) for run in results]
-        if not any(key in one for one in configs):
-            known = dict.fromkeys(name for one in configs for name in one)
+        if not any(has_key(one, key) for one in every):
+            known = dict.fromkeys(name for one in every for name in one)
             raise ConfigError(f"{option('where')}: no run has a key '{key}'{nearest(key, known)}")
-        values = [one.get(key) for one in configs]
+        values = [value_at(flatten(run.config), key) for run in results]
         results = [run for run, value in zip(results, values, strict=True) if is_wanted(value, wanted)]
         if not results:
             some = wanted if isinstance(wanted, list) else [wanted]
