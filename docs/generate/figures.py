@@ -39,6 +39,7 @@ BYTES = Options(
 #: Pictures that no experiment asks for: their folders, and how they are drawn.
 EXTRA = {"fasgd/push_and_fetch.png": (("fasgd/fig3_fetch", "fasgd/fig3_push"), "ends", BYTES)}
 SEEN = 64  # the difference, of 255, from which on a pixel is another one
+RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")  # as tables write exponents
 FEW = 1e-4  # the share of pixels that may be others
 
 
@@ -116,11 +117,19 @@ def completed(new: str, old: str) -> str:
             continue
         known = before[row] if row < len(before) else []
         at = range(cells.index("nan") - 2, cells.index("nan"))  # a value, and the bytes
-        if len(known) != len(cells) or any(cells[k] != known[k] for k in at):
+        if len(known) != len(cells) or any(not _agree(cells[k], known[k]) for k in at):
             raise ValueError(f"its table was of other runs than row {row}: {line.strip()}")
         cells = [one.removesuffix(" |") if cell == "nan" else cell for cell, one in zip(cells, known, strict=True)]
         lines.append(" | ".join(cells) + " |\n")
     return "".join(lines)
+
+
+def _agree(one: str, other: str) -> bool:
+    """Return whether two cells may have the same value, each to at least four decimals or four digits."""
+    if "–" in (one, other):
+        return one == other
+    values = [float(cell.replace(",", "").replace("·10", "e").translate(RAISED)) for cell in (one, other)]
+    return bool(np.isclose(*values, rtol=1e-3, atol=6e-5))
 
 
 def differing(one: Path, other: Path) -> str:
