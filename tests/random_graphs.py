@@ -29,6 +29,7 @@ from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, La
 from fredsim.numerics.ops.operator import Array, Operator
 from fredsim.numerics.ops.pointwise import (
     Abs,
+    Cos,
     Elu,
     Exp,
     Gelu,
@@ -36,6 +37,8 @@ from fredsim.numerics.ops.pointwise import (
     Hardswish,
     Hardtanh,
     LeakyRelu,
+    Log,
+    Log1p,
     Mish,
     Reciprocal,
     Relu,
@@ -43,6 +46,7 @@ from fredsim.numerics.ops.pointwise import (
     Shift,
     Sigmoid,
     Silu,
+    Sin,
     Softplus,
     Sqrt,
     Tanh,
@@ -409,7 +413,8 @@ def positions(made: Builder, rng: Draw) -> None:
 ACTIVATIONS: list[Operator] = [
     Silu(), Gelu(), Gelu("tanh"), Tanh(), Sigmoid(), LeakyRelu(0.2), Elu(0.7), Hardtanh(0.0, 6.0), Hardtanh(-0.5, 0.25),
     Hardsigmoid(), Hardswish(), Scale(-0.7), Shift(0.3), Softplus(), Mish(), Abs(), Exp(), Sqrt(), Reciprocal(),
-    Hardtanh(-0.25, 0.5, inclusive=True), Sqrt(flat=True),
+    Hardtanh(-0.25, 0.5, inclusive=True), Sqrt(flat=True), Log(), Log1p(),
+    Sin(), Cos(), Sin(), Cos(),
 ]  # fmt: skip
 LAYERS: list[Callable[[Builder, Draw], Any]] = [
     conv, conv, conv, conv, norm, norm, pool, pool, add, block, activation, activation, gate, views, positions,

@@ -308,6 +308,18 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
             nn.Softsign(), nn.Linear(3, 3), nn.LogSoftmax(1),
         ), ROWS,
     ),
+    "periodic": (
+        lambda: Own(
+            lambda own, x: (y := own.dense(x)) + (own.by * y).sin().square() / own.by + (30 * y).sin()
+            + x.cos() * y.cos()
+        ), PLACES,
+    ),
+    "logarithms": (
+        lambda: Own(
+            lambda own, x: (1 + (y := own.dense(x)).exp()).log() + y.square().log1p() + (y.abs() + 1).log2()
+            + (x.abs() + y.exp()).log10()
+        ), ROWS,
+    ),
     "deviations": (
         lambda: Own(
             lambda own, x: (own.dense(x) - x.mean(-1, True)) / (own.dense(x).std(-1, keepdim=True) + 1e-6)

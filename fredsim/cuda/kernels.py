@@ -92,18 +92,22 @@ def constants() -> str:
     low, high = (f"{np.float32(x).item().hex()}f" for x in elementary.EXP32_RANGE)
     values = {"EXP32_LOW": low, "EXP32_HIGH": high}
     values |= {"EXP64_LOW": elementary.EXP64_RANGE[0].hex(), "EXP64_HIGH": elementary.EXP64_RANGE[1].hex()}
-    for name in ("INVERSE_LN2", "LN2_HIGH", "LN2_LOW", "SQRT2", "TWO_BY_ROOT_PI"):
+    for name in (
+        "INVERSE_LN2", "LN2_HIGH", "LN2_LOW", "SQRT2", "TWO_BY_ROOT_PI", "LOG1P_SMALL", "HALF_PI", "HALF_PI_HIGH",
+        "HALF_PI_LOW", "TWO_BY_PI", "TURNED_OFTEN",
+    ):  # fmt: skip
         values[name] = getattr(elementary, name).hex()
     for name in ("ROOT_HALF", "ROOT_2_BY_PI", "ROOT_1_BY_2PI", "GELU_CUBIC", "ELU_SMALL"):
         values[name] = getattr(pointwise, name).hex()
     values |= {"GELU_CUBIC_3": (3.0 * pointwise.GELU_CUBIC).hex()}
     values |= {"THIRD": (1.0 / 3.0).hex(), "TWO_FIFTEENTHS": (2.0 / 15.0).hex()}
-    for name, polynomial in (("EXP", elementary.EXP_POLYNOMIAL), ("LOG", elementary.LOG_POLYNOMIAL)):
+    for name in ("EXP", "LOG", "SIN", "COS"):
+        polynomial = getattr(elementary, f"{name}_POLYNOMIAL")
         values |= {f"{name}{number}": value.hex() for number, value in enumerate(polynomial, start=1)}
     values |= {"MANTISSA": f"{elementary.MANTISSA:#x}ll", "ONE_BITS": f"{elementary.ONE_BITS:#x}ll"}
     lines = [f"#define {name} ({value})\n" for name, value in values.items()]
-    for name, numbers in (("ERF_SERIES", elementary.ERF_SERIES), ("ERFC_POLYNOMIAL", elementary.ERFC_POLYNOMIAL)):
-        lines += [f"#define {name} {', '.join(number.hex() for number in numbers)}\n"]
+    for name in ("ERF_SERIES", "ERFC_POLYNOMIAL", "TWO_BY_PI_PARTS"):
+        lines += [f"#define {name} {', '.join(number.hex() for number in getattr(elementary, name))}\n"]
     return "".join(lines)
 
 

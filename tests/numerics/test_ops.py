@@ -24,6 +24,7 @@ from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, La
 from fredsim.numerics.ops.operator import Array, Operator, Shape
 from fredsim.numerics.ops.pointwise import (
     Abs,
+    Cos,
     Elu,
     Exp,
     Gelu,
@@ -31,6 +32,8 @@ from fredsim.numerics.ops.pointwise import (
     Hardswish,
     Hardtanh,
     LeakyRelu,
+    Log,
+    Log1p,
     Mish,
     Reciprocal,
     Relu,
@@ -39,6 +42,7 @@ from fredsim.numerics.ops.pointwise import (
     Shift,
     Sigmoid,
     Silu,
+    Sin,
     Softplus,
     Sqrt,
     Tanh,
@@ -97,6 +101,10 @@ CASES: dict[str, tuple[Operator, tuple[Shape, ...], Call | None]] = {
     "rsqrt": (Rsqrt(), ((7,),), lambda t, x, w: t.rsqrt(x[0])),
     "abs": (Abs(), ((7,),), lambda t, x, w: t.abs(x[0])),
     "exp": (Exp(), ((7,),), lambda t, x, w: t.exp(x[0])),
+    "log": (Log(), ((7,),), lambda t, x, w: t.log(x[0])),
+    "log1p": (Log1p(), ((7,),), lambda t, x, w: t.log1p(x[0])),
+    "sin": (Sin(), ((7,),), lambda t, x, w: t.sin(x[0])),
+    "cos": (Cos(), ((7,),), lambda t, x, w: t.cos(x[0])),
     "sqrt": (Sqrt(), ((7,),), lambda t, x, w: t.sqrt(x[0])),
     "reciprocal": (Reciprocal(), ((7,),), lambda t, x, w: 1 / x[0]),
     "softplus": (Softplus(), ((7,),), lambda t, x, w: t.nn.functional.softplus(x[0])),
@@ -186,7 +194,7 @@ def arrays(name: str, samples: int = 6) -> tuple[Operator, list[Array], dict[str
     op, shapes, _ = CASES[name]
     rng = np.random.default_rng(sum(map(ord, name)))
     inputs = [drawn(rng, samples, *shape) for shape in shapes]
-    if isinstance(op, Rsqrt | Sqrt | Reciprocal):
+    if isinstance(op, Log | Log1p | Rsqrt | Sqrt | Reciprocal):
         inputs = [abs(x) + F(0.5) for x in inputs]
     tensors = {role: drawn(rng, *shape) for role, shape in op.tensors(*shapes).items()}
     if "variance" in tensors:

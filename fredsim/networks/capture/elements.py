@@ -41,16 +41,20 @@ def elementwise(operator: Operator, *names: str) -> Callable[[Builder, Tensor], 
 
 
 absolute = elementwise(activations.Abs(), "abs", "absolute")
+log = elementwise(activations.Log(), "log")
 reciprocal = elementwise(activations.Reciprocal(), "reciprocal")
 relu = elementwise(activations.Relu(), "relu")
 rsqrt = elementwise(activations.Rsqrt(), "rsqrt")
 sigmoid = elementwise(activations.Sigmoid(), "sigmoid")
 sqrt = elementwise(activations.Sqrt(), "sqrt")
+elementwise(activations.Cos(), "cos")
 elementwise(activations.Exp(), "exp")
 elementwise(activations.Hardsigmoid(), "hardsigmoid")
 elementwise(activations.Hardswish(), "hardswish")
+elementwise(activations.Log1p(), "log1p")
 elementwise(activations.Mish(), "mish")
 elementwise(activations.Silu(), "silu")
+elementwise(activations.Sin(), "sin")
 elementwise(activations.Tanh(), "tanh")
 
 
@@ -98,6 +102,11 @@ def softplus(to: Builder, x: Tensor, beta: float = 1.0, threshold: float = 20.0)
 @named("log_sigmoid")
 def log_sigmoid(to: Builder, x: Tensor) -> Tensor:
     return scaled(to, softplus(to, scaled(to, x, -1.0)), -1.0)
+
+
+@named("log2", "log10")
+def log_to_base(to: Builder, x: Tensor, kind: str) -> Tensor:
+    return scaled(to, log(to, x), 1 / math.log(int(kind.removeprefix("log"))))
 
 
 @named("leaky_relu")

@@ -56,12 +56,11 @@ UNKNOWN_CALL = (ValueError, TypeError, LookupError, AttributeError, AssertionErr
 SIMILAR = 0.65  # how alike the names of an operator and of its nearest are, at least
 #: What to use instead of operators that are outside of the set, where the most similar name says nothing; "": nothing.
 INSTEAD = {
-    "log": "log_softmax, or softplus", "log1p": "softplus",
     **dict.fromkeys(("softshrink", "hardshrink", "threshold"), "relu"),
     "rrelu": "leaky_relu",
     "conv3d": "conv2d", "conv_transpose1d": "conv_transpose2d", "conv_transpose3d": "conv_transpose2d",
     "logsumexp": "log_softmax", "alpha_dropout": "dropout",
-    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside", "sin", "cos"), ""),
+    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside"), ""),
     "embedding_bag": "embedding, and mean",
     "maximum": "relu of a difference", "minimum": "relu of a difference", "im2col": "conv2d", "bilinear": "einsum",
     "one_hot": "embedding", "fill": "masked_fill",

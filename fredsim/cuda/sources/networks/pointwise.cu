@@ -1,8 +1,8 @@
 // Functions of each element, sums and products of two inputs, of B minibatches.
 //
 // An activation is computed in double and rounded once, and so is its derivative, by which the error is multiplied in
-// float; relu, leaky_relu, hardtanh, abs, exp, sqrt, rsqrt, reciprocal, tanh, sigmoid, scale and shift need float alone
-// for the latter. Where an input of a sum or a product was repeated along axes, its error is the sum over them in row-major order from +0.
+// float; relu, leaky_relu, hardtanh, abs, exp, log, sqrt, rsqrt, reciprocal, tanh, sigmoid, scale and shift need float
+// alone for the latter. Where an input of a sum or a product was repeated along axes, its error is the sum over them in row-major order from +0.
 #include "common.h"
 #include "elementary.h"
 
@@ -53,6 +53,10 @@ DEVICE float value_of(int operation, float x, float by, float high) {
     case RSQRT: return root(x);
     case ABS: return fabsf(x);
     case EXP: return exp32(x);
+    case LOG: return log32(x);
+    case LOG1P: return (float)log1p64(wide);
+    case SIN: return (float)sine64(wide, 0);
+    case COS: return (float)sine64(wide, 1);
     case SQRT:
     case FLAT_SQRT: return sqrtf(x);
     case RECIPROCAL: return 1.0f / x;
@@ -90,6 +94,10 @@ DEVICE float slope_of(int operation, float x, float by) {
     }
     case ABS: return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f;
     case EXP: return exp32(x);
+    case LOG: return 1.0f / x;
+    case LOG1P: return (float)(1.0 / (1.0 + wide));
+    case SIN: return (float)sine64(wide, 1);
+    case COS: return (float)sine64(wide, 2);
     case SQRT: return 0.5f / sqrtf(x);
     case FLAT_SQRT: return x == 0.0f ? 0.0f : 0.5f / sqrtf(x);
     case RECIPROCAL: {
