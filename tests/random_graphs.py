@@ -16,7 +16,7 @@ from fredsim.kernels.ops.program import Program, Steps
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
 from fredsim.numerics.arrays import MARGIN, aligned
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.draws import Keys
@@ -273,9 +273,9 @@ def pool(made: Builder, rng: Draw) -> None:
 
 
 def add(made: Builder, rng: Draw) -> None:
-    """Add two values of one shape."""
+    """Add two values of one shape, or take the larger or the smaller one."""
     same = [i for i, shape in enumerate(made.shapes) if shape == made.shapes[-1]]
-    made.add(Add(), *map(int, rng.choice(same, 2)))
+    made.add((Add(), Maximum(), Minimum())[int(rng.choice(3, p=[0.5, 0.25, 0.25]))], *map(int, rng.choice(same, 2)))
 
 
 def block(made: Builder, rng: Draw) -> None:
@@ -298,7 +298,7 @@ def activation(made: Builder, rng: Draw) -> None:
 
 
 def gate(made: Builder, rng: Draw) -> None:
-    """Multiply or add a value that is repeated along some axes: a parameter, numbers, or one made of the last value."""
+    """Combine the last value with one that is repeated along some axes: a parameter, numbers, or one made of it."""
     x, shape, kind = made.last, made.shapes[-1], rng.random()
     shape = tuple(size if rng.random() < 0.6 else 1 for size in shape)
     if kind < 0.4:
@@ -311,7 +311,7 @@ def gate(made: Builder, rng: Draw) -> None:
             other = made.add(Conv2d(shape[0], (1, 1)))
         other = made.add(Sigmoid())
     pair_of = (x, other) if rng.random() < 0.5 else (other, x)
-    made.add(Mul() if rng.random() < 0.6 else Add(), *pair_of)
+    made.add((Mul(), Add(), Maximum(), Minimum())[int(rng.choice(4, p=[0.4, 0.3, 0.15, 0.15]))], *pair_of)
 
 
 def views(made: Builder, rng: Draw) -> None:

@@ -320,6 +320,12 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
             + (x.abs() + y.exp()).log10()
         ), ROWS,
     ),
+    "the larger of two": (
+        lambda: Own(
+            lambda own, x: torch.maximum(own.dense(x), x) + torch.max(own.dense(x), own.by).min(own.ones * 0.5)
+            + torch.minimum(own.dense(x), own.first[0, 0]) + torch.maximum(own.dense(x).relu(), torch.tensor(0.0))
+        ), PLACES,
+    ),
     "deviations": (
         lambda: Own(
             lambda own, x: (own.dense(x) - x.mean(-1, True)) / (own.dense(x).std(-1, keepdim=True) + 1e-6)

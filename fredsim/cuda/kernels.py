@@ -18,7 +18,7 @@ import numpy as np
 from fredsim.numerics import elementary
 from fredsim.numerics.ops import pointwise
 
-__all__ = ["FAMILIES", "FOLDER", "Kernel", "Unit", "make_unit", "unit_of"]
+__all__ = ["COMBINATIONS", "FAMILIES", "FOLDER", "Kernel", "Unit", "make_unit", "unit_of"]
 
 FOLDER = Path(__file__).parent / "sources"
 #: The files of kernels that need nothing made for them; a rule's needs the rule (fredsim.cuda.rules).
@@ -27,6 +27,8 @@ FAMILIES = (
     "networks/convolution", "networks/copies", "networks/dropout", "networks/embedding", "networks/linear",
     "networks/losses", "networks/means", "networks/norms", "networks/pointwise", "networks/pooling",
 )  # fmt: skip
+#: What is made of two values, in networks/pointwise.
+COMBINATIONS = ("sum", "product", "larger", "smaller", "share_of_larger", "share_of_smaller")
 TYPES = {"i64": np.int64, "int": np.int32, "float": np.float32, "double": np.float64}
 
 DEFINED = re.compile(r"^#define (\w+) (\d+)$", re.MULTILINE)
@@ -112,9 +114,10 @@ def constants() -> str:
 
 
 def functions() -> str:
-    """Return the text of functions.h: the numbers of the activations, and of those that a field chooses."""
+    """Return the text of functions.h: numbers of the activations, of those that a field chooses, of COMBINATIONS."""
     names = (*pointwise.ACTIVATIONS, "gelu_tanh", "flat_sqrt")
-    return f"enum Function {{ {', '.join(name.upper() for name in names)} }};\n"
+    kinds = {"Function": names, "Combination": COMBINATIONS}
+    return "".join(f"enum {kind} {{ {', '.join(each).upper()} }};\n" for kind, each in kinds.items())
 
 
 #: What makes the files that are not in the folder.

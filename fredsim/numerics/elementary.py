@@ -179,7 +179,7 @@ def log32(x: ArrayLike) -> NDArray[np.float32]:
 
 
 def log1p64(x: ArrayLike) -> Wide:
-    """Return ln(1 + x) in float64 for a float32 x, with a relative error below 2⁻⁵⁰: NaN for NaN and below −1, −∞ at −1.
+    """Return ln(1 + x) in float64 for a float32 x, with a relative error below 2⁻⁵⁰: NaN for NaN and x < −1, −∞ at −1.
 
     Where |x| < 2⁻²⁰ it is x·(1 − x·(½ − x·⅓)).
     """

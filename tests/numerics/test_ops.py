@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
@@ -165,6 +165,10 @@ CASES: dict[str, tuple[Operator, tuple[Shape, ...], Call | None]] = {
     "add": (Add(), ((3, 4), (3, 4)), lambda t, x, w: x[0] + x[1]),
     "add by rows": (Add(), ((3, 4), (1, 4)), lambda t, x, w: x[0] + x[1]),
     "mul": (Mul(), ((3, 4), (3, 1)), lambda t, x, w: x[0] * x[1]),
+    "maximum": (Maximum(), ((3, 4), (3, 4)), lambda t, x, w: t.maximum(*x)),
+    "maximum by rows": (Maximum(), ((3, 4), (1, 4)), lambda t, x, w: t.maximum(*x)),
+    "minimum": (Minimum(), ((3, 4), (3, 4)), lambda t, x, w: t.minimum(*x)),
+    "minimum by columns": (Minimum(), ((3, 1), (3, 4)), lambda t, x, w: t.minimum(*x)),
     "reshape": (Reshape((2, -1)), ((3, 4),), lambda t, x, w: x[0].reshape(-1, 2, 6)),
     "permute": (Permute((2, 0, 1)), ((2, 3, 4),), lambda t, x, w: x[0].permute(0, 3, 1, 2)),
     "slice": (Slice(1, 1, 3), ((2, 4),), lambda t, x, w: x[0][:, :, 1:3]),
@@ -259,7 +263,9 @@ def test_by_differences(name: str) -> None:
     by_rule = sum(float((e.astype(np.float64) * d).sum()) for e, d in zip(errors, along, strict=True))
     by_rule += sum(float((sums[role].astype(np.float64) * along_tensors[role]).sum()) for role in sums)
     by_differences = (value(h) - value(-h)) / (2 * h)
-    kinks = isinstance(op, Relu | LeakyRelu | Hardtanh | Hardsigmoid | MaxPool2d)  # a step may cross one
+    kinks = isinstance(
+        op, Relu | LeakyRelu | Hardtanh | Hardsigmoid | MaxPool2d | Maximum | Minimum
+    )  # a step may cross one
     scale = sum(float(abs(e * d).sum()) for e, d in zip(errors, along, strict=True)) + 1
     assert abs(by_rule - by_differences) < (0.05 if kinks else 0.005) * scale
 
@@ -434,6 +440,21 @@ def test_an_embedding_adds_a_samples_own_places() -> None:
     assert leaves["weight"](slice(1, 3)).tobytes() == expected[:, 1:3].tobytes()
     with pytest.raises(SimulationError, match=r"embedding: 0 … 4 are no rows of 0 … 3"):
         op.forward([np.array([[0, 4]])], {"weight": table})
+
+
+@pytest.mark.parametrize("op", [Maximum(), Minimum()])
+def test_extremes_of_equal_and_odd_numbers_are_pytorchs(op: Operator) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.0], F)
+    a, b = (np.ascontiguousarray(x) for x in np.broadcast_arrays(values[:, None], values[None]))
+    error = np.arange(1, 50, dtype=F).reshape(7, 7)
+    given = [torch.tensor(x, requires_grad=True) for x in (a, b)]
+    expected = getattr(torch, type(op).__name__.lower())(*given)
+    expected.backward(torch.from_numpy(error))
+    y, kept = op.forward([a, b], {})
+    np.testing.assert_array_equal(y, expected.detach().numpy())
+    for own, x in zip(op.backward(error, kept, {}), given, strict=True):
+        np.testing.assert_array_equal(own, x.grad.numpy())
 
 
 def test_dropout_keeps_the_mean_and_the_places() -> None:

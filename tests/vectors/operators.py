@@ -179,6 +179,17 @@ def both(backs: Callable[..., tuple[Number, Number]], forward: Callable[..., Num
     return made
 
 
+def extreme(beats: Callable[[Number, Number], bool]) -> Callable[..., Made]:
+    """Return maximum or minimum."""
+
+    def share(own: Number, other: Number) -> Number:
+        return number(FLOAT32, 0 if beats(other, own) else 0.5 if own == other else 1)
+
+    return both(
+        lambda a, b, d: (d * share(a, b), d * share(b, a)), lambda a, b: a if beats(a, b) or a.nan else b
+    )  # fmt: skip
+
+
 def dropout(case: Case) -> Made:
     if case.u is None:
         return Made(case.xs[0], [case.d])
@@ -330,6 +341,8 @@ OPERATORS: dict[str, Callable[..., Made]] = {
     "LogSoftmax": log_softmax,
     "MatMul": matmul,
     "MaxPool2d": max_pool,
+    "Maximum": extreme(lambda a, b: a > b),
+    "Minimum": extreme(lambda a, b: a < b),
     "Mul": both(lambda a, b, d: (d * b, d * a), lambda a, b: a * b),
     "Parameter": parameter,
     "Permute": permute,

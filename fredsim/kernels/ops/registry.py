@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fredsim.kernels.ops import activations
-from fredsim.kernels.ops.arithmetic import AddKernels, MulKernels
+from fredsim.kernels.ops.arithmetic import AddKernels, BothKernels
 from fredsim.kernels.ops.dropout import DropoutKernels
 from fredsim.kernels.ops.images.conv2d import ConvKernels
 from fredsim.kernels.ops.images.depthwise import DepthwiseKernels
@@ -27,7 +27,7 @@ from fredsim.kernels.ops.sequences.matmul import MatMulKernels
 from fredsim.kernels.ops.sequences.softmax import LogSoftmaxKernels, SoftmaxKernels
 from fredsim.kernels.ops.sources import ConstantKernels, ParameterKernels, PositionsOfPlaces
 from fredsim.kernels.ops.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
@@ -68,7 +68,9 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     LogSoftmax: (LogSoftmaxKernels,),
     MatMul: (MatMulKernels,),
     MaxPool2d: (PoolKernels,),
-    Mul: (MulKernels,),
+    Maximum: (BothKernels,),
+    Minimum: (BothKernels,),
+    Mul: (BothKernels,),
     Parameter: (ParameterKernels,),
     Permute: (PermuteKernels,),
     Positions: (PositionsOfPlaces,),

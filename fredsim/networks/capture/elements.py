@@ -11,11 +11,11 @@ import numpy as np
 from fredsim.networks.capture.tensors import Fixed, Tensor, as_float, binary, named, traced
 from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
 from fredsim.numerics.ops import pointwise as activations
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.operator import Operator
 
-__all__ = ["absolute", "dropout", "number", "pointwise", "reciprocal", "scaled", "sqrt", "square"]
+__all__ = ["absolute", "dropout", "maximum", "minimum", "number", "pointwise", "reciprocal", "scaled", "sqrt", "square"]
 
 LARGEST = float(np.finfo(np.float32).max)
 SHARED = "drops elements of what all samples share, for which PyTorch draws once for all of them"
@@ -62,7 +62,7 @@ elementwise(activations.Tanh(), "tanh")
 def clamp(to: Builder, x: Tensor, low: Tensor | float | None = None, high: Tensor | float | None = None) -> Traced:
     bounds = [None if bound is None else number(bound) for bound in (low, high)]
     if any(given is not None and bound is None for given, bound in zip((low, high), bounds, strict=True)):
-        raise UnsupportedError("has bounds that depend on samples or parameters", "hardtanh")
+        raise UnsupportedError("has bounds that depend on samples or parameters", "maximum, or minimum")
     least, most = (end if bound is None else bound for bound, end in zip(bounds, (-LARGEST, LARGEST), strict=True))
     return pointwise(to, x, activations.Hardtanh(_finite(least), _finite(most), inclusive=True))
 
@@ -227,6 +227,18 @@ def div(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
         raise UnsupportedError("divides by 0")
     below = reciprocal(to, _tensor(other))
     return scaled(to, below, by) if (by := number(x)) is not None else binary(to, Mul(), x, below)
+
+
+@named("maximum")
+def maximum(to: Builder, x: Tensor, other: Tensor) -> Traced:
+    """Return the larger of two tensors, element by element."""
+    return binary(to, Maximum(), x, other)
+
+
+@named("minimum")
+def minimum(to: Builder, x: Tensor, other: Tensor) -> Traced:
+    """Return the smaller of two tensors, element by element."""
+    return binary(to, Minimum(), x, other)
 
 
 @named("square")

@@ -62,7 +62,7 @@ INSTEAD = {
     "logsumexp": "log_softmax", "alpha_dropout": "dropout",
     **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside"), ""),
     "embedding_bag": "embedding, and mean",
-    "maximum": "relu of a difference", "minimum": "relu of a difference", "im2col": "conv2d", "bilinear": "einsum",
+    "im2col": "conv2d", "bilinear": "einsum",
     "one_hot": "embedding", "fill": "masked_fill",
     "upsample_trilinear3d": "upsample_bilinear2d",
 }  # fmt: skip

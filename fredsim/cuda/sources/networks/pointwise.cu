@@ -1,8 +1,8 @@
-// Functions of each element, sums and products of two inputs, of B minibatches.
+// Functions of each element, sums, products and extremes of two inputs, of B minibatches.
 //
 // An activation is computed in double and rounded once, and so is its derivative, by which the error is multiplied in
 // float; relu, leaky_relu, hardtanh, abs, exp, log, sqrt, rsqrt, reciprocal, tanh, sigmoid, scale and shift need float
-// alone for the latter. Where an input of a sum or a product was repeated along axes, its error is the sum over them in row-major order from +0.
+// alone for the latter. Where one of two inputs was repeated along axes, its error is the sum over them in row-major order from +0.
 #include "common.h"
 #include "elementary.h"
 
@@ -142,6 +142,17 @@ KERNEL(rectify, Pointwise, 128, 0) {  // RELU, four elements a thread
   write_four(p.out + at, out, count, whole);
 }
 
+DEVICE float combined(int operation, float a, float b) {
+  switch (operation) {
+    case PRODUCT: return a * b;
+    case LARGER: return a > b || a != a ? a : b;
+    case SMALLER: return a < b || a != a ? a : b;
+    case SHARE_OF_LARGER: return a < b ? 0.0f : a == b ? 0.5f : 1.0f;  // by which the error of a is multiplied
+    case SHARE_OF_SMALLER: return a > b ? 0.0f : a == b ? 0.5f : 1.0f;
+  }
+  return a + b;
+}
+
 #define AXES 8
 struct Both {
   const float* a;  // of each minibatch, with the strides below
@@ -156,7 +167,7 @@ struct Both {
   i64 repeats[AXES];     // the axes along which the result is summed, in row-major order; 1 along the others
   i64 a_step[AXES];
   i64 b_step[AXES];
-  int product;           // else the sum; without b, a alone
+  int operation;         // one of Combination; without b, a alone
 };
 
 KERNEL(combine, Both, 128, 0) {
@@ -172,7 +183,7 @@ KERNEL(combine, Both, 128, 0) {
     count *= p.repeats[axis];
   }
   auto result = [&](i64 at_a, i64 at_b) {
-    return !p.b ? p.a[at_a] : p.product ? p.a[at_a] * p.b[at_b] : p.a[at_a] + p.b[at_b];
+    return !p.b ? p.a[at_a] : combined(p.operation, p.a[at_a], p.b[at_b]);
   };
   float total = 0.0f;
   if (count == 1) total = result(of_a, of_b);
@@ -195,7 +206,7 @@ struct Alike {  // two values of one shape
   const float* b;
   float* out;
   i64 size;
-  int product;  // else the sum
+  int operation;  // one of Combination
 };
 
 KERNEL(combine_alike, Alike, 128, 0) {  // four elements a thread
@@ -206,6 +217,6 @@ KERNEL(combine_alike, Alike, 128, 0) {  // four elements a thread
   alignas(16) float a[4], b[4];
   read_four(a, p.a + at, count, whole);
   read_four(b, p.b + at, count, whole);
-  UNROLL for (int c = 0; c < 4; c++) a[c] = p.product ? a[c] * b[c] : a[c] + b[c];
+  UNROLL for (int c = 0; c < 4; c++) a[c] = combined(p.operation, a[c], b[c]);
   write_four(p.out + at, a, count, whole);
 }
