@@ -16,7 +16,7 @@ from fredsim.kernels.ops.program import Program, Steps
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
 from fredsim.numerics.arrays import MARGIN, aligned
-from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.draws import Keys
@@ -311,7 +311,8 @@ def gate(made: Builder, rng: Draw) -> None:
             other = made.add(Conv2d(shape[0], (1, 1)))
         other = made.add(Sigmoid())
     pair_of = (x, other) if rng.random() < 0.5 else (other, x)
-    made.add((Mul(), Add(), Maximum(), Minimum())[int(rng.choice(4, p=[0.4, 0.3, 0.15, 0.15]))], *pair_of)
+    kinds = (Mul(), Add(), Maximum(), Minimum(), Keep())
+    made.add(kinds[int(rng.choice(5, p=[0.35, 0.25, 0.13, 0.13, 0.14]))], *pair_of)
 
 
 def views(made: Builder, rng: Draw) -> None:

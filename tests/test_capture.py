@@ -326,6 +326,18 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
             + torch.minimum(own.dense(x), own.first[0, 0]) + torch.maximum(own.dense(x).relu(), torch.tensor(0.0))
         ), PLACES,
     ),
+    "masks": (
+        lambda: Own(
+            lambda own, x: torch.where(own.mask == 0, 0.0, own.dense(x) @ x.mT).masked_fill(own.mask.T < 0, own.by)
+            + (own.dense(x) @ x.mT).tril(1).triu(-1)
+        ), PLACES,
+    ),
+    "masks that hide what is infinite": (
+        lambda: Own(
+            lambda own, x: (y := (own.dense(x) @ x.mT).masked_fill(own.mask < 0, -math.inf)).log_softmax(-1).tril()
+            + y.masked_fill((own.mask < 0) | (torch.eye(5) > 0), -math.inf)[:, 1:].softmax(-1).sum(1, True)
+        ), PLACES,
+    ),
     "deviations": (
         lambda: Own(
             lambda own, x: (own.dense(x) - x.mean(-1, True)) / (own.dense(x).std(-1, keepdim=True) + 1e-6)

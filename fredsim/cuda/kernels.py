@@ -28,7 +28,7 @@ FAMILIES = (
     "networks/losses", "networks/means", "networks/norms", "networks/pointwise", "networks/pooling",
 )  # fmt: skip
 #: What is made of two values, in networks/pointwise.
-COMBINATIONS = ("sum", "product", "larger", "smaller", "share_of_larger", "share_of_smaller")
+COMBINATIONS = ("sum", "product", "larger", "smaller", "share_of_larger", "share_of_smaller", "kept")
 TYPES = {"i64": np.int64, "int": np.int32, "float": np.float32, "double": np.float64}
 
 DEFINED = re.compile(r"^#define (\w+) (\d+)$", re.MULTILINE)

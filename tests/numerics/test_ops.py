@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
-from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
@@ -455,6 +455,26 @@ def test_extremes_of_equal_and_odd_numbers_are_pytorchs(op: Operator) -> None:
     np.testing.assert_array_equal(y, expected.detach().numpy())
     for own, x in zip(op.backward(error, kept, {}), given, strict=True):
         np.testing.assert_array_equal(own, x.grad.numpy())
+
+
+@pytest.mark.parametrize(("shape", "masked"), [((3, 4), (3, 4)), ((3, 4), (1, 4)), ((3, 1), (1, 4))])
+def test_what_is_not_kept_may_be_infinite(shape: Shape, masked: Shape) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    rng = np.random.default_rng(7)
+    a, b, error = drawn(rng, 6, *shape), np.sign(drawn(rng, 6, *masked)), drawn(rng, 6, 3, 4)
+    hidden = np.broadcast_to(b <= 0, error.shape)
+    error[hidden] = np.inf
+    if a.shape == error.shape:
+        a[hidden] = np.nan
+    x, mask = torch.tensor(a, dtype=torch.float64, requires_grad=True), torch.from_numpy(b > 0)
+    expected = torch.where(mask, x, 0)
+    expected.backward(torch.from_numpy(error).double())
+    y, kept = Keep().forward([a, b], {})
+    np.testing.assert_array_equal(y, expected.detach().numpy())
+    own, none = Keep().backward(error, kept, {})
+    assert none is None
+    assert own is not None
+    np.testing.assert_allclose(own, x.grad.numpy(), rtol=1e-6)
 
 
 def test_dropout_keeps_the_mean_and_the_places() -> None:

@@ -272,7 +272,7 @@ def network(case: Case) -> tuple[Graph, Array]:
                 Node(views.Reshape(shape), (len(nodes) + 1,)),
             ]
             at = len(nodes)
-        if learned:
+        if learned and not (i and isinstance(case.operator, arithmetic.Keep)):  # which has no error of its mask
             nodes.append(Node(sources.Parameter(shape), (0,), (("weight", f"input{i}"),)))
             nodes.append(Node(arithmetic.Add(), (at, len(nodes))))
             tensors.append((f"input{i}", shape))

@@ -267,7 +267,8 @@ def elements() -> Iterator[str]:
         alike = [x * sign for x, sign in zip(drawn(f"{kind}-ties", 1, 12), [1, -1, 1] * 4, strict=True)]
         yield operator(kind, "ties", [(4,), (4,)], (4,), x=alike)
         yield operator(kind, "special", [(5,), (5,)], (5,), x=SPECIAL)
-    for kind in ("Add", "Mul", "Maximum", "Minimum"):
+    yield operator("Keep", "special", [(5,), (5,)], (5,), x=SPECIAL)
+    for kind in ("Add", "Mul", "Maximum", "Minimum", "Keep"):
         yield operator(kind, "plain", [(3, 4), (3, 4)], (3, 4))
         yield operator(kind, "repeated", [(3, 1, 2), (1, 4, 2)], (3, 4, 2))
         yield operator(kind, "repeated-twice", [(1, 3, 1), (2, 3, 5)], (2, 3, 5))

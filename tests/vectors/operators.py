@@ -190,6 +190,11 @@ def extreme(beats: Callable[[Number, Number], bool]) -> Callable[..., Made]:
     )  # fmt: skip
 
 
+def keep(case: Case) -> Made:
+    made = both(lambda a, b, d: (d if b > 0 else ZERO, ZERO), lambda a, b: a if b > 0 else ZERO)(case)
+    return Made(made.y, [made.errors[0], None])
+
+
 def dropout(case: Case) -> Made:
     if case.u is None:
         return Made(case.xs[0], [case.d])
@@ -336,6 +341,7 @@ OPERATORS: dict[str, Callable[..., Made]] = {
     "Embedding": embedding,
     "FrozenBatchNorm": frozen_norm,
     "GroupNorm": group_norm,
+    "Keep": keep,
     "LayerNorm": layer_norm,
     "Linear": linear,
     "LogSoftmax": log_softmax,

@@ -1,4 +1,4 @@
-"""Activations, sums, products and extremes of two values on a device: sources/networks/pointwise.cu."""
+"""Activations, sums, products, extremes and choices of two values on a device: sources/networks/pointwise.cu."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fredsim.cuda.kernels import COMBINATIONS
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Steps, Value, blocks_for
-from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import ACTIVATIONS, Gelu, Hardtanh, Pointwise, Relu, Sqrt
 
@@ -19,7 +19,9 @@ AXES = 8
 #: Activations that a field chooses: GELU_TANH and FLAT_SQRT.
 OTHERS: Sequence[Pointwise] = Gelu("tanh"), Sqrt(flat=True)
 #: The names in COMBINATIONS of an operator, and of what an input's error is multiplied by.
-VALUES: dict[type[Operator], str] = {Add: "sum", Mul: "product", Maximum: "larger", Minimum: "smaller"}
+VALUES: dict[type[Operator], str] = {
+    Add: "sum", Keep: "kept", Mul: "product", Maximum: "larger", Minimum: "smaller"
+}  # fmt: skip
 SHARES: dict[type[Operator], str] = {Maximum: "share_of_larger", Minimum: "share_of_smaller"}
 
 
@@ -67,7 +69,11 @@ class BothKernels(OperatorKernels):
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the errors, but of a sum times a factor, summed where an input was repeated."""
+        """Add the errors, or their products with a factor, summed where an input was repeated."""
+        if isinstance(self.operator, Keep):
+            chosen, wanted = error.like(), [True, False]
+            _combine(plan, error, self.inputs[1], chosen, "kept")
+            error = chosen
         sent: list[Value | None] = []
         for own, other, wants in zip(self.inputs, reversed(self.inputs), wanted, strict=True):
             factor = self._factor(plan, own, other, error) if wants else None
@@ -80,7 +86,7 @@ class BothKernels(OperatorKernels):
         return sent
 
     def _factor(self, plan: Steps, own: Value, other: Value, error: Value) -> Value | None:
-        """Return by what the error of an input is multiplied: the other one, or a share of each; None for a sum."""
+        """Return by what the error of an input is multiplied: the other one, or a share of each; None if by nothing."""
         if type(self.operator) not in SHARES:
             return other if isinstance(self.operator, Mul) else None
         share = error.like()

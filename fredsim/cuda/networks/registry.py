@@ -14,7 +14,7 @@ from fredsim.cuda.networks.operator import LossKernels, OperatorKernels
 from fredsim.cuda.networks.sequences import AttentionKernels, EmbeddingKernels, MatMulKernels, SoftmaxKernels
 from fredsim.cuda.networks.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels, SourceKernels
 from fredsim.networks.graph import Graph
-from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
@@ -49,6 +49,7 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     Embedding: EmbeddingKernels,
     FrozenBatchNorm: NormKernels,
     GroupNorm: NormKernels,
+    Keep: BothKernels,
     LayerNorm: NormKernels,
     Linear: LinearKernels,
     LogSoftmax: SoftmaxKernels,

@@ -1,4 +1,4 @@
-"""Kernels of sums, products and extremes of two inputs, of which one may be repeated: fredsim.numerics.ops.arithmetic.
+"""Kernels of what is made of two inputs, of which one may be repeated: fredsim.numerics.ops.arithmetic.
 
 Values are walked by axes in the order in which they lie in memory, neighbours being joined where both inputs allow it.
 An input that is repeated along an axis has the stride 0 there; its error is summed along such axes, in row-major order
@@ -19,11 +19,21 @@ from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import broadcast, load, zeros
 from fredsim.kernels.ops.operator import OperatorKernels
-from fredsim.kernels.ops.pointwise import OF_TWO, add_rows, combine_rows, combined, multiply_rows, plus, times
+from fredsim.kernels.ops.pointwise import (
+    OF_TWO,
+    add_rows,
+    combine_rows,
+    combined,
+    multiply_rows,
+    plus,
+    select_rows,
+    times,
+    where_positive,
+)
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.rows import part_of, put_lanes
 from fredsim.kernels.ops.values import Value
-from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.operator import Operator, Shape
 from fredsim.numerics.rules import where
 
@@ -172,7 +182,8 @@ def of_two(function: Any, alike: Kernel | None = None) -> Pair:
 
 PRODUCT = of_two(times, multiply_rows)
 VALUES: dict[type[Operator], Pair] = {
-    Add: of_two(plus, add_rows), Mul: PRODUCT, Maximum: of_two(larger), Minimum: of_two(smaller),
+    Add: of_two(plus, add_rows), Keep: of_two(where_positive, select_rows), Mul: PRODUCT, Maximum: of_two(larger),
+    Minimum: of_two(smaller),
 }  # fmt: skip
 #: Of extremes: by what an input's error is multiplied, of that input and the other one.
 SHARES: dict[type[Operator], Pair] = {Maximum: of_two(share_of_larger), Minimum: of_two(share_of_smaller)}
@@ -267,7 +278,7 @@ def sum_up(plan: Steps, kernel: Kernel, x: Value, y: Value, out: Value) -> Value
 
 
 class BothKernels(OperatorKernels):
-    """A sum, a product or an extreme of two values."""
+    """An operator of fredsim.numerics.ops.arithmetic."""
 
     @classmethod
     def takes(cls, operator: object, shapes: Sequence[tuple[int, ...]]) -> bool:
@@ -282,7 +293,9 @@ class BothKernels(OperatorKernels):
         return combine(plan, VALUES[type(self.operator)], *inputs, out)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Return the error, but of a sum times a factor, summed where an input was repeated."""
+        """Return the error, or its product with a factor, summed where an input was repeated."""
+        if isinstance(self.operator, Keep):
+            error, wanted = combine(plan, VALUES[Keep], error, self.inputs[1], error.like(halo=0)), [True, False]
         sent = list[Value | None]()
         for own, other, wants in zip(self.inputs, self.inputs[::-1], wanted, strict=True):
             if not wants:
@@ -297,7 +310,7 @@ class BothKernels(OperatorKernels):
         return sent
 
     def _factor(self, plan: Steps, own: Value, other: Value, error: Value) -> Value | None:
-        """Return by what the error of an input is multiplied: the other one, or a share of each; None for a sum."""
+        """Return by what the error of an input is multiplied: the other one, or a share of each; None if by nothing."""
         if (shares := SHARES.get(type(self.operator))) is not None:
             return combine(plan, shares, own, other, error.like(halo=0))
         return other if isinstance(self.operator, Mul) else None

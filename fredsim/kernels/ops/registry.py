@@ -27,7 +27,7 @@ from fredsim.kernels.ops.sequences.matmul import MatMulKernels
 from fredsim.kernels.ops.sequences.softmax import LogSoftmaxKernels, SoftmaxKernels
 from fredsim.kernels.ops.sources import ConstantKernels, ParameterKernels, PositionsOfPlaces
 from fredsim.kernels.ops.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels
-from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
@@ -63,6 +63,7 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     FrozenBatchNorm: (NormKernels,),
     GroupNorm: (NormKernels,),
     HeadsAttention: (HeadsKernels,),
+    Keep: (BothKernels,),
     LayerNorm: (LayerNormKernels,),
     Linear: (LinearKernels, PositionsKernels),
     LogSoftmax: (LogSoftmaxKernels,),

@@ -11,7 +11,7 @@ import numpy as np
 from fredsim.networks.capture.tensors import Fixed, Tensor, as_float, binary, named, traced
 from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
 from fredsim.numerics.ops import pointwise as activations
-from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.operator import Operator
 
@@ -266,20 +266,33 @@ def power(to: Builder, x: Tensor, exponent: Tensor | float) -> Tensor:
 
 @named("masked_fill")
 def masked_fill(to: Builder, x: Tensor, mask: Tensor, value: Tensor | float) -> Traced:
-    by = number(value)
-    if not isinstance(mask, Fixed) or by is None:
+    if not isinstance(mask, Fixed):
         raise UnsupportedError("has a mask that depends on samples", "masked_fill by a constant mask")
+    if (by := number(value)) is None:
+        return where(to, mask, value, x)
     hidden = mask.values.astype(bool)
-    kept = binary(to, Mul(), x, replace(mask, values=as_float(~hidden)))
+    kept = binary(to, Keep(), x, replace(mask, values=as_float(~hidden)))
     return kept if by == 0 else binary(to, Add(), kept, replace(mask, values=as_float(np.where(hidden, by, 0))))
 
 
 @named("where")
-def where(to: Builder, condition: Tensor, x: Tensor, other: Tensor | float) -> Traced:
+def where(to: Builder, condition: Tensor, x: Tensor | float, other: Tensor | float) -> Traced:
     if not isinstance(condition, Fixed):
         raise UnsupportedError("has a condition that depends on samples", "where by a constant condition")
-    first, by = condition.values.astype(bool), number(other)
-    if by is not None:
-        return masked_fill(to, x, replace(condition, values=~first), by)
-    parts = [(x, first), (_tensor(other), ~first)]
-    return binary(to, Add(), *(masked_fill(to, part, replace(condition, values=~seen), 0) for part, seen in parts))
+    chosen = condition.values.astype(bool)
+    if number(other) is not None:
+        return masked_fill(to, _tensor(x), replace(condition, values=~chosen), other)
+    if number(x) is not None:
+        return masked_fill(to, _tensor(other), condition, x)
+    parts = [(_tensor(x), ~chosen), (_tensor(other), chosen)]
+    return binary(to, Add(), *(masked_fill(to, part, replace(condition, values=hidden), 0) for part, hidden in parts))
+
+
+@named("tril", "triu")
+def triangle(to: Builder, x: Tensor, diagonal: int = 0, *, kind: str) -> Traced:
+    found = traced(to, x)
+    if found.batch is not None and found.batch >= len(found.dims) - 2:
+        raise UnsupportedError("is taken over samples")
+    rows, columns = (size.count for size in found.sizes[-2:])
+    upper = np.tri(rows, columns, diagonal - (kind == "triu")) == 0
+    return masked_fill(to, found, Fixed(upper if kind == "tril" else ~upper), 0)

@@ -1,4 +1,4 @@
-"""Sums, products and extremes of two inputs, element by element; shapes broadcast as in NumPy, samples apart."""
+"""Sums, products, extremes, choices of two inputs, element by element; shapes broadcast as in NumPy, samples apart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
 from fredsim.numerics.ops.sums import add_up
 
-__all__ = ["Add", "Maximum", "Minimum", "Mul"]
+__all__ = ["Add", "Keep", "Maximum", "Minimum", "Mul"]
 
 NONE, HALF, ALL = np.float32(0), np.float32(0.5), np.float32(1)
 
@@ -113,3 +113,16 @@ class Minimum(_Extreme):
 
     def _beats(self, a: Array, b: Array) -> Array:
         return np.asarray(a < b)
+
+
+@dataclass(frozen=True)
+class Keep(_Both):
+    """a where b > 0, else +0, and the error likewise; b, such as a constant mask, has none."""
+
+    def _both(self, a: Array, b: Array) -> Array:
+        return np.where(b > 0, a, NONE)
+
+    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Tensors) -> list[Array | None]:
+        """Select instead of multiplying: what is not kept may be infinite."""
+        a, b = kept
+        return [_fit(self._both(error, b), a.shape), None]

@@ -5,7 +5,7 @@ A name stays; a new field needs a default, which files of before mean, and its n
 
 from __future__ import annotations
 
-from fredsim.numerics.ops.arithmetic import Add, Maximum, Minimum, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
@@ -29,7 +29,7 @@ __all__ = ["LOSSES", "OPERATORS"]
 OPERATORS: dict[str, type[Operator]] = {
     "linear": Linear, "conv2d": Conv2d, "embedding": Embedding, "positions": Positions, "attention": Attention,
     **ACTIVATIONS, "softmax": Softmax, "log_softmax": LogSoftmax, "dropout": Dropout, "add": Add,
-    "mul": Mul, "maximum": Maximum, "minimum": Minimum, "matmul": MatMul,
+    "mul": Mul, "maximum": Maximum, "minimum": Minimum, "keep": Keep, "matmul": MatMul,
     "max_pool2d": MaxPool2d, "avg_pool2d": AvgPool2d, "adaptive_avg_pool2d": AdaptiveAvgPool2d,
     "group_norm": GroupNorm, "layer_norm": LayerNorm, "rms_norm": RmsNorm, "batch_norm": BatchNorm,
     "frozen_batch_norm": FrozenBatchNorm, "reshape": Reshape, "permute": Permute, "slice": Slice, "cat": Cat,

@@ -1,4 +1,4 @@
-// Functions of each element, sums, products and extremes of two inputs, of B minibatches.
+// Functions of each element, sums, products, extremes and choices of two inputs, of B minibatches.
 //
 // An activation is computed in double and rounded once, and so is its derivative, by which the error is multiplied in
 // float; relu, leaky_relu, hardtanh, abs, exp, log, sqrt, rsqrt, reciprocal, tanh, sigmoid, scale and shift need float
@@ -149,6 +149,7 @@ DEVICE float combined(int operation, float a, float b) {
     case SMALLER: return a < b || a != a ? a : b;
     case SHARE_OF_LARGER: return a < b ? 0.0f : a == b ? 0.5f : 1.0f;  // by which the error of a is multiplied
     case SHARE_OF_SMALLER: return a > b ? 0.0f : a == b ? 0.5f : 1.0f;
+    case KEPT: return b > 0.0f ? a : 0.0f;
   }
   return a + b;
 }
