@@ -54,7 +54,7 @@ from fredsim.numerics.ops.pointwise import (
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
-from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+from fredsim.numerics.ops.views import Cat, Detach, Permute, Reshape, Slice
 
 __all__ = ["UNTOUCHED", "Builder", "bits", "dataset", "guarded", "initial", "mixed", "on_device", "random_graph"]
 
@@ -273,9 +273,12 @@ def pool(made: Builder, rng: Draw) -> None:
 
 
 def add(made: Builder, rng: Draw) -> None:
-    """Add two values of one shape, or take the larger or the smaller one."""
+    """Add two values of one shape, or take the larger or the smaller one; one of them may be detached."""
     same = [i for i, shape in enumerate(made.shapes) if shape == made.shapes[-1]]
-    made.add((Add(), Maximum(), Minimum())[int(rng.choice(3, p=[0.5, 0.25, 0.25]))], *map(int, rng.choice(same, 2)))
+    one, other = map(int, rng.choice(same, 2))
+    if rng.random() < 0.2:
+        other = made.add(Detach(), other)
+    made.add((Add(), Maximum(), Minimum())[int(rng.choice(3, p=[0.5, 0.25, 0.25]))], one, other)
 
 
 def block(made: Builder, rng: Draw) -> None:

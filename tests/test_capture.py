@@ -338,6 +338,11 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
             + y.masked_fill((own.mask < 0) | (torch.eye(5) > 0), -math.inf)[:, 1:].softmax(-1).sum(1, True)
         ), PLACES,
     ),
+    "detached": (
+        lambda: Own(
+            lambda own, x: own.dense(x).detach().tanh() * own.dense(x) + own.by.detach() * x + own.joint(x).detach()
+        ), PLACES,
+    ),
     "deviations": (
         lambda: Own(
             lambda own, x: (own.dense(x) - x.mean(-1, True)) / (own.dense(x).std(-1, keepdim=True) + 1e-6)
@@ -536,8 +541,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                     "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
     "no gradient": (lambda: Own(given.without_gradient), ROWS,
                     "which computes a part of it without gradients (torch.no_grad); give"),
-    "detached": (lambda: Own(lambda own, x: own.dense(x).detach() + own.dense(x)), ROWS,
-                 "uses detach in its forward, which stops gradients, and fredsim has those of the whole; give"),
     "own gradient": (lambda: Own(lambda own, x: given.Straight.apply(own.dense(x))), ROWS,
                      "has another gradient than torch.export's program of it, as with a torch.autograd.Function or a"),
     "no parameters": (lambda: nn.Flatten(), ROWS, "has no parameters; there is nothing to train"),

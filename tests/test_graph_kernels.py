@@ -40,7 +40,7 @@ from fredsim.numerics.ops.pointwise import Cos, Log, Log1p, Relu, Sin, Tanh
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, MaxPool2d
 from fredsim.numerics.ops.products import Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
-from fredsim.numerics.ops.views import Cat, Permute, Reshape
+from fredsim.numerics.ops.views import Cat, Detach, Permute, Reshape
 from tests.conftest import HAS_CUDA
 from tests.random_graphs import Builder, bits, dataset, guarded, initial, mixed, on_device, random_graph
 
@@ -368,6 +368,20 @@ def test_samples_that_meet_are_evaluated_in_the_blocks_of_the_definition() -> No
     assert (bits(losses), wrong.tolist()) == (bits(expected[0]), expected[1].tolist())
     assert engine.evaluate(params, "train") == GraphEngine(graph, data).evaluate(params, "train")
     engine.close()
+
+
+def test_tensors_whose_results_are_detached() -> None:
+    """One has no gradient at all, one that of its other node alone."""
+    made = Builder(5)
+    alone, shared = made.add(Linear(4), 0), made.add(Linear(4), 0)
+    seen = made.add(Linear(4), 0, tensors=dict(made.nodes[shared - 1].tensors))
+    made.add(Mul(), made.add(Detach(), shared), seen)
+    made.add(Add(), made.last, made.add(Detach(), alone))
+    made.add(Linear(3))
+    graph = made.graph(CrossEntropy())
+    parts = graph.layout.split(compare(graph, 6, 2, 1)[0])
+    assert not parts["0.weight"].any()
+    assert parts["1.weight"].all()
 
 
 @pytest.mark.parametrize("operator", [Log(), Log1p(), Sin(), Cos()], ids=lambda one: type(one).__name__)

@@ -282,6 +282,7 @@ def elements() -> Iterator[str]:
         "Attention", "of-a-gradient", [(2, 5, 3)] * 3, (2, 5, 3), u=(2, 5, 5), key=key, causal=True, dropout=0.3
     )
     yield operator("Reshape", "plain", [(2, 3, 2)], (4, 3), sizes=(4, -1))
+    yield operator("Detach", "plain", [(2, 3)], (2, 3))
     yield operator("Permute", "plain", [(2, 3, 4)], (4, 2, 3), axes=(2, 0, 1))
     yield operator("Slice", "plain", [(2, 5, 3)], (2, 2, 3), axis=1, begin=2, end=4)
     yield operator("Cat", "plain", [(2, 1, 3), (2, 4, 3), (2, 2, 3)], (2, 7, 3), axis=1)

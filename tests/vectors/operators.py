@@ -286,6 +286,10 @@ def attention(case: Case) -> Made:
     return Made(y, [dq, dk, dv])
 
 
+def detach(case: Case) -> Made:
+    return Made(case.xs[0], [None])
+
+
 def permute(case: Case) -> Made:
     (x,), axes = case.xs, case.o["axes"]
 
@@ -337,6 +341,7 @@ OPERATORS: dict[str, Callable[..., Made]] = {
     "AvgPool2d": mean_pool("AvgPool2d"),
     "Cat": cat,
     "Conv2d": conv2d,
+    "Detach": detach,
     "Dropout": dropout,
     "Embedding": embedding,
     "FrozenBatchNorm": frozen_norm,

@@ -14,6 +14,7 @@ from fredsim.numerics.ops import pointwise as activations
 from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.operator import Operator
+from fredsim.numerics.ops.views import Detach
 
 __all__ = ["absolute", "dropout", "maximum", "minimum", "number", "pointwise", "reciprocal", "scaled", "sqrt", "square"]
 
@@ -117,6 +118,11 @@ def leaky_relu(to: Builder, x: Tensor, negative_slope: float = 0.01) -> Traced:
 @named("gelu")
 def gelu(to: Builder, x: Tensor, approximate: str = "none") -> Traced:
     return pointwise(to, x, activations.Gelu("tanh" if approximate == "tanh" else "none"))
+
+
+@named("detach")
+def detach(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Detach())
 
 
 @named("dropout")

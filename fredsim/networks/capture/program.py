@@ -68,12 +68,6 @@ INSTEAD = {
 }  # fmt: skip
 
 
-#: What is special about operators that have nothing near.
-ABOUT = {
-    "detach": "stops gradients, and fredsim has those of the whole",
-}
-
-
 class Program:
     """An exported program of a module, whose first input are the samples."""
 
@@ -268,8 +262,6 @@ class Program:
 
     def _built(self, node: Any, name: str, arguments: dict[str, Any]) -> Result:
         """Return the result of an operator that depends on samples or parameters."""
-        if name in ABOUT:
-            raise UnsupportedError(ABOUT[name])
         if torch.Tag.nondeterministic_seeded in node.target.tags and name not in OPERATORS.keys() | INSTEAD.keys():
             raise UnsupportedError("draws random numbers; only dropout may", "dropout")
         if node.target.namespace != "aten" or name not in OPERATORS.keys() | CASTS:

@@ -22,7 +22,7 @@ from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
-from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+from fredsim.numerics.ops.views import Cat, Detach, Permute, Reshape, Slice
 
 __all__ = ["LOSSES", "OPERATORS"]
 
@@ -33,7 +33,7 @@ OPERATORS: dict[str, type[Operator]] = {
     "max_pool2d": MaxPool2d, "avg_pool2d": AvgPool2d, "adaptive_avg_pool2d": AdaptiveAvgPool2d,
     "group_norm": GroupNorm, "layer_norm": LayerNorm, "rms_norm": RmsNorm, "batch_norm": BatchNorm,
     "frozen_batch_norm": FrozenBatchNorm, "reshape": Reshape, "permute": Permute, "slice": Slice, "cat": Cat,
-    "constant": Constant, "parameter": Parameter,
+    "detach": Detach,     "constant": Constant, "parameter": Parameter,
 }  # fmt: skip
 LOSSES: dict[str, type[Loss]] = {
     "cross_entropy": CrossEntropy, "mse": MeanSquaredError, "bce": BinaryCrossEntropy,
