@@ -28,7 +28,7 @@ from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.networks.graph import Graph
 from fredsim.networks.running import Found, Running, RunningNorm
 from fredsim.numerics.arrays import MARGIN, aligned
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Mul
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.ops.linear import Linear
@@ -316,7 +316,10 @@ def test_a_value_whose_error_others_add_to_meanwhile(repeated: bool) -> None:
     compare(graph, 5, 2, 0)
 
 
-@pytest.mark.parametrize(("operator", "swapped"), [(Add(), False), (Mul(), True)], ids=["add", "multiply"])
+@pytest.mark.parametrize(
+    ("operator", "swapped"), [(Add(), False), (Mul(), True), (Maximum(), False), (Keep(), True)],
+    ids=["add", "multiply", "maximum", "keep"],
+)  # fmt: skip
 def test_an_operand_of_one_channel_and_column_with_a_halo(operator: Operator, swapped: bool) -> None:
     """Another node, a convolution, wants columns of +0 beside it, so that its elements are no neighbours."""
     made = Builder(1, 8, 1)

@@ -57,7 +57,7 @@ SUMS = Fields(
     sums=int64s, x_sums=int64s, y_sums=int64s, width=int, x_step=int, y_step=int, step=int,
 )  # fmt: skip
 
-function: Any = None  # a placeholder: each kernel has its own
+function: Any = None  # a placeholder: each kernel has its own, which needs none of the numbers that it is given
 
 
 @subroutine
