@@ -16,7 +16,7 @@ from fredsim.kernels.ops.program import Program, Steps
 from fredsim.networks.graph import Graph, Node
 from fredsim.networks.layout import Layout
 from fredsim.numerics.arrays import MARGIN, aligned
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.draws import Keys
@@ -29,6 +29,7 @@ from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, La
 from fredsim.numerics.ops.operator import Array, Operator
 from fredsim.numerics.ops.pointwise import (
     Abs,
+    Cos,
     Elu,
     Exp,
     Gelu,
@@ -36,6 +37,8 @@ from fredsim.numerics.ops.pointwise import (
     Hardswish,
     Hardtanh,
     LeakyRelu,
+    Log,
+    Log1p,
     Mish,
     Reciprocal,
     Relu,
@@ -43,6 +46,7 @@ from fredsim.numerics.ops.pointwise import (
     Shift,
     Sigmoid,
     Silu,
+    Sin,
     Softplus,
     Sqrt,
     Tanh,
@@ -50,7 +54,7 @@ from fredsim.numerics.ops.pointwise import (
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
-from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+from fredsim.numerics.ops.views import Cat, Detach, Permute, Reshape, Slice
 
 __all__ = ["UNTOUCHED", "Builder", "bits", "dataset", "guarded", "initial", "mixed", "on_device", "random_graph"]
 
@@ -269,9 +273,12 @@ def pool(made: Builder, rng: Draw) -> None:
 
 
 def add(made: Builder, rng: Draw) -> None:
-    """Add two values of one shape."""
+    """Add two values of one shape, or take the larger or the smaller one; one of them may be detached."""
     same = [i for i, shape in enumerate(made.shapes) if shape == made.shapes[-1]]
-    made.add(Add(), *map(int, rng.choice(same, 2)))
+    one, other = map(int, rng.choice(same, 2))
+    if rng.random() < 0.2:
+        other = made.add(Detach(), other)
+    made.add((Add(), Maximum(), Minimum())[int(rng.choice(3, p=[0.5, 0.25, 0.25]))], one, other)
 
 
 def block(made: Builder, rng: Draw) -> None:
@@ -294,7 +301,7 @@ def activation(made: Builder, rng: Draw) -> None:
 
 
 def gate(made: Builder, rng: Draw) -> None:
-    """Multiply or add a value that is repeated along some axes: a parameter, numbers, or one made of the last value."""
+    """Combine the last value with one that is repeated along some axes: a parameter, numbers, or one made of it."""
     x, shape, kind = made.last, made.shapes[-1], rng.random()
     shape = tuple(size if rng.random() < 0.6 else 1 for size in shape)
     if kind < 0.4:
@@ -307,7 +314,8 @@ def gate(made: Builder, rng: Draw) -> None:
             other = made.add(Conv2d(shape[0], (1, 1)))
         other = made.add(Sigmoid())
     pair_of = (x, other) if rng.random() < 0.5 else (other, x)
-    made.add(Mul() if rng.random() < 0.6 else Add(), *pair_of)
+    kinds = (Mul(), Add(), Maximum(), Minimum(), Keep())
+    made.add(kinds[int(rng.choice(5, p=[0.35, 0.25, 0.13, 0.13, 0.14]))], *pair_of)
 
 
 def views(made: Builder, rng: Draw) -> None:
@@ -409,7 +417,8 @@ def positions(made: Builder, rng: Draw) -> None:
 ACTIVATIONS: list[Operator] = [
     Silu(), Gelu(), Gelu("tanh"), Tanh(), Sigmoid(), LeakyRelu(0.2), Elu(0.7), Hardtanh(0.0, 6.0), Hardtanh(-0.5, 0.25),
     Hardsigmoid(), Hardswish(), Scale(-0.7), Shift(0.3), Softplus(), Mish(), Abs(), Exp(), Sqrt(), Reciprocal(),
-    Hardtanh(-0.25, 0.5, inclusive=True), Sqrt(flat=True),
+    Hardtanh(-0.25, 0.5, inclusive=True), Sqrt(flat=True), Log(), Log1p(),
+    Sin(), Cos(), Sin(), Cos(),
 ]  # fmt: skip
 LAYERS: list[Callable[[Builder, Draw], Any]] = [
     conv, conv, conv, conv, norm, norm, pool, pool, add, block, activation, activation, gate, views, positions,

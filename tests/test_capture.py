@@ -309,6 +309,41 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
             nn.Softsign(), nn.Linear(3, 3), nn.LogSoftmax(1),
         ), ROWS,
     ),
+    "periodic": (
+        lambda: Own(
+            lambda own, x: (y := own.dense(x)) + (own.by * y).sin().square() / own.by + (30 * y).sin()
+            + x.cos() * y.cos()
+        ), PLACES,
+    ),
+    "logarithms": (
+        lambda: Own(
+            lambda own, x: (1 + (y := own.dense(x)).exp()).log() + y.square().log1p() + (y.abs() + 1).log2()
+            + (x.abs() + y.exp()).log10()
+        ), ROWS,
+    ),
+    "the larger of two": (
+        lambda: Own(
+            lambda own, x: torch.maximum(own.dense(x), x) + torch.max(own.dense(x), own.by).min(own.ones * 0.5)
+            + torch.minimum(own.dense(x), own.first[0, 0]) + torch.maximum(own.dense(x).relu(), torch.tensor(0.0))
+        ), PLACES,
+    ),
+    "masks": (
+        lambda: Own(
+            lambda own, x: torch.where(own.mask == 0, 0.0, own.dense(x) @ x.mT).masked_fill(own.mask.T < 0, own.by)
+            + (own.dense(x) @ x.mT).tril(1).triu(-1)
+        ), PLACES,
+    ),
+    "masks that hide what is infinite": (
+        lambda: Own(
+            lambda own, x: (y := (own.dense(x) @ x.mT).masked_fill(own.mask < 0, -math.inf)).log_softmax(-1).tril()
+            + y.masked_fill((own.mask < 0) | (torch.eye(5) > 0), -math.inf)[:, 1:].softmax(-1).sum(1, True)
+        ), PLACES,
+    ),
+    "detached": (
+        lambda: Own(
+            lambda own, x: own.dense(x).detach().tanh() * own.dense(x) + own.by.detach() * x + own.joint(x).detach()
+        ), PLACES,
+    ),
     "deviations": (
         lambda: Own(
             lambda own, x: (own.dense(x) - x.mean(-1, True)) / (own.dense(x).std(-1, keepdim=True) + 1e-6)
@@ -519,8 +554,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], Shape, str]] = {
                     "fixes the number of samples in forward, for example by a reshape to a number; use x.shape[0]"),
     "no gradient": (lambda: Own(given.without_gradient), ROWS,
                     "which computes a part of it without gradients (torch.no_grad); give"),
-    "detached": (lambda: Own(lambda own, x: own.dense(x).detach() + own.dense(x)), ROWS,
-                 "uses detach in its forward, which stops gradients, and fredsim has those of the whole; give"),
     "own gradient": (lambda: Own(lambda own, x: given.Straight.apply(own.dense(x))), ROWS,
                      "has another gradient than torch.export's program of it, as with a torch.autograd.Function or a"),
     "no parameters": (lambda: nn.Flatten(), ROWS, "has no parameters; there is nothing to train"),

@@ -27,7 +27,7 @@ CAPABILITIES = [75, 90]  # T4, which has no asynchronous copies, and H100
 #: The instructions on floats that a kernel may consist of. One that is rounded by itself (.rn) is never fused later.
 EXACT = re.compile(
     r"(add|sub|mul|div|sqrt|rcp)\.rn\.f(32|64)|(abs|neg|min|max)\.f(32|64)|(setp\.\w+|selp|slct)\.f(32|64)"
-    r"|cvt\.f64\.f32|cvt\.rn\.f32\.f64|cvt\.rn\.f(32|64)\.[su](8|16|32|64)|cvt\.rzi\.s64\.f64"
+    r"|cvt\.f64\.f32|cvt\.rn\.f32\.f64|cvt\.rn\.f(32|64)\.[su](8|16|32|64)|cvt\.rzi\.(s64|f64)\.f64"
     r"|(ld|st|mov|ldu)\.[\w.]*f(32|64)"
 )
 ENTRY = re.compile(r"^\.visible \.entry (\w+)\(.*?^\}$", re.MULTILINE | re.DOTALL)

@@ -27,8 +27,8 @@ from fredsim.kernels.ops.images.rewritten import with_images
 from fredsim.kernels.ops.program import Batch, Steps
 from fredsim.networks.graph import Graph
 from fredsim.networks.running import Found, Running, RunningNorm
-from fredsim.numerics.arrays import MARGIN
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.arrays import MARGIN, aligned
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Mul
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.draws import Keys
 from fredsim.numerics.ops.linear import Linear
@@ -36,11 +36,11 @@ from fredsim.numerics.ops.losses.cross_entropy import CrossEntropy
 from fredsim.numerics.ops.losses.mse import MeanSquaredError
 from fredsim.numerics.ops.norms import BatchNorm, GroupNorm, LayerNorm
 from fredsim.numerics.ops.operator import Array, Operator
-from fredsim.numerics.ops.pointwise import Relu, Tanh
+from fredsim.numerics.ops.pointwise import Cos, Log, Log1p, Relu, Sin, Tanh
 from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, MaxPool2d
 from fredsim.numerics.ops.products import Softmax
-from fredsim.numerics.ops.sources import Constant
-from fredsim.numerics.ops.views import Cat, Permute, Reshape
+from fredsim.numerics.ops.sources import Constant, Parameter
+from fredsim.numerics.ops.views import Cat, Detach, Permute, Reshape
 from tests.conftest import HAS_CUDA
 from tests.random_graphs import Builder, bits, dataset, guarded, initial, mixed, on_device, random_graph
 
@@ -316,7 +316,10 @@ def test_a_value_whose_error_others_add_to_meanwhile(repeated: bool) -> None:
     compare(graph, 5, 2, 0)
 
 
-@pytest.mark.parametrize(("operator", "swapped"), [(Add(), False), (Mul(), True)], ids=["add", "multiply"])
+@pytest.mark.parametrize(
+    ("operator", "swapped"), [(Add(), False), (Mul(), True), (Maximum(), False), (Keep(), True)],
+    ids=["add", "multiply", "maximum", "keep"],
+)  # fmt: skip
 def test_an_operand_of_one_channel_and_column_with_a_halo(operator: Operator, swapped: bool) -> None:
     """Another node, a convolution, wants columns of +0 beside it, so that its elements are no neighbours."""
     made = Builder(1, 8, 1)
@@ -368,6 +371,42 @@ def test_samples_that_meet_are_evaluated_in_the_blocks_of_the_definition() -> No
     assert (bits(losses), wrong.tolist()) == (bits(expected[0]), expected[1].tolist())
     assert engine.evaluate(params, "train") == GraphEngine(graph, data).evaluate(params, "train")
     engine.close()
+
+
+def test_tensors_whose_results_are_detached() -> None:
+    """One has no gradient at all, one that of its other node alone."""
+    made = Builder(5)
+    alone, shared = made.add(Linear(4), 0), made.add(Linear(4), 0)
+    seen = made.add(Linear(4), 0, tensors=dict(made.nodes[shared - 1].tensors))
+    made.add(Mul(), made.add(Detach(), shared), seen)
+    made.add(Add(), made.last, made.add(Detach(), alone))
+    made.add(Linear(3))
+    graph = made.graph(CrossEntropy())
+    parts = graph.layout.split(compare(graph, 6, 2, 1)[0])
+    assert not parts["0.weight"].any()
+    assert parts["1.weight"].all()
+
+
+@pytest.mark.parametrize("operator", [Log(), Log1p(), Sin(), Cos()], ids=lambda one: type(one).__name__)
+def test_functions_of_any_number(operator: Operator) -> None:
+    """Of random bits: values, and by the gradient of what is added, which is −0, slopes."""
+    made, size = Builder(3000), 3000
+    made.add(Add(), 0, made.add(Parameter((size,))))
+    made.add(operator)
+    graph = made.graph(MeanSquaredError(), (size,))
+    x = np.random.default_rng(0).integers(0, 2**32, (20, size), np.uint64).astype(np.uint32).view(np.float32)
+    split = Split(x, np.ones((20, size), np.float32))
+    data, rows = Dataset(split, split, split, 2), np.arange(20)[:, None]
+    held = [aligned(size + MARGIN)[:size]] * 20
+    held[0][...] = -0.0
+    with np.errstate(all="ignore"):
+        grads, losses = GraphEngine(graph, data).gradients(held, rows)
+    assert np.isfinite(grads).mean() > 0.3
+    with closing(NumbaGraphEngine(graph, data, 1, 2)) as engine:
+        found = engine.gradients(held, rows)
+        assert [bits(one) for one in found] == [bits(grads), bits(losses)]
+    if HAS_CUDA:
+        assert [bits(one) for one in on_device(graph, data, held, rows, large=True)[:2]] == [bits(grads), bits(losses)]
 
 
 def test_overflow_spreads_as_in_the_definition() -> None:

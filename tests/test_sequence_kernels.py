@@ -389,10 +389,15 @@ from fredsim.jit.doubles import narrow, widen
 from fredsim.jit.kernel import kernel
 from fredsim.jit.pointers import floats
 from fredsim.jit.vector import load, store, zeros
-from fredsim.kernels.arrays.functions import erfc_wide, exp_vector, sigmoid_wide, tanh_wide
+from fredsim.kernels.arrays.functions import (
+    circle_wide, erfc_wide, exp_vector, log1p_wide, log_wide, sigmoid_wide, sine_of, tanh_wide
+)
 
 
-@kernel(x=floats, count=int, exp=floats, tanh=floats, sigmoid=floats, erfc=floats)
+@kernel(
+    x=floats, count=int, exp=floats, tanh=floats, sigmoid=floats, erfc=floats, log=floats, log1p=floats, sin=floats,
+    cos=floats,
+)
 def compute(rank, size, barrier, a):
     for i in range(0, a.count, 16):
         x = load(zeros(16), a.x, i)
@@ -400,6 +405,10 @@ def compute(rank, size, barrier, a):
         store(a.tanh, i, narrow(tanh_wide(widen(x))))
         store(a.sigmoid, i, narrow(sigmoid_wide(widen(x))))
         store(a.erfc, i, narrow(erfc_wide(widen(x))))
+        store(a.log, i, narrow(log_wide(widen(x))))
+        store(a.log1p, i, narrow(log1p_wide(widen(x))))
+        store(a.sin, i, narrow(sine_of(circle_wide(widen(x)), 0)))
+        store(a.cos, i, narrow(sine_of(circle_wide(widen(x)), 1)))
 """
 
 
@@ -407,12 +416,14 @@ def test_functions_of_vectors() -> None:
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 2**32, 2**17, dtype=np.uint64).astype(np.uint32).view(F)  # every kind of float32
     near = np.concatenate([rng.normal(size=2**15) * scale for scale in (1e-3, 0.1, 1, 10, 60)]).astype(F)
-    edges = np.array([(*ODD, 1, 2.0**-9, 12, -1, 88.72, -87)], F)
+    edges = np.array([(*ODD, 1, 2.0**-9, 12, -1, 88.72, -87, 2.0**20, -(2.0**20), 2.0**-20, -(2.0**-20))], F)
     around = [np.nextafter(edges, F(-np.inf)), edges, np.nextafter(edges, F(np.inf))]
     x = np.concatenate([bits, near, *(part.reshape(-1) for part in around)])
     x = np.concatenate([x, np.zeros(-len(x) % 16, F)])
     definitions: dict[str, Callable[[Array], Array]] = {
-        "exp": elementary.exp32, "tanh": elementary.tanh64, "sigmoid": sigmoid64, "erfc": elementary.erfc64
+        "exp": elementary.exp32, "tanh": elementary.tanh64, "sigmoid": sigmoid64, "erfc": elementary.erfc64,
+        "log": elementary.log64, "log1p": elementary.log1p64, "sin": elementary.sine64,
+        "cos": lambda x: elementary.sine64(x, 1),
     }  # fmt: skip
     found = {name: np.empty_like(x) for name in definitions}
     compute = make_module(SOURCE, "functions of vectors").compute

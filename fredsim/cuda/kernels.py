@@ -18,7 +18,7 @@ import numpy as np
 from fredsim.numerics import elementary
 from fredsim.numerics.ops import pointwise
 
-__all__ = ["FAMILIES", "FOLDER", "Kernel", "Unit", "make_unit", "unit_of"]
+__all__ = ["COMBINATIONS", "FAMILIES", "FOLDER", "Kernel", "Unit", "make_unit", "unit_of"]
 
 FOLDER = Path(__file__).parent / "sources"
 #: The files of kernels that need nothing made for them; a rule's needs the rule (fredsim.cuda.rules).
@@ -27,6 +27,8 @@ FAMILIES = (
     "networks/convolution", "networks/copies", "networks/dropout", "networks/embedding", "networks/linear",
     "networks/losses", "networks/means", "networks/norms", "networks/pointwise", "networks/pooling",
 )  # fmt: skip
+#: What is made of two values, in networks/pointwise.
+COMBINATIONS = ("sum", "product", "larger", "smaller", "share_of_larger", "share_of_smaller", "kept")
 TYPES = {"i64": np.int64, "int": np.int32, "float": np.float32, "double": np.float64}
 
 DEFINED = re.compile(r"^#define (\w+) (\d+)$", re.MULTILINE)
@@ -92,25 +94,30 @@ def constants() -> str:
     low, high = (f"{np.float32(x).item().hex()}f" for x in elementary.EXP32_RANGE)
     values = {"EXP32_LOW": low, "EXP32_HIGH": high}
     values |= {"EXP64_LOW": elementary.EXP64_RANGE[0].hex(), "EXP64_HIGH": elementary.EXP64_RANGE[1].hex()}
-    for name in ("INVERSE_LN2", "LN2_HIGH", "LN2_LOW", "SQRT2", "TWO_BY_ROOT_PI"):
+    for name in (
+        "INVERSE_LN2", "LN2_HIGH", "LN2_LOW", "SQRT2", "TWO_BY_ROOT_PI", "LOG1P_SMALL", "HALF_PI", "HALF_PI_HIGH",
+        "HALF_PI_LOW", "TWO_BY_PI", "TURNED_OFTEN",
+    ):  # fmt: skip
         values[name] = getattr(elementary, name).hex()
     for name in ("ROOT_HALF", "ROOT_2_BY_PI", "ROOT_1_BY_2PI", "GELU_CUBIC", "ELU_SMALL"):
         values[name] = getattr(pointwise, name).hex()
     values |= {"GELU_CUBIC_3": (3.0 * pointwise.GELU_CUBIC).hex()}
     values |= {"THIRD": (1.0 / 3.0).hex(), "TWO_FIFTEENTHS": (2.0 / 15.0).hex()}
-    for name, polynomial in (("EXP", elementary.EXP_POLYNOMIAL), ("LOG", elementary.LOG_POLYNOMIAL)):
+    for name in ("EXP", "LOG", "SIN", "COS"):
+        polynomial = getattr(elementary, f"{name}_POLYNOMIAL")
         values |= {f"{name}{number}": value.hex() for number, value in enumerate(polynomial, start=1)}
     values |= {"MANTISSA": f"{elementary.MANTISSA:#x}ll", "ONE_BITS": f"{elementary.ONE_BITS:#x}ll"}
     lines = [f"#define {name} ({value})\n" for name, value in values.items()]
-    for name, numbers in (("ERF_SERIES", elementary.ERF_SERIES), ("ERFC_POLYNOMIAL", elementary.ERFC_POLYNOMIAL)):
-        lines += [f"#define {name} {', '.join(number.hex() for number in numbers)}\n"]
+    for name in ("ERF_SERIES", "ERFC_POLYNOMIAL", "TWO_BY_PI_PARTS"):
+        lines += [f"#define {name} {', '.join(number.hex() for number in getattr(elementary, name))}\n"]
     return "".join(lines)
 
 
 def functions() -> str:
-    """Return the text of functions.h: the numbers of the activations, and of those that a field chooses."""
+    """Return the text of functions.h: numbers of the activations, of those that a field chooses, of COMBINATIONS."""
     names = (*pointwise.ACTIVATIONS, "gelu_tanh", "flat_sqrt")
-    return f"enum Function {{ {', '.join(name.upper() for name in names)} }};\n"
+    kinds = {"Function": names, "Combination": COMBINATIONS}
+    return "".join(f"enum {kind} {{ {', '.join(each).upper()} }};\n" for kind, each in kinds.items())
 
 
 #: What makes the files that are not in the folder.

@@ -1,4 +1,4 @@
-"""Vectors of float64: made from vectors of float32, and rounded to such; powers of two; what masks say.
+"""Vectors of float64: made from vectors of float32, and rounded to such; powers of two and others; what masks say.
 
 + − × ÷ √, comparisons, absolute value and selection are those of fredsim.jit.vector.
 """
@@ -11,8 +11,9 @@ from numba.extending import intrinsic
 from fredsim.jit.lanes import DoublesType, VectorType
 from fredsim.jit.pointers import INT64, lowered
 from fredsim.jit.vector import call_llvm, elementwise, of_bits, splat
+from fredsim.numerics.elementary import MANTISSA, ONE_BITS
 
-__all__ = ["both", "fill", "narrow", "power_of_two", "some", "truncate", "widen"]
+__all__ = ["both", "exponent", "fill", "mantissa", "narrow", "power_of_two", "some", "truncate", "widen"]
 
 EXPONENT_BIAS = 1023.0
 LOWEST_BIT_1 = 2.0**52  # the lowest bit of a float64 between this and twice as much counts ones
@@ -56,6 +57,32 @@ def power_of_two(typingctx, k):
         return builder.bitcast(shifted, part.type)
 
     return elementwise(k(k), emit)
+
+
+@intrinsic
+def exponent(typingctx, x):
+    """Return the whole numbers k, 2^k ≤ x < 2^(k + 1), of normal numbers above 0; something arbitrary of others."""
+
+    def emit(builder, part):
+        lanes, bits = part.type.count, ir.VectorType(INT64, part.type.count)
+        biased = builder.lshr(builder.bitcast(part, bits), splat(builder, INT64(MANTISSA_BITS), lanes))
+        lowest = builder.bitcast(ir.Constant(part.type, [LOWEST_BIT_1] * lanes), bits)
+        near = builder.bitcast(builder.or_(biased, lowest), part.type)
+        return builder.fsub(near, ir.Constant(part.type, [LOWEST_BIT_1 + EXPONENT_BIAS] * lanes))
+
+    return elementwise(x(x), emit)
+
+
+@intrinsic
+def mantissa(typingctx, x):
+    """Return x/2^k from 1 to 2, of normal numbers above 0 with that exponent k; something arbitrary of others."""
+
+    def emit(builder, part):
+        lanes, bits = part.type.count, ir.VectorType(INT64, part.type.count)
+        low = builder.and_(builder.bitcast(part, bits), splat(builder, INT64(MANTISSA), lanes))
+        return builder.bitcast(builder.or_(low, splat(builder, INT64(ONE_BITS), lanes)), part.type)
+
+    return elementwise(x(x), emit)
 
 
 @intrinsic

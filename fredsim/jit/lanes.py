@@ -51,7 +51,7 @@ class VectorType(Lanes):
 
 
 class DoublesType(Lanes):
-    """A vector of `lanes` float64, a multiple of 8; kernels use it inside exp, log, tanh and erf."""
+    """A vector of `lanes` float64, a multiple of 8; kernels use it inside exp, log, sin, tanh and erf."""
 
     number = types.float64
 

@@ -1,4 +1,4 @@
-"""exp, log, pow, tanh and erf: within one unit in the last place, special values, and the same bits compiled."""
+"""exp, log, pow, sin, cos, tanh, erf: within one unit in the last place, special values, and the same bits compiled."""
 
 import mpmath
 import numpy as np
@@ -7,7 +7,19 @@ from numba import njit
 from numpy.typing import NDArray
 
 from fredsim.kernels.arrays import elementary as compiled
-from fredsim.numerics.elementary import PI, cos64, erfc64, exp32, exp64, log32, log64, pow64, tanh64
+from fredsim.numerics.elementary import (
+    PI,
+    cos64,
+    erfc64,
+    exp32,
+    exp64,
+    log1p64,
+    log32,
+    log64,
+    pow64,
+    sine64,
+    tanh64,
+)
 from tests.vectors.drive_numba import exponentials, logarithms
 
 MILLION = 1_000_000
@@ -73,8 +85,53 @@ def test_tanh_and_erfc_against_arbitrary_precision(name: str) -> None:
             assert abs(mpmath.mpf(float(found)) / true - 1) < (2e-13 if name != "erfc" else 2e-12)
 
 
+def any_float32(count: int) -> NDArray[np.float32]:
+    """Return finite float32 of random bits."""
+    bits = np.random.default_rng(4).integers(0, 2**32, 2 * count, dtype=np.uint64).astype(np.uint32)
+    x = bits.view(np.float32)
+    return x[np.isfinite(x)][:count]
+
+
+#: Of all float32, those nearest to a multiple of π/2 at exponents all over the range, by a search over all of them.
+NEAR_QUARTERS = [
+    1.5707964, 14.137167, 11191.924, 52516.434, 801176.8, 1.2614588e38, 16367173 * 2.0**72, 13176795 * 2.0**-23
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("quarters", [0, 1, 2])
+def test_sine_against_arbitrary_precision(quarters: int) -> None:
+    """For every finite float32 it has more than the bits of one, also next to its zeros."""
+    x = np.concatenate([any_float32(1000), np.linspace(-40, 40, 500), NEAR_QUARTERS, [2.0**20, 2.0**-149]])
+    x = x.astype(np.float32)
+    x = np.concatenate([x, np.nextafter(x, np.float32(0)), -x[-10:]])
+    with mpmath.workprec(400):
+        turn = quarters * mpmath.pi / 2
+        for value, found in zip(x, sine64(x, quarters), strict=True):
+            if value or quarters % 2:
+                true = mpmath.sin(mpmath.mpf(float(value)) + turn)
+                assert abs(mpmath.mpf(float(found)) / true - 1) < 2.0**-43, value
+
+
+def test_log1p_against_arbitrary_precision() -> None:
+    x = np.concatenate([any_float32(1500), -(2.0 ** -np.arange(140.0)), 2.0 ** -np.arange(140.0), [-1 + 2.0**-24]])
+    x = x[x > -1].astype(np.float32)
+    x = np.concatenate([x, np.nextafter(x, np.float32(np.inf))])
+    x = x[x != 0]
+    with mpmath.workprec(400):
+        for value, found in zip(x, log1p64(x), strict=True):
+            assert abs(mpmath.mpf(float(found)) / mpmath.log1p(mpmath.mpf(float(value))) - 1) < 2.0**-50, value
+
+
 def test_special_values() -> None:
     special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan])
+    with np.errstate(invalid="ignore"):
+        sines = [sine64(special, quarters) for quarters in (0, 1, 2)]
+    np.testing.assert_array_equal(sines, [[0, 0, *[np.nan] * 3], [1, 1, *[np.nan] * 3], [0, 0, *[np.nan] * 3]])
+    assert np.signbit(sines[0][:2]).tolist() == [False, True]
+    np.testing.assert_array_equal(
+        log1p64([0.0, -0.0, -1, -1.5, np.inf, np.nan]), [0, 0, -np.inf, np.nan, np.inf, np.nan]
+    )
+    assert np.signbit(log1p64([0.0, -0.0])).tolist() == [False, True]
     for function, expected in (
         (tanh64, [0.0, -0.0, 1, -1, np.nan]),
         (erfc64, [1, 1, erfc64(12.0), 2, np.nan]),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fredsim.errors import SimulationError
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
@@ -24,6 +24,7 @@ from fredsim.numerics.ops.norms import BatchNorm, FrozenBatchNorm, GroupNorm, La
 from fredsim.numerics.ops.operator import Array, Operator, Shape
 from fredsim.numerics.ops.pointwise import (
     Abs,
+    Cos,
     Elu,
     Exp,
     Gelu,
@@ -31,6 +32,8 @@ from fredsim.numerics.ops.pointwise import (
     Hardswish,
     Hardtanh,
     LeakyRelu,
+    Log,
+    Log1p,
     Mish,
     Reciprocal,
     Relu,
@@ -39,6 +42,7 @@ from fredsim.numerics.ops.pointwise import (
     Shift,
     Sigmoid,
     Silu,
+    Sin,
     Softplus,
     Sqrt,
     Tanh,
@@ -97,6 +101,10 @@ CASES: dict[str, tuple[Operator, tuple[Shape, ...], Call | None]] = {
     "rsqrt": (Rsqrt(), ((7,),), lambda t, x, w: t.rsqrt(x[0])),
     "abs": (Abs(), ((7,),), lambda t, x, w: t.abs(x[0])),
     "exp": (Exp(), ((7,),), lambda t, x, w: t.exp(x[0])),
+    "log": (Log(), ((7,),), lambda t, x, w: t.log(x[0])),
+    "log1p": (Log1p(), ((7,),), lambda t, x, w: t.log1p(x[0])),
+    "sin": (Sin(), ((7,),), lambda t, x, w: t.sin(x[0])),
+    "cos": (Cos(), ((7,),), lambda t, x, w: t.cos(x[0])),
     "sqrt": (Sqrt(), ((7,),), lambda t, x, w: t.sqrt(x[0])),
     "reciprocal": (Reciprocal(), ((7,),), lambda t, x, w: 1 / x[0]),
     "softplus": (Softplus(), ((7,),), lambda t, x, w: t.nn.functional.softplus(x[0])),
@@ -157,6 +165,10 @@ CASES: dict[str, tuple[Operator, tuple[Shape, ...], Call | None]] = {
     "add": (Add(), ((3, 4), (3, 4)), lambda t, x, w: x[0] + x[1]),
     "add by rows": (Add(), ((3, 4), (1, 4)), lambda t, x, w: x[0] + x[1]),
     "mul": (Mul(), ((3, 4), (3, 1)), lambda t, x, w: x[0] * x[1]),
+    "maximum": (Maximum(), ((3, 4), (3, 4)), lambda t, x, w: t.maximum(*x)),
+    "maximum by rows": (Maximum(), ((3, 4), (1, 4)), lambda t, x, w: t.maximum(*x)),
+    "minimum": (Minimum(), ((3, 4), (3, 4)), lambda t, x, w: t.minimum(*x)),
+    "minimum by columns": (Minimum(), ((3, 1), (3, 4)), lambda t, x, w: t.minimum(*x)),
     "reshape": (Reshape((2, -1)), ((3, 4),), lambda t, x, w: x[0].reshape(-1, 2, 6)),
     "permute": (Permute((2, 0, 1)), ((2, 3, 4),), lambda t, x, w: x[0].permute(0, 3, 1, 2)),
     "slice": (Slice(1, 1, 3), ((2, 4),), lambda t, x, w: x[0][:, :, 1:3]),
@@ -186,7 +198,7 @@ def arrays(name: str, samples: int = 6) -> tuple[Operator, list[Array], dict[str
     op, shapes, _ = CASES[name]
     rng = np.random.default_rng(sum(map(ord, name)))
     inputs = [drawn(rng, samples, *shape) for shape in shapes]
-    if isinstance(op, Rsqrt | Sqrt | Reciprocal):
+    if isinstance(op, Log | Log1p | Rsqrt | Sqrt | Reciprocal):
         inputs = [abs(x) + F(0.5) for x in inputs]
     tensors = {role: drawn(rng, *shape) for role, shape in op.tensors(*shapes).items()}
     if "variance" in tensors:
@@ -251,7 +263,9 @@ def test_by_differences(name: str) -> None:
     by_rule = sum(float((e.astype(np.float64) * d).sum()) for e, d in zip(errors, along, strict=True))
     by_rule += sum(float((sums[role].astype(np.float64) * along_tensors[role]).sum()) for role in sums)
     by_differences = (value(h) - value(-h)) / (2 * h)
-    kinks = isinstance(op, Relu | LeakyRelu | Hardtanh | Hardsigmoid | MaxPool2d)  # a step may cross one
+    kinks = isinstance(
+        op, Relu | LeakyRelu | Hardtanh | Hardsigmoid | MaxPool2d | Maximum | Minimum
+    )  # a step may cross one
     scale = sum(float(abs(e * d).sum()) for e, d in zip(errors, along, strict=True)) + 1
     assert abs(by_rule - by_differences) < (0.05 if kinks else 0.005) * scale
 
@@ -426,6 +440,41 @@ def test_an_embedding_adds_a_samples_own_places() -> None:
     assert leaves["weight"](slice(1, 3)).tobytes() == expected[:, 1:3].tobytes()
     with pytest.raises(SimulationError, match=r"embedding: 0 … 4 are no rows of 0 … 3"):
         op.forward([np.array([[0, 4]])], {"weight": table})
+
+
+@pytest.mark.parametrize("op", [Maximum(), Minimum()])
+def test_extremes_of_equal_and_odd_numbers_are_pytorchs(op: Operator) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    values = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -2.0], F)
+    a, b = (np.ascontiguousarray(x) for x in np.broadcast_arrays(values[:, None], values[None]))
+    error = np.arange(1, 50, dtype=F).reshape(7, 7)
+    given = [torch.tensor(x, requires_grad=True) for x in (a, b)]
+    expected = getattr(torch, type(op).__name__.lower())(*given)
+    expected.backward(torch.from_numpy(error))
+    y, kept = op.forward([a, b], {})
+    np.testing.assert_array_equal(y, expected.detach().numpy())
+    for own, x in zip(op.backward(error, kept, {}), given, strict=True):
+        np.testing.assert_array_equal(own, x.grad.numpy())
+
+
+@pytest.mark.parametrize(("shape", "masked"), [((3, 4), (3, 4)), ((3, 4), (1, 4)), ((3, 1), (1, 4))])
+def test_what_is_not_kept_may_be_infinite(shape: Shape, masked: Shape) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
+    rng = np.random.default_rng(7)
+    a, b, error = drawn(rng, 6, *shape), np.sign(drawn(rng, 6, *masked)), drawn(rng, 6, 3, 4)
+    hidden = np.broadcast_to(b <= 0, error.shape)
+    error[hidden] = np.inf
+    if a.shape == error.shape:
+        a[hidden] = np.nan
+    x, mask = torch.tensor(a, dtype=torch.float64, requires_grad=True), torch.from_numpy(b > 0)
+    expected = torch.where(mask, x, 0)
+    expected.backward(torch.from_numpy(error).double())
+    y, kept = Keep().forward([a, b], {})
+    np.testing.assert_array_equal(y, expected.detach().numpy())
+    own, none = Keep().backward(error, kept, {})
+    assert none is None
+    assert own is not None
+    np.testing.assert_allclose(own, x.grad.numpy(), rtol=1e-6)
 
 
 def test_dropout_keeps_the_mean_and_the_places() -> None:

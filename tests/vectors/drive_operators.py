@@ -262,7 +262,7 @@ def network(case: Case) -> tuple[Graph, Array]:
     nodes, tensors, values = list[Node](), list[tuple[str, Shape]](), list[int]()
     sizes = [math.prod(shape) for shape in case.inputs]
     only = len(case.inputs) == 1
-    learned = case.xs[0].dtype == np.float32 and not isinstance(case.operator, sources.Parameter)
+    learned = case.xs[0].dtype == np.float32 and not isinstance(case.operator, sources.Parameter | views.Detach)
     for i, shape in enumerate(case.inputs):
         at = 0
         if not only:
@@ -272,7 +272,7 @@ def network(case: Case) -> tuple[Graph, Array]:
                 Node(views.Reshape(shape), (len(nodes) + 1,)),
             ]
             at = len(nodes)
-        if learned:
+        if learned and not (i and isinstance(case.operator, arithmetic.Keep)):  # which has no error of its mask
             nodes.append(Node(sources.Parameter(shape), (0,), (("weight", f"input{i}"),)))
             nodes.append(Node(arithmetic.Add(), (at, len(nodes))))
             tensors.append((f"input{i}", shape))

@@ -1,4 +1,4 @@
-"""Functions of one number of docs/numerics.md, "Operators of networks" and "exp, log, cos, tanh and erf", exactly."""
+"""Functions of one number of docs/numerics.md, "Operators of networks" and "exp, log, sin, tanh and erf", exactly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tests.vectors.contract import ZERO, exp32, exp64, horner
+from tests.vectors.contract import NAN, ZERO, exp32, exp64, horner, log32, log64
 from tests.vectors.ieee import FLOAT32, FLOAT64, Number, number, sqrt
 
 __all__ = ["POINTWISE", "erfc64", "sigmoid64", "tanh64"]
@@ -16,6 +16,13 @@ Q = (0.28209470349588633, 0.28209862324507645, 0.2467579407766034, 0.17718591090
      -1.0092444702378078, 0.4295023673696332, -0.07735046102505506)  # fmt: skip
 E = tuple((-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(15))
 LOG1P = tuple(1 / (2 * n + 1) for n in range(12))
+C = (4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767294178e-05, -2.75573143513906633035e-07,
+     2.08757232129817482790e-09, -1.13596475577881948265e-11)  # fmt: skip
+S = (-1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.98412698298579493134e-04, 2.75573137070700676789e-06,
+     -2.50507602534068634195e-08, 1.58969099521155010221e-10)  # fmt: skip
+TWO_BY_PI_DIGITS = "A2F9836 E4E4415 29FC275 7D1F534 DDC0DB6 295993C 439041F"
+TWO_BY_PI, HALF_PI = 0.63661977236758134308, 1.57079632679489661923
+HALF_PI_HIGH, HALF_PI_LOW = 1.57079632673412561417e00, 6.07710050650619224932e-11
 TWO_BY_ROOT_PI, ROOT_HALF = 1.12837916709551257390, 0.70710678118654752440
 ROOT_2_BY_PI, ROOT_1_BY_2PI = 0.79788456080286535588, 0.39894228040143267794
 
@@ -47,6 +54,51 @@ def erfc64(x: Number) -> Number:
 def sigmoid64(x: Number) -> Number:
     e = exp64(-abs(x))
     return (e if x < 0 else number(FLOAT64, 1)) / (1.0 + e)
+
+
+def whole(x: Number) -> Number:
+    """Return x, truncated."""
+    return number(FLOAT64, math.trunc(x.exact))
+
+
+def turned(x: Number) -> tuple[int, Number]:
+    """Return k and r of "sin x"."""
+    if abs(x) < 2.0**20:
+        k = whole(x * TWO_BY_PI + (-0.5 if x < 0 else 0.5))
+        return int(k.exact), (x - k * HALF_PI_HIGH) - k * HALF_PI_LOW
+    turns, rest = 0, number(FLOAT64, 0)
+    for place, digits in enumerate(TWO_BY_PI_DIGITS.split(), start=1):
+        y = abs(x) * (int(digits, 16) * 2.0 ** (-28 * place))
+        t = rest + (y - 4.0 * whole(0.25 * y))
+        n = whole(t + 0.5)
+        turns, rest = turns + int(n.exact), t - n
+    far = rest * HALF_PI
+    return (-turns, -far) if x < 0 else (turns, far)
+
+
+def sine(quarters: int) -> Function:
+    """Return sin(x + quarters·π/2)."""
+
+    def function(x: Number) -> Number:
+        if x.special:
+            return wide(NAN)
+        k, r = turned(x)
+        z = r * r
+        if (k + quarters) % 2:
+            found = 1.0 - (0.5 * z - z * (z * horner(C, z)))
+        else:
+            found = r * (1.0 + z * horner(S, z))
+        return -found if (k + quarters) % 4 > 1 else found
+
+    return function
+
+
+def log1p(x: Number) -> Number:
+    if abs(x) < 2.0**-20:
+        return x * (1.0 - x * (0.5 - x * number(FLOAT64, 1.0 / 3.0)))
+    above = 1.0 + x
+    special = above.special or above.negative or above == 0
+    return wide(log32(above.to(FLOAT32))) if special else log64(above)
 
 
 def gelu_share(x: Number) -> Number:
@@ -183,7 +235,10 @@ def mish_slope(x: Number) -> Number:
 POINTWISE: dict[str, Callable[[dict[str, Any]], tuple[Callable[..., Number], Callable[..., Number]]]] = {
     "Abs": lambda o: (abs, lambda x, d: d * sign(x)),
     "Elu": lambda o: in_float64(elu(o)),
+    "Cos": lambda o: in_float64((sine(1), sine(2))),
     "Exp": lambda o: (exp32, lambda x, d: d * exp32(x)),
+    "Log": lambda o: (log32, lambda x, d: d * (number(FLOAT32, 1) / x)),
+    "Log1p": lambda o: in_float64((log1p, lambda x: 1.0 / (1.0 + x))),
     "Mish": lambda o: in_float64((lambda x: x * mish_share(x), mish_slope)),
     "Reciprocal": lambda o: (lambda x: number(FLOAT32, 1) / x, reciprocal_error),
     "Softplus": lambda o: in_float64((softplus, sigmoid64)),
@@ -200,6 +255,7 @@ POINTWISE: dict[str, Callable[[dict[str, Any]], tuple[Callable[..., Number], Cal
     "Scale": scale,
     "Shift": shift,
     "Sigmoid": lambda o: by_answer(sigmoid64, lambda y: y * (1 - y)),
+    "Sin": lambda o: in_float64((sine(0), sine(1))),
     "Silu": lambda o: in_float64((lambda x: x * sigmoid64(x), silu_slope)),
     "Tanh": lambda o: by_answer(tanh64, lambda y: 1 - y * y),
 }

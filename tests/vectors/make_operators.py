@@ -242,6 +242,7 @@ def elements() -> Iterator[str]:
     near = f32(
         *(sign * x for x in (2.0**-9, 2.0**-10, 1, 1.4142135, 1.5, 3, 5.5, 9.25, 16.9, 17, 40) for sign in (1, -1))
     )
+    turned = f32(2**20, 2**20 - Fraction(1, 16), 2**20 + Fraction(1, 8), 16367173 * 2**72) + spread(36, 91, 14, 127)
     chosen_options: list[tuple[str, Any]] = [
         ("Relu", {}), ("LeakyRelu", {}), ("LeakyRelu", {"slope_below": 0.3}), ("Scale", {"by": 0.3}),
         ("Shift", {"by": 0.1}), ("Tanh", {}), ("Sigmoid", {}), ("Silu", {}), ("Gelu", {}),
@@ -249,7 +250,8 @@ def elements() -> Iterator[str]:
         ("Hardtanh", {"low": -0.3, "high": 6.1}), ("Hardsigmoid", {}), ("Hardswish", {}), ("Rsqrt", {}),
         ("Abs", {}), ("Exp", {}), ("Sqrt", {}), ("Reciprocal", {}), ("Softplus", {}), ("Mish", {}),
         ("Hardtanh", {"low": -1.5, "high": 3.0, "inclusive": True}),
-        ("Hardtanh", {"low": 0.0, "high": 1.0, "inclusive": True}), ("Sqrt", {"flat": True}),
+        ("Hardtanh", {"low": 0.0, "high": 1.0, "inclusive": True}), ("Sqrt", {"flat": True}), ("Log", {}),
+        ("Log1p", {}), ("Sin", {}), ("Cos", {}),
     ]  # fmt: skip
     for kind, options in chosen_options:
         name = "".join(f"-{value}" for value in options.values())
@@ -257,10 +259,16 @@ def elements() -> Iterator[str]:
             *(SPECIAL if kind in ("Relu", "LeakyRelu", "Hardtanh") else plain),
             *near,
             *spread(23, purpose(kind, 40), -12, 4),
+            *(turned if kind in ("Sin", "Cos") else ()),
         ]
         size = -(-len(numbers) // 3)
         yield operator(kind, f"many{name}", [(size,)], (size,), 3, x=numbers, **options)
-    for kind in ("Add", "Mul"):
+    for kind in ("Maximum", "Minimum"):
+        alike = [x * sign for x, sign in zip(drawn(f"{kind}-ties", 1, 12), [1, -1, 1] * 4, strict=True)]
+        yield operator(kind, "ties", [(4,), (4,)], (4,), x=alike)
+        yield operator(kind, "special", [(5,), (5,)], (5,), x=SPECIAL)
+    yield operator("Keep", "special", [(5,), (5,)], (5,), x=SPECIAL)
+    for kind in ("Add", "Mul", "Maximum", "Minimum", "Keep"):
         yield operator(kind, "plain", [(3, 4), (3, 4)], (3, 4))
         yield operator(kind, "repeated", [(3, 1, 2), (1, 4, 2)], (3, 4, 2))
         yield operator(kind, "repeated-twice", [(1, 3, 1), (2, 3, 5)], (2, 3, 5))
@@ -274,6 +282,7 @@ def elements() -> Iterator[str]:
         "Attention", "of-a-gradient", [(2, 5, 3)] * 3, (2, 5, 3), u=(2, 5, 5), key=key, causal=True, dropout=0.3
     )
     yield operator("Reshape", "plain", [(2, 3, 2)], (4, 3), sizes=(4, -1))
+    yield operator("Detach", "plain", [(2, 3)], (2, 3))
     yield operator("Permute", "plain", [(2, 3, 4)], (4, 2, 3), axes=(2, 0, 1))
     yield operator("Slice", "plain", [(2, 5, 3)], (2, 2, 3), axis=1, begin=2, end=4)
     yield operator("Cat", "plain", [(2, 1, 3), (2, 4, 3), (2, 2, 3)], (2, 7, 3), axis=1)

@@ -179,6 +179,22 @@ def both(backs: Callable[..., tuple[Number, Number]], forward: Callable[..., Num
     return made
 
 
+def extreme(beats: Callable[[Number, Number], bool]) -> Callable[..., Made]:
+    """Return maximum or minimum."""
+
+    def share(own: Number, other: Number) -> Number:
+        return number(FLOAT32, 0 if beats(other, own) else 0.5 if own == other else 1)
+
+    return both(
+        lambda a, b, d: (d * share(a, b), d * share(b, a)), lambda a, b: a if beats(a, b) or a.nan else b
+    )  # fmt: skip
+
+
+def keep(case: Case) -> Made:
+    made = both(lambda a, b, d: (d if b > 0 else ZERO, ZERO), lambda a, b: a if b > 0 else ZERO)(case)
+    return Made(made.y, [made.errors[0], None])
+
+
 def dropout(case: Case) -> Made:
     if case.u is None:
         return Made(case.xs[0], [case.d])
@@ -270,6 +286,10 @@ def attention(case: Case) -> Made:
     return Made(y, [dq, dk, dv])
 
 
+def detach(case: Case) -> Made:
+    return Made(case.xs[0], [None])
+
+
 def permute(case: Case) -> Made:
     (x,), axes = case.xs, case.o["axes"]
 
@@ -321,15 +341,19 @@ OPERATORS: dict[str, Callable[..., Made]] = {
     "AvgPool2d": mean_pool("AvgPool2d"),
     "Cat": cat,
     "Conv2d": conv2d,
+    "Detach": detach,
     "Dropout": dropout,
     "Embedding": embedding,
     "FrozenBatchNorm": frozen_norm,
     "GroupNorm": group_norm,
+    "Keep": keep,
     "LayerNorm": layer_norm,
     "Linear": linear,
     "LogSoftmax": log_softmax,
     "MatMul": matmul,
     "MaxPool2d": max_pool,
+    "Maximum": extreme(lambda a, b: a > b),
+    "Minimum": extreme(lambda a, b: a < b),
     "Mul": both(lambda a, b, d: (d * b, d * a), lambda a, b: a * b),
     "Parameter": parameter,
     "Permute": permute,

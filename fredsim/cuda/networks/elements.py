@@ -1,13 +1,15 @@
-"""Activations, sums and products of two values on a device: sources/networks/pointwise.cu."""
+"""Activations, sums, products, extremes and choices of two values on a device: sources/networks/pointwise.cu."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from fredsim.cuda.kernels import COMBINATIONS
 from fredsim.cuda.networks.operator import OperatorKernels
 from fredsim.cuda.networks.steps import Steps, Value, blocks_for
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
+from fredsim.numerics.ops.operator import Operator
 from fredsim.numerics.ops.pointwise import ACTIVATIONS, Gelu, Hardtanh, Pointwise, Relu, Sqrt
 
 __all__ = ["AXES", "BothKernels", "PointwiseKernels", "add_values", "strides_of"]
@@ -16,6 +18,11 @@ __all__ = ["AXES", "BothKernels", "PointwiseKernels", "add_values", "strides_of"
 AXES = 8
 #: Activations that a field chooses: GELU_TANH and FLAT_SQRT.
 OTHERS: Sequence[Pointwise] = Gelu("tanh"), Sqrt(flat=True)
+#: The names in COMBINATIONS of an operator, and of what an input's error is multiplied by.
+VALUES: dict[type[Operator], str] = {
+    Add: "sum", Keep: "kept", Mul: "product", Maximum: "larger", Minimum: "smaller"
+}  # fmt: skip
+SHARES: dict[type[Operator], str] = {Maximum: "share_of_larger", Minimum: "share_of_smaller"}
 
 
 class PointwiseKernels(OperatorKernels):
@@ -52,34 +59,45 @@ class PointwiseKernels(OperatorKernels):
 
 
 class BothKernels(OperatorKernels):
-    """Add and Mul of fredsim.numerics.ops.arithmetic."""
+    """The operators of fredsim.numerics.ops.arithmetic."""
 
-    operator: Add | Mul
     axes = AXES - 1
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
         a, b = inputs
-        _combine(plan, a, b, out, product=isinstance(self.operator, Mul))
+        _combine(plan, a, b, out, VALUES[type(self.operator)])
         return out
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Add the errors, or those times the other input, summed where an input was repeated."""
-        product = isinstance(self.operator, Mul)
+        """Add the errors, or their products with a factor, summed where an input was repeated."""
+        if isinstance(self.operator, Keep):
+            chosen, wanted = error.like(), [True, False]
+            _combine(plan, error, self.inputs[1], chosen, "kept")
+            error = chosen
         sent: list[Value | None] = []
         for own, other, wants in zip(self.inputs, reversed(self.inputs), wanted, strict=True):
-            if not wants or (not product and own.shape == error.shape):
+            factor = self._factor(plan, own, other, error) if wants else None
+            if not wants or (factor is None and own.shape == error.shape):
                 sent.append(error if wants else None)
                 continue
             value = own.like()
-            _combine(plan, error, other if product else None, value, product=product)
+            _combine(plan, error, factor, value, "product")
             sent.append(value)
         return sent
+
+    def _factor(self, plan: Steps, own: Value, other: Value, error: Value) -> Value | None:
+        """Return by what the error of an input is multiplied: the other one, or a share of each; None if by nothing."""
+        if type(self.operator) not in SHARES:
+            return other if isinstance(self.operator, Mul) else None
+        share = error.like()
+        _combine(plan, own, other, share, SHARES[type(self.operator)])
+        return share
 
 
 def add_values(plan: Steps, before: Value, more: Value) -> Value:
     """Add a launch that adds two values of one shape; return the sum."""
     out = before.like()
-    _combine(plan, before, more, out, product=False)
+    _combine(plan, before, more, out, "sum")
     return out
 
 
@@ -92,12 +110,12 @@ def strides_of(shape: Sequence[int]) -> list[int]:
     return strides[::-1]
 
 
-def _combine(plan: Steps, a: Value, b: Value | None, out: Value, *, product: bool) -> None:
-    """Add a launch that combines two values; along axes that the output lacks, what they give is summed."""
+def _combine(plan: Steps, a: Value, b: Value | None, out: Value, operation: str) -> None:
+    """Add a launch that makes one of COMBINATIONS of two values, summed along axes that the output lacks."""
     if b is not None and a.shape == b.shape == out.shape:
         plan.step(
             "networks/pointwise", "combine_alike", blocks_for(-(-out.size // 4)), a=a, b=b, out=out, size=out.size,
-            product=int(product),
+            operation=COMBINATIONS.index(operation),
         )  # fmt: skip
         return
     full = (plan.mu, *a.shape) if b is None else (plan.mu, *map(max, a.shape, b.shape))
@@ -114,7 +132,7 @@ def _combine(plan: Steps, a: Value, b: Value | None, out: Value, *, product: boo
     repeats = [size if left == 1 else 1 for size, left in zip(full, kept, strict=True)]
     plan.step(
         "networks/pointwise", "combine", blocks_for(out.size), out=out, size=out.size, shape=_padded(kept, 1),
-        repeats=_padded(repeats, 1), product=int(product), **fields,
+        repeats=_padded(repeats, 1), operation=COMBINATIONS.index(operation), **fields,
     )  # fmt: skip
 
 

@@ -12,9 +12,16 @@ from fredsim.cuda.networks.losses import CrossEntropyKernels, ElementsKernels
 from fredsim.cuda.networks.norms import NormKernels
 from fredsim.cuda.networks.operator import LossKernels, OperatorKernels
 from fredsim.cuda.networks.sequences import AttentionKernels, EmbeddingKernels, MatMulKernels, SoftmaxKernels
-from fredsim.cuda.networks.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels, SourceKernels
+from fredsim.cuda.networks.views import (
+    CatKernels,
+    DetachKernels,
+    PermuteKernels,
+    ReshapeKernels,
+    SliceKernels,
+    SourceKernels,
+)
 from fredsim.networks.graph import Graph
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
@@ -31,7 +38,7 @@ from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
-from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+from fredsim.numerics.ops.views import Cat, Detach, Permute, Reshape, Slice
 
 __all__ = ["KERNELS", "LOSSES", "why_refused"]
 
@@ -45,15 +52,19 @@ KERNELS: dict[type[Operator], type[OperatorKernels]] = {
     Cat: CatKernels,
     Constant: SourceKernels,
     Conv2d: ConvolutionKernels,
+    Detach: DetachKernels,
     Dropout: DropoutKernels,
     Embedding: EmbeddingKernels,
     FrozenBatchNorm: NormKernels,
     GroupNorm: NormKernels,
+    Keep: BothKernels,
     LayerNorm: NormKernels,
     Linear: LinearKernels,
     LogSoftmax: SoftmaxKernels,
     MatMul: MatMulKernels,
     MaxPool2d: PoolingKernels,
+    Maximum: BothKernels,
+    Minimum: BothKernels,
     Mul: BothKernels,
     Parameter: SourceKernels,
     Permute: PermuteKernels,

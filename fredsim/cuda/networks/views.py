@@ -31,6 +31,13 @@ class ReshapeKernels(OperatorKernels):
         return [replace(error, shape=self.shapes[0])]
 
 
+class DetachKernels(ReshapeKernels):
+    """fredsim.numerics.ops.views.Detach: the same memory."""
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        return [None]
+
+
 class PermuteKernels(OperatorKernels):
     """fredsim.numerics.ops.views.Permute."""
 

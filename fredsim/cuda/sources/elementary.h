@@ -1,4 +1,4 @@
-// exp, log, tanh and erfc: the expressions of the functions of the same names in fredsim.numerics.elementary, in double;
+// exp, log, sin, tanh and erfc: the expressions of the functions of the same names in fredsim.numerics.elementary, in double;
 // those of float32 are rounded once. constants.h is made from the constants there.
 #include "constants.h"
 
@@ -50,6 +50,32 @@ DEVICE double log64(double x) {
   const double r = z * (LOG1 + z * (LOG2 + z * (LOG3 + z * (LOG4 + z * (LOG5 + z * (LOG6 + z * LOG7))))));
   const double h = 0.5 * f * f, value = k * LN2_HIGH - ((h - (s * (h + r) + k * LN2_LOW)) - f);
   return inside ? value : x == 0.0 ? -(double)INFINITE : x > 0.0 ? (double)INFINITE : (double)NOT_A_NUMBER;
+}
+
+DEVICE double log1p64(double x) {
+  return fabs(x) < LOG1P_SMALL ? x * (1.0 - x * (0.5 - x * THIRD)) : log64(1.0 + x);
+}
+
+DEVICE double sine64(double x, int quarters) {  // sin(x + quarters * pi / 2)
+  const double parts[] = {TWO_BY_PI_PARTS}, size = fabs(x);
+  double k = trunc(x * TWO_BY_PI + (x < 0.0 ? -0.5 : 0.5)), r = (x - k * HALF_PI_HIGH) - k * HALF_PI_LOW;
+  if (size >= TURNED_OFTEN) {
+    double turns = 0.0, rest = 0.0;
+    UNROLL for (int i = 0; i < 7; i++) {
+      const double y = size * parts[i], t = rest + (y - 4.0 * trunc(0.25 * y)), n = trunc(t + 0.5);
+      turns = turns + n;
+      rest = t - n;
+    }
+    const double far = rest * HALF_PI;
+    k = x < 0.0 ? -turns : turns;
+    r = x < 0.0 ? -far : far;
+  }
+  k = k + ((double)quarters + TURNED_OFTEN);  // above 0, and a whole number of turns more
+  k = k - 4.0 * trunc(0.25 * k);
+  const double z = r * r;
+  const double sine = r * (1.0 + z * (SIN1 + z * (SIN2 + z * (SIN3 + z * (SIN4 + z * (SIN5 + z * SIN6))))));
+  const double cosine = 1.0 - (0.5 * z - z * (z * (COS1 + z * (COS2 + z * (COS3 + z * (COS4 + z * (COS5 + z * COS6)))))));
+  return k == 0.0 ? sine : k == 1.0 ? cosine : k == 2.0 ? -sine : -cosine;
 }
 
 DEVICE double tanh64(double x) {

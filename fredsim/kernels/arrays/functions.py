@@ -1,24 +1,44 @@
-"""exp, tanh, erfc and the logistic function of vectors: the bits of fredsim.numerics.elementary, without branches.
+"""exp, log, sin, cos, tanh, erfc and the logistic function of vectors, without branches.
 
-Every lane computes all cases and selects its own. A case that no lane needs may be left out; that changes no bit.
-Vectors of float64 are called wide; theirs are arguments that come from float32, so 2^k is always a normal number.
+Their bits are those of fredsim.numerics.elementary. Every lane computes all cases and selects its own. A case that no
+lane needs may be left out; that changes no bit. Vectors of float64 are called wide; theirs are arguments that come from
+float32, so 2^k is always a normal number.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fredsim.jit.doubles import both, fill, narrow, power_of_two, some, truncate, widen
+from fredsim.jit.doubles import both, exponent, fill, mantissa, narrow, power_of_two, some, truncate, widen
 from fredsim.jit.subroutine import subroutine
 from fredsim.numerics import elementary
-from fredsim.numerics.elementary import INVERSE_LN2, LN2_HIGH, LN2_LOW, TWO_BY_ROOT_PI
+from fredsim.numerics.elementary import (
+    HALF_PI,
+    HALF_PI_HIGH,
+    HALF_PI_LOW,
+    INVERSE_LN2,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG1P_SMALL,
+    SQRT2,
+    TURNED_OFTEN,
+    TWO_BY_PI,
+    TWO_BY_ROOT_PI,
+)
 from fredsim.numerics.rules import absolute, where
 
-__all__ = ["erfc_wide", "exp_vector", "exp_wide", "sigmoid_wide", "tanh_wide"]
+__all__ = [
+    "circle_wide", "erfc_wide", "exp_vector", "exp_wide", "log1p_wide", "log_wide", "sigmoid_wide", "sine_of",
+    "tanh_wide",
+]  # fmt: skip
 
 LOW, HIGH = (np.float32(bound) for bound in elementary.EXP32_RANGE)
 LOWEST = elementary.EXP64_RANGE[0]
 P1, P2, P3, P4, P5 = elementary.EXP_POLYNOMIAL
+L1, L2, L3, L4, L5, L6, L7 = elementary.LOG_POLYNOMIAL
+C1, C2, C3, C4, C5, C6 = elementary.COS_POLYNOMIAL
+S1, S2, S3, S4, S5, S6 = elementary.SIN_POLYNOMIAL
+T0, T1, T2, T3, T4, T5, T6 = elementary.TWO_BY_PI_PARTS
 E0, E1, E2, E3, E4, E5, E6, E7, E8, E9, E10, E11, E12, E13, E14 = elementary.ERF_SERIES
 Q0, Q1, Q2, Q3, Q4, Q5, Q6, Q7, Q8, Q9, Q10, Q11, Q12 = elementary.ERFC_POLYNOMIAL
 TANH_SMALL = 2.0**-9
@@ -51,6 +71,69 @@ def exp_vector(x):
 def exp_wide(x):
     """Return e^x of a wide vector that is 709 at most, or NaN: elementary.exp64."""
     return where(x < LOWEST, 0.0, exp_inside(where(x < LOWEST, 0.0, x)))
+
+
+@subroutine(forceinline=True)
+def log_wide(x):
+    """Return ln x of a wide vector, without subnormal numbers: elementary.log64."""
+    inside = both(x > 0.0, x < np.inf)
+    y = where(inside, x, 1.0)
+    m, k = mantissa(y), exponent(y)
+    upper = m > SQRT2
+    m, k = where(upper, 0.5 * m, m), where(upper, k + 1.0, k)
+    f = m - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    r = z * (L1 + z * (L2 + z * (L3 + z * (L4 + z * (L5 + z * (L6 + z * L7))))))
+    h = 0.5 * f * f
+    value = k * LN2_HIGH - ((h - (s * (h + r) + k * LN2_LOW)) - f)
+    return where(inside, value, where(x == 0.0, -np.inf, where(x == np.inf, x, np.nan)))
+
+
+@subroutine(forceinline=True)
+def log1p_wide(x):
+    """Return ln(1 + x) of a wide vector: elementary.log1p64."""
+    return where(absolute(x) < LOG1P_SMALL, x * (1.0 - x * (0.5 - x * THIRD)), log_wide(1.0 + x))
+
+
+@subroutine(forceinline=True)
+def add_turns(turns, rest, y):
+    """Add y, in quarters of a turn, to whole ones and the rest, which stays between −½ and ½."""
+    t = rest + (y - 4.0 * truncate(0.25 * y))
+    n = truncate(t + 0.5)
+    return turns + n, t - n
+
+
+@subroutine(forceinline=True)
+def circle_wide(x):
+    """Return the quarter of a turn in which x lies, sin r and cos r of what is left: elementary.sine64."""
+    k = truncate(x * TWO_BY_PI + where(x < 0.0, fill(x, -0.5), 0.5))
+    r = (x - k * HALF_PI_HIGH) - k * HALF_PI_LOW
+    size = absolute(x)
+    if some(size >= TURNED_OFTEN):
+        turns, rest = add_turns(fill(x, 0.0), fill(x, 0.0), size * T0)
+        turns, rest = add_turns(turns, rest, size * T1)
+        turns, rest = add_turns(turns, rest, size * T2)
+        turns, rest = add_turns(turns, rest, size * T3)
+        turns, rest = add_turns(turns, rest, size * T4)
+        turns, rest = add_turns(turns, rest, size * T5)
+        turns, rest = add_turns(turns, rest, size * T6)
+        near, far = size < TURNED_OFTEN, rest * HALF_PI
+        k = where(near, k, where(x < 0.0, -turns, turns))
+        r = where(near, r, where(x < 0.0, -far, far))
+    z = r * r
+    sine = r * (1.0 + z * (S1 + z * (S2 + z * (S3 + z * (S4 + z * (S5 + z * S6))))))
+    cosine = 1.0 - (0.5 * z - z * (z * (C1 + z * (C2 + z * (C3 + z * (C4 + z * (C5 + z * C6)))))))
+    return k, sine, cosine
+
+
+@subroutine(forceinline=True)
+def sine_of(circle, quarters):
+    """Return sin(x + quarters·π/2) of what circle_wide returned."""
+    k, sine, cosine = circle
+    k = k + (quarters + TURNED_OFTEN)
+    k = k - 4.0 * truncate(0.25 * k)
+    return where(k == 0.0, sine, where(k == 1.0, cosine, where(k == 2.0, -sine, -cosine)))
 
 
 @subroutine(forceinline=True)

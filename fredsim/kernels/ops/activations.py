@@ -15,7 +15,17 @@ from fredsim.jit.kernel import Fields, Kernel, with_functions
 from fredsim.jit.pointers import floats, item, shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import broadcast, load, load_part, store, store_part, zeros
-from fredsim.kernels.arrays.functions import erfc_wide, exp_vector, exp_wide, sigmoid_wide, tanh_wide
+from fredsim.kernels.arrays.functions import (
+    circle_wide,
+    erfc_wide,
+    exp_vector,
+    exp_wide,
+    log1p_wide,
+    log_wide,
+    sigmoid_wide,
+    sine_of,
+    tanh_wide,
+)
 from fredsim.kernels.ops.operator import OperatorKernels
 from fredsim.kernels.ops.pointwise import (
     OF_TWO,
@@ -158,6 +168,33 @@ def exp_value(x, numbers, learn):
 
 
 @subroutine(forceinline=True)
+def log_value(x, numbers, learn):
+    """Return log x and its slope."""
+    return narrow(log_wide(widen(x))), 1.0 / x
+
+
+@subroutine(forceinline=True)
+def log1p_value(x, numbers, learn):
+    """Return log(1 + x) and its slope."""
+    wide = widen(x)
+    return narrow(log1p_wide(wide)), narrow(1.0 / (1.0 + wide))
+
+
+@subroutine(forceinline=True)
+def sin_value(x, numbers, learn):
+    """Return sin x and its slope."""
+    circle = circle_wide(widen(x))
+    return narrow(sine_of(circle, 0)), narrow(sine_of(circle, 1))
+
+
+@subroutine(forceinline=True)
+def cos_value(x, numbers, learn):
+    """Return cos x and its slope."""
+    circle = circle_wide(widen(x))
+    return narrow(sine_of(circle, 1)), narrow(sine_of(circle, 2))
+
+
+@subroutine(forceinline=True)
 def sqrt_value(x, numbers, learn):
     """Return √x and its slope."""
     y = sqrt(x)
@@ -257,6 +294,7 @@ def activation(function: Any) -> Kernel:
 
 ACTIVATIONS: dict[type[Operator], Kernel] = {
     pointwise.Abs: activation(abs_value),
+    pointwise.Cos: activation(cos_value),
     pointwise.Elu: activation(elu_value),
     pointwise.Exp: activation(exp_value),
     pointwise.Gelu: activation(gelu_value),
@@ -264,6 +302,8 @@ ACTIVATIONS: dict[type[Operator], Kernel] = {
     pointwise.Hardswish: activation(hardswish_value),
     pointwise.Hardtanh: activation(hardtanh_value),
     pointwise.LeakyRelu: activation(leaky_relu_value),
+    pointwise.Log: activation(log_value),
+    pointwise.Log1p: activation(log1p_value),
     pointwise.Mish: activation(mish_value),
     pointwise.Reciprocal: activation(reciprocal_value),
     pointwise.Rsqrt: activation(rsqrt_value),
@@ -271,6 +311,7 @@ ACTIVATIONS: dict[type[Operator], Kernel] = {
     pointwise.Shift: activation(shift_value),
     pointwise.Sigmoid: activation(sigmoid_value),
     pointwise.Silu: activation(silu_value),
+    pointwise.Sin: activation(sin_value),
     pointwise.Softplus: activation(softplus_value),
     pointwise.Sqrt: activation(sqrt_value),
     pointwise.Tanh: activation(tanh_value),

@@ -1,4 +1,4 @@
-"""Kernels of sums and products of two inputs, of which one may be repeated: fredsim.numerics.ops.arithmetic.
+"""Kernels of what is made of two inputs, of which one may be repeated: fredsim.numerics.ops.arithmetic.
 
 Values are walked by axes in the order in which they lie in memory, neighbours being joined where both inputs allow it.
 An input that is repeated along an axis has the stride 0 there; its error is summed along such axes, in row-major order
@@ -19,14 +19,25 @@ from fredsim.jit.pointers import floats, int64s, item, put, shift
 from fredsim.jit.subroutine import subroutine
 from fredsim.jit.vector import broadcast, load, zeros
 from fredsim.kernels.ops.operator import OperatorKernels
-from fredsim.kernels.ops.pointwise import add_values, multiply_values
+from fredsim.kernels.ops.pointwise import (
+    OF_TWO,
+    add_rows,
+    combine_rows,
+    combined,
+    multiply_rows,
+    plus,
+    select_rows,
+    times,
+    where_positive,
+)
 from fredsim.kernels.ops.program import Steps
 from fredsim.kernels.ops.rows import part_of, put_lanes
 from fredsim.kernels.ops.values import Value
-from fredsim.numerics.ops.arithmetic import Mul
-from fredsim.numerics.ops.operator import Shape
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
+from fredsim.numerics.ops.operator import Operator, Shape
+from fredsim.numerics.rules import where
 
-__all__ = ["AddKernels", "MulKernels"]
+__all__ = ["AddKernels", "BothKernels"]
 
 ZERO = np.float32(0)
 PIECE = 64  # the most elements of an axis whose sums are one task
@@ -46,7 +57,7 @@ SUMS = Fields(
     sums=int64s, x_sums=int64s, y_sums=int64s, width=int, x_step=int, y_step=int, step=int,
 )  # fmt: skip
 
-function: Any = None  # a placeholder: each kernel has its own
+function: Any = None  # a placeholder: each kernel has its own, which needs none of the numbers that it is given
 
 
 @subroutine
@@ -78,7 +89,7 @@ def combine_along(rank, size, barrier, a):
             for c in range(0, a.width, 16):
                 x = lanes_of(a.x, x_at + c * a.x_step, a.x_step)
                 y = lanes_of(a.y, y_at + c * a.y_step, a.y_step)
-                put_lanes(shift(a.out, out_at), c, function(x, y), a.width - c)
+                put_lanes(shift(a.out, out_at), c, function(x, y, a.sizes), a.width - c)
             x_at, y_at, out_at = x_at + a.x_row, y_at + a.y_row, out_at + a.row
 
 
@@ -101,7 +112,7 @@ def sum_along(rank, size, barrier, a):
                         y = y_at + c * a.y_step + i * item(a.y_sums, 0) + j * item(a.y_sums, 1)
                         for k in range(r):
                             one = load(zeros(16), a.x, x + k * x_step)
-                            total = total + function(one, lanes_of(a.y, y + k * y_step, a.y_step))
+                            total = total + function(one, lanes_of(a.y, y + k * y_step, a.y_step), a.sizes)
                 put_lanes(out, c, total, width - c)
                 c += 16
         else:
@@ -114,10 +125,10 @@ def sum_along(rank, size, barrier, a):
                         x = x_at + i * item(a.x_sums, 0) + j * item(a.x_sums, 1)
                         y = y_at + i * item(a.y_sums, 0) + j * item(a.y_sums, 1)
                         for _ in range(r):
-                            s0 = s0 + function(item(a.x, x + c * a.x_step), item(a.y, y + c * a.y_step))
-                            s1 = s1 + function(item(a.x, x + c1 * a.x_step), item(a.y, y + c1 * a.y_step))
-                            s2 = s2 + function(item(a.x, x + c2 * a.x_step), item(a.y, y + c2 * a.y_step))
-                            s3 = s3 + function(item(a.x, x + c3 * a.x_step), item(a.y, y + c3 * a.y_step))
+                            s0 = s0 + function(item(a.x, x + c * a.x_step), item(a.y, y + c * a.y_step), a.sizes)
+                            s1 = s1 + function(item(a.x, x + c1 * a.x_step), item(a.y, y + c1 * a.y_step), a.sizes)
+                            s2 = s2 + function(item(a.x, x + c2 * a.x_step), item(a.y, y + c2 * a.y_step), a.sizes)
+                            s3 = s3 + function(item(a.x, x + c3 * a.x_step), item(a.y, y + c3 * a.y_step), a.sizes)
                             x, y = x + x_step, y + y_step
                 put(out, c * a.step, s0)
                 put(out, c1 * a.step, s1)
@@ -127,25 +138,55 @@ def sum_along(rank, size, barrier, a):
 
 
 @subroutine(forceinline=True)
-def plus(x, y):
-    """Return x + y."""
-    return x + y
-
-
-@subroutine(forceinline=True)
-def times(x, y):
-    """Return x·y."""
-    return x * y
-
-
-@subroutine(forceinline=True)
-def first(x, y):
+def first(x, y, numbers):
     """Return x."""
     return x
 
 
-add_along = Kernel(with_functions(combine_along, function=plus), ALONG)
-multiply_along = Kernel(with_functions(combine_along, function=times), ALONG)
+@subroutine(forceinline=True)
+def larger(x, y, numbers):
+    """Return the larger one, y if they are equal, a NaN if one is."""
+    return where(x > y, x, where(x == x, y, x))
+
+
+@subroutine(forceinline=True)
+def smaller(x, y, numbers):
+    """Return the smaller one, y if they are equal, a NaN if one is."""
+    return where(x < y, x, where(x == x, y, x))
+
+
+@subroutine(forceinline=True)
+def share_of_larger(x, y, numbers):
+    """Return by what the error of x is multiplied where the larger one is taken."""
+    return where(x < y, 0.0, where(x == y, 0.5, 1.0))
+
+
+@subroutine(forceinline=True)
+def share_of_smaller(x, y, numbers):
+    """Return by what the error of x is multiplied where the smaller one is taken."""
+    return where(x > y, 0.0, where(x == y, 0.5, 1.0))
+
+
+class Pair(NamedTuple):
+    """The kernels of a function of two values: of values that are alike, and of others."""
+
+    alike: Kernel
+    along: Kernel
+
+
+def of_two(function: Any, alike: Kernel | None = None) -> Pair:
+    """Return the kernels of a function of two values."""
+    alike = alike or Kernel(with_functions(combine_rows, function=function), OF_TWO)
+    return Pair(alike, Kernel(with_functions(combine_along, function=function), ALONG))
+
+
+PRODUCT = of_two(times, multiply_rows)
+VALUES: dict[type[Operator], Pair] = {
+    Add: of_two(plus, add_rows), Keep: of_two(where_positive, select_rows), Mul: PRODUCT, Maximum: of_two(larger),
+    Minimum: of_two(smaller),
+}  # fmt: skip
+#: Of extremes: by what an input's error is multiplied, of that input and the other one.
+SHARES: dict[type[Operator], Pair] = {Maximum: of_two(share_of_larger), Minimum: of_two(share_of_smaller)}
 sum_errors = Kernel(with_functions(sum_along, function=first), SUMS)
 sum_products = Kernel(with_functions(sum_along, function=times), SUMS)
 
@@ -199,8 +240,11 @@ def outer(axes: Sequence[Axis]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def combine(plan: Steps, kernel: Kernel, x: Value, y: Value, out: Value) -> Value:
-    """Add the step that writes function(x, y) to a value without a halo; return that."""
+def combine(plan: Steps, kernels: Pair, x: Value, y: Value, out: Value) -> Value:
+    """Add the step that writes function(x, y) to a value, without a halo unless x and y are alike; return that."""
+    if x.shape == y.shape:
+        return combined(plan, kernels.alike, x, y, out)
+    out = out.like(halo=0)
     axes = axes_of(x, y, out, out.shape)
     if out.image:
         axes = [axes[0], axes[2], axes[3], axes[1]]
@@ -210,7 +254,7 @@ def combine(plan: Steps, kernel: Kernel, x: Value, y: Value, out: Value) -> Valu
     inner = axes.pop() if axes else Axis(1, 0, 0, 0)
     rows = axes.pop() if len(axes) > 1 else Axis(1, 0, 0, 0)
     plan.step(
-        kernel, x=x, y=y, out=out, **outer(axes), rows=rows.size, x_row=rows.x, y_row=rows.y, row=rows.out,
+        kernels.along, x=x, y=y, out=out, **outer(axes), rows=rows.size, x_row=rows.x, y_row=rows.y, row=rows.out,
         width=inner.size, x_step=inner.x, y_step=inner.y,
     )  # fmt: skip
     return out
@@ -234,7 +278,7 @@ def sum_up(plan: Steps, kernel: Kernel, x: Value, y: Value, out: Value) -> Value
 
 
 class BothKernels(OperatorKernels):
-    """A sum or a product of two values."""
+    """An operator of fredsim.numerics.ops.arithmetic."""
 
     @classmethod
     def takes(cls, operator: object, shapes: Sequence[tuple[int, ...]]) -> bool:
@@ -246,28 +290,30 @@ class BothKernels(OperatorKernels):
         return [any(given)] * 2, any(given)
 
     def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
-        product = isinstance(self.operator, Mul)
-        if inputs[0].shape == inputs[1].shape:
-            return (multiply_values if product else add_values)(plan, *inputs, out)
-        return combine(plan, multiply_along if product else add_along, *inputs, out.like(halo=0))
+        return combine(plan, VALUES[type(self.operator)], *inputs, out)
 
     def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
-        """Return the error, times the other input if it is a product, summed where an input was repeated."""
-        product, sent = isinstance(self.operator, Mul), list[Value | None]()
+        """Return the error, or its product with a factor, summed where an input was repeated."""
+        if isinstance(self.operator, Keep):
+            error, wanted = combine(plan, VALUES[Keep], error, self.inputs[1], error.like(halo=0)), [True, False]
+        sent = list[Value | None]()
         for own, other, wants in zip(self.inputs, self.inputs[::-1], wanted, strict=True):
             if not wants:
                 sent.append(None)
-            elif own.shape != error.shape:
+                continue
+            factor = self._factor(plan, own, other, error)
+            if own.shape != error.shape:
                 out = own.like(halo=0, error_halo=0)
-                kernel, factor = (sum_products, other) if product else (sum_errors, error)
-                sent.append(sum_up(plan, kernel, error, factor, out))
-            elif not product:
-                sent.append(error)
-            elif other.shape == error.shape:
-                sent.append(multiply_values(plan, error, other, own.error()))
+                sent.append(sum_up(plan, sum_products if factor else sum_errors, error, factor or error, out))
             else:
-                sent.append(combine(plan, multiply_along, error, other, own.like(halo=0, error_halo=0)))
+                sent.append(combine(plan, PRODUCT, error, factor, own.error()) if factor else error)
         return sent
+
+    def _factor(self, plan: Steps, own: Value, other: Value, error: Value) -> Value | None:
+        """Return by what the error of an input is multiplied: the other one, or a share of each; None if by nothing."""
+        if (shares := SHARES.get(type(self.operator))) is not None:
+            return combine(plan, shares, own, other, error.like(halo=0))
+        return other if isinstance(self.operator, Mul) else None
 
 
 class AddKernels(BothKernels):
@@ -276,10 +322,6 @@ class AddKernels(BothKernels):
     def __init__(self, operator: Any, shapes: Sequence[Shape], tensors: dict[str, Tensor]) -> None:
         super().__init__(operator, shapes, tensors)
         self.passes_errors = shapes[0] == shapes[1]
-
-
-class MulKernels(BothKernels):
-    """fredsim.numerics.ops.arithmetic.Mul."""
 
 
 def _alternations(shape: Sequence[int], other: Sequence[int]) -> int:

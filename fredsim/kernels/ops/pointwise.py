@@ -19,8 +19,9 @@ from fredsim.kernels.ops.values import Value
 from fredsim.numerics.rules import where
 
 __all__ = [
-    "OF_TWO", "ROWS", "ReluKernels", "add_values", "combine_rows", "combined", "copy_value", "multiply_values", "named",
-    "piece_of", "spans",
+    "OF_TWO", "ROWS", "ReluKernels", "add_rows", "add_values", "combine_rows", "combined", "copy_value",
+    "multiply_rows", "multiply_values", "named", "piece_of", "plus", "select_rows", "spans", "times",
+    "where_positive",
 ]  # fmt: skip
 
 

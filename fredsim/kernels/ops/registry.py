@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fredsim.kernels.ops import activations
-from fredsim.kernels.ops.arithmetic import AddKernels, MulKernels
+from fredsim.kernels.ops.arithmetic import AddKernels, BothKernels
 from fredsim.kernels.ops.dropout import DropoutKernels
 from fredsim.kernels.ops.images.conv2d import ConvKernels
 from fredsim.kernels.ops.images.depthwise import DepthwiseKernels
@@ -26,8 +26,8 @@ from fredsim.kernels.ops.sequences.layer_norm import LayerNormKernels
 from fredsim.kernels.ops.sequences.matmul import MatMulKernels
 from fredsim.kernels.ops.sequences.softmax import LogSoftmaxKernels, SoftmaxKernels
 from fredsim.kernels.ops.sources import ConstantKernels, ParameterKernels, PositionsOfPlaces
-from fredsim.kernels.ops.views import CatKernels, PermuteKernels, ReshapeKernels, SliceKernels
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.kernels.ops.views import CatKernels, DetachKernels, PermuteKernels, ReshapeKernels, SliceKernels
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.conv2d import Conv2d
 from fredsim.numerics.ops.dropout import Dropout
@@ -44,7 +44,7 @@ from fredsim.numerics.ops.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from fredsim.numerics.ops.positions import Positions
 from fredsim.numerics.ops.products import LogSoftmax, MatMul, Softmax
 from fredsim.numerics.ops.sources import Constant, Parameter
-from fredsim.numerics.ops.views import Cat, Permute, Reshape, Slice
+from fredsim.numerics.ops.views import Cat, Detach, Permute, Reshape, Slice
 
 __all__ = ["LOSSES", "kernels_of"]
 
@@ -58,17 +58,21 @@ KERNELS: dict[type[Operator], tuple[type[OperatorKernels], ...]] = {
     Cat: (CatKernels,),
     Constant: (ConstantKernels,),
     Conv2d: (DepthwiseKernels, ConvKernels),
+    Detach: (DetachKernels,),
     Dropout: (DropoutKernels,),
     Embedding: (EmbeddingKernels,),
     FrozenBatchNorm: (NormKernels,),
     GroupNorm: (NormKernels,),
     HeadsAttention: (HeadsKernels,),
+    Keep: (BothKernels,),
     LayerNorm: (LayerNormKernels,),
     Linear: (LinearKernels, PositionsKernels),
     LogSoftmax: (LogSoftmaxKernels,),
     MatMul: (MatMulKernels,),
     MaxPool2d: (PoolKernels,),
-    Mul: (MulKernels,),
+    Maximum: (BothKernels,),
+    Minimum: (BothKernels,),
+    Mul: (BothKernels,),
     Parameter: (ParameterKernels,),
     Permute: (PermuteKernels,),
     Positions: (PositionsOfPlaces,),

@@ -99,6 +99,18 @@ class ReshapeKernels(OperatorKernels):
         return [replace(error, shape=self.inputs[0].shape)]
 
 
+class DetachKernels(OperatorKernels):
+    """fredsim.numerics.ops.views.Detach: the same memory."""
+
+    passes_values = True
+
+    def forward(self, plan: Steps, inputs: Sequence[Value], out: Value) -> Value:
+        return inputs[0]
+
+    def backward(self, plan: Steps, error: Value, wanted: Sequence[bool]) -> list[Value | None]:
+        return [None]
+
+
 class SliceKernels(FallbackKernels):
     """Slice of plain values."""
 

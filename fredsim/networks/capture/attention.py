@@ -21,7 +21,7 @@ from fredsim.networks.capture.tensors import (
 )
 from fredsim.networks.capture.values import BATCH, Builder, Traced, UnsupportedError, shown
 from fredsim.networks.capture.views import moved
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Mul
 from fredsim.numerics.ops.attention import Attention
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.embedding import Embedding
@@ -141,7 +141,7 @@ def fused(to: Builder, weights: Tensor, v: Tensor) -> Traced | None:
     (at,) = to.inputs(at)
     if isinstance(to.operator(at), Add) and (bias := to.numbers(to.inputs(at)[1])) is not None:
         at = to.inputs(at)[0]
-        if isinstance(to.operator(at), Mul) and (kept := to.numbers(to.inputs(at)[1])) is not None:
+        if isinstance(to.operator(at), Mul | Keep) and (kept := to.numbers(to.inputs(at)[1])) is not None:
             at = to.inputs(at)[0]
     if isinstance(operator := to.operator(at), Scale):
         scale, at = operator.by, to.inputs(at)[0]

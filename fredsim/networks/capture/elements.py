@@ -11,11 +11,12 @@ import numpy as np
 from fredsim.networks.capture.tensors import Fixed, Given, Tensor, as_float, binary, named, traced
 from fredsim.networks.capture.values import Builder, Size, Traced, UnsupportedError
 from fredsim.numerics.ops import pointwise as activations
-from fredsim.numerics.ops.arithmetic import Add, Mul
+from fredsim.numerics.ops.arithmetic import Add, Keep, Maximum, Minimum, Mul
 from fredsim.numerics.ops.dropout import Dropout
 from fredsim.numerics.ops.operator import Operator
+from fredsim.numerics.ops.views import Detach
 
-__all__ = ["absolute", "dropout", "number", "pointwise", "reciprocal", "scaled", "sqrt", "square"]
+__all__ = ["absolute", "dropout", "maximum", "minimum", "number", "pointwise", "reciprocal", "scaled", "sqrt", "square"]
 
 LARGEST = float(np.finfo(np.float32).max)
 SHARED = "drops elements of what all samples share, for which PyTorch draws once for all of them"
@@ -41,16 +42,20 @@ def elementwise(operator: Operator, *names: str) -> Callable[[Builder, Tensor], 
 
 
 absolute = elementwise(activations.Abs(), "abs", "absolute")
+log = elementwise(activations.Log(), "log")
 reciprocal = elementwise(activations.Reciprocal(), "reciprocal")
 relu = elementwise(activations.Relu(), "relu")
 rsqrt = elementwise(activations.Rsqrt(), "rsqrt")
 sigmoid = elementwise(activations.Sigmoid(), "sigmoid")
 sqrt = elementwise(activations.Sqrt(), "sqrt")
+elementwise(activations.Cos(), "cos")
 elementwise(activations.Exp(), "exp")
 elementwise(activations.Hardsigmoid(), "hardsigmoid")
 elementwise(activations.Hardswish(), "hardswish")
+elementwise(activations.Log1p(), "log1p")
 elementwise(activations.Mish(), "mish")
 elementwise(activations.Silu(), "silu")
+elementwise(activations.Sin(), "sin")
 elementwise(activations.Tanh(), "tanh")
 
 
@@ -58,7 +63,7 @@ elementwise(activations.Tanh(), "tanh")
 def clamp(to: Builder, x: Tensor, low: Tensor | float | None = None, high: Tensor | float | None = None) -> Traced:
     bounds = [None if bound is None else number(bound) for bound in (low, high)]
     if any(given is not None and bound is None for given, bound in zip((low, high), bounds, strict=True)):
-        raise UnsupportedError("has bounds that depend on samples or parameters", "hardtanh")
+        raise UnsupportedError("has bounds that depend on samples or parameters", "maximum, or minimum")
     least, most = (end if bound is None else bound for bound, end in zip(bounds, (-LARGEST, LARGEST), strict=True))
     return pointwise(to, x, activations.Hardtanh(_finite(least), _finite(most), inclusive=True))
 
@@ -100,6 +105,11 @@ def log_sigmoid(to: Builder, x: Tensor) -> Tensor:
     return scaled(to, softplus(to, scaled(to, x, -1.0)), -1.0)
 
 
+@named("log2", "log10")
+def log_to_base(to: Builder, x: Tensor, kind: str) -> Tensor:
+    return scaled(to, log(to, x), 1 / math.log(int(kind.removeprefix("log"))))
+
+
 @named("leaky_relu")
 def leaky_relu(to: Builder, x: Tensor, negative_slope: float = 0.01) -> Traced:
     return pointwise(to, x, activations.LeakyRelu(float(negative_slope)))
@@ -108,6 +118,11 @@ def leaky_relu(to: Builder, x: Tensor, negative_slope: float = 0.01) -> Traced:
 @named("gelu")
 def gelu(to: Builder, x: Tensor, approximate: str = "none") -> Traced:
     return pointwise(to, x, activations.Gelu("tanh" if approximate == "tanh" else "none"))
+
+
+@named("detach")
+def detach(to: Builder, x: Tensor) -> Traced:
+    return pointwise(to, x, Detach())
 
 
 @named("dropout")
@@ -236,6 +251,18 @@ def div(to: Builder, x: Tensor, other: Tensor | float) -> Tensor:
     return scaled(to, below, by) if (by := number(x, other)) is not None else binary(to, Mul(), x, below)
 
 
+@named("maximum")
+def maximum(to: Builder, x: Tensor, other: Tensor) -> Traced:
+    """Return the larger of two tensors, element by element."""
+    return binary(to, Maximum(), x, other)
+
+
+@named("minimum")
+def minimum(to: Builder, x: Tensor, other: Tensor) -> Traced:
+    """Return the smaller of two tensors, element by element."""
+    return binary(to, Minimum(), x, other)
+
+
 @named("square")
 def square(to: Builder, x: Tensor) -> Traced:
     """Return x·x."""
@@ -261,20 +288,33 @@ def power(to: Builder, x: Tensor, exponent: Tensor | float) -> Tensor:
 
 @named("masked_fill")
 def masked_fill(to: Builder, x: Tensor, mask: Tensor, value: Tensor | float) -> Traced:
-    by = number(value)
-    if not isinstance(mask, Fixed) or by is None:
+    if not isinstance(mask, Fixed):
         raise UnsupportedError("has a mask that depends on samples", "masked_fill by a constant mask")
+    if (by := number(value)) is None:
+        return where(to, mask, value, x)
     hidden = mask.values.astype(bool)
-    kept = binary(to, Mul(), x, replace(mask, values=as_float(~hidden)))
+    kept = binary(to, Keep(), x, replace(mask, values=as_float(~hidden)))
     return kept if by == 0 else binary(to, Add(), kept, replace(mask, values=as_float(np.where(hidden, by, 0))))
 
 
 @named("where")
-def where(to: Builder, condition: Tensor, x: Tensor, other: Tensor | float) -> Traced:
+def where(to: Builder, condition: Tensor, x: Tensor | float, other: Tensor | float) -> Traced:
     if not isinstance(condition, Fixed):
         raise UnsupportedError("has a condition that depends on samples", "where by a constant condition")
-    first, by = condition.values.astype(bool), number(other)
-    if by is not None:
-        return masked_fill(to, x, replace(condition, values=~first), by)
-    parts = [(x, first), (_tensor(other), ~first)]
-    return binary(to, Add(), *(masked_fill(to, part, replace(condition, values=~seen), 0) for part, seen in parts))
+    chosen = condition.values.astype(bool)
+    if number(other) is not None:
+        return masked_fill(to, _tensor(x), replace(condition, values=~chosen), other)
+    if number(x) is not None:
+        return masked_fill(to, _tensor(other), condition, x)
+    parts = [(_tensor(x), ~chosen), (_tensor(other), chosen)]
+    return binary(to, Add(), *(masked_fill(to, part, replace(condition, values=hidden), 0) for part, hidden in parts))
+
+
+@named("tril", "triu")
+def triangle(to: Builder, x: Tensor, diagonal: int = 0, *, kind: str) -> Traced:
+    found = traced(to, x)
+    if found.batch is not None and found.batch >= len(found.dims) - 2:
+        raise UnsupportedError("is taken over samples")
+    rows, columns = (size.count for size in found.sizes[-2:])
+    upper = np.tri(rows, columns, diagonal - (kind == "triu")) == 0
+    return masked_fill(to, found, Fixed(upper if kind == "tril" else ~upper), 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fredsim.networks.capture.elements import scaled
+from fredsim.networks.capture.elements import maximum, minimum, scaled
 from fredsim.networks.capture.places import pad
 from fredsim.networks.capture.tensors import (
     Fixed,
@@ -238,9 +238,11 @@ def amin(to: Builder, x: Tensor, dim: Sequence[int] = (), keepdim: bool = False)
 @named("max", "min")
 def extreme(
     to: Builder, x: Tensor, dim: int | None = None, keepdim: bool = False, other: Tensor | None = None, *, kind: str
-) -> tuple[Tensor | None, ...]:
-    if other is not None or dim is None:
-        raise UnsupportedError("is of two tensors, or over samples", "amax")
+) -> Tensor | tuple[Tensor | None, ...]:
+    if other is not None:
+        return (maximum if kind == "max" else minimum)(to, x, other)
+    if dim is None:
+        raise UnsupportedError("is taken over samples", "amax")
     return (amax if kind == "max" else amin)(to, x, (dim,), keepdim), None
 
 

@@ -57,23 +57,16 @@ UNKNOWN_CALL = (ValueError, TypeError, LookupError, AttributeError, AssertionErr
 SIMILAR = 0.65  # how alike the names of an operator and of its nearest are, at least
 #: What to use instead of operators that are outside of the set, where the most similar name says nothing; "": nothing.
 INSTEAD = {
-    "log": "log_softmax, or softplus", "log1p": "softplus",
     **dict.fromkeys(("softshrink", "hardshrink", "threshold"), "relu"),
     "rrelu": "leaky_relu",
     "conv3d": "conv2d", "conv_transpose1d": "conv_transpose2d", "conv_transpose3d": "conv_transpose2d",
     "logsumexp": "log_softmax", "alpha_dropout": "dropout",
-    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside", "sin", "cos"), ""),
+    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "sign", "heaviside"), ""),
     "embedding_bag": "embedding, and mean",
-    "maximum": "relu of a difference", "minimum": "relu of a difference", "im2col": "conv2d", "bilinear": "einsum",
+    "im2col": "conv2d", "bilinear": "einsum",
     "one_hot": "embedding", "fill": "masked_fill",
     "upsample_trilinear3d": "upsample_bilinear2d",
 }  # fmt: skip
-
-
-#: What is special about operators that have nothing near.
-ABOUT = {
-    "detach": "stops gradients, and fredsim has those of the whole",
-}
 
 
 class Program:
@@ -270,8 +263,6 @@ class Program:
 
     def _built(self, node: Any, name: str, arguments: dict[str, Any]) -> Result:
         """Return the result of an operator that depends on samples or parameters."""
-        if name in ABOUT:
-            raise UnsupportedError(ABOUT[name])
         if torch.Tag.nondeterministic_seeded in node.target.tags and name not in OPERATORS.keys() | INSTEAD.keys():
             raise UnsupportedError("draws random numbers; only dropout may", "dropout")
         if node.target.namespace != "aten" or name not in OPERATORS.keys() | CASTS:

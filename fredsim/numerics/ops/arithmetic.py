@@ -1,4 +1,4 @@
-"""Sums and products of two inputs, element by element; shapes broadcast as in NumPy, but for the sample's axis."""
+"""Sums, products, extremes, choices of two inputs, element by element; shapes broadcast as in NumPy, samples apart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
 from fredsim.numerics.ops.sums import add_up
 
-__all__ = ["Add", "Mul"]
+__all__ = ["Add", "Keep", "Maximum", "Minimum", "Mul"]
+
+NONE, HALF, ALL = np.float32(0), np.float32(0.5), np.float32(1)
 
 
 def _fit(error: Array, shape: Shape) -> Array:
@@ -72,3 +74,55 @@ class Mul(_Both):
         a, b = kept
         with quiet():
             return [_fit(error * b, a.shape), _fit(error * a, b.shape)]
+
+
+class _Extreme(_Both):
+    @abstractmethod
+    def _beats(self, a: Array, b: Array) -> Array: ...
+
+    def _both(self, a: Array, b: Array) -> Array:
+        return np.where(self._beats(a, b) | (a != a), a, b)
+
+    def _share(self, own: Array, other: Array) -> Array:
+        return np.where(self._beats(other, own), NONE, np.where(own == other, HALF, ALL))
+
+    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Tensors) -> list[Array | None]:
+        """Return δ·s twice."""
+        a, b = kept
+        with quiet():
+            return [_fit(error * self._share(*pair), pair[0].shape) for pair in ((a, b), (b, a))]
+
+
+@dataclass(frozen=True)
+class Maximum(_Extreme):
+    """The larger of a and b, NaN if one is; the errors are δ·s, s being 0 for a smaller one, ½ for equal ones, else 1.
+
+    Of equal ones it is b, and beside a NaN both have s = 1.
+    """
+
+    def _beats(self, a: Array, b: Array) -> Array:
+        return np.asarray(a > b)
+
+
+@dataclass(frozen=True)
+class Minimum(_Extreme):
+    """The smaller of a and b, NaN if one is; the errors are δ·s, s being 0 for a larger one, ½ for equal ones, else 1.
+
+    Of equal ones it is b, and beside a NaN both have s = 1.
+    """
+
+    def _beats(self, a: Array, b: Array) -> Array:
+        return np.asarray(a < b)
+
+
+@dataclass(frozen=True)
+class Keep(_Both):
+    """a where b > 0, else +0, and the error likewise; b, such as a constant mask, has none."""
+
+    def _both(self, a: Array, b: Array) -> Array:
+        return np.where(b > 0, a, NONE)
+
+    def backward(self, error: Array, kept: tuple[Array, Array], tensors: Tensors) -> list[Array | None]:
+        """Select instead of multiplying: what is not kept may be infinite."""
+        a, b = kept
+        return [_fit(self._both(error, b), a.shape), None]

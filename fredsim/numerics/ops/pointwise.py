@@ -1,7 +1,7 @@
 """Activations: functions of each element alone.
 
 A value is computed in float64 and rounded once; a derivative likewise, and the error is multiplied by it in float32.
-relu, leaky_relu, hardtanh, abs, exp, sqrt, rsqrt, reciprocal, tanh and sigmoid need float32 alone for the latter.
+relu, leaky_relu, hardtanh, abs, exp, log, sqrt, rsqrt, reciprocal, tanh and sigmoid need float32 alone for the latter.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from fredsim.numerics.elementary import erfc64, exp32, exp64, tanh64
+from fredsim.numerics.elementary import erfc64, exp32, exp64, log1p64, log32, sine64, tanh64
 from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors, quiet
 
 __all__ = [
-    "ACTIVATIONS", "Abs", "Elu", "Exp", "Gelu", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyRelu", "Mish",
-    "Pointwise", "Reciprocal", "Relu", "Rsqrt", "Scale", "Shift", "Sigmoid", "Silu", "Softplus", "Sqrt", "Tanh",
-    "sigmoid64",
+    "ACTIVATIONS", "Abs", "Cos", "Elu", "Exp", "Gelu", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyRelu", "Log",
+    "Log1p", "Mish", "Pointwise", "Reciprocal", "Relu", "Rsqrt", "Scale", "Shift", "Sigmoid", "Silu", "Sin", "Softplus",
+    "Sqrt", "Tanh", "sigmoid64",
 ]  # fmt: skip
 
 ZERO, ONE = np.float32(0), np.float32(1)
@@ -295,6 +295,50 @@ class Exp(Pointwise):
 
 
 @dataclass(frozen=True)
+class Log(Pointwise):
+    """log x, NaN below 0, −∞ at 0; the derivative is 1/x."""
+
+    def _value(self, x: Array) -> Array:
+        return log32(x)
+
+    def _slope(self, x: Array) -> Array:
+        return np.asarray(ONE / x)
+
+
+@dataclass(frozen=True)
+class Log1p(_Wide):
+    """log(1 + x); the derivative is 1/(1 + x)."""
+
+    def _wide_value(self, x: Array) -> Array:
+        return log1p64(x)
+
+    def _wide_slope(self, x: Array) -> Array:
+        return np.asarray(1.0 / (1.0 + x))
+
+
+@dataclass(frozen=True)
+class Sin(_Wide):
+    """sin x; the derivative is cos x."""
+
+    def _wide_value(self, x: Array) -> Array:
+        return sine64(x)
+
+    def _wide_slope(self, x: Array) -> Array:
+        return sine64(x, 1)
+
+
+@dataclass(frozen=True)
+class Cos(_Wide):
+    """cos x; the derivative is −sin x."""
+
+    def _wide_value(self, x: Array) -> Array:
+        return sine64(x, 1)
+
+    def _wide_slope(self, x: Array) -> Array:
+        return sine64(x, 2)
+
+
+@dataclass(frozen=True)
 class Sqrt(Pointwise):
     """y = √x; the derivative is ½/y, or, if `flat` and x = 0, 0, as that of a vector's length is in PyTorch."""
 
@@ -393,5 +437,6 @@ class Gelu(_Wide):
 ACTIVATIONS: dict[str, type[Pointwise]] = {
     "relu": Relu, "leaky_relu": LeakyRelu, "gelu": Gelu, "tanh": Tanh, "sigmoid": Sigmoid, "silu": Silu, "elu": Elu,
     "hardtanh": Hardtanh, "hardsigmoid": Hardsigmoid, "hardswish": Hardswish, "softplus": Softplus, "mish": Mish,
-    "abs": Abs, "exp": Exp, "sqrt": Sqrt, "rsqrt": Rsqrt, "reciprocal": Reciprocal, "scale": Scale, "shift": Shift,
+    "abs": Abs, "exp": Exp, "log": Log, "log1p": Log1p, "sin": Sin, "cos": Cos,
+    "sqrt": Sqrt, "rsqrt": Rsqrt, "reciprocal": Reciprocal, "scale": Scale, "shift": Shift,
 }  # fmt: skip

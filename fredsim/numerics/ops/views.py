@@ -1,4 +1,4 @@
-"""Other shapes and orders of the same elements: no number changes."""
+"""The same elements, also in other shapes and orders: no number changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from fredsim.numerics.ops.operator import Array, Draw, Inputs, Operator, Shape, Tensors
 
-__all__ = ["Cat", "Permute", "Reshape", "Slice"]
+__all__ = ["Cat", "Detach", "Permute", "Reshape", "Slice"]
 
 
 class _View(Operator):
@@ -22,6 +22,22 @@ class _View(Operator):
 
     def _view(self, x: Array) -> Array:
         raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Detach(Operator):
+    """x as it is; no error goes back to it."""
+
+    def shape(self, *shapes: Shape) -> Shape:
+        return shapes[0]
+
+    def forward(self, inputs: Inputs, tensors: Tensors, draw: Draw | None = None) -> tuple[Array, None]:
+        """Keep nothing."""
+        return inputs[0], None
+
+    def backward(self, error: Array, kept: None, tensors: Tensors) -> list[Array | None]:
+        """Return no error."""
+        return [None]
 
 
 @dataclass(frozen=True)

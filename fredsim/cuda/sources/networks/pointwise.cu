@@ -1,8 +1,8 @@
-// Functions of each element, sums and products of two inputs, of B minibatches.
+// Functions of each element, sums, products, extremes and choices of two inputs, of B minibatches.
 //
 // An activation is computed in double and rounded once, and so is its derivative, by which the error is multiplied in
-// float; relu, leaky_relu, hardtanh, abs, exp, sqrt, rsqrt, reciprocal, tanh, sigmoid, scale and shift need float alone
-// for the latter. Where an input of a sum or a product was repeated along axes, its error is the sum over them in row-major order from +0.
+// float; relu, leaky_relu, hardtanh, abs, exp, log, sqrt, rsqrt, reciprocal, tanh, sigmoid, scale and shift need float
+// alone for the latter. Where one of two inputs was repeated along axes, its error is the sum over them in row-major order from +0.
 #include "common.h"
 #include "elementary.h"
 
@@ -53,6 +53,10 @@ DEVICE float value_of(int operation, float x, float by, float high) {
     case RSQRT: return root(x);
     case ABS: return fabsf(x);
     case EXP: return exp32(x);
+    case LOG: return log32(x);
+    case LOG1P: return (float)log1p64(wide);
+    case SIN: return (float)sine64(wide, 0);
+    case COS: return (float)sine64(wide, 1);
     case SQRT:
     case FLAT_SQRT: return sqrtf(x);
     case RECIPROCAL: return 1.0f / x;
@@ -90,6 +94,10 @@ DEVICE float slope_of(int operation, float x, float by) {
     }
     case ABS: return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : 0.0f;
     case EXP: return exp32(x);
+    case LOG: return 1.0f / x;
+    case LOG1P: return (float)(1.0 / (1.0 + wide));
+    case SIN: return (float)sine64(wide, 1);
+    case COS: return (float)sine64(wide, 2);
     case SQRT: return 0.5f / sqrtf(x);
     case FLAT_SQRT: return x == 0.0f ? 0.0f : 0.5f / sqrtf(x);
     case RECIPROCAL: {
@@ -134,6 +142,18 @@ KERNEL(rectify, Pointwise, 128, 0) {  // RELU, four elements a thread
   write_four(p.out + at, out, count, whole);
 }
 
+DEVICE float combined(int operation, float a, float b) {
+  switch (operation) {
+    case PRODUCT: return a * b;
+    case LARGER: return a > b || a != a ? a : b;
+    case SMALLER: return a < b || a != a ? a : b;
+    case SHARE_OF_LARGER: return a < b ? 0.0f : a == b ? 0.5f : 1.0f;  // by which the error of a is multiplied
+    case SHARE_OF_SMALLER: return a > b ? 0.0f : a == b ? 0.5f : 1.0f;
+    case KEPT: return b > 0.0f ? a : 0.0f;
+  }
+  return a + b;
+}
+
 #define AXES 8
 struct Both {
   const float* a;  // of each minibatch, with the strides below
@@ -148,7 +168,7 @@ struct Both {
   i64 repeats[AXES];     // the axes along which the result is summed, in row-major order; 1 along the others
   i64 a_step[AXES];
   i64 b_step[AXES];
-  int product;           // else the sum; without b, a alone
+  int operation;         // one of Combination; without b, a alone
 };
 
 KERNEL(combine, Both, 128, 0) {
@@ -164,7 +184,7 @@ KERNEL(combine, Both, 128, 0) {
     count *= p.repeats[axis];
   }
   auto result = [&](i64 at_a, i64 at_b) {
-    return !p.b ? p.a[at_a] : p.product ? p.a[at_a] * p.b[at_b] : p.a[at_a] + p.b[at_b];
+    return !p.b ? p.a[at_a] : combined(p.operation, p.a[at_a], p.b[at_b]);
   };
   float total = 0.0f;
   if (count == 1) total = result(of_a, of_b);
@@ -187,7 +207,7 @@ struct Alike {  // two values of one shape
   const float* b;
   float* out;
   i64 size;
-  int product;  // else the sum
+  int operation;  // one of Combination
 };
 
 KERNEL(combine_alike, Alike, 128, 0) {  // four elements a thread
@@ -198,6 +218,6 @@ KERNEL(combine_alike, Alike, 128, 0) {  // four elements a thread
   alignas(16) float a[4], b[4];
   read_four(a, p.a + at, count, whole);
   read_four(b, p.b + at, count, whole);
-  UNROLL for (int c = 0; c < 4; c++) a[c] = p.product ? a[c] * b[c] : a[c] + b[c];
+  UNROLL for (int c = 0; c < 4; c++) a[c] = combined(p.operation, a[c], b[c]);
   write_four(p.out + at, a, count, whole);
 }
