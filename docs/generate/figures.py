@@ -12,6 +12,7 @@ results/fasgd/fig1`, then `--keep results`.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -128,8 +129,8 @@ def _agree(one: str, other: str) -> bool:
     """Return whether two cells may have the same value, each to at least four decimals or four digits."""
     if "–" in (one, other):
         return one == other
-    values = [float(cell.replace(",", "").replace("·10", "e").translate(RAISED)) for cell in (one, other)]
-    return bool(np.isclose(*values, rtol=1e-3, atol=6e-5))
+    first, second = (float(cell.replace(",", "").replace("·10", "e").translate(RAISED)) for cell in (one, other))
+    return math.isclose(first, second, rel_tol=1e-3, abs_tol=6e-5)
 
 
 def differing(one: Path, other: Path) -> str:
