@@ -100,7 +100,7 @@ class Sync(RoundServer):
             with inside("server", "; an inner server has one client, the rounds' mean"):
                 self._inner.expect(1)
             self.corrects = self._inner.corrects
-            if self.corrects and self.pipelines:  # passes of a round are at parameters of several ages
+            if self.corrects and self.pipelines:  # whose passes are at parameters of several ages
                 self.begins = self._inner_begins
 
     def _inner_begins(self, client_id: int, params: Array, timestamp: int) -> None:
@@ -139,7 +139,7 @@ class Sync(RoundServer):
         with np.errstate(all="ignore"):
             mean = total / np.float32(self.needed)
         self._inner.apply_update(mean, 0, self._oldest)
-        if self.corrects and not self.pipelines:  # all clients of the next round compute from the same
+        if self.corrects:  # all clients of the next round compute from the same; pipelines tell what else it is
             self._inner_begins(0, self._inner.fetch(0), self._inner.timestamp)
         self.finite = self._inner.finite
         self.timestamp = self._inner.timestamp  # an inner server may apply nothing

@@ -27,6 +27,7 @@ import fredsim
 from docs.generate.browser import chromium
 from fredsim import cli
 from fredsim.config.document import dump_yaml
+from fredsim.data.datasets import Dataset, data_root, load_dataset
 from fredsim.errors import DeviceMemoryError
 from fredsim.plugins.modules import look_in
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
@@ -122,6 +123,18 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the modules beside the tests, such as own_modules.py, be found as a user's."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    """Return digits, all of its rows."""
+    return load_dataset("digits", None, None, data_root())
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -71,16 +71,22 @@ def meta(classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, classes, device="meta"))
 
 
-def greek() -> nn.Module:
+def _with_parameter(name: str) -> nn.Module:
     module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    module.register_parameter("λ", nn.Parameter(torch.zeros(1)))
+    module.register_parameter(name, nn.Parameter(torch.zeros(1)))
     return module
+
+
+def greek() -> nn.Module:
+    return _with_parameter("λ")
 
 
 def long_name() -> nn.Module:
-    module = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    module.register_parameter("a" * 501, nn.Parameter(torch.zeros(1)))
-    return module
+    return _with_parameter("a" * 501)
+
+
+def two_lines() -> nn.Module:
+    return _with_parameter("a\nb")
 
 
 def exits() -> nn.Module:

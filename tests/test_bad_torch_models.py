@@ -14,10 +14,7 @@ with warnings.catch_warnings():
 Refused = Callable[..., None]
 
 
-@pytest.fixture(autouse=True)
-def modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The modules of own_modules.py, beside this file, as a user's."""
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+pytestmark = pytest.mark.usefixtures("modules")
 
 
 BAD: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -35,6 +32,7 @@ BAD: dict[str, tuple[str, tuple[str, ...]]] = {
     "no device": ("meta", ("parameter '1.weight' without values",)),
     "a Greek name": ("greek", ("parameter 'λ'; its name must be of ASCII letters, 500 at most",)),
     "a long name": ("long_name", ("aaa'; its name must be of ASCII letters, 500 at most",)),
+    "a name of two lines": ("two_lines", (r"parameter 'a\nb'; its name must be of ASCII letters, 500 at most",)),
     "a factory that exits": ("exits", ("SystemExit: 3",)),
     "a module that exits": ("Exits", ("failed on samples of shape (n, 1, 8, 8)", "SystemExit: 3")),
     "nothing to train": ("nothing", ("no parameters",)),

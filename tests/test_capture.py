@@ -368,7 +368,7 @@ NETWORKS: dict[str, tuple[Callable[[], Any], Shape]] = {
         ), ROWS,
     ),
     "every second and third": (
-        lambda: Own(lambda own, x: torch.cat([own.dense(x)[..., :3:2], own.dense(x)[..., ::3], x[..., 1:2:3]], -1)),
+        lambda: Own(lambda own, x: torch.cat([own.dense(x)[..., :3:2], own.dense(x)[..., ::3], x[..., :2:3]], -1)),
         PLACES,
     ),
     "constants of one element": (

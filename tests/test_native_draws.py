@@ -29,9 +29,7 @@ Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(autouse=True)
-def modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+pytestmark = pytest.mark.usefixtures("modules")
 
 
 def model(name: str = "dropped", **more: Any) -> dict[str, Any]:

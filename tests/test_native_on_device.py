@@ -22,7 +22,7 @@ with warnings.catch_warnings():
 
 from fredsim.config.document import dump_yaml, read_document
 from fredsim.config.resolution import resolve
-from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.data.datasets import Dataset
 from fredsim.native.model import TorchModel
 from fredsim.native.on_device import DeviceTorchEngine
 from fredsim.runs.checkpoint.checkpoints import CheckpointPolicy
@@ -36,14 +36,13 @@ Array = NDArray[np.float32]
 Simulate = Callable[..., Result]
 Command = Callable[..., tuple[int, str, str]]
 
-pytestmark = [needs_cuda, pytest.mark.skipif(not EMULATED, reason="compares with the processor's bits")]
+pytestmark = [
+    pytest.mark.usefixtures("modules"),
+    needs_cuda,
+    pytest.mark.skipif(not EMULATED, reason="compares with the processor's bits"),
+]
 
 BASE: dict[str, Any] = {"iterations": 24, "threads": 1, "clients": {"count": 6, "batch_size": 4}}
-
-
-@pytest.fixture(autouse=True)
-def modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parent)
 
 
 def own(name: str, **more: Any) -> dict[str, Any]:
@@ -88,11 +87,6 @@ def test_neither_path_nor_window_nor_evaluation_moves_a_bit(simulate: Simulate) 
 def engine_of(digits: Dataset, name: str) -> tuple[TorchModel, Any]:
     model = TorchModel(f"torch:own_modules:{name}", {}, "cpu", digits.shape, digits.classes, 0)
     return model, make_engine("cuda", model, digits, 4, 1)
-
-
-@pytest.fixture(scope="module")
-def digits() -> Dataset:
-    return load_dataset("digits", None, None, data_root())
 
 
 def test_gradients_and_evaluation_are_autograds(digits: Dataset) -> None:

@@ -19,7 +19,7 @@ with warnings.catch_warnings():
 
 from fredsim.config.models import TorchChoice
 from fredsim.config.resolution import resolve
-from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError, SimulationError
 from fredsim.native.model import TorchModel, TorchOptions
 from fredsim.numerics.ops.draws import Keys
@@ -35,14 +35,7 @@ Simulate = Callable[..., Result]
 MU = 4
 
 
-@pytest.fixture(autouse=True)
-def modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parent)
-
-
-@pytest.fixture(scope="module")
-def digits() -> Dataset:
-    return load_dataset("digits", None, None, data_root())
+pytestmark = pytest.mark.usefixtures("modules")
 
 
 class Notes(Observer):

@@ -75,6 +75,8 @@ def test_a_table_keeps_what_its_runs_are_not_recorded_to_have_had() -> None:
         with pytest.raises(ValueError, match=r"its table was of other runs than row [23]: \| [AB] "):
             completed(new, other)
     assert completed(other, new) == other
+    digits, decimals = f"{head}| A | 5.713·10⁻³ | 7 | nan |\n", f"{head}| A | 0.0057 | 7 | 0.25 |\n"
+    assert completed(digits, decimals) == digits.replace("nan", "0.25")
 
 
 def test_the_rows_are_of_every_run() -> None:

@@ -25,9 +25,7 @@ Simulate = Callable[..., Result]
 Refused = Callable[..., None]
 
 
-@pytest.fixture(autouse=True)
-def modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+pytestmark = pytest.mark.usefixtures("modules")
 
 
 def model(**more: Any) -> dict[str, Any]:

@@ -30,9 +30,7 @@ Command = Callable[..., tuple[int, str, str]]
 Refused = Callable[..., None]
 
 
-@pytest.fixture(autouse=True)
-def modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(Path(__file__).parent)
+pytestmark = pytest.mark.usefixtures("modules")
 
 
 def needs_torch() -> Any:

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fredsim.config.models import TorchChoice
-from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.simulation.paths.backends import make_engine
 
@@ -34,11 +34,6 @@ def no_hook_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     every_module._global_backward_hooks.clear()
     every_module._global_backward_pre_hooks.clear()
     every_module._global_is_full_backward_hook = None
-
-
-@pytest.fixture(scope="module")
-def digits() -> Dataset:
-    return load_dataset("digits", None, None, data_root())
 
 
 def by_backward(module: Any, x: Any, y: Any) -> NDArray[np.float32]:

@@ -45,11 +45,6 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(HERE)
 
 
-@pytest.fixture(scope="module")
-def digits() -> Dataset:
-    return load_dataset("digits", None, None, data_root())
-
-
 def own(name: str, **hyper: Any) -> dict[str, Any]:
     return {"name": f"torch:own_modules:{name}", "numerics": "native", **hyper}
 

@@ -3,14 +3,13 @@
 import warnings
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fredsim.data.datasets import Dataset, data_root, load_dataset
+from fredsim.data.datasets import Dataset
 from fredsim.errors import ConfigError
 from fredsim.numerics.arrays import aligned
 from fredsim.simulation.paths.backends import make_engine
@@ -26,15 +25,7 @@ Array = NDArray[np.float32]
 MU = 4
 
 
-@pytest.fixture(autouse=True)
-def modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The modules of own_modules.py, beside this file, as a user's."""
-    monkeypatch.syspath_prepend(Path(__file__).parent)
-
-
-@pytest.fixture(scope="module")
-def digits() -> Dataset:
-    return load_dataset("digits", None, None, data_root())
+pytestmark = pytest.mark.usefixtures("modules")
 
 
 def engine_of(digits: Dataset, name: str) -> tuple[TorchModel, Any]:
