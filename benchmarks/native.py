@@ -12,6 +12,7 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from benchmarks.cells import SEED, plan
 from benchmarks.rounds import alternate, in_brief
 from benchmarks.tables import Table, say
 from fredsim import zoo
+from fredsim.errors import FredsimWarning
 from fredsim.runs.folder.results import Result
 
 __all__ = ["CASES", "Case", "PlainLoop", "agreement", "mlp", "native", "simulate"]
@@ -112,7 +114,8 @@ def simulate(case: Case, file: Path, numerics: str, iterations: int, threads: in
         "evaluation": {"every": iterations + 1},
         "threads": threads,
     }
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore", FredsimWarning)  # drawn labels cannot be learned
         result = fredsim.run(experiment, out=folder)
         assert isinstance(result, Result)
         names = [name for name, _ in case.module().named_parameters()]

@@ -18,6 +18,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # whatever importing it says
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 
+from fredsim.native import params
 from fredsim.native.model import TorchModel
 from tests import own_modules
 
@@ -26,6 +27,12 @@ MU = 4
 
 
 pytestmark = pytest.mark.usefixtures("modules")
+
+
+@pytest.fixture(autouse=True)
+def views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let modules of few parameters view what clients hold, as those of many do."""
+    monkeypatch.setattr(params, "MANY", 0)
 
 
 def engine_of(digits: Dataset, name: str) -> tuple[TorchModel, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 from fredsim.compute.engines import BackendOperations, Engine
@@ -22,6 +23,6 @@ def make_engine(graph: Graph, dataset: Dataset) -> Engine:
     return NumpyQuadratic(dataset) if isinstance(dataset, Quadratic) else GraphEngine(graph, dataset)
 
 
-def problem_engine(network: Network, threads: int, operations: BackendOperations) -> Engine | None:
-    """Return the engine of a user's own problem; None for a network that is none."""
-    return cast(Engine, ProblemEngine(network, threads, operations)) if isinstance(network, OwnProblem) else None
+def problem_engine(network: Network, threads: int, operations: Callable[[], BackendOperations]) -> Engine | None:
+    """Return the engine of a user's own problem; None for a network that is none. `operations` makes its operations."""
+    return cast(Engine, ProblemEngine(network, threads, operations())) if isinstance(network, OwnProblem) else None

@@ -419,9 +419,9 @@ class TorchEngine(OnOperations):
             )
         return losses, found
 
-    def write(self, number: int, gradient: torch.Tensor, to: Array) -> None:
-        """Write the gradient of one parameter to its place in an array (P,)."""
-        self._own.write_one(number, gradient, to)
+    def write(self, gradients: Sequence[torch.Tensor], to: Array, numbers: Sequence[int]) -> None:
+        """Write the gradients of the parameters with these numbers to their places in an array (P,)."""
+        self._own.write(gradients, to, numbers)
 
     def _passes(
         self, x: torch.Tensor, y: torch.Tensor, between: Callable[[], None] | None = None
@@ -523,7 +523,7 @@ class TorchEngine(OnOperations):
 
     def _choose_views(self, rows: NDArray[np.int64]) -> None:
         """Let parameters be views of what clients hold if gradients have the bits of copies, and nothing is written."""
-        if self._device.type != "cpu":
+        if self._device.type != "cpu" or not self._own.may_view:
             return
         held = aligned(self._model.layout.size)
         try:

@@ -40,8 +40,8 @@ class Gradients(Protocol):
         """Return the losses (µ,) of one minibatch, and its gradient: a tensor for each parameter."""
         ...
 
-    def write(self, number: int, gradient: torch.Tensor, to: Array) -> None:
-        """Write the gradient of one parameter to its place in an array (P,)."""
+    def write(self, gradients: Sequence[torch.Tensor], to: Array, numbers: Sequence[int]) -> None:
+        """Write the gradients of the parameters with these numbers to their places in an array (P,)."""
         ...
 
     def under_settings(self, kind: type[FredsimError]) -> AbstractContextManager[None]:
@@ -98,9 +98,7 @@ class TorchFusedExecutor:
         if self._engine.width == 1:
             losses, tensors = self._engine.one(one, other)
             self._keep(b, losses)
-            addresses = [
-                tensor.data_ptr() if _is_flat(tensor) else self._moved(i, tensor) for i, tensor in enumerate(tensors)
-            ]
+            addresses = self._addresses(tensors)
         else:
             self._losses[b] = other
             addresses = [one.ctypes.data + 4 * begin for begin in self._begins]
@@ -113,12 +111,15 @@ class TorchFusedExecutor:
         else:
             self._losses[b] = losses.detach()
 
-    def _moved(self, number: int, gradient: torch.Tensor) -> int:
-        """Copy the gradient of a parameter into the order of that parameter's elements; return its address."""
-        if self._room is None:
-            self._room = aligned(self._size)
-        self._engine.write(number, gradient, self._room)
-        return self._room.ctypes.data + 4 * self._begins[number]
+    def _addresses(self, gradients: Sequence[torch.Tensor]) -> list[int]:
+        """Return where gradients lie; those whose elements do not follow the order of the parameter's are copied."""
+        found = [gradient.data_ptr() for gradient in gradients]
+        if moved := [i for i, gradient in enumerate(gradients) if not _is_flat(gradient)]:
+            self._room = aligned(self._size) if self._room is None else self._room
+            self._engine.write([gradients[i] for i in moved], self._room, moved)
+            for i in moved:
+                found[i] = self._room.ctypes.data + 4 * self._begins[i]
+        return found
 
     def mean(self, b: int) -> float:
         """Return NaN: a gate that needs a mean asks for it itself."""

@@ -18,7 +18,10 @@ __all__ = ["OwnParams", "channels_last"]
 Array = NDArray[np.float32]
 Tensors = list[torch.Tensor]
 
-#: The fewest elements of a parameter for which a view takes less time than a copy.
+#: The fewest elements of all parameters for which views of the larger ones take less time than copies: copies of fewer
+#: are still in the cache when they are used, while what a client holds comes from farther away.
+MANY = 1_500_000
+#: The fewest elements of a parameter that may be a view.
 LARGE = 4096
 #: How many views of arrays are kept at most.
 MOST_VIEWS = 8192
@@ -35,9 +38,9 @@ def channels_last(tensor: torch.Tensor) -> torch.Tensor:
 class OwnParams:
     """The parameters of a module that are trained.
 
-    They are copies in PyTorch's own memory. If `by_views`, large ones are views of the given array instead: that takes
-    less time. Libraries may choose their loops by a tensor's alignment, so the engine tries whether the bits are the
-    same. Several engines may take turns with one module: each sets its parameters anew after another one has.
+    They are copies in PyTorch's own memory. If `by_views`, large ones are views of the given array instead: with many
+    of them, that takes less time. Libraries may choose their loops by a tensor's alignment, so the engine tries whether
+    the bits are the same. Several engines may take turns with one module: each sets its parameters anew after another.
     """
 
     def __init__(self, model: TorchModel) -> None:
@@ -58,12 +61,18 @@ class OwnParams:
         self._rooms = [channels_last(room) if innermost else room for room in self._first]
         self._away = True
         self.leave()
+        many = self._layout.size >= MANY
         large = [
-            room.numel() >= LARGE and room.is_contiguous() and room is first
+            many and room.numel() >= LARGE and room.is_contiguous() and room is first
             for room, first in zip(self._rooms, self._first, strict=True)
         ]
         self._large = [i for i, one in enumerate(large) if one]
         self._small = [i for i, one in enumerate(large) if not one]
+
+    @property
+    def may_view(self) -> bool:
+        """Whether some of them are so large that they may be views."""
+        return bool(self._large)
 
     def become(self, params: Array) -> None:
         """Let them have these values, (P,), which must stay until their gradients are computed."""
@@ -123,13 +132,10 @@ class OwnParams:
         )
         return [one if one.layout == torch.strided else one.to_dense() for one in found]  # nn.Embedding(…, sparse=True)
 
-    def write(self, gradients: Sequence[torch.Tensor], to: Array) -> None:
-        """Write gradients to an array (P,)."""
-        torch._foreach_copy_(self._parts(to), gradients)
-
-    def write_one(self, number: int, gradient: torch.Tensor, to: Array) -> None:
-        """Write the gradient of one parameter to its place in an array (P,)."""
-        self._parts(to)[number].copy_(gradient)
+    def write(self, gradients: Sequence[torch.Tensor], to: Array, numbers: Sequence[int] | None = None) -> None:
+        """Write gradients, of all parameters or of those with these numbers, to their places in an array (P,)."""
+        parts = self._parts(to)
+        torch._foreach_copy_(parts if numbers is None else [parts[i] for i in numbers], gradients)
 
     def _parts(self, flat: Array) -> Tensors:
         """Return views of an array (P,), one for each parameter, which are kept for as long as there is the array."""

@@ -5,7 +5,7 @@ A backend's modules are imported only when it is used, so that its dependencies 
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -80,17 +80,18 @@ def make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, t
 
 def _make_engine(backend: Backend, network: Network, dataset: Dataset, mu: int, threads: int | None) -> Engine:
     if network.graph is None:
-        operations = make_operations(backend, threads)
+        operations = partial(make_operations, backend, threads)
         if (own := problem_engine(network, threads or default_threads(), operations)) is not None:
             return own
         if backend == "cuda":
             from fredsim.cuda.queue import WindowsExecutor
             from fredsim.native.on_device import make_engine as on_device
 
-            return on_device(network, dataset, mu, threads, cast(Any, operations), WindowsExecutor)
+            return on_device(network, dataset, mu, threads, cast(Any, operations()), WindowsExecutor)
         from fredsim.native.engine import make_engine as native
 
-        return native(network, dataset, mu, threads, operations)
+        # PyTorch's threads spin between its operations: a second thread of ours would take processors from them.
+        return native(network, dataset, mu, threads, make_operations(backend, 1))
     engine = _of_graph(backend, network.graph, dataset, mu, threads)
     if (running := network.graph.running) is not None:
         engine.statistics = Statistics(network.statistics(), running.served)
