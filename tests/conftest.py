@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,6 +67,15 @@ def pytest_configure(config: pytest.Config) -> None:
     if worker is not None and hasattr(os, "sched_getaffinity"):
         number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[number::count] or os.sched_getaffinity(0))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def commit_asked_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ask git once for this checkout's commit, not for each of thousands of runs: that takes as long as a small one."""
+    with pytest.MonkeyPatch.context() as patched:
+        if request.module.__name__.rpartition(".")[2] != "test_provenance":
+            patched.setattr("fredsim.runs.many.runner.git_commit", SimpleNamespace(cache_clear=lambda: None))
+        yield
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

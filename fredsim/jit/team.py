@@ -36,6 +36,7 @@ TRIAL = 2  # calls of a trial, unless the first takes WORSE times as long as a c
 WORSE = 3
 SHARE = 50  # between two trials is at least so many times the time that the first one took
 BETTER = 0.9  # what the other way must take of a call's time to be taken
+YIELD = 64  # of a thread that waits for a call, one pause in so many lets another thread have its processor
 IDLE_PAUSES = 30_000  # pauses before a thread sleeps: two milliseconds, enough for a few updates by a server in NumPy
 
 
@@ -155,7 +156,10 @@ def _serve(rank, size, barrier, board):
             idle = 0
             continue
         idle += 1
-        pause()
+        if idle % YIELD:
+            pause()
+        else:
+            yield_processor()
         if idle > IDLE_PAUSES:
             _atomic_store(own, ASLEEP, 1)
             if _atomic_load(shared, CALLS) == calls:
