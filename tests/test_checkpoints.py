@@ -268,7 +268,7 @@ def test_arrays_are_read_when_they_are_needed(tmp_path: Path, monkeypatch: pytes
         "c": np.arange(5, dtype=">f8"),
     }
     Checkpoints(tmp_path).write(at(5, state))
-    monkeypatch.setattr("fredsim.system.files.machine_memory", lambda: 2**20)
+    monkeypatch.setattr("fredsim.system.memory.machine_memory", lambda: 2**20)
     tracemalloc.start()
     try:
         checkpoint, faults = found(tmp_path)

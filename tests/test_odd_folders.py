@@ -403,7 +403,8 @@ def test_a_file_that_is_too_large(place: Path) -> None:
 
 
 def test_events_may_be_larger_than_memory_but_no_hole(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fredsim.runs.folder.run_files.machine_memory", lambda: 1000)
+    monkeypatch.setattr("fredsim.system.memory.FEW", 1000)
+    monkeypatch.setattr("fredsim.system.memory.machine_memory", lambda: 1000)
     for name in ("events.parquet", "metrics.csv"):
         (place / name).write_bytes(bytes(range(256)) * 20)
     assert too_large(place) == "metrics.csv"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fredsim.errors import FredsimError, OutputError, option
-from fredsim.system.memory import machine_memory
+from fredsim.system.memory import fills_memory
 
 __all__ = [
     "CHUNK_BYTES",
@@ -93,7 +93,7 @@ def open_whole(path: str | os.PathLike[str], *, follow: bool = False) -> Buffere
     """
     file = open_regular(path, follow=follow)
     found = os.fstat(file.fileno())
-    if found.st_size >= machine_memory() and is_hole(found):
+    if fills_memory(found.st_size) and is_hole(found):
         file.close()
         raise OSError(errno.EFBIG, f"its {found.st_size:,} bytes are a hole larger than memory", os.fspath(path))
     return file
@@ -114,7 +114,7 @@ def read_bytes(path: str | os.PathLike[str], *, follow: bool = False, most: int 
         if most is not None and size > most:
             raise OSError(errno.EFBIG, f"it has {size:,} bytes, and {most:,} at most are read", os.fspath(path))
         try:
-            if size >= machine_memory():  # else the system, which promises more than it has, ends the process
+            if fills_memory(size):  # else the system, which promises more than it has, ends the process
                 raise MemoryError
             return file.read()
         except MemoryError:

@@ -15,6 +15,7 @@ from fredsim.system.limits import memory_limits
 
 __all__ = [
     "byte_unit",
+    "fills_memory",
     "format_bytes",
     "machine_memory",
     "memory_errors",
@@ -26,6 +27,7 @@ __all__ = [
     "uncollected",
 ]
 
+FEW = 2**20  # bytes that every machine has
 #: The remedy in errors about what clients hold.
 SPILL_REMEDY = "give `memory`, such as memory: 4GB, beyond which they lie in a file, or lower it"
 
@@ -41,6 +43,14 @@ def machine_memory() -> int:
 
         found += [limit for limit in resource.getrlimit(resource.RLIMIT_AS) if limit != resource.RLIM_INFINITY]
     return min((size for size in found if size > 0), default=2**60)
+
+
+def fills_memory(size: int) -> bool:
+    """Return whether so many bytes are as many as this process may use, or more.
+
+    Few are not compared: reading the limits takes longer than reading such a file.
+    """
+    return size >= FEW and size >= machine_memory()
 
 
 def reset_peak_memory() -> None:

@@ -19,7 +19,7 @@ from fredsim.config.experiment import Experiment
 from fredsim.errors import OutputError, shown
 from fredsim.hyper import explain
 from fredsim.system.files import is_hole, open_whole
-from fredsim.system.memory import machine_memory
+from fredsim.system.memory import fills_memory
 
 __all__ = [
     "FILES",
@@ -95,7 +95,7 @@ def too_large(folder: Path) -> str:
     for name in FILES:
         with suppress(OSError):
             found = os.lstat(folder / name)
-            if found.st_size >= machine_memory() and (is_hole(found) or name != "events.parquet"):
+            if fills_memory(found.st_size) and (is_hole(found) or name != "events.parquet"):
                 return name
     return ""
 

@@ -1,0 +1,24 @@
+"""What is read of CSV files: tables that are checked, and cells that are not."""
+
+from pathlib import Path
+
+import pytest
+
+from fredsim.errors import OutputError
+from fredsim.system.csv_files import COUNT, NUMBER, read_cells, read_table
+
+
+def test_other_columns_are_checked_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("n,extra\n1,0.5\n2,x\n", encoding="utf-8")
+    assert list(read_table(path, {"n": COUNT}, increasing=("n",))["extra"]) == ["0.5", "x"]
+    with pytest.raises(OutputError, match=r"a\.csv: is damaged \(line 3: extra is 'x'\); run the experiment again"):
+        read_table(path, {"n": COUNT}, increasing=("n",), others=NUMBER)
+
+
+def test_cells_of_a_row_that_is_cut_off_or_has_more(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("n,extra\n1\n2,x,y\n", encoding="utf-8")
+    assert read_cells(path) == [{"n": "1"}, {"n": "2", "extra": "x"}]
+    path.write_bytes(b"")
+    assert read_cells(path) == []
