@@ -99,6 +99,13 @@ def test_the_bits_are_those_of_copies(digits: Dataset, name: str, by_views: bool
     assert not any(array.ctypes.data <= own < array.ctypes.data + array.nbytes for array in held)
 
 
+@pytest.mark.parametrize(("many", "by_views"), [(6_010, True), (6_011, False)])
+def test_few_parameters_are_copied(many: int, by_views: bool, digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(params, "MANY", many)
+    model, engine = engine_of(digits, "Large")
+    assert (model.layout.size, engine._own.by_views) == (6_010, by_views)
+
+
 @pytest.mark.parametrize(
     ("path", "server"), [("fused", "asgd"), ("snapshots", "asgd"), ("snapshots", "fedbuff"), ("snapshots", "sync")]
 )
