@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from fredsim.simulation.paths.fused import Copies
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install .[torch]")
 Simulate = Callable[..., Result]
+pytestmark = pytest.mark.usefixtures("modules")
 
 #: Clients whose minibatches are never computed several at once, unless the experiment says so.
 CLIENTS = {"count": 8, "batch_size": 24}
@@ -26,18 +26,14 @@ GATED = {"server": {"name": "fasgd", "lr": 0.05}, "dispatcher": {"fetch": {"band
 CASES: dict[str, dict[str, Any]] = {
     "asgd": {},
     "a rule with state": {"server": {"name": "adam", "lr": 0.01}},
-    "filters in another order": {"model": {"name": "torch:own_modules:images", "numerics": "native", "channels": 16}},
+    "filters of one channel": {"model": {"name": "torch:own_modules:images", "numerics": "native", "channels": 16}},
+    "filters in another order": {"model": {"name": "torch:own_modules:filters", "numerics": "native"}},
     "three at once": {"window": 3},
     "no waiting": {"dispatcher": {"wait": False}},
     "a gate that needs a mean": GATED,
     "a clock": {"dispatcher": {"name": "clock"}},
     "no longer finite": {"server": {"name": "asgd", "lr": 1e30}},
 }
-
-
-@pytest.fixture(autouse=True)
-def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
